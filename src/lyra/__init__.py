@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lyra import errors
-    from lyra.agents.declaration.agent import Agent
+    from lyra.agents.agent import Agent
     from lyra.agents.declaration.content import Image
+    from lyra.agents.declaration.memory import Memory
     from lyra.agents.helpers.delegate import delegate, team
     from lyra.agents.sdk import budget, run, stream
     from lyra.agents.session.agent_process import AgentProcess
     from lyra.agents.session.execution import AgentExecution, AgentState
     from lyra.agents.session.replies import Reply, Stream
     from lyra.agents.teams import batch, fan_in, fan_out, map_reduce, parallel, pipeline, router
-    from lyra.agents.turn.memory import Memory
     from lyra.config import Config
     from lyra.core.budgets.budget import Budget, Usage
     from lyra.core.budgets.money import Money
@@ -99,7 +99,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Agent": "lyra.agents.declaration.agent",
+    "Agent": "lyra.agents.agent",
     "AgentExecution": "lyra.agents.session.execution",
     "AgentProcess": "lyra.agents.session.agent_process",
     "AgentState": "lyra.agents.session.execution",
@@ -119,7 +119,7 @@ _HOMES = {
     "LLMClient": "lyra.models.client",
     "LLMProvider": "lyra.models.provider",
     "LyraError": "lyra.errors",
-    "Memory": "lyra.agents.turn.memory",
+    "Memory": "lyra.agents.declaration.memory",
     "Message": "lyra.core.message",
     "Money": "lyra.core.budgets.money",
     "Policy": "lyra.core.policies.policy",

@@ -1,7 +1,7 @@
 """Agents in a rough world: seeded runs with tools, helpers, cuts, cancellations and kernels that die at any moment.
 
 What must hold: no replay diverges, what was acknowledged is in the transcript in order, a tool that must not run twice
-runs once for each call unless somebody said so, and the agent answers at the end.
+runs once for each call unless it was declared repeatable, and the agent answers at the end.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ async def later(value: Any, seconds: float) -> Any:
 
 
 def test_results_come_in_call_order():
-    """Whoever is quicker."""
+    """Results are in call order, whichever call is quicker."""
     assert virtual(lyra.parallel(later("a", 3), later("b", 1), later("c", 2))) == ["a", "b", "c"]
     assert virtual(lyra.batch([later("a", 3), later("b", 1)])) == ["a", "b"]
     assert virtual(lyra.parallel()) == []

@@ -17,7 +17,7 @@ from types import FunctionType
 from typing import Any, Final
 
 import lyra
-from lyra.agents.declaration.agent import Agent
+from lyra.agents.agent import Agent
 from lyra.agents.session.session import Metrics
 from lyra.core.budgets.budget import Usage
 from lyra.errors import LyraError

@@ -1,6 +1,6 @@
 """Agents: a declaration, a process that runs it, and the ways to ask it."""
 
-from lyra.agents.declaration.agent import Agent
+from lyra.agents.agent import Agent
 from lyra.agents.declaration.content import Image
 from lyra.agents.sdk import budget, run, stream
 from lyra.agents.session.agent_process import AgentProcess

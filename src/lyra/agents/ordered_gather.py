@@ -1,8 +1,8 @@
-"""Many calls at once, their results in order: the one way that orchestration runs things together.
+"""Runs many calls at once and gives their results in order; teams of agents run all their calls by it.
 
 At most `limit` run at a time, begun in order. When one fails, those after it are cancelled (or never begun); those
-before it go on, because the error that is raised is the first one in call order, whichever failed first by the
-clock. So the outcome is the one of running them one after the other, on every run and on every replay.
+before it go on, because the error that is raised is the first in call order, not the first by the clock. So the
+outcome is that of running them one after the other, on every run and on every replay.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from typing import Any
 from lyra.core.checking.check import whole
 from lyra.errors import AgentFailed, ConfigError
 
-__all__ = ["in_order"]
+__all__ = ["ordered_gather"]
 
 Work = Awaitable[Any] | Callable[[], Any]
 
 
-async def in_order(works: Sequence[Work], *, limit: int | None) -> list[Any]:
+async def ordered_gather(works: Sequence[Work], *, limit: int | None) -> list[Any]:
     """The results, in the order of `works`: awaitables, or functions of no argument that give one (or a value)."""
     try:
         _check(works, limit)
     except ConfigError:
         for work in works:
-            _forget(work)
+            _discard(work)
         raise
-    run = _Run(works, limit if limit is not None else max(1, len(works)))
+    run = _Gathering(works, limit if limit is not None else max(1, len(works)))
     try:
         async with asyncio.TaskGroup() as group:
             for index in range(len(works)):
-                run.tasks.append(group.create_task(run.one(index)))
+                run.tasks.append(group.create_task(run.call(index)))
     finally:
         for index in range(len(works)):
             if not run.begun[index]:
-                _forget(works[index])
+                _discard(works[index])
     if run.error is not None:
         raise run.error
     return run.results
@@ -55,7 +55,7 @@ def _check(works: Sequence[Work], limit: int | None) -> None:
             raise ConfigError(f"call {index} is {work!r}, which cannot be awaited or called")
 
 
-class _Run:
+class _Gathering:
     __slots__ = ("_first_failed", "_places", "_works", "begun", "error", "results", "tasks")
 
     def __init__(self, works: Sequence[Work], limit: int) -> None:
@@ -67,7 +67,7 @@ class _Run:
         self.error: BaseException | None = None
         self.tasks: list[asyncio.Task[None]] = []
 
-    async def one(self, index: int) -> None:
+    async def call(self, index: int) -> None:
         async with self._places:
             if index > self._first_failed:
                 return
@@ -78,9 +78,9 @@ class _Run:
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
                     raise
-                # Nobody cancelled this call; what it waited for was.
+                # Not this call was cancelled, but something that it waited for.
                 self._failed(index, AgentFailed(f"call {index} was cancelled", status="cancelled"))
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is raised at the end
+            except Exception as error:  # noqa: BLE001 - raised at the end, if it is the first
                 self._failed(index, error)
 
     def _failed(self, index: int, error: BaseException) -> None:
@@ -96,8 +96,8 @@ async def _value(work: Work) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
-def _forget(work: Any) -> None:
-    """A coroutine that will not be run is closed, so that nobody is warned of it; a pending answer is given up."""
+def _discard(work: Any) -> None:
+    """Close a coroutine that will not run, so that Python does not warn of it; give up a pending answer."""
     if inspect.iscoroutine(work):
         work.close()
     elif hasattr(work, "cancel"):

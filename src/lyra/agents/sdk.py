@@ -1,4 +1,4 @@
-"""One-liners: `run` and `stream` an agent without a kernel in sight, and `budget` around any number of calls.
+"""`run` and `stream` an agent without making a kernel, and `budget` around any number of calls.
 
 print(lyra.run(agent, "What is 2 + 2?"))             # in a script
 answer = await lyra.run(agent, "What is 2 + 2?")     # in async code
@@ -15,12 +15,12 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from lyra.agents.declaration.agent import Agent
+from lyra.agents.agent import Agent
 from lyra.agents.declaration.content import content_of
 from lyra.agents.helpers.delegate import ask_child
 from lyra.agents.session.replies import Pending, Stream
 from lyra.agents.session.shared import runtime_of, scopes
-from lyra.agents.session.time_won import in_its_time
+from lyra.agents.session.time_won import wait_for_limits
 from lyra.core.budgets.budget import Budget
 from lyra.core.budgets.money import Money
 from lyra.core.checking.check import real
@@ -42,8 +42,8 @@ def run(
 ) -> Any:
     """The agent's answer. In a running loop this is awaited; in a plain script it is the answer itself.
 
-    `on` says where the agent lives: in a kernel, or as a child of a program, by its `ctx`, where the answer is kept in
-    the journal. Without it a kernel of its own lives as long as the call, made with what else is given.
+    `on` says where the agent runs: in a kernel, or as a child of a program, by its `ctx`, where the journal keeps the
+    answer. Without it a kernel is made for the call, with the other keywords as its options.
     """
     if on is None:
         work = _run(_checked(agent), message, timeout, budget, kernel)
@@ -58,9 +58,9 @@ def run(
 
 def _checked(agent: Any) -> Agent:
     if not isinstance(agent, Agent):
-        made = isinstance(agent, type) and issubclass(agent, Agent)
+        is_class = isinstance(agent, type) and issubclass(agent, Agent)
         raise ConfigError(
-            f"run and stream take an Agent, not {'the class itself' if made else repr(agent)}",
+            f"run and stream take an Agent, not {'the class itself' if is_class else repr(agent)}",
             hint="Agent('assistant', model='…')",
             key="agent",
         )
@@ -92,7 +92,7 @@ async def _run_on(
 
 async def _run_in(ctx: Context, agent: Agent, content: Any, timeout_s: float | None, limit: Any) -> Any:
     if not ctx.replaying:
-        await in_its_time(runtime_of(ctx.own_process.kernel), agent, timed=timeout_s is not None)
+        await wait_for_limits(runtime_of(ctx.own_process.kernel), agent, timed=timeout_s is not None)
     if timeout_s is None:
         return await ask_child(ctx, agent, content, budget=limit)
     timeout_s = real(timeout_s, "timeout")
@@ -113,7 +113,7 @@ def stream(agent: Agent, message: Any, *, events: bool = False, budget: Any = No
 
 
 class _OwnStream(Stream):
-    """A Stream with a kernel of its own, which lives as long as it is read."""
+    """A Stream with a kernel of its own, which is closed when the stream ends."""
 
     def __init__(self, agent: Agent, message: Any, *, events: bool, budget: Any, options: dict[str, Any]) -> None:
         super().__init__(self._ask, events=events)
@@ -127,8 +127,8 @@ class _OwnStream(Stream):
         self._kernel = Kernel(**self._options)
         await self._kernel.start()
         process = await self._kernel.spawn(self._agent)
-        found = self._kernel.processes[process.pid]
-        return runtime_of(self._kernel).ask(found, content_of(self._message), budget=self._budget, stream=True)
+        started = self._kernel.processes[process.pid]
+        return runtime_of(self._kernel).ask(started, content_of(self._message), budget=self._budget, stream=True)
 
     async def _close(self) -> None:
         if self._kernel is not None:
@@ -151,7 +151,7 @@ class _OwnStream(Stream):
 
 
 class BudgetScope:
-    """What `with budget(…)` gives: how much was spent inside, and how much is left."""
+    """The object of `with budget(…)`: how much was spent inside, and how much is left."""
 
     __slots__ = ("_scope",)
 
@@ -174,18 +174,18 @@ class BudgetScope:
 
     @property
     def usage(self) -> Any:
-        """Every dimension: tokens, calls."""
+        """The use of every dimension: money, tokens, calls."""
         return self._scope.usage
 
     @property
     def speculative(self) -> Any:
-        """What `@lyra.parallel` made ahead of its turn and did not need: paid for, and no part of `used`."""
+        """The cost of early calls that `@lyra.parallel` did not need: paid for, and no part of `used`."""
         return self._scope.speculative
 
 
 @contextmanager
 def budget(limit: Any = None, *, on_exceed: str = "block", **limits: Any) -> Iterator[BudgetScope]:
-    """A scope that every agent asked inside draws on, nested ones too. `limit` is money; others go by name."""
+    """A budget for every agent that is asked inside, nested ones too. `limit` is money; others go by name."""
     outer = scopes.get()
     settings = {**Budget._settings(limit), **limits, "on_exceed": on_exceed}
     scope = outer[-1].child(settings) if outer else Budget(**settings)

@@ -1,4 +1,4 @@
-"""Orchestration: several agents on one piece of work.
+"""Teams: several agents on one piece of work.
 
     await batch(coder.send_async("A"), coder.send_async("B"))       # results in call order
     await batch([(writer, "A"), (critic, "B")], limit=4)            # who is asked what
@@ -7,10 +7,10 @@
     await router(question, {"billing": billing, "tech": tech}, by=clerk)
     await map_reduce(files, summariser, editor)
 
-Whoever is asked is an Agent (a process is started for the question and stopped after it), an agent process, or a
-function of the message, sync or async. `on` says where Agents live: a Kernel, or a program's `ctx`, where they are
-child processes and everything is durable; without it a kernel of its own lives as long as the call. Concurrency is
-bounded by `limit`; errors and cancellation are `in_order`'s.
+A member is an Agent (a process is started for the question and stopped after it), an agent process, or a function of
+the message, sync or async. `on` says where Agents run: in a Kernel, or in a program by its `ctx`, where they are child
+processes and everything is durable; without it a kernel is made for the call. At most `limit` calls run at a time;
+errors and cancellation are those of `ordered_gather`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Final, Self
 
-from lyra.agents.declaration.agent import Agent
+from lyra.agents.agent import Agent
 from lyra.agents.declaration.content import content_of
 from lyra.agents.helpers.delegate import ask_child, text_of
-from lyra.agents.ordered_gather import in_order
+from lyra.agents.ordered_gather import ordered_gather
 from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.session.replies import MarkedReply
 from lyra.errors import AgentFailed, ConfigError
@@ -33,11 +33,11 @@ from lyra.kernel.programs.context import Context
 
 __all__ = ["Pipeline", "batch", "fan_in", "fan_out", "map_reduce", "parallel", "pipeline", "router"]
 
-LIMIT: Final = 8  # calls at a time, where nothing else is said
+LIMIT: Final = 8  # calls at a time, unless the caller says otherwise
 
 
-class _Desk:
-    """Where agents are asked: in a kernel, in a program, or in a kernel made for the purpose."""
+class _Members:
+    """The place where agents run: a kernel, a program, or a kernel made for one call."""
 
     __slots__ = ("_kernel", "_marked", "_on", "_open")
 
@@ -47,7 +47,7 @@ class _Desk:
         self._on = on
         self._kernel: Kernel | None = on if isinstance(on, Kernel) else None
         self._open = AsyncExitStack()
-        self._marked = False  # one of those who were asked has read text from outside; the others hear of it
+        self._marked = False  # a member has read text from outside; later members are tainted by its answer
 
     async def __aenter__(self) -> Self:
         return self
@@ -97,8 +97,8 @@ def _needs_kernel(target: Any) -> bool:
 def _callable(target: Any) -> Callable[[Any], Any]:
     if isinstance(target, (Agent, AgentProcess, Pipeline)) or not callable(target):
         raise ConfigError(f"{target!r} cannot be asked", hint="give an Agent, an agent process or a function")
-    found: Callable[[Any], Any] = target
-    return found
+    function: Callable[[Any], Any] = target
+    return function
 
 
 def _check(target: Any) -> Any:
@@ -108,7 +108,7 @@ def _check(target: Any) -> Any:
 
 
 def _sayable(message: Any) -> Any:
-    """Text, an Image and lists of both are messages; any other answer is passed on as JSON."""
+    """An answer as a message: text, an Image and lists of both as they are, anything else as JSON."""
     try:
         content_of(message)
     except ConfigError:
@@ -128,72 +128,71 @@ def parallel(*works: Any, limit: int | None = None) -> Any:
     if not works:
         return _NoCalls(limit)
     if len(works) == 1 and limit is None and _is_decorated(works[0]):
-        from lyra.agents.parallel.source.source import overlapping
+        from lyra.agents.parallel.source.source import parallel_function
 
-        return overlapping(works[0])
-    return in_order(works, limit=limit)
+        return parallel_function(works[0])
+    return ordered_gather(works, limit=limit)
 
 
 def _is_decorated(work: Any) -> bool:
-    """What stands below the decorator, and not one call alone: of a list of calls may be one left, and that is a lambda
-    or a `partial` then."""
+    """Whether `parallel(work)` is a decorator's use and not a list of one call: calls are lambdas and partials."""
     if isinstance(work, (type, staticmethod, classmethod, property)):
         return True
     return inspect.isfunction(work) and work.__name__ != "<lambda>"
 
 
 class _NoCalls(Coroutine[Any, Any, list[Any]]):
-    """`parallel()`: the results of no calls when it is awaited, the decorator when it is given a function."""
+    """`parallel()`: awaited, the results of no calls; called with a function, the decorator."""
 
-    __slots__ = ("_limit", "_made")
+    __slots__ = ("_limit", "_results")
 
     def __init__(self, limit: int | None) -> None:
         self._limit = limit
-        self._made = in_order((), limit=limit)
+        self._results = ordered_gather((), limit=limit)
 
     def __call__(self, function: Any) -> Any:
-        self._made.close()
+        self._results.close()
         if self._limit is not None:
             raise ConfigError("@lyra.parallel takes no limit=", hint="write @lyra.parallel alone", key="limit")
-        from lyra.agents.parallel.source.source import overlapping
+        from lyra.agents.parallel.source.source import parallel_function
 
-        return overlapping(function)
+        return parallel_function(function)
 
     def __await__(self) -> Generator[Any, Any, list[Any]]:
-        return self._made.__await__()
+        return self._results.__await__()
 
     def send(self, value: Any) -> Any:
-        return self._made.send(value)
+        return self._results.send(value)
 
     def throw(self, *error: Any) -> Any:
-        return self._made.throw(*error)
+        return self._results.throw(*error)
 
     def close(self) -> None:
-        self._made.close()
+        self._results.close()
 
 
 async def batch(*calls: Any, limit: int = LIMIT, on: Kernel | Context | None = None) -> list[Any]:
-    """The results of many calls, in call order: awaitables, functions of no argument, or pairs (whom, message)."""
+    """The results of many calls, in call order: awaitables, functions of no argument, or pairs (member, message)."""
     if len(calls) == 1 and not _is_call(calls[0]):
         calls = tuple(calls[0])
-    async with _Desk(on) as desk:
-        await desk.start(call[0] for call in calls if isinstance(call, tuple))
-        works = [_work(desk, call) for call in calls]
-        return await in_order(works, limit=limit)
+    async with _Members(on) as members:
+        await members.start(call[0] for call in calls if isinstance(call, tuple))
+        works = [_work(members, call) for call in calls]
+        return await ordered_gather(works, limit=limit)
 
 
 def _is_call(value: Any) -> bool:
     return inspect.isawaitable(value) or callable(value) or (isinstance(value, tuple) and len(value) == 2)
 
 
-def _work(desk: _Desk, call: Any) -> Any:
+def _work(members: _Members, call: Any) -> Any:
     if not isinstance(call, tuple):
         return call
     if len(call) != 2:
         raise ConfigError(f"a call is a pair of whom to ask and the message, not {call!r}")
     target, message = call
     _check(target)
-    return lambda: desk.ask(target, message)
+    return lambda: members.ask(target, message)
 
 
 async def fan_out(
@@ -208,10 +207,10 @@ async def fan_in(
 ) -> Any:
     """One answer out of many: an agent gets them in one message after `task`; a function gets the list."""
     results = list(results)
-    async with _Desk(on) as desk:
-        await desk.start([_check(agent)])
+    async with _Members(on) as members:
+        await members.start([_check(agent)])
         plain = not isinstance(agent, (Agent, AgentProcess, Pipeline))
-        return await desk.ask(agent, results if plain else _joined(task, results))
+        return await members.ask(agent, results if plain else _joined(task, results))
 
 
 def _joined(task: str, results: list[Any]) -> str:
@@ -220,7 +219,7 @@ def _joined(task: str, results: list[Any]) -> str:
 
 
 def _marked_like(text: str, sources: Iterable[Any]) -> str:
-    """The text, marked as somebody else's words where one of those is that it was made of."""
+    """The text, marked as tainted where one of its sources is."""
     return MarkedReply(text) if any(isinstance(source, MarkedReply) for source in sources) else text
 
 
@@ -228,11 +227,11 @@ async def map_reduce(
     items: Iterable[Any], mapper: Any, reducer: Any, *, limit: int = LIMIT, on: Kernel | Context | None = None
 ) -> Any:
     """`mapper` is asked for each item, `reducer` once with all of its answers (see `fan_in`)."""
-    async with _Desk(on) as desk:
-        await desk.start([_check(mapper), _check(reducer)])
-        mapped = await in_order([_work(desk, (mapper, item)) for item in items], limit=limit)
+    async with _Members(on) as members:
+        await members.start([_check(mapper), _check(reducer)])
+        mapped = await ordered_gather([_work(members, (mapper, item)) for item in items], limit=limit)
         plain = not isinstance(reducer, (Agent, AgentProcess, Pipeline))
-        return await desk.ask(reducer, mapped if plain else _joined("Put these together.", mapped))
+        return await members.ask(reducer, mapped if plain else _joined("Put these together.", mapped))
 
 
 # ---------------------------------------------------------------------- one after the other
@@ -249,13 +248,13 @@ class Pipeline:
 
     async def __call__(self, message: Any, *, on: Kernel | Context | None = None) -> Any:
         """The last stage's answer."""
-        async with _Desk(on if on is not None else self._on) as desk:
-            await desk.start(self.stages)
-            return await self.through(desk, message)
+        async with _Members(on if on is not None else self._on) as members:
+            await members.start(self.stages)
+            return await self.through(members, message)
 
-    async def through(self, desk: _Desk, message: Any) -> Any:
+    async def through(self, members: _Members, message: Any) -> Any:
         for stage in self.stages:
-            message = await desk.ask(stage, message)
+            message = await members.ask(stage, message)
         return message
 
     def __repr__(self) -> str:
@@ -284,28 +283,28 @@ async def router(
     asked for it. A choice that is no route takes `default`; without one it is an AgentFailed."""
     if not routes or (default is not None and default not in routes):
         raise ConfigError(f"routes are {', '.join(routes) or 'none'}; the default is {default!r}", key="routes")
-    async with _Desk(on) as desk:
-        await desk.start([_check(by), *(_check(target) for target in routes.values())])
-        chosen = await _choice(desk, message, routes, by)
+    async with _Members(on) as members:
+        await members.start([_check(by), *(_check(target) for target in routes.values())])
+        chosen = await _choice(members, message, routes, by)
         if chosen not in routes:
             if default is None:
                 raise AgentFailed(
                     f"there is no route {chosen!r}; there are: {', '.join(routes)}", status="no_route", choice=chosen
                 )
             chosen = default
-        return await desk.ask(routes[chosen], message)
+        return await members.ask(routes[chosen], message)
 
 
-async def _choice(desk: _Desk, message: Any, routes: Mapping[str, Any], by: Any) -> str:
+async def _choice(members: _Members, message: Any, routes: Mapping[str, Any], by: Any) -> str:
     if not isinstance(by, (Agent, AgentProcess)):
-        return str(await desk.ask(by, message))
+        return str(await members.ask(by, message))
     described = "\n".join(f"- {name}{_about(target)}" for name, target in routes.items())
     question = (
         f"Who should answer the message below? Choose one of these and say its name, nothing else:\n{described}"
         f"\n\nMessage:\n{text_of(message) if not isinstance(message, list) else message}"
     )
-    said = str(await desk.ask(by, _marked_like(question, [message]))).strip().strip("`'\".").lower()
-    return next((name for name in routes if name.lower() == said), said)
+    answer = str(await members.ask(by, _marked_like(question, [message]))).strip().strip("`'\".").lower()
+    return next((name for name in routes if name.lower() == answer), answer)
 
 
 def _about(target: Any) -> str:

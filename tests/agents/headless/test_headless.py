@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lyra.agents.headless.headless import Headless, HeadlessOptions, error_line, status_of
-from lyra.agents.headless.setup import TOLD_MAX, each_tool, outfit_of, unknown_tools
+from lyra.agents.headless.setup import OFFERED_MAX, all_tools, setup_of, unknown_tools
 from lyra.config import Config
 from lyra.core.tool import Tool
 from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, LimitExceeded, ModelError, StoreError
@@ -33,10 +33,10 @@ def options(folder: Path, **more: Any) -> HeadlessOptions:
     return HeadlessOptions(**{"model": "sim/echo", "folder": str(folder), **more})
 
 
-# ---------------------------------------------------------------- the outfit
+# ---------------------------------------------------------------- the setup
 def test_the_grant_is_the_folder_and_the_hosts_of_rules(folder):
     """Read and write here, run commands, and reach what a rule names; nothing else."""
-    grant = outfit_of(options(folder, allow=("WebFetch(docs.python.org)", "WebFetch(https://a.test:8443/x/*)"))).grant
+    grant = setup_of(options(folder, allow=("WebFetch(docs.python.org)", "WebFetch(https://a.test:8443/x/*)"))).grant
     for right in (
         f"fs.read:{folder}/a/b",
         f"fs.write:{folder}/a",
@@ -69,7 +69,7 @@ def test_the_grant_is_the_folder_and_the_hosts_of_rules(folder):
     ],
 )
 def test_the_network_by_rules(folder, given, reached, refused):
-    grant = outfit_of(options(folder, **given)).grant
+    grant = setup_of(options(folder, **given)).grant
     assert all(grant.allows(f"net.http:{host}") for host in reached)
     assert not any(grant.allows(f"net.http:{host}") for host in refused)
 
@@ -83,7 +83,7 @@ def test_what_a_tool_says_that_it_needs_is_granted(folder):
 
     made = tool(look, needs=["net.http:weather.test"])
     assert isinstance(made, Tool)
-    assert outfit_of(options(folder, tools=(made,))).grant.allows("net.http:weather.test")
+    assert setup_of(options(folder, tools=(made,))).grant.allows("net.http:weather.test")
 
 
 def test_the_host_of_a_tool_from_a_file_is_granted_once_a_rule_allows_the_tool(folder):
@@ -99,9 +99,9 @@ def test_the_host_of_a_tool_from_a_file_is_granted_once_a_rule_allows_the_tool(f
         implementation: {type: http, url: "https://weather.test/{{city}}"}
         """
     )
-    assert "weather" in [tool.name for tool in each_tool(outfit_of(options(folder)).tools)]
-    assert not outfit_of(options(folder, allow=("Bash",))).grant.allows("net.http:weather.test:443")
-    grant = outfit_of(options(folder, allow=("weather",))).grant
+    assert "weather" in [tool.name for tool in all_tools(setup_of(options(folder)).tools)]
+    assert not setup_of(options(folder, allow=("Bash",))).grant.allows("net.http:weather.test:443")
+    grant = setup_of(options(folder, allow=("weather",))).grant
     assert grant.allows("net.http:weather.test:443")
     assert not grant.allows("net.http:other.test:443")
 
@@ -142,10 +142,10 @@ def test_a_file_that_changes_during_a_run_has_the_rights_of_one_that_was_there(f
 def test_more_folders_count_as_inside(folder):
     other = folder.parent / "other"
     other.mkdir()
-    outfit = outfit_of(options(folder, also=(str(other), str(other))))
-    assert outfit.also == (str(other),)
-    assert outfit.grant.allows(f"fs.write:{other}/a")
-    assert outfit.permissions.also == (str(other),)
+    setup = setup_of(options(folder, also=(str(other), str(other))))
+    assert setup.also == (str(other),)
+    assert setup.grant.allows(f"fs.write:{other}/a")
+    assert setup.permissions.also == (str(other),)
 
 
 @pytest.mark.parametrize("name", ["a*b", "a?b"])
@@ -153,7 +153,7 @@ def test_a_folder_that_reads_as_a_pattern_is_refused(folder, name):
     """Its rights would be those to others."""
     (folder / name).mkdir()
     with pytest.raises(ConfigError, match="as a pattern"):
-        outfit_of(options(folder / name))
+        setup_of(options(folder / name))
 
 
 def test_a_managed_policy_holds(folder):
@@ -177,11 +177,11 @@ class Source:
 
 def test_many_tools_of_a_source_are_told_when_they_are_looked_for(folder):
     """A few are all told; of many the model is told what ToolSearch finds. A tool that stays is the same object."""
-    few = outfit_of(options(folder, tools=(Source(TOLD_MAX),)))
-    assert not any(tool.deferred for tool in each_tool(few.tools))
-    many = outfit_of(options(folder, tools=(Source(TOLD_MAX + 1),)))
-    once, again = ([tool for tool in each_tool(many.tools) if tool.deferred] for _ in range(2))
-    assert len(once) == TOLD_MAX + 1
+    few = setup_of(options(folder, tools=(Source(OFFERED_MAX),)))
+    assert not any(tool.deferred for tool in all_tools(few.tools))
+    many = setup_of(options(folder, tools=(Source(OFFERED_MAX + 1),)))
+    once, again = ([tool for tool in all_tools(many.tools) if tool.deferred] for _ in range(2))
+    assert len(once) == OFFERED_MAX + 1
     assert all(one is other for one, other in zip(once, again, strict=True))
 
 
@@ -204,7 +204,7 @@ def test_a_run_in_python(folder):
     assert outcome.result["text"] == "go"
 
 
-def test_a_question_finds_nobody(folder):
+def test_a_question_without_a_person_is_cancelled(folder):
     """A tool that asks is told so at once, and the run goes on."""
 
     async def confirm(ctx: Any) -> str:
@@ -220,7 +220,7 @@ def test_a_question_finds_nobody(folder):
     assert "nobody is there to be asked" in outcome.result["text"]
 
 
-def test_somebody_who_is_there_is_asked(folder):
+def test_a_person_who_is_there_is_asked(folder):
     """With `attended` the terminal built on it answers."""
 
     async def main() -> None:

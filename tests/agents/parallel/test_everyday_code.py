@@ -9,7 +9,7 @@ import pytest
 
 import lyra
 from lyra import Agent, Kernel, tool
-from lyra.agents.parallel.source.plan import picture_of
+from lyra.agents.parallel.source.plan import plan_of
 from lyra.models.script import Reply, ScriptedCall, ScriptedError
 from lyra.models.sim import SimProvider
 from lyra.testing.loop import run as run_in_virtual_time
@@ -52,7 +52,7 @@ class World:
 
 
 class Dying:
-    """It says so when nobody holds it any more."""
+    """It reports when it is garbage-collected."""
 
     def __init__(self, log: list[str]) -> None:
         self.log = log
@@ -161,7 +161,7 @@ async def an_ordered_call_in_between(env: Any, p: Any, q: Any, w: Any) -> Any:
     return await p.send(f"there were {before}, now {len(env.notes)}")
 
 
-async def somebody_elses_send(env: Any, p: Any, q: Any, w: Any) -> Any:
+async def another_objects_send(env: Any, p: Any, q: Any, w: Any) -> Any:
     before = env.box.asked
     await env.box.send("x")
     return await p.send(f"was {before}"), await q.send(f"is {env.box.asked}")
@@ -310,7 +310,7 @@ SAME = [
     (a_list_with_two_names, 2.0),
     (an_iterator, 2.0),
     (an_ordered_call_in_between, 3.0),
-    (somebody_elses_send, 1.0),
+    (another_objects_send, 1.0),
     (a_method_that_counts, 1.0),
     (a_property_that_counts, 3.0),
     (Reviewer().review, 1.0),
@@ -366,7 +366,7 @@ def test_limits_of_an_agent_are_met_in_order(settings: dict[str, Any]):
 
 
 def test_what_was_foreseen_wrongly_is_taken_back_and_made_again():
-    """The list changes while the first call is under way: nobody remembers what was asked for its old items."""
+    """The list changes while the first call is under way: no conversation keeps the questions for its old items."""
 
     async def changes(env: Any, p: Any, q: Any, w: Any) -> Any:
         docs = env.notes
@@ -428,7 +428,7 @@ later = lyra.parallel(later)
 
 
 def test_a_plan_names_every_call_and_a_true_reason():
-    picture = picture_of(PLANNED, "x.py")
+    picture = plan_of(PLANNED, "x.py")
     early = {(name, call.line) for name, _, calls in picture.groups for call in calls}
     alone = {(name, call.line): why for name, call, why in picture.alone}
     asked = [7, 8, 9, 11, 12, 16, 18, 19, 21]

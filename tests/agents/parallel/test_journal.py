@@ -15,7 +15,7 @@ import pytest
 
 import lyra
 from lyra import Agent, Context, Kernel, tool
-from lyra.agents.parallel.source.plan import picture_of
+from lyra.agents.parallel.source.plan import plan_of
 from lyra.core.budgets.budget import Budget, Usage
 from lyra.core.budgets.early_budget import Apart, is_limited
 from lyra.errors import BudgetExceeded, ConfigError, DeadlineExceeded, LyraError
@@ -134,7 +134,7 @@ def test_an_answer_is_as_long_as_line_by_line():
     assert len(written.result[2]) < len(words)
 
 
-def test_what_was_not_needed_is_speculative_and_nobodys_spending():
+def test_what_was_not_needed_is_speculative_and_charged_to_no_budget():
     agents = lambda: [agent("a", fails=True), agent("b", wait_s=0.5), agent("c", wait_s=5.0)]  # noqa: E731
     written, decorated = both(agents, scope="$1.00", kernel="$1.00")
     same(written, decorated)
@@ -145,7 +145,7 @@ def test_what_was_not_needed_is_speculative_and_nobodys_spending():
 
 
 def test_a_call_that_would_not_have_stood_is_made_again_and_so_are_those_behind():
-    """The first asks its model twice, which nobody knew when the second was asked."""
+    """The first asks its model twice, which was not known when the second was asked."""
 
     @tool(idempotent=True)
     async def look(what: str) -> str:
@@ -186,7 +186,7 @@ def test_a_reading_of_a_budget_stays_where_it_is():
     assert run_in_virtual_time(main(lyra.parallel(reads))) == run_in_virtual_time(main(reads)) == ["<one>", "<2 said>"]
     source = "import lyra\n@lyra.parallel\nasync def f(a, b):\n    x = await a.send('1')\n"
     source += "    n = len(a.messages)\n    y = await b.send(str(n))\n"
-    whys = [why for _, _, why in picture_of(source, "x.py").alone]
+    whys = [why for _, _, why in plan_of(source, "x.py").alone]
     assert len(whys) == 2
     assert all("`a.messages` in line 5 is read in its place" in why for why in whys)
 
@@ -196,7 +196,7 @@ def test_a_scope_apart_joins_with_all_that_it_holds():
     first = Apart(root)
     second = Apart(root, {"llm_calls": 2}, lambda: [first])
     assert is_limited(first)
-    assert not second.has_room(Usage(llm_calls=1))  # nobody knows what the first will take
+    assert not second.has_room(Usage(llm_calls=1))  # the cost of the first is not known yet
     held = first.reserve(Usage(llm_calls=1, usd="$0.50"))
     assert second.has_room(Usage(llm_calls=2))
     assert not second.has_room(Usage(llm_calls=3))
@@ -382,7 +382,7 @@ def test_the_plan_says_which_calls_open_a_store():
     source = "import lyra\n@lyra.parallel\nasync def f(a, options):\n"
     source += "    x = await lyra.run(a, '1', store='x.db')\n    y = await lyra.run(a, '2', **options)\n"
     source += "    z = await lyra.run(a, '3', on=a.kernel)\n"
-    whys = [why for _, _, why in picture_of(source, "x.py").alone]
+    whys = [why for _, _, why in plan_of(source, "x.py").alone]
     assert ["`store=`" in whys[0], "`**`" in whys[1], "no other call stands beside it" in whys[2]] == [True] * 3
 
 

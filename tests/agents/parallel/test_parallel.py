@@ -14,7 +14,7 @@ import pytest
 import lyra
 from lyra import Agent, Kernel, run, tool
 from lyra.agents.parallel import rules
-from lyra.agents.parallel.source.plan import picture_of
+from lyra.agents.parallel.source.plan import plan_of
 from lyra.agents.session.execution import AgentState
 from lyra.errors import ConfigError, DeadlineExceeded, LyraError, ParseError
 from lyra.models.script import Reply, ScriptedError
@@ -281,7 +281,7 @@ def test_two_messages_of_one_conversation_stay_in_order():
 
 
 @pytest.mark.parametrize(("slow_s", "quick_s"), [(3.0, 1.0), (1.0, 3.0)])
-def test_the_first_failure_of_the_program_wins_and_nobody_remembers_more(slow_s: float, quick_s: float):
+def test_the_first_failure_of_the_program_wins_and_later_turns_are_forgotten(slow_s: float, quick_s: float):
     @lyra.parallel
     async def three(one: Any, two: Any, last: Any) -> None:
         await one.send("first")
@@ -371,9 +371,9 @@ def test_what_cannot_be_looked_into_is_refused_with_a_place():
         assert caught.value.fields["file"] == __file__
         assert caught.value.fields["line"] > 0
     with pytest.raises(ConfigError, match="for functions"):
-        from lyra.agents.parallel.source.source import overlapping
+        from lyra.agents.parallel.source.source import parallel_function
 
-        overlapping(print)
+        parallel_function(print)
 
 
 def function(one: Any) -> Any:
@@ -381,7 +381,7 @@ def function(one: Any) -> Any:
 
 
 class Whole:
-    """A class that somebody decorates as a whole."""
+    """A class that is decorated as a whole."""
 
     def method(self) -> None: ...
 
@@ -413,7 +413,7 @@ def test_what_is_no_def_is_refused_at_once(thing: Any, named: str, hint: str):
 
 @pytest.mark.parametrize("limit", [None, 1])
 def test_one_call_alone_is_a_call(limit: int | None):
-    """Whoever has a list of them does not count them first."""
+    """A list of calls may have one element, or none."""
     assert asyncio.run(lyra.parallel(lambda: 7, limit=limit)) == [7]
     assert asyncio.run(lyra.parallel(functools.partial(int, "7"), limit=limit)) == [7]
 
@@ -498,7 +498,7 @@ async def plain(a):
 
 
 def test_a_plan_says_what_overlaps_and_why_the_rest_does_not():
-    picture = picture_of(PLANNED, "x.py")
+    picture = plan_of(PLANNED, "x.py")
     assert [(path, step, [call.line for call in calls]) for path, step, calls in picture.groups] == [
         ("review", 1, [7, 8]),
         ("review", 1, [10, 12]),
@@ -507,7 +507,7 @@ def test_a_plan_says_what_overlaps_and_why_the_rest_does_not():
     assert picture.alone == []
     assert picture.refused == [("refused", 17, "it sets a global variable")]
     with pytest.raises(ParseError):
-        picture_of("def (", "x.py")
+        plan_of("def (", "x.py")
 
 
 DECORATED = """
@@ -557,7 +557,7 @@ def known(a):
 
 def test_a_plan_refuses_what_another_decorator_has_made():
     """As the decorator does, when the file is run."""
-    picture = picture_of(DECORATED, "x.py")
+    picture = plan_of(DECORATED, "x.py")
     noted = "it is not a `def` of its own, but what `@noted` gives"
     assert picture.refused == [
         ("wrapped", 18, noted),
@@ -596,7 +596,7 @@ def test_each_rule_is_needed(rule: str):
     assert check(NOTICED.get(rule, 0)) == []
     with planted(BUGS, rule):
         seeds = (NOTICED.get(rule, 0), *range(400))
-        assert any(_differs(seed) for seed in seeds), f"nobody notices that {rule!r} is not kept"
+        assert any(_differs(seed) for seed in seeds), f"no seed shows that {rule!r} is broken"
 
 
 def _differs(seed: int) -> bool:

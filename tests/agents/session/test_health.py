@@ -60,7 +60,7 @@ def test_an_agent_that_hangs_is_stale():
 
 
 def test_a_long_answer_is_no_stall():
-    """Piece by piece for half an hour, with and without somebody reading along."""
+    """Piece by piece for half an hour, with and without a reader of the stream."""
 
     async def main(stream: bool):
         async with Watched(stale_s=300) as watched:

@@ -1,4 +1,4 @@
-"""Money, time and records where calls fail, are cut off or have no room: nothing is spent that nobody counts."""
+"""Money, time and records where calls fail, are cut off or have no room: all that is spent is counted."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def test_a_cut_off_call_pays_for_the_tries_before_it():
 
 # ---------------------------------------------------------------- what is told of budgets
 @pytest.mark.parametrize("budget", [None, {"output_tokens": 1000}])
-def test_no_overrun_is_told_of_what_nobody_limits(budget):
+def test_no_overrun_is_published_for_a_dimension_without_a_limit(budget):
     async def main() -> None:
         async with Kernel() as kernel:
             told = heard(kernel, "budget.overrun")
@@ -288,7 +288,7 @@ def test_no_overrun_is_told_of_what_nobody_limits(budget):
 
 
 def test_an_overrun_of_a_limit_is_told():
-    """The provider counted more than anybody could know beforehand."""
+    """The provider counted more than the estimate."""
 
     async def main() -> None:
         async with Kernel() as kernel:

@@ -1,10 +1,10 @@
-"""A session's digest: the name of its transcript, made when somebody asks."""
+"""A session's digest: the name of its transcript, computed when it is read."""
 
 from __future__ import annotations
 
-from lyra.agents.declaration.agent import Agent
-from lyra.agents.session.session import Session
-from lyra.agents.turn.loop import _identity
+from lyra.agents.agent import Agent
+from lyra.agents.session.session import AgentSession
+from lyra.agents.turn.model_call import request_digest
 from lyra.core.effect import canonical_hash
 from lyra.core.message import Message
 from lyra.models.request import Request
@@ -14,8 +14,8 @@ FIRST, SECOND = Message("user", "a"), Message("assistant", "b")
 CHAIN = bytes.fromhex("170bbe1f959b0bfe27ae6ac560d7c8dc")
 
 
-def session(agent: Agent | None = None, *, durable: bool = True) -> Session:
-    return Session(agent or Agent("a", model="sim/echo"), Conversation(Estimator()), durable=durable)
+def session(agent: Agent | None = None, *, durable: bool = True) -> AgentSession:
+    return AgentSession(agent or Agent("a", model="sim/echo"), Conversation(Estimator()), durable=durable)
 
 
 def test_the_digest_is_the_same_whenever_it_is_asked_for():
@@ -70,4 +70,4 @@ def test_a_question_is_known_by_all_its_settings():
         for system in ("x", "y", "y", "x"):
             request = Request(model="m", messages=(), system=system, temperature=agent.temperature, max_tokens=5)
             settings = (system, [], 5, agent.temperature)
-            assert _identity(one, request) == canonical_hash("settings", settings, {})
+            assert request_digest(one, request) == canonical_hash("settings", settings, {})

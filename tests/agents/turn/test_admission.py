@@ -18,7 +18,7 @@ from tests.kernel.conftest import Crash
 
 
 class Shell:
-    """A `Bash` that only remembers what it was told to run, and a `Read` of somebody else's text."""
+    """A `Bash` that only remembers what it was told to run, and a `Read` of untrusted text."""
 
     def __init__(self) -> None:
         self.ran: list[str] = []
@@ -144,7 +144,7 @@ def test_whatever_is_not_a_yes_is_a_no(shell, answer, runs):
     assert runs or "Bash was not run: a person was asked and answered deny" in said
 
 
-def test_nobody_there_is_a_denial(shell):
+def test_without_a_person_a_question_is_a_denial(shell):
     """Headless: nothing waits, the reason is told with a code."""
     agent = agent_of(shell, bash("make"), "{result}", permissions={"attended": False})
     assert "nobody is there to be asked" in asked(agent)
@@ -160,7 +160,7 @@ def test_nobody_there_is_a_denial(shell):
     assert ended.to_data()["error_code"] == "permission_denied"
 
 
-def test_a_deny_rule_needs_nobody(shell):
+def test_a_deny_rule_needs_no_person(shell):
     """Whatever is allowed beside it, in every part of a chain."""
     rules = {"allow": ["Bash"], "deny": ["Bash(rm *)"]}
     heard: list[Any] = []
@@ -194,7 +194,7 @@ def test_the_model_cannot_answer(shell):
 
 
 def test_always_and_never_are_rules_from_then_on(shell):
-    """For exactly that; kept by whoever keeps them, once."""
+    """An answer for always holds for exactly that subject, and is saved once."""
     kept: list[tuple[str, str]] = []
     rules = Permissions(keep=lambda rule: kept.append((rule.effect, rule.text)))
     once = agent_of(shell, bash("make"), "{result}", permissions=rules)
@@ -225,7 +225,7 @@ def test_an_answer_that_cannot_be_kept_still_holds(shell):
     assert shell.ran == ["make", "make"]
 
 
-def test_a_question_nobody_answers_in_time_is_a_no(shell):
+def test_a_question_without_an_answer_in_time_is_a_no(shell):
     """So is one that is taken back."""
 
     async def work() -> str:
@@ -260,7 +260,7 @@ def test_what_is_shown_is_all_there_is(shell):
 
 
 def test_what_was_shown_is_what_runs(shell):
-    """Whoever heard of the call and changed its arguments changed nothing."""
+    """A listener that changes the arguments it was shown does not change those that run."""
 
     async def work() -> str:
         async with Kernel() as kernel:
@@ -400,7 +400,7 @@ def test_searches_pass_over_what_may_not_be_read(tmp_path):
 
 
 def test_after_text_from_outside_a_pattern_is_no_answer(shell):
-    """It was enough before; now somebody has to say yes."""
+    """The rule was enough before; now a person has to say yes."""
     rules = {"allow": ["Bash(git *)"], "attended": False}
     heard: list[Any] = []
     agent = agent_of(shell, bash("git log"), calls("page"), bash("git push"), "{result}", permissions=rules)
@@ -493,7 +493,7 @@ def test_a_message_from_a_marked_process_marks(shell):
 
 def test_a_marked_memory_marks_who_recalls_it(shell):
     """In another conversation, in the prompt or by the tool; one from a person does not."""
-    from lyra.agents.turn.memory import Memory
+    from lyra.agents.declaration.memory import Memory
 
     rules = {"allow": ["Bash(git *)"], "attended": False}
     memory = Memory("team", tools=True)
@@ -576,7 +576,7 @@ def test_a_guarded_tool_with_a_borrowed_name_is_asked_about(shell):
 
 
 def test_a_question_survives_its_kernel(shell, path):
-    """Killed while somebody thinks: the same question waits, is answered once, and the tool runs once."""
+    """Killed while the question is open: it is open again after the restart, answered once, and the tool runs once."""
     kept: list[str] = []
     rules = Permissions(keep=lambda rule: kept.append(rule.text))
     model = says(bash("make"), {"text": "{result}", "first_s": 0})
@@ -605,7 +605,7 @@ def test_a_question_survives_its_kernel(shell, path):
 
 
 def test_a_replay_does_as_was_decided(shell, path):
-    """The rules have changed since: what ran stays run, what was denied stays denied, nobody is asked again."""
+    """The rules have changed since: decisions in the journal hold, and no question is asked again."""
     turn = {"tool_calls": [{"name": "Bash", "arguments": {"command": each}} for each in ("make", "rm x")]}
     model = says(turn, {"text": "hangs", "first_s": 60}, "{result}")
 
@@ -787,7 +787,7 @@ def test_a_tool_tells_how_far_it_is(shell):
         async with Kernel() as kernel:
             model = says(calls("slow"), "ok", calls("slow"), "ok")
             process = await kernel.spawn(Agent("worker", model=model, tools=[slow]))
-            assert await process.send("nobody listens") == "ok"
+            assert await process.send("without a listener") == "ok"
             return [event async for event in process.stream("go", events=True)]
 
     events = run(work())
@@ -818,7 +818,7 @@ def test_a_time_limit_of_a_tool_ends_its_call(shell):
 
 
 def test_an_answer_for_good_holds_in_the_next_process(shell, tmp_path):
-    """Kept in the user's folder; another Permissions in another kernel asks nobody."""
+    """Kept in the user's folder; another Permissions in another kernel does not ask again."""
     from lyra.tools.permissions.answers import Answers
 
     def rules(**more: Any) -> Permissions:

@@ -540,7 +540,7 @@ def test_giving_up_on_a_message_that_waits():
 
 
 def test_stop_ends_what_it_is_doing():
-    """A stopped process answers nobody: whoever waits gets an error, not silence."""
+    """A caller that waits for a stopped process gets an error."""
     model = Endless()
 
     async def main():
@@ -646,7 +646,7 @@ def test_a_question_is_an_event_of_the_stream():
 
 
 def test_a_listener_may_answer_at_once():
-    """A question is in the list before anybody hears of it."""
+    """A question is in the list of interrupts before its event is published."""
 
     @tool
     async def confirm(ctx: Any) -> str:

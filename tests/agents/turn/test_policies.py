@@ -181,7 +181,7 @@ def test_a_call_may_have_a_budget_of_its_own(ask):
 
 
 def test_sixty_four_spenders_never_pass_a_budget(ask):
-    """Whoever does not fit is refused; the sum is right to the micro-dollar."""
+    """A call that does not fit is refused; the sum is right to the micro-dollar."""
 
     async def main() -> None:
         async with Server(said("yes", tokens_in=10, tokens_out=100)) as server, Kernel() as kernel:
@@ -326,7 +326,7 @@ def test_tokens_a_minute_count(ask):
 
 # ---------------------------------------------------------------- circuit breaker
 def test_the_breaker_opens_closes_and_says_so(ask):
-    """After two failures nobody is sent there; after the pause one call finds out."""
+    """After two failures no call is made; after the pause one call tries again."""
 
     async def main() -> None:
         said_so: list[str] = []
@@ -447,7 +447,7 @@ def test_what_goes_wrong_has_a_name_and_a_hint(ask, reply, kind):
     run(main())
 
 
-def test_nobody_there(ask, monkeypatch):
+def test_no_server_there(ask, monkeypatch):
     async def main() -> None:
         async with Server(said("x")) as server:
             pass
@@ -465,8 +465,8 @@ def test_no_key(monkeypatch):
         lyra.run(Agent("a", model=MODEL), "hello")
 
 
-def test_a_process_that_ends_answers_nobody(monkeypatch):
-    """Whoever waits is told that there will be no answer."""
+def test_a_process_that_ends_fails_its_callers(monkeypatch):
+    """A waiting caller gets an error."""
 
     async def main() -> None:
         async with Server(said("late", delay_s=5.0)) as server, Kernel() as kernel:

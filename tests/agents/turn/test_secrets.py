@@ -12,7 +12,7 @@ import pytest
 import lyra
 from lyra import Agent, Kernel, tool
 from lyra.agents.session.shared import runtime_of
-from lyra.agents.turn.key_filter import Veil
+from lyra.agents.turn.key_filter import StreamKeyFilter
 from lyra.core.secrets.secret import MASK
 from lyra.errors import LyraError
 from lyra.models.sim import SimProvider
@@ -134,7 +134,7 @@ def took(text: str) -> str:
     return f"took {len(text)}"
 
 
-def test_a_model_that_says_a_key_says_it_to_nobody(tmp_path: Path) -> None:
+def test_a_key_in_a_models_answer_is_masked_everywhere(tmp_path: Path) -> None:
     """In its words, in pieces too, and in what it calls a tool with; other words stay whole."""
     seen: list[Any] = []
 
@@ -166,13 +166,13 @@ def test_a_model_that_says_a_key_says_it_to_nobody(tmp_path: Path) -> None:
 def test_a_key_in_any_pieces_is_not_shown() -> None:
     text = f"a {KEY} b sk-ant-planted c {KEY[:-1]}"
     for size in range(1, len(text)):
-        veil = Veil((KEY,))
-        shown = [veil.feed(text[at : at + size]) for at in range(0, len(text), size)]
-        assert "".join([*shown, veil.rest()]) == f"a *** b sk-ant-planted c {KEY[:-1]}"
+        keys = StreamKeyFilter((KEY,))
+        shown = [keys.feed(text[at : at + size]) for at in range(0, len(text), size)]
+        assert "".join([*shown, keys.flush()]) == f"a *** b sk-ant-planted c {KEY[:-1]}"
 
 
 def test_a_word_that_stands_for_a_key_blots_out_no_answer(monkeypatch):
-    """Whoever tries things with ANTHROPIC_API_KEY=test reads answers that are whole."""
+    """With ANTHROPIC_API_KEY=test the word `test` in answers is not masked."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
     kernel = Kernel()
     runtime = runtime_of(kernel)

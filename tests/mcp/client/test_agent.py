@@ -6,7 +6,7 @@ import asyncio
 import json
 from contextlib import asynccontextmanager
 
-from lyra.agents.declaration.agent import Agent
+from lyra.agents.agent import Agent
 from lyra.agents.headless.headless import Headless, HeadlessOptions
 from lyra.agents.session.events import Interrupted, ToolEnded, ToolProgress
 from lyra.config import Config

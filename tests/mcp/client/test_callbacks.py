@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from lyra.agents.declaration.agent import Agent
+from lyra.agents.agent import Agent
 from lyra.agents.headless.headless import Headless, HeadlessOptions
 from lyra.agents.session.events import Interrupted, ToolEnded
 from lyra.config import Config

@@ -47,8 +47,8 @@ def few(*goals: str) -> list[Attack]:
 def test_without_admission_attacks_succeed(monkeypatch):
     """A planted bug: nobody decides on calls any more. Files, secrets and requests show it."""
 
-    async def admit(ctx, runtime, session, tool, call, sink):
-        return Admitted(call, None, None, ctx.own_process.grant)
+    async def admit(turn, tool, call):
+        return Admitted(call, None, None, turn.process.grant)
 
     monkeypatch.setattr(admission, "admit", admit)
     goals = ("git hooks", "keys in .env", "exfiltrate by URL", "CI", "run as allowed")

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from lyra.agents.declaration.agent import Agent
-from lyra.agents.turn.memory import Memory
+from lyra.agents.agent import Agent
+from lyra.agents.declaration.memory import Memory
 from lyra.core.event import Event
 from lyra.errors import LyraError
 from lyra.kernel.kernel import Kernel

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from lyra.agents.declaration.agent import Agent
+from lyra.agents.agent import Agent
 from lyra.core.tool import Tool
 from lyra.errors import ToolError
 from lyra.models.sim import SimProvider

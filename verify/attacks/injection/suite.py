@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from lyra.agents.declaration.agent import Agent
+from lyra.agents.agent import Agent
+from lyra.agents.declaration.memory import Memory
 from lyra.agents.teams import fan_in, fan_out, pipeline
-from lyra.agents.turn.memory import Memory
 from lyra.core.event import Event
 from lyra.core.ids import ProcessRandom, seeded
 from lyra.core.tool import Tool

@@ -1,9 +1,8 @@
-"""An Agent: a declaration of who answers, with what, and how far it may go. It becomes a process when spawned.
+"""AgentDeclaration: the settings of an agent, checked: its model, its tools, and how far it may go.
 
-    assistant = Agent("assistant", model="anthropic/claude-sonnet-4-5", system="Be brief.", budget="$0.50")
-
-Nothing runs here. An Agent is checked when it is made, does not change afterwards, and may be spawned any number of
-times; its processes share its rate limit and its circuit breakers.
+Nothing runs here and nothing is cached here. A declaration is checked when it is made, does not change afterwards, and
+may be spawned any number of times; its processes share its rate limit and its circuit breakers. Users make an
+`lyra.agents.agent.Agent`, which adds what the kernel spawns.
 """
 
 from __future__ import annotations
@@ -12,7 +11,9 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.agent_process import AgentProcess
+from lyra.agents.declaration.context_policy import ContextPolicy
+from lyra.agents.declaration.memory import Memory
+from lyra.agents.declaration.output import AnswerType
 from lyra.core.budgets.budget import Budget
 from lyra.core.checking.check import real, short_text, whole
 from lyra.core.limits import NAME_LENGTH_MAX
@@ -28,28 +29,24 @@ from lyra.tools.source import ToolSource, is_source
 if TYPE_CHECKING:
     from lyra.tools.permissions.decision import Permissions
 
-__all__ = ["Agent"]
+__all__ = ["AgentDeclaration"]
 
 ITERATIONS_MAX: Final = 20  # model calls for one message
 PARALLEL_TOOLS: Final = 8
-MAX_TOKENS: Final = 4096  # of one answer, where nothing else is said
+MAX_TOKENS: Final = 4096  # of one answer, unless the agent says otherwise
 
 _RETRY: Final = Retry(max_attempts=3, backoff=Backoff(initial_s=0.5, max_s=30.0, jitter=0.2))
 
 
-class Agent:
+class AgentDeclaration:
     """`system` is text, or a function (sync or async) that gives it for each message, of the session or of nothing."""
 
     __slots__ = (
-        "__lyra_program__",
         "__weakref__",
-        "_guard",
-        "asks_with",
         "budget",
         "circuit_breaker",
         "context",
         "description",
-        "effects",
         "fallback",
         "max_iterations",
         "max_parallel_tools",
@@ -73,9 +70,6 @@ class Agent:
         "tools",
         "top_p",
     )
-
-    __lyra_handle__ = AgentProcess
-    __lyra_program__: Callable[..., Any]
 
     def __init__(
         self,
@@ -111,19 +105,18 @@ class Agent:
         self.fallback = tuple(_model(other, self.name) for other in _list(fallback))
         self.system = system if isinstance(system, str) else _system(system)
         self.tools: dict[str, Tool] = {}
-        self.sources: tuple[Any, ...] = ()  # of tools that may change: asked again at each message
-        self.memory = None if memory is None else _memory(memory, self.name)
-        for value in (*_tools(tools), *_memory_tools(self.memory)):
+        self.sources: tuple[Any, ...] = ()  # of tools that may change: looked at again with each message
+        self.memory = Memory.of(memory, agent=self.name)
+        for value in (*_tools(tools), *self._tools_of_settings()):
             if is_source(value):
                 self.sources = (*self.sources, value)
                 continue
-            made = tool_of(value)
-            if made.name in self.tools:
-                raise ConfigError(f"agent {self.name!r} has two tools named {made.name!r}", key="tools")
-            self.tools[made.name] = made
+            tool = tool_of(value)
+            if tool.name in self.tools:
+                raise ConfigError(f"agent {self.name!r} has two tools named {tool.name!r}", key="tools")
+            self.tools[tool.name] = tool
         self.toolbox = tuple(self.tools.values())
-        self.permissions = None if permissions is None else _permissions(permissions, self.toolbox)
-        self._guard: Permissions | None = None
+        self.permissions = None if permissions is None else _permissions(permissions, self.folders)
         self.models = (self.model, *self.fallback)
         self.budget = None if budget is None else Budget.of(budget)
         self.retry = Retry.of(retry)
@@ -135,47 +128,28 @@ class Agent:
         self.thinking_tokens = (
             None if thinking_tokens is None else whole(thinking_tokens, "thinking_tokens", least=1, most=10**7)
         )
-        self.output = None if output is None else _shape(output)
+        self.output = None if output is None else AnswerType.of(output)
         self.output_retries = whole(output_retries, "output_retries", most=100)
-        self.context = None if context is None else _context(context)
+        self.context = None if context is None else ContextPolicy.of(context)
         self.supervision = None if supervision is None else Supervision.of(supervision)
         self.timeouts = None if timeouts is None else Timeouts.of(timeouts)
         self.max_iterations = whole(max_iterations, "max_iterations", least=1, most=10**6)
         self.max_parallel_tools = whole(max_parallel_tools, "max_parallel_tools", least=1, most=10**4)
         self.description = description
-        self.effects: dict[Any, Any] = {}  # made at first use: one for each model and tool
-        # The system prompt and the names of the tools of its last call that a journal keeps, and the hash of both.
-        self.asks_with: tuple[str, list[str], bytes] | None = None
-        self.__lyra_program__ = self._program()
 
-    def _program(self) -> Callable[..., Any]:
-        """What it runs as: a function that a journal knows as `agent:NAME`."""
-        agent = self
-
-        from lyra.agents.turn.loop import once
-        from lyra.agents.turn.loop import serve as loop
-
-        async def serve(ctx: Any, *task: Any) -> Any:
-            """Without a task a conversation; with one, that alone: its result is the answer."""
-            return await once(ctx, agent, task[0]) if task else await loop(ctx, agent)
-
-        serve.__module__, serve.__qualname__ = "agent", self.name
-        return serve
+    def _tools_of_settings(self) -> tuple[Tool, ...]:
+        """Tools that other settings bring along; `Agent` adds those of its memory."""
+        return ()
 
     @property
-    def guard(self) -> Permissions:
-        """What decides on tools that are guarded where it has no permissions: the files of the folder they work in."""
-        if self._guard is None:
-            from lyra.tools.permissions.settings import permissions_here
+    def counts_tokens(self) -> bool:
+        """Whether its rate limit counts tokens, so that each call has to be estimated."""
+        return self.rate_limit is not None and self.rate_limit.tokens_per_minute is not None
 
-            self._guard = permissions_here(_folders(self.toolbox))
-        return self._guard
-
-    def __lyra_tool__(self) -> Tool:
-        """As another agent's tool: a helper."""
-        from lyra.agents.helpers.delegate import delegate
-
-        return delegate(self)
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders that its tools work in, the first one first."""
+        return tuple(dict.fromkeys(folder for tool in self.toolbox for folder in tool.folders))
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r}, model={self.model!r})"
@@ -212,12 +186,12 @@ def _tools(value: Any) -> tuple[Any, ...]:
 
 
 def _system(value: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that takes the session; one that takes nothing is called with nothing."""
+    """Check a system function; the result takes the session, also where the function itself takes no argument."""
     if not callable(value):
         raise ConfigError(f"system is text or a function that gives it, not {value!r}", key="system")
     try:
         signature = inspect.signature(value)
-    except (TypeError, ValueError):  # one that does not say what it takes
+    except (TypeError, ValueError):  # a builtin without a signature
         return value
     if _takes(signature, 1):
         return value
@@ -236,8 +210,8 @@ def _takes(signature: inspect.Signature, count: int) -> bool:
     return True
 
 
-def _permissions(value: Any, tools: Iterable[Tool]) -> Permissions:
-    """Permissions as they are, or the mapping of rules and a mode that they are made of."""
+def _permissions(value: Any, folders: tuple[str, ...]) -> Permissions:
+    """Read the setting: Permissions, or a mapping of rules and a mode, for tools that work in these folders."""
     from lyra.tools.permissions.decision import Permissions
     from lyra.tools.permissions.settings import permissions_said
 
@@ -249,35 +223,4 @@ def _permissions(value: Any, tools: Iterable[Tool]) -> Permissions:
             hint="permissions={'allow': ['Bash(git *)'], 'mode': 'accept-edits'}",
             key="permissions",
         )
-    return permissions_said(value, _folders(tools))
-
-
-def _folders(tools: Iterable[Tool]) -> tuple[str, ...]:
-    """The folders that tools work in, the first one first."""
-    return tuple(dict.fromkeys(folder for tool in tools for folder in tool.folders))
-
-
-def _context(value: Any) -> Any:
-    from lyra.agents.turn.context_window import ContextPolicy
-
-    return ContextPolicy.of(value)
-
-
-def _memory(value: Any, agent: str) -> Any:
-    from lyra.agents.turn.memory import Memory
-
-    return Memory.of(value, agent=agent)
-
-
-def _memory_tools(memory: Any) -> tuple[Tool, ...]:
-    if memory is None or not memory.tools:
-        return ()
-    from lyra.agents.turn.memory import memory_tools
-
-    return memory_tools(memory)
-
-
-def _shape(output: Any) -> Any:
-    from lyra.agents.declaration.output import Output
-
-    return Output.of(output)
+    return permissions_said(value, folders)

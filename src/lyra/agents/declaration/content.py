@@ -1,4 +1,4 @@
-"""What a caller may say to an agent: text, an Image, or a list of both; and the message that it becomes."""
+"""The content of a message to an agent: text, an Image, or a list of both; and the Message made of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KINDS: Final = {
     b"GIF89a": "image/gif",
 }
 IMAGE_BYTES_MAX: Final = 20 << 20
-# What a part of each type has to have: one of these sets of keys.
+# The keys that a part of each type needs: one of these sets.
 _PARTS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "text": (("text",),),
     "image": (("url",), ("media_type", "data")),
@@ -30,7 +30,7 @@ _PARTS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
 
 
 class Image(msgspec.Struct, frozen=True):
-    """A picture for a model that can see: its bytes in base64, or where it is on the web."""
+    """A picture for a model that can see: its bytes in base64, or its address on the web."""
 
     media_type: str = ""
     data: str = ""
@@ -72,7 +72,7 @@ def _kind(data: bytes) -> str:
 
 
 def content_of(message: Any) -> Any:
-    """What a caller gave as plain data: text, or a list of parts. One that says nothing is refused."""
+    """The content that a caller gave as plain data: text, or a list of parts. An empty one is refused."""
     if type(message) is not str and isinstance(message, Message):
         message = message.content
     if isinstance(message, str):
@@ -103,7 +103,7 @@ def _part(part: Any) -> dict[str, Any]:
 
 
 def _checked(part: dict[str, Any]) -> dict[str, Any]:
-    """A part as plain data: of a kind that there is, with what belongs to it."""
+    """Check a part that is plain data: its type, and the keys that the type needs."""
     kind = part["type"]
     if kind not in _PARTS:
         near = did_you_mean(kind, _PARTS)
@@ -116,21 +116,21 @@ def _checked(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def parts_of(output: Any) -> Any:
-    """What a tool gave, its Images as parts that a model can look at; anything without one as it is."""
+    """The output of a tool with its Images as parts of a message; an output without any as it is."""
     if isinstance(output, Image):
         return [output.to_data()]
-    if isinstance(output, (list, tuple)) and any(isinstance(each, Image) for each in output):
-        return [each.to_data() if isinstance(each, Image) else _said(each) for each in output]
+    if isinstance(output, (list, tuple)) and any(isinstance(item, Image) for item in output):
+        return [item.to_data() if isinstance(item, Image) else _text_part(item) for item in output]
     return output
 
 
-def _said(value: Any) -> dict[str, Any]:
+def _text_part(value: Any) -> dict[str, Any]:
     text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
     return {"type": "text", "text": text}
 
 
 def message_of(content: Any) -> Message:
-    """The message of the conversation; what is no text and no list of parts is shown as JSON."""
+    """The message of the conversation; content that is no text and no list of parts becomes JSON."""
     if isinstance(content, str):
         return Message("user", content)
     if isinstance(content, (list, tuple)) and all(isinstance(part, dict) and "type" in part for part in content):

@@ -1,8 +1,8 @@
-"""Structured output: the type an answer has to have, its JSON schema, and the reading of an answer as it.
+"""AnswerType: the type that an answer has to have, its JSON schema, and the reading of an answer as that type.
 
-Takes what people have: dataclasses, msgspec Structs, TypedDicts, pydantic models, unions and containers of them, `str`
-(an answer in plain words will do), or a JSON schema as a mapping (the answer is then plain data). An answer that does
-not fit is told so to the model and asked for again; the sentence comes from here.
+A type is a dataclass, a msgspec Struct, a TypedDict, a pydantic model, a union or container of them, `str` (an answer
+in plain words), or a JSON schema as a mapping (the answer is then plain data). If an answer does not fit, the model is
+told so with the sentence made here, and asked again.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from lyra.agents.declaration.output_schema import Checkable
 from lyra.errors import ConfigError
 from lyra.tools.pydantic_types import in_short, is_model, read_foreign, schema_of
 
-__all__ = ["Output"]
+__all__ = ["AnswerType"]
 
 _FENCE: Final = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
 
 
-class Output:
+class AnswerType:
     """One wanted type. `read(text)` gives the value, or raises ValueError with a sentence for the model."""
 
     __slots__ = ("_read", "name", "schema", "wrapped")
@@ -31,20 +31,20 @@ class Output:
     def __init__(self, name: str, schema: dict[str, Any], read: Callable[[bytes], Any], *, wrapped: bool) -> None:
         self.name = name
         self.schema = schema
-        self.wrapped = wrapped  # providers want an object at the top: anything else travels as {"value": …}
+        self.wrapped = wrapped  # providers want an object at the top: any other type is sent as {"value": …}
         self._read = read
 
     @classmethod
-    def of(cls, wanted: Any) -> Output:
-        if isinstance(wanted, Output):
+    def of(cls, wanted: Any) -> AnswerType:
+        if isinstance(wanted, AnswerType):
             return wanted
         if isinstance(wanted, Mapping):
             checkable = Checkable(wanted)
-            return cls._made("answer", dict(wanted), lambda data: checkable.check(msgspec.json.decode(data)))
+            return cls._named("answer", dict(wanted), lambda data: checkable.check(msgspec.json.decode(data)))
         if wanted is str:
-            return cls._made("answer", {"type": "string"}, _words)
+            return cls._named("answer", {"type": "string"}, _words)
         if is_model(wanted):
-            return cls._made(wanted.__name__, wanted.model_json_schema(), wanted.model_validate_json)
+            return cls._named(wanted.__name__, wanted.model_json_schema(), wanted.model_validate_json)
         try:
             reference, parts = schema_of(wanted)
             decoder = msgspec.json.Decoder(wanted, dec_hook=read_foreign)
@@ -57,20 +57,20 @@ class Output:
                 "a union inside of another type has at most one of them",
                 key="output",
             ) from None
-        return cls._made(getattr(wanted, "__name__", "answer"), _inlined(reference, parts), decoder.decode)
+        return cls._named(getattr(wanted, "__name__", "answer"), _inlined(reference, parts), decoder.decode)
 
     @classmethod
-    def _either(cls, wanted: Any) -> Output:
-        """A union whose members only we tell apart: the first that fits, in the order they are written."""
+    def _either(cls, wanted: Any) -> AnswerType:
+        """A union whose members msgspec cannot tell apart: the first that fits, in the order they are written."""
         members = [cls.of(member) for member in get_args(wanted)]
         parts: dict[str, Any] = {}
         schemas = []
-        for at, member in enumerate(members):
+        for index, member in enumerate(members):
             schema = member.schema["properties"]["value"] if member.wrapped else dict(member.schema)
             own = {**member.schema.get("$defs", {})}
             schema.pop("$defs", None)
-            schemas.append(_renamed(schema, own, f"{at}."))
-            parts.update({f"{at}.{name}": _renamed(part, own, f"{at}.") for name, part in own.items()})
+            schemas.append(_renamed(schema, own, f"{index}."))
+            parts.update({f"{index}.{name}": _renamed(part, own, f"{index}.") for name, part in own.items()})
         whole = {"anyOf": schemas, "$defs": parts} if parts else {"anyOf": schemas}
 
         def read(data: bytes) -> Any:
@@ -82,10 +82,10 @@ class Output:
                     misfits.append(f"as {member.name}: {in_short(misfit)}")
             raise ValueError("; ".join(misfits))
 
-        return cls._made("answer", whole, read)
+        return cls._named("answer", whole, read)
 
     @classmethod
-    def _made(cls, name: str, schema: dict[str, Any], read: Callable[[bytes], Any]) -> Output:
+    def _named(cls, name: str, schema: dict[str, Any], read: Callable[[bytes], Any]) -> AnswerType:
         clean = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:60] or "answer"
         if schema.get("type") == "object" or "properties" in schema:
             return cls(clean, schema, read, wrapped=False)
@@ -100,13 +100,13 @@ class Output:
         return cls(clean, whole, read, wrapped=True)
 
     def read(self, text: str) -> Any:
-        found = None if self._read is _words else _FENCE.search(text)  # words may have a fence among them
-        data = (found[1] if found else text).strip().encode()
+        fenced = None if self._read is _words else _FENCE.search(text)  # plain words may hold a fence of their own
+        data = (fenced[1] if fenced else text).strip().encode()
         try:
             if self.wrapped:
                 data = _unwrapped(data)
             return self._read(data)
-        except Exception as error:  # noqa: BLE001 - a type may check itself, and raise anything
+        except Exception as error:  # noqa: BLE001 - a type may check itself with any error
             raise ValueError(f"the answer does not fit: {in_short(error)}") from None
 
 
@@ -121,7 +121,7 @@ def _unwrapped(data: bytes) -> bytes:
 
 
 def _words(data: bytes) -> str:
-    """Text: as a JSON string, or as it stands."""
+    """Text: a JSON string, or the answer as it is."""
     try:
         return msgspec.json.decode(data, type=str)
     except msgspec.MsgspecError:
@@ -129,16 +129,16 @@ def _words(data: bytes) -> str:
 
 
 def _renamed(schema: Any, parts: Mapping[str, Any], before: str) -> Any:
-    """The same with its references to `parts` under another name."""
+    """The schema with its references to `parts` renamed."""
     if isinstance(schema, list):
-        return [_renamed(each, parts, before) for each in schema]
+        return [_renamed(item, parts, before) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {key: _renamed(value, parts, before) for key, value in schema.items()}
+    renamed = {key: _renamed(value, parts, before) for key, value in schema.items()}
     name = schema.get("$ref")
     if isinstance(name, str) and name.removeprefix("#/$defs/") in parts:
-        found["$ref"] = f"#/$defs/{before}{name.removeprefix('#/$defs/')}"
-    return found
+        renamed["$ref"] = f"#/$defs/{before}{name.removeprefix('#/$defs/')}"
+    return renamed
 
 
 def _inlined(reference: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:

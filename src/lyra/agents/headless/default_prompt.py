@@ -1,7 +1,7 @@
-"""What a headless agent is told where nobody wrote a system prompt: short, the same for every model.
+"""The system prompt of a headless agent whose user wrote none: short, the same for every model.
 
 The rules that matter hold without it: what a tool may do is decided by grants, permissions and the sandbox, never by
-words to the model. These words only save it useless tries.
+words to the model. These words only spare the model useless tries.
 """
 
 from __future__ import annotations

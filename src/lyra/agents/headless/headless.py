@@ -1,14 +1,14 @@
-"""Headless: one agent with the built-in tools in a folder, asked with nobody there to be asked back.
+"""Headless: one agent with the built-in tools in a folder, without a person who answers questions.
 
     async with Headless(HeadlessOptions(model="sim/echo", folder=".")) as run:
         outcome = await run.ask("Fix the failing test", tell=print)
 
-`tell` hears everything on the way as plain mappings, in this order: `system` once, then `text_delta`, `thinking_delta`,
-`tool_start`, `tool_end`, `usage`, `interrupt` and `error` as they come, and `result` at the end. What is not allowed by
-a rule is denied, the model is told, and the run goes on. What a failure is called is in `status_of`; the run is a
-process of its own kernel, and all that it started ends with it.
+`tell` is called with every event as a plain mapping, in this order: `system` once, then `text_delta`, `thinking_delta`,
+`tool_start`, `tool_end`, `usage`, `interrupt` and `error` as they come, and `result` at the end. A call that no rule
+allows is denied, the model is told, and the run goes on. `status_of` names failures. The run is a process of its own
+kernel, and all that it started ends with it.
 
-What the agent may touch is gathered in `outfit`. Next: `lyra.cli.commands.agent`, which prints it.
+`setup` puts together what the agent may touch. Next: `lyra.cli.commands.agent`, which prints the events.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import Any, Final, NamedTuple, Self
 import msgspec
 
 from lyra._version import __version__
-from lyra.agents.declaration.agent import Agent
+from lyra.agents.agent import Agent
 from lyra.agents.headless.default_prompt import default_prompt
-from lyra.agents.headless.setup import Outfit, each_tool, outfit_of
+from lyra.agents.headless.setup import HeadlessSetup, all_tools, setup_of
 from lyra.agents.session.agent_process import AgentProcess
-from lyra.agents.session.events import AgentEvent, Done, Failed, Restart, ToolProgress
+from lyra.agents.session.events import AgentEvent, AnswerDone, AnswerFailed, Restart, ToolProgress
 from lyra.agents.session.replies import Reply
 from lyra.agents.session.session import Metrics
 from lyra.config import KEYS, Config
@@ -40,19 +40,19 @@ from lyra.kernel.kernel import Kernel
 from lyra.sandbox.protected import is_protected
 from lyra.tools.source import ToolSource
 
-__all__ = ["TURNS_MAX", "Headless", "HeadlessOptions", "Outcome", "error_line", "result_line", "status_of"]
+__all__ = ["TURNS_MAX", "Headless", "HeadlessOptions", "HeadlessOutcome", "error_line", "result_line", "status_of"]
 
-TURNS_MAX: Final = 100  # model calls for one task, where nothing else is said
-_ANSWER_TOKENS_MAX: Final = 8_192  # of one answer: a file that is written whole should fit, and most models give it
-_NOBODY: Final = "nobody is there to be asked"
+TURNS_MAX: Final = 100  # model calls for one task, unless the options say otherwise
+_ANSWER_TOKENS_MAX: Final = 8_192  # of one answer: a file written whole should fit, and most models allow it
+_NO_PERSON: Final = "nobody is there to be asked"
 _OUT_OF_TURNS: Final = "max_turns"
-_SILENT: Final = (Done, Failed, ToolProgress)  # the result and the error say the first two with more in them
+_SILENT: Final = (AnswerDone, AnswerFailed, ToolProgress)  # the lines `result` and `error` say more than the first two
 
-Tell = Callable[[dict[str, Any]], Any]  # what it gives is waited for where it can be
+Tell = Callable[[dict[str, Any]], Any]  # an awaitable result is awaited
 
 
 class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run is told. Empty means: what the configuration and the permission files say."""
+    """The options of a run. An empty one is taken from the configuration and the permission files."""
 
     model: str = ""
     folder: str = "."
@@ -62,28 +62,28 @@ class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     trusted: bool = False  # the project's own files may allow, and bring tools
-    attended: bool = False  # somebody reads `interrupt` and answers it
+    attended: bool = False  # a person reads `interrupt` events and answers
     budget: Any = None  # money, or what a Budget is made of
     max_turns: int = TURNS_MAX
     output: Any = None  # the wanted type of the answer, as for an Agent
     store: str = "memory"
-    audit: str = ""  # a file or folder for the log of what was decided; where empty, what the configuration names
+    audit: str = ""  # a file or folder for the log of decisions; empty: the one that the configuration names
     audit_level: str | None = None  # None: as the configuration says
     tools: tuple[Tool | ToolSource, ...] = ()  # beside the built-in ones
     facts: Mapping[str, Any] = {}  # more for the first line
 
 
-class Outcome(NamedTuple):
-    """The last line, and the error that it stands for."""
+class HeadlessOutcome(NamedTuple):
+    """The `result` line, and the error that it stands for."""
 
     result: dict[str, Any]
     error: LyraError | None = None
 
 
 def status_of(error: LyraError) -> str:
-    """The word for a failure: its code, or for an agent that gave no answer why it gave none."""
-    told = error.fields.get("status") if type(error) in (AgentFailed, LimitExceeded) else None
-    return str(told or error.code)
+    """The word for a failure: its code, or the status of an agent that gave no answer."""
+    status = error.fields.get("status") if type(error) in (AgentFailed, LimitExceeded) else None
+    return str(status or error.code)
 
 
 class Headless:
@@ -97,18 +97,18 @@ class Headless:
         "config",
         "kernel",
         "options",
-        "outfit",
         "process",
         "session_id",
+        "setup",
     )
 
     def __init__(self, options: HeadlessOptions, config: Config | None = None) -> None:
         self.options = options
         self.config = config if config is not None else Config.load(options.folder)
-        self.outfit: Outfit = outfit_of(options, logs=self._logs())
-        # The agent goes by this name too: sessions of earlier runs in the same store are another's, and stay asleep.
+        self.setup: HeadlessSetup = setup_of(options, logs=self._logs())
+        # The agent has this name too: sessions of earlier runs in the same store have other names, and are not resumed.
         self.session_id = f"session-{Entropy().text(12)}"
-        self.agent = _agent(self.session_id, options, self.config, self.outfit)
+        self.agent = _agent(self.session_id, options, self.config, self.setup)
         self.kernel = Kernel.from_config(self.config, store=options.store, programs=[self.agent])
         self.process: AgentProcess | None = None
         self._metrics = Metrics()
@@ -120,10 +120,10 @@ class Headless:
             await stack.enter_async_context(self.kernel)
             self._audit()
             if not self.options.attended:
-                stack.callback(self.kernel.on_event(self._nobody, kinds=("interrupt.created",)))
+                stack.callback(self.kernel.on_event(self._on_question, kinds=("interrupt.created",)))
             stack.callback(self.kernel.on_event(self._regrant, kinds=("tools.changed",)))
             options = {"budget": self.options.budget} if self.options.budget is not None else {}
-            self.process = await self.kernel.spawn(self.agent, pid=self.session_id, grant=self.outfit.grant, **options)
+            self.process = await self.kernel.spawn(self.agent, pid=self.session_id, grant=self.setup.grant, **options)
             self._stack = stack.pop_all()
         return self
 
@@ -140,12 +140,12 @@ class Headless:
             self._attach_audit(path)
 
     def _logs(self) -> list[str]:
-        """Where it was said; a log that the machine demands is written beside one's own."""
-        mine = self.options.audit or self.config.audit.file
+        """The paths of the audit logs: the user's own, and one that the machine's policy demands."""
+        own = self.options.audit or self.config.audit.file
         demanded = self.config.demanded.get("audit.file")
-        if mine:
-            _check_log(mine, self.options.folder)
-        logs = [path for path in dict.fromkeys((mine, demanded)) if path]
+        if own:
+            _check_log(own, self.options.folder)
+        logs = [path for path in dict.fromkeys((own, demanded)) if path]
         if not logs and self.options.audit_level not in (None, "none"):
             raise ConfigError(
                 f"--audit-level {self.options.audit_level} says how much is written to an audit log, and there is none",
@@ -163,33 +163,33 @@ class Headless:
             raise ConfigError(f"the audit log {path} cannot be written: {error.strerror}", key="audit") from None
 
     def _audit_level(self) -> str:
-        """What was asked for; a project or the machine that wants more than that has it."""
+        """The level that was asked for, or a higher one that the project or the machine demands."""
         asked = self.options.audit_level or self.config.audit.level
         least: str = self.config.demanded.get("audit.level", asked)
         return min(asked, least, key=KEYS["audit.level"].words.index)
 
     def _regrant(self, event: Event) -> None:
-        """Tools came, went, or say something else: the rights are those of the tools there are now."""
+        """Tools have changed: give the process the rights of the tools there are now."""
         if self.process is not None and event.pid == self.session_id:
-            self.process.regrant(self.outfit.grant)
+            self.process.regrant(self.setup.grant)
 
-    def _nobody(self, event: Event) -> None:
-        """A question that no rule has answered finds nobody. Told later: a listener does not act at once."""
+    def _on_question(self, event: Event) -> None:
+        """Cancel a question, as no person is there to answer; later, because a listener must not act on the kernel."""
         self.kernel.loop.call_soon(self._cancel, str(event.data["id"]))
 
     def _cancel(self, interrupt_id: str) -> None:
         with contextlib.suppress(LyraError):  # it was answered, or is over
-            self.kernel.interrupts.cancel(interrupt_id, _NOBODY)
+            self.kernel.interrupts.cancel(interrupt_id, _NO_PERSON)
 
     # ------------------------------------------------------------------ asking
 
-    async def ask(self, task: str, tell: Tell | None = None, *, beside: str = "") -> Outcome:
-        """Put a task to the agent; gives how it ended. An error of the run is in the outcome, not raised.
+    async def ask(self, task: str, tell: Tell | None = None, *, beside: str = "") -> HeadlessOutcome:
+        """Put a task to the agent. An error of the run is in the outcome, not raised.
 
-        `beside` is text to work on, which somebody else may have written: it marks the process like a file it reads.
+        `beside` is text to work on, which may come from outside: it taints the process like a file that it reads.
         """
         assert self.process is not None
-        say = _said(tell or _ignore)
+        say = _awaiting(tell or _ignore)
         if beside.strip():
             self.kernel.taint.mark(self.session_id, "text beside the task")
             task = f"{task}\n\n{beside}"
@@ -201,7 +201,7 @@ class Headless:
             async with contextlib.aclosing(aiter(stream)) as events:  # type: ignore[type-var]  # it is a generator
                 async for event in events:
                     self._metrics = self.process.metrics if self.process.alive else self._metrics
-                    if isinstance(event, Done):
+                    if isinstance(event, AnswerDone):
                         text = event.text
                     line = _line(event)
                     if line is not None:
@@ -214,29 +214,31 @@ class Headless:
         result = self.result("success" if error is None else status_of(error), text)
         if error is None and self.options.output is not None:
             result["output"] = msgspec.to_builtins(value)
-        if isinstance(value, Reply) and value.status != "success":  # an answer, but not to its end
+        if isinstance(value, Reply) and value.status != "success":  # an answer that was cut off
             result["cut_off"] = value.status
         await say(result)
-        return Outcome(result, error)
+        return HeadlessOutcome(result, error)
 
     def _limit(self, failure: LyraError) -> LyraError:
-        """An agent that used up its turns met a limit of this run, and is told of by the limit's name."""
+        """Report an agent that used up its turns as a limit of this run."""
         if not isinstance(failure, AgentFailed) or failure.fields.get("status") != "max_iterations":
             return failure
         turns = self.options.max_turns
-        said = f"the task was not done within {turns} turn{'' if turns == 1 else 's'} of the model"
-        return LimitExceeded(said, hint="raise --max-turns, or give a smaller task", status=_OUT_OF_TURNS, limit=turns)
+        message = f"the task was not done within {turns} turn{'' if turns == 1 else 's'} of the model"
+        return LimitExceeded(
+            message, hint="raise --max-turns, or give a smaller task", status=_OUT_OF_TURNS, limit=turns
+        )
 
     async def opening(self) -> dict[str, Any]:
-        """The first line: who works where, with what, held by what."""
+        """The `system` line: the model, the folders, the tools, the permission mode and the sandbox."""
         return {
             "type": "system",
             "session_id": self.session_id,
             "model": str(self.agent.model),
-            "cwd": self.outfit.folder,
-            "add_dirs": list(self.outfit.also),
+            "cwd": self.setup.folder,
+            "add_dirs": list(self.setup.also),
             "tools": self.tool_names(),
-            "permission_mode": self.outfit.permissions.mode,
+            "permission_mode": self.setup.permissions.mode,
             "sandbox": await _tier(),
             "mcp_servers": [],
             "version": __version__,
@@ -244,11 +246,11 @@ class Headless:
         }
 
     def tool_names(self) -> list[str]:
-        """Of the tools there are now; those of a source may be others later."""
-        return [*self.agent.tools, *(tool.name for tool in each_tool(self.agent.sources))]
+        """The names of the tools there are now; a source may have others later."""
+        return [*self.agent.tools, *(tool.name for tool in all_tools(self.agent.sources))]
 
     def result(self, status: str, text: str = "") -> dict[str, Any]:
-        """The last line, with what the run has taken so far."""
+        """The `result` line, with the usage of the run so far."""
         return result_line(
             status,
             text,
@@ -259,7 +261,7 @@ class Headless:
 
 
 def _check_log(path: str, folder: str) -> None:
-    """A project says where its log is; it must not become a file that programs act on, or a key."""
+    """Refuse a log file that a project has put where programs act on it, or in place of a key."""
     parts = os.path.relpath(os.path.realpath(path), os.path.realpath(folder)).split("/")
     bad = next((part for part in parts if part != ".lyra" and is_protected(part)), None)
     if ".." not in parts and bad is not None:
@@ -269,19 +271,19 @@ def _check_log(path: str, folder: str) -> None:
 
 
 def _ignore(_line: dict[str, Any]) -> None:
-    """Nobody listens."""
+    """Drop the line."""
 
 
-def _said(tell: Tell) -> Callable[[dict[str, Any]], Awaitable[None]]:
+def _awaiting(tell: Tell) -> Callable[[dict[str, Any]], Awaitable[None]]:
     async def say(line: dict[str, Any]) -> None:
-        came = tell(line)
-        if inspect.isawaitable(came):
-            await came
+        result = tell(line)
+        if inspect.isawaitable(result):
+            await result
 
     return say
 
 
-def _agent(name: str, options: HeadlessOptions, config: Config, outfit: Outfit) -> Agent:
+def _agent(name: str, options: HeadlessOptions, config: Config, setup: HeadlessSetup) -> Agent:
     model = options.model or config.agent.model
     if not model:
         raise ConfigError(
@@ -291,14 +293,14 @@ def _agent(name: str, options: HeadlessOptions, config: Config, outfit: Outfit) 
         )
     system = options.system
     if system is None:
-        system = default_prompt(outfit.folder, outfit.also, attended=options.attended)
+        system = default_prompt(setup.folder, setup.also, attended=options.attended)
     return Agent(
         name,
         model=model,
         system=system,
-        tools=outfit.tools,
-        permissions=outfit.permissions,
-        memory=outfit.memory,
+        tools=setup.tools,
+        permissions=setup.permissions,
+        memory=setup.memory,
         max_iterations=whole(options.max_turns, "max_turns", least=1, most=10**6),
         max_tokens=_ANSWER_TOKENS_MAX,
         output=options.output,
@@ -306,7 +308,7 @@ def _agent(name: str, options: HeadlessOptions, config: Config, outfit: Outfit) 
 
 
 async def _tier() -> str:
-    """What holds the commands of this run; `none` where nothing does, and so none runs."""
+    """The sandbox tier that holds the commands of this run; `none` if there is none, and then no command runs."""
     from lyra.sandbox import Sandbox
 
     try:
@@ -321,9 +323,9 @@ async def _tier() -> str:
 def _line(event: AgentEvent) -> dict[str, Any] | None:
     if isinstance(event, _SILENT):
         return None
-    if isinstance(event, Restart):  # the pieces so far do not hold: who joins them has to know
-        said = "the answer broke off and begins again"
-        return {"type": "error", "code": "restart", "message": said, "retracted": event.text}
+    if isinstance(event, Restart):  # the text so far is withdrawn: a reader that joins the pieces has to know
+        message = "the answer broke off and begins again"
+        return {"type": "error", "code": "restart", "message": message, "retracted": event.text}
     return event.to_data()
 
 
@@ -338,7 +340,7 @@ def error_line(error: LyraError) -> dict[str, Any]:
 def result_line(
     status: str, text: str = "", *, session_id: str = "", metrics: Metrics | None = None, duration_s: float = 0.0
 ) -> dict[str, Any]:
-    """`turns` are the calls of the model; `usage` and `cost_usd` are with those of its helpers."""
+    """The data of a `result` line. `turns` are model calls; `usage` and `cost_usd` include helpers."""
     spent = metrics or Metrics()
     tokens_in, tokens_out, _, _ = spent.totals
     return {

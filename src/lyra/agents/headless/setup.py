@@ -1,8 +1,8 @@
-"""The outfit of a headless agent: its folders, its tools, its permissions, and the Grant of its process.
+"""HeadlessSetup: the folders, tools and permissions of a headless agent, and the Grant of its process.
 
-Three things hold it, one inside the other. The Grant says what the process can do at all: read and write in its
-folders, run commands, reach the hosts that a rule names. The permission rules say which calls need no answer. The
-sandbox holds the commands that run. Nothing here decides on a call; it only puts together what files and flags say.
+Three mechanisms hold the agent, one inside the other. The Grant says what the process can do at all: read and write in
+its folders, run commands, reach the hosts that a rule names. The permission rules say which calls need no question. The
+sandbox holds the commands. Nothing here decides on a call; it only combines files and flags.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from lyra.agents.declaration.memory import Memory
 from lyra.agents.helpers.task import task_tool
-from lyra.agents.turn.memory import Memory
 from lyra.core.checking.check import did_you_mean
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import Tool
@@ -30,14 +30,14 @@ from lyra.tools.source import ToolSource
 if TYPE_CHECKING:
     from lyra.agents.headless.headless import HeadlessOptions
 
-__all__ = ["TOLD_MAX", "Outfit", "each_tool", "outfit_of", "unknown_tools"]
+__all__ = ["OFFERED_MAX", "HeadlessSetup", "all_tools", "setup_of", "unknown_tools"]
 
-TOLD_MAX: Final = 20  # tools of one source that a model is told of without asking
+OFFERED_MAX: Final = 20  # tools of one source; where there are more, the model has to search for them
 _FETCH: Final = "WebFetch"
-_NAME_CHARS: Final = 40  # of a folder's name, beside what tells it from others of that name
+_NAME_CHARS: Final = 40  # of a folder's name in a memory's scope, before the hash of its path
 
 
-class Outfit(NamedTuple):
+class HeadlessSetup(NamedTuple):
     folder: str
     also: tuple[str, ...]
     tools: tuple[Tool | ToolSource, ...]
@@ -46,42 +46,43 @@ class Outfit(NamedTuple):
 
     @property
     def grant(self) -> Grant:
-        """By one rule for every tool there is now, also for those that come later or whose file has changed."""
+        """The rights of the tools there are now; computed anew when tools come or a tool's file changes."""
         rights = _rights((self.folder, *self.also), self.permissions, self.tools)
         return Grant(rights, _denied(self.permissions))
 
 
-def outfit_of(options: HeadlessOptions, *, logs: Sequence[str] = ()) -> Outfit:
-    """What these options come to; ConfigError where one of them cannot be used. Nothing writes to `logs` but Lyra."""
+def setup_of(options: HeadlessOptions, *, logs: Sequence[str] = ()) -> HeadlessSetup:
+    """The setup that the options ask for; ConfigError where one cannot be used. The agent cannot write to `logs`."""
     folder = _folder(options.folder, "the folder")
-    also = tuple(dict.fromkeys(_folder(each, "--add-dir") for each in options.also))
+    also = tuple(dict.fromkeys(_folder(path, "--add-dir") for path in options.also))
     permissions = _permissions(options, folder, also, logs)
     workspace = Workspace(folder, also=also, hidden=permissions.hidden)
-    found = (*options.tools, *_from_files(workspace, trusted=options.trusted))
-    more = (each if isinstance(each, Tool) else _Many(each) for each in found)
+    added = (*options.tools, *_from_files(workspace, trusted=options.trusted))
+    more = (tool if isinstance(tool, Tool) else _SearchableSource(tool) for tool in added)
     commands = Grant([*_folder_rights((folder, *also)), Capability("process.exec"), *_hosts(permissions, whole=True)])
     tools = (*builtin_tools(workspace, permissions=permissions, commands=commands), task_tool(), *more)
-    return Outfit(folder, also, tools, permissions, Memory(_scope(folder), tools=True))
+    return HeadlessSetup(folder, also, tools, permissions, Memory(_scope(folder), tools=True))
 
 
-class _Many:
-    """A source of tools. Where they are many, a model is told only of those that it looks for (ToolSearch)."""
+class _SearchableSource:
+    """A source of tools. If there are many, they are deferred: a model finds them with ToolSearch."""
 
-    __slots__ = ("_later", "_source")
+    __slots__ = ("_deferred", "_source")
 
     def __init__(self, source: ToolSource) -> None:
         self._source = source
-        self._later: dict[str, tuple[Tool, Tool]] = {}  # a tool that has not changed is the same object each time
+        # Name → (tool, deferred tool). An unchanged tool has the same deferred object each time.
+        self._deferred: dict[str, tuple[Tool, Tool]] = {}
 
     def __lyra_tools__(self) -> tuple[Tool, ...]:
         tools = self._source.__lyra_tools__()
-        if len(tools) <= TOLD_MAX:
+        if len(tools) <= OFFERED_MAX:
             return tools
-        self._later = {tool.name: self._kept(tool) for tool in tools}
-        return tuple(later for _, later in self._later.values())
+        self._deferred = {tool.name: self._pair(tool) for tool in tools}
+        return tuple(deferred for _, deferred in self._deferred.values())
 
-    def _kept(self, tool: Tool) -> tuple[Tool, Tool]:
-        before = self._later.get(tool.name)
+    def _pair(self, tool: Tool) -> tuple[Tool, Tool]:
+        before = self._deferred.get(tool.name)
         if before is not None and before[0] is tool:
             return before
         return tool, msgspec.structs.replace(tool, deferred=True)
@@ -92,14 +93,14 @@ class _Many:
 
 
 def _from_files(workspace: Workspace, *, trusted: bool) -> Iterable[ToolSource]:
-    """Tools in YAML: the user's own, and those of a project that is trusted."""
+    """The sources of YAML tools: the user's own, and those of a trusted project."""
     from lyra.tools.yaml.places import sources_here
 
     return sources_here(workspace, trusted=trusted)
 
 
 def unknown_tools(rules: Iterable[str], tools: Iterable[str]) -> list[tuple[str, str]]:
-    """Rules that speak of no tool there is, each with the name that was probably meant."""
+    """Rules that match no tool, each with the name that was probably meant."""
     known = list(tools)
     read = [Rule(text, "allow") for text in rules]
     lost = [rule for rule in read if not any(rule.covers_tool(name) for name in known)]
@@ -107,9 +108,9 @@ def unknown_tools(rules: Iterable[str], tools: Iterable[str]) -> list[tuple[str,
     return [(rule.text, named.get(did_you_mean(rule.tool.lower(), named) or "", "")) for rule in lost]
 
 
-def each_tool(tools: Iterable[Tool | ToolSource]) -> list[Tool]:
-    """The tools, those of sources as they are now."""
-    return [each for one in tools for each in ((one,) if isinstance(one, Tool) else one.__lyra_tools__())]
+def all_tools(tools: Iterable[Tool | ToolSource]) -> list[Tool]:
+    """The tools, with those that sources have now."""
+    return [tool for given in tools for tool in ((given,) if isinstance(given, Tool) else given.__lyra_tools__())]
 
 
 def _folder(path: str, what: str) -> str:
@@ -123,7 +124,7 @@ def _folder(path: str, what: str) -> str:
 
 
 def _scope(folder: str) -> str:
-    """What is remembered in a folder is for runs in that folder."""
+    """The scope of the memory for runs in a folder."""
     return f"{os.path.basename(folder)[:_NAME_CHARS]}-{blake2b(os.fsencode(folder), digest_size=6).hexdigest()}"
 
 
@@ -136,10 +137,10 @@ def _permissions(options: HeadlessOptions, folder: str, also: Sequence[str], log
     ):
         if rules:
             layers.append(Layer("flags", {effect: list(rules)}, flag))
-    kept_shut = [f"Edit({os.path.realpath(log)}{end})" for log in logs for end in ("", "/**")]
-    if kept_shut:
-        layers.append(Layer("flags", {"deny": kept_shut}, "audit"))
-    kept = Answers(folder)
+    protected = [f"Edit({os.path.realpath(log)}{end})" for log in logs for end in ("", "/**")]
+    if protected:
+        layers.append(Layer("flags", {"deny": protected}, "audit"))
+    saved = Answers(folder)
     return permissions_of(
         layers,
         workspace=folder,
@@ -147,8 +148,8 @@ def _permissions(options: HeadlessOptions, folder: str, also: Sequence[str], log
         mode=options.mode,
         attended=options.attended,
         also=tuple(also),
-        answers=kept.rules(),
-        keep=kept.add,
+        answers=saved.rules(),
+        keep=saved.add,
     )
 
 
@@ -157,13 +158,13 @@ def _permissions(options: HeadlessOptions, folder: str, also: Sequence[str], log
 
 def _rights(folders: Sequence[str], permissions: Permissions, tools: Iterable[Tool | ToolSource]) -> list[Capability]:
     rights = _folder_rights(folders)
-    rights.append(Capability("process.exec"))  # which command: the rules; what it reaches: the sandbox
-    rights.append(Capability("tool.use"))  # of servers, whose tools come and go: which, say the rules
+    rights.append(Capability("process.exec"))  # the rules say which commands, the sandbox what they reach
+    rights.append(Capability("tool.use"))  # for tools of servers, which come and go; the rules say which
     rights += _hosts(permissions)
-    for tool in each_tool(tools):
+    for tool in all_tools(tools):
         rights += tool.needs
         if permissions.mode == "bypass" or permissions.rules_of("allow", tool.name):
-            rights += getattr(tool.run, "rights", ())  # what a tool from a file names, once a rule allows it
+            rights += getattr(tool.run, "rights", ())  # the rights that a tool from a file names, once a rule allows it
     return list(dict.fromkeys(rights))
 
 
@@ -172,8 +173,8 @@ def _folder_rights(folders: Sequence[str]) -> list[Capability]:
 
 
 def _hosts(permissions: Permissions, *, whole: bool = False) -> list[Capability]:
-    """The hosts that rules let it reach; in the mode `bypass` all of them, but those that a rule denies. `whole`: only
-    those that a rule names, and no part of one: a rule to read a page is no way out for commands."""
+    """The hosts that rules allow; in the mode `bypass` all. `whole`: only rules for a whole host count: a rule to read
+    one page must not open the host to commands."""
     if permissions.mode == "bypass":
         return [Capability("net.http")]
     rules = permissions.rules_of("allow", _FETCH)
@@ -181,7 +182,7 @@ def _hosts(permissions: Permissions, *, whole: bool = False) -> list[Capability]
 
 
 def _denied(permissions: Permissions) -> list[Capability]:
-    """Hosts that are denied as a whole; a deny of a path on one is for the rules alone."""
+    """Hosts that are denied as a whole; a denied path on a host is left to the rules."""
     return [_reach(rule) for rule in permissions.rules_of("deny", _FETCH) if rule.whole_host]
 
 

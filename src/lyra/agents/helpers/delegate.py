@@ -1,12 +1,12 @@
-"""Delegation: an agent as another one's tool.
+"""Delegation: an agent as another agent's tool.
 
     lead = Agent("lead", model=…, tools=[researcher, writer])        # an Agent among tools is a helper
-    lead = Agent("lead", model=…, tools=team(researcher, writer))    # the same, said aloud
+    lead = Agent("lead", model=…, tools=team(researcher, writer))    # the same, written out
 
-A call starts the helper as a child process of the caller, with a window of its own: its Budget lies inside what the
-caller has left, its Grant can only be narrower, its calls belong to the caller's trace. It is told who asks and
-what for. Its answer is the tool's result, its failure a sentence for the caller's model. With a store a helper that has
-answered is not asked again.
+A call starts the helper as a child process of the caller, with a conversation of its own: its Budget lies inside what
+the caller has left, its Grant can only be narrower, its calls belong to the caller's trace. The helper is told which
+agent asks, and for which task. Its answer is the tool's result, its failure a sentence for the caller's model. With a
+store, a helper that has answered is not asked again.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.agents.session.early_call import ahead
+from lyra.agents.session.early_call import current_early_call
+from lyra.agents.session.shared import runtime_of
+from lyra.agents.turn.program import agent_program
 from lyra.core.budgets.budget import Budget
 from lyra.core.limits import QUOTA_DEFAULTS
 from lyra.core.tool import Tool
 from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, LimitExceeded
-from lyra.kernel.programs.registry import program_of
 from lyra.tools.function import tool
 from lyra.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
-    from lyra.agents.declaration.agent import Agent
+    from lyra.agents.declaration.agent import AgentDeclaration
     from lyra.kernel.process.process import Process
     from lyra.kernel.programs.context import Context
 
@@ -36,12 +37,12 @@ _HOPS: Final = "agent_hops"
 _ABOUT_CHARS_MAX: Final = 500  # of the caller's own task that a helper is told
 
 
-def team(*members: Agent) -> ToolRegistry:
+def team(*members: AgentDeclaration) -> ToolRegistry:
     """The members as tools."""
     return ToolRegistry(delegate(member) for member in members)
 
 
-def delegate(agent: Agent, *, name: str | None = None, description: str | None = None) -> Tool:
+def delegate(agent: AgentDeclaration, *, name: str | None = None, description: str | None = None) -> Tool:
     """A Tool that has `agent` do a piece of work."""
     about = description or agent.description or f"Ask {agent.name}, another agent, to do a piece of work."
 
@@ -52,29 +53,27 @@ def delegate(agent: Agent, *, name: str | None = None, description: str | None =
         """
         return await ask_helper(ctx, agent, task, context)
 
-    # What the helper does is decided call by call, as its caller's would be; one that was marked marks its caller.
+    # The helper's own calls are decided one by one, as its caller's are; a tainted helper taints its caller.
     return tool(ask, name=name or _tool_name(agent.name), description=about, harmless=True, trusted=True)
 
 
-async def ask_helper(ctx: Context, agent: Agent, task: str, context: str = "", *, grant: Any = None) -> str:
-    """What an agent says to a task; it is told who asks. `grant` can only narrow the caller's."""
+async def ask_helper(ctx: Context, agent: AgentDeclaration, task: str, context: str = "", *, grant: Any = None) -> str:
+    """The answer of a helper to a task; the helper is told which agent asks. `grant` can only narrow the caller's."""
     try:
-        return text_of(await ask_child(ctx, agent, _told(ctx, task, context), grant=grant))
-    except LimitExceeded as error:  # the helper's own; where the caller's is used up too, its next call says so
-        if error.fields.get("dimension") == _HOPS:  # told to the models on the way up, each would try again
+        return text_of(await ask_child(ctx, agent, _message(ctx, task, context), grant=grant))
+    except LimitExceeded as error:  # the helper's own limit; if the caller's is used up too, its next call fails
+        if error.fields.get("dimension") == _HOPS:  # as a tool result, every model on the way up would try again
             raise
         raise AgentFailed(f"{agent.name} stopped: {error.message}", status=error.code) from error
 
 
 def _tool_name(name: str) -> str:
-    made = "".join(char if char.isascii() and (char.isalnum() or char in "_-") else "_" for char in name)
-    return made if made[0].isalpha() or made[0] == "_" else f"agent_{made}"
+    clean = "".join(char if char.isascii() and (char.isalnum() or char in "_-") else "_" for char in name)
+    return clean if clean[0].isalpha() or clean[0] == "_" else f"agent_{clean}"
 
 
-def _told(ctx: Context, task: str, context: str) -> str:
-    """The message that a helper gets."""
-    from lyra.agents.session.shared import runtime_of
-
+def _message(ctx: Context, task: str, context: str) -> str:
+    """The message to a helper: its task, the context, and which agent asks."""
     session = runtime_of(ctx.own_process.kernel).sessions.get(ctx.pid)
     parts = [task]
     if context:
@@ -86,19 +85,21 @@ def _told(ctx: Context, task: str, context: str) -> str:
     return "\n\n".join(parts)
 
 
-async def ask_child(ctx: Context, agent: Agent, content: Any, *, budget: Any = None, grant: Any = None) -> Any:
-    """The answer of an agent that lives as long as it takes to answer, as a child of this program's process.
+async def ask_child(
+    ctx: Context, agent: AgentDeclaration, content: Any, *, budget: Any = None, grant: Any = None
+) -> Any:
+    """The answer of an agent that runs as a child of this program's process and ends with its answer.
 
     `budget` can only be stricter than the agent's own.
     """
     _check_hops(ctx, agent)
     limits = agent.budget if budget is None else _strictest(agent.budget, Budget.of(budget))
-    call = ahead.get()
-    if call is not None:
-        limits = call.own(ctx.own_process.budget, limits)
-    child = ctx.spawn(program_of(agent), content, budget=limits, grant=grant)
-    if call is not None and child._process is not None:
-        call.started(child._process)
+    early_call = current_early_call.get()
+    if early_call is not None:
+        limits = early_call.child_budget(ctx.own_process.budget, limits)
+    child = ctx.spawn(agent_program(agent), content, budget=limits, grant=grant)
+    if early_call is not None and child._process is not None:
+        early_call.started(child._process)
     try:
         ended = await child.wait()
     except asyncio.CancelledError:
@@ -111,13 +112,13 @@ async def ask_child(ctx: Context, agent: Agent, content: Any, *, budget: Any = N
     return ended.result if agent.output is None else agent.output.read(ended.result)
 
 
-def _strictest(one: Budget | None, other: Budget) -> Budget:
-    """Both limits in one: of what both limit, the lower."""
-    return other if one is None else one.child(other).within_parent()
+def _strictest(own: Budget | None, given: Budget) -> Budget:
+    """Both limits in one: the lower of each."""
+    return given if own is None else own.child(given).within_parent()
 
 
-def _check_hops(ctx: Context, agent: Agent) -> None:
-    """Agents that ask agents end somewhere, also where one of them asks itself."""
+def _check_hops(ctx: Context, agent: AgentDeclaration) -> None:
+    """Limit how deep agents ask agents, also where one of them asks itself."""
     hops, process = 0, ctx.own_process
     above: Process | None = process
     while above is not None:

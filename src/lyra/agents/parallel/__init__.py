@@ -1,26 +1,27 @@
-"""`@lyra.parallel`: agent calls that are awaited one after another, made side by side where nobody can tell.
+"""`@lyra.parallel`: agent calls that are awaited one after another are made side by side where that changes no result.
 
-The program runs as it is written. A look ahead follows what it will do next and asks agents early; the program
-compares, in its place, and takes an answer only if just this was asked.
+The program runs as it is written. A lookahead follows what it will do next and makes agent calls early. When the
+program comes to a call, its target and arguments are compared with those of the early call; the answer is used only if
+they are the same.
 
-    forms        what counts as an agent call in a source
-    facts        what the source says of variables: bound for sure, the function's own
-    map          a function as the look ahead knows it, its calls and loops numbered
-    rewrite      the same function with a word said at each call and loop
-    reading      from a function object to its source and back, and why not
-    plain        values that can be looked at without running anybody's code
-    values       what stands for answers that are still to come
-    expressions  expressions computed ahead of their turn
-    shadow       the look ahead itself, statement by statement
-    whom         whom a call asks, and whether that may happen early
-    early        one call
-    loops        a `for` as it runs, compared with what was foreseen
-    group        what runs: answers in the order of the program, and nothing left of what it did not come to
-    kept         what a journal keeps of a call that the program has come to
-    rules        the rules of all this, one row each
-    draw         one function's calls as its source shows them
-    picture      the plan as data, from a file that is not imported
+    source/call_sites     which expressions of a source are agent calls
+    source/facts          which variables of a function are bound for sure, and which lists are its own
+    source/function_map   a function as the lookahead reads it, its calls and loops numbered
+    source/rewrite        the function with its calls and loops routed through a CallGroup
+    source/source         from a function object to its source and back, or why that is refused
+    source/overlaps       which calls of one function can overlap, by its source alone
+    source/plan           the plan of a whole file, which is not imported
+    safe_values           values that can be examined without running a user's code
+    pending_values        placeholders for answers that are not there yet
+    expressions           expressions evaluated ahead of their turn
+    lookahead             statements followed ahead of their turn
+    targets               which agent a call asks, and whether that may happen early
+    call                  one call
+    loops                 a `for` as it runs, compared with the items that were foreseen
+    group                 the calls of one function at run time
+    journal               the journal row for a call that the program has come to
+    rules                 the rules of all this, one row each
 
-The promise is the one of Vega's automatic parallelism: values, prints, the error raised, the conversations of agents
-and what budgets are charged are those of the line-by-line run; only the waiting overlaps.
+The promise is that of Vega's automatic parallelism: values, prints, the error raised, the conversations of agents and
+the charges to budgets are those of the line-by-line run; only the waiting overlaps.
 """

@@ -1,7 +1,7 @@
-"""Expressions, computed ahead of their turn: on plain values, answers to come and the function's own lists.
+"""ExpressionEvaluator: evaluates expressions ahead of their turn, on plain values, pending values and own lists.
 
-Each form is a generator: it yields the calls whose answers it has to wait for, and returns the value. What might run
-somebody's code, or fail, raises `Foreign`: the look ahead ends there, and the program goes on by itself.
+Each form is a generator: it yields the calls whose answers it has to wait for, and returns the value. An expression
+that might run a user's code, or fail, raises `StopLookahead`: the lookahead ends there, and the program goes on alone.
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ import ast
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final
 
-from lyra.agents.parallel.pending_values import UNKNOWN, Later, Made, calls_of, kind_of, real
+from lyra.agents.parallel.pending_values import UNKNOWN, OwnContainer, PendingValue, calls_of, kind_of, resolve
 from lyra.agents.parallel.safe_values import (
     BUILTINS,
     METHODS,
     OPERATORS,
-    Foreign,
-    calm,
-    checked,
+    StopLookahead,
+    compute,
+    is_data,
     is_plain,
     read,
 )
+from lyra.agents.parallel.source.node_marks import SITE
 
-__all__ = ["SITE", "VIEWS", "Expressions", "Rows", "Waits", "short"]
+__all__ = ["VIEWS", "ExpressionEvaluator", "RowIterator", "Waits", "shortened"]
 
 Waits = Generator[Any, None, Any]
-_STEPS: Final = 50_000  # from one call to the next: an endless loop is the program's own affair
+_STEPS: Final = 50_000  # from one call to the next, in case the program loops for ever
 _MANY: Final = 10_000
 _SAID: Final = (str, int, bool)
-SITE: Final = "lyra_site"  # on the nodes that are agent calls: their number
 
-# What cannot fail on text that is still to come, and the type it gives.
+# Methods that cannot fail on a pending text, and the type of their result.
 _SURE_METHODS: Final[dict[str, type]] = {
     **dict.fromkeys(("strip", "lstrip", "rstrip", "upper", "lower", "title", "capitalize", "casefold"), str),
     **dict.fromkeys(("replace", "removeprefix", "removesuffix"), str),
@@ -45,17 +45,18 @@ _SURE_COUNTS: Final[dict[str, tuple[int, int]]] = {
 _DRAINING: Final = (list, tuple, sum, min, max, any, all, sorted)
 
 
-class Expressions:
-    """`names` are the variables of the function; `path` leads to the place where the look begins, until it is found."""
+class ExpressionEvaluator:
+    """`names` are the function's variables; `path` holds the nodes around the start of the lookahead, until it is
+    reached."""
 
     def __init__(
         self, names: dict[str, Any], local: frozenset[str], shared: frozenset[str], outer: Callable[[str], Any]
     ) -> None:
         self.names = names
-        self.shared = shared  # variables that a function inside of it knows, too
+        self.shared = shared  # variables that an inner function uses, too
         self.path: frozenset[int] | None = None
-        self.may_change = False  # values that somebody else may change are fit here: they are compared in their place
-        self.touched: list[Any] = []  # real lists that the program will have changed
+        self.may_change = False  # mutable values may be read here: they are compared when the program comes here
+        self.touched: list[Any] = []  # real lists that the program changes on the way
         self._local = local
         self._outer = outer
         self.steps = 0
@@ -65,7 +66,7 @@ class Expressions:
     def value(self, node: ast.expr) -> Waits:
         self.steps += 1
         if self.steps > _STEPS:
-            raise Foreign("it is far ahead")
+            raise StopLookahead("it is far ahead")
         if self.path is not None and id(node) not in self.path:
             return self._before(node)
         if hasattr(node, SITE):
@@ -76,8 +77,8 @@ class Expressions:
         return (yield from form(node))
 
     def _before(self, node: ast.expr) -> Any:
-        """What stands before the place where the look begins was computed already; what can only come to the same is
-        computed again."""
+        """The value of a part before the place where the lookahead begins. The program has computed it already; it is
+        computed again if the result must be the same, else it is UNKNOWN."""
         if any(hasattr(part, SITE) for part in ast.walk(node)):
             return UNKNOWN
         path, self.path = self.path, None
@@ -86,7 +87,7 @@ class Expressions:
             for _ in (work := _Result(self.value(node))):
                 return UNKNOWN
             return work.value
-        except Foreign:
+        except StopLookahead:
             return UNKNOWN
         finally:
             self.path, self.may_change = path, may_change
@@ -95,63 +96,63 @@ class Expressions:
         raise NotImplementedError
 
     def values(self, nodes: list[ast.expr]) -> Waits:
-        found: list[Any] = []
+        values: list[Any] = []
         for node in nodes:
             if isinstance(node, ast.Starred):
-                found += list(self.each((yield from self.value(node.value))))
+                values += list(self.items_of((yield from self.value(node.value))))
             else:
-                found.append((yield from self.value(node)))
-        return found
+                values.append((yield from self.value(node)))
+        return values
 
     def known(self, value: Any) -> Waits:
-        """The value without anything to come: waits for the answers it needs."""
+        """The value itself, after waiting for the answers that it needs."""
         while waiting := [call for call in calls_of(value) if not call.is_answered]:
             yield tuple(waiting)
-        if not isinstance(value, Later):
+        if not isinstance(value, PendingValue):
             return value
-        found = real(value)
-        if not is_plain(found):
-            raise Foreign(f"it needs an answer that is {_article(found)}")
-        return found
+        answer = resolve(value)
+        if not is_plain(answer):
+            raise StopLookahead(f"it needs an answer that is {_article(answer)}")
+        return answer
 
     def plain(self, value: Any) -> Waits:
-        """The same, with all its parts, and fit to be computed with."""
+        """The value with all its parts known, fit to compute with."""
         yield from self.known(value)
-        found = real(value)
-        if not calm(found):
-            raise Foreign(f"it is computed from {_article(found)}")
+        known = resolve(value)
+        if not is_data(known):
+            raise StopLookahead(f"it is computed from {_article(known)}")
         self._check(value)
-        return found
+        return known
 
     def _check(self, value: Any) -> None:
-        if isinstance(value, Made):
+        if isinstance(value, OwnContainer):
             for part in value.values:
                 self._check(part)
-        elif not isinstance(value, Later) and not is_plain(value):
+        elif not isinstance(value, PendingValue) and not is_plain(value):
             self.changes(value)
 
     def changes(self, value: Any) -> None:
-        """A value that others may hold, and change before the program comes there."""
-        if any(value is each for each in self.touched):
-            raise Foreign(f"it is computed from {_article(value)} that was changed before")
+        """Refuse a mutable value that may change before the program comes here, unless it is compared then."""
+        if any(value is changed for changed in self.touched):
+            raise StopLookahead(f"it is computed from {_article(value)} that was changed before")
         if not self.may_change:
-            raise Foreign(f"it is computed from {_article(value)}, which may change until then")
+            raise StopLookahead(f"it is computed from {_article(value)}, which may change until then")
 
     def truth(self, value: Any) -> Waits:
-        found = yield from self.known(value)
-        if isinstance(found, Made):
-            return bool(found.parts)
-        return bool((yield from self.plain(found)))
+        known = yield from self.known(value)
+        if isinstance(known, OwnContainer):
+            return bool(known.parts)
+        return bool((yield from self.plain(known)))
 
     def apply(self, work: Any, *operands: Any, sure: type | None = None) -> Waits:
-        """What operands come to. `sure`: that cannot fail and gives this type, so it need not be known now."""
+        """The result for operands. `sure`: it cannot fail and has this type, so that it can be a pending value."""
         waiting = tuple(dict.fromkeys(call for value in operands for call in calls_of(value) if not call.is_answered))
         if waiting and sure is not None:
-            return Later(waiting, sure, lambda: work(*map(real, operands)))
-        found: list[Any] = []
+            return PendingValue(waiting, sure, lambda: work(*map(resolve, operands)))
+        known: list[Any] = []
         for value in operands:
-            found += ((yield from self.plain(value)),)
-        return checked(work, *found)
+            known += ((yield from self.plain(value)),)
+        return compute(work, *known)
 
     # ------------------------------------------------------------ names and parts
 
@@ -170,78 +171,78 @@ class Expressions:
         if node.id in self.names:
             return self.names[node.id]
         if node.id in self._local:
-            raise Foreign(f"`{node.id}` may have no value")
-        found = self._outer(node.id)
-        if is_plain(found):
-            self.changes(found)
-        return found
+            raise StopLookahead(f"`{node.id}` may have no value")
+        value = self._outer(node.id)
+        if is_plain(value):
+            self.changes(value)
+        return value
 
     def _attribute(self, node: ast.Attribute) -> Waits:
         whole = yield from self.known((yield from self.value(node.value)))
-        if isinstance(whole, Made) or whole is UNKNOWN:
+        if isinstance(whole, OwnContainer) or whole is UNKNOWN:
             raise _unknown(node)
-        found = read(whole, node.attr)
-        self.changes(found)
-        return found
+        value = read(whole, node.attr)
+        self.changes(value)
+        return value
 
     def _subscript(self, node: ast.Subscript) -> Waits:
         whole = yield from self.known((yield from self.value(node.value)))
         if isinstance(node.slice, ast.Slice):
             ends = [node.slice.lower, node.slice.upper, node.slice.step]
-            found: list[Any] = []
+            bounds: list[Any] = []
             for end in ends:
-                found += (None if end is None else (yield from self.plain((yield from self.value(end)))),)
-            at: Any = slice(*found)
+                bounds += (None if end is None else (yield from self.plain((yield from self.value(end)))),)
+            index: Any = slice(*bounds)
         else:
-            at = yield from self.plain((yield from self.value(node.slice)))
-        return self.item(whole, at)
+            index = yield from self.plain((yield from self.value(node.slice)))
+        return self.item(whole, index)
 
-    def item(self, whole: Any, at: Any) -> Any:
-        if isinstance(whole, Made):
-            found = checked(lambda: whole.parts[at])
-            return Made(whole.kind, found) if isinstance(at, slice) else found
+    def item(self, whole: Any, index: Any) -> Any:
+        if isinstance(whole, OwnContainer):
+            part = compute(lambda: whole.parts[index])
+            return OwnContainer(whole.kind, part) if isinstance(index, slice) else part
         if type(whole) in (list, dict):
             if type(whole) is dict and not all(map(is_plain, whole)):
-                raise Foreign("it is looked up by something that is not plain")
+                raise StopLookahead("it is looked up by something that is not plain")
             self.changes(whole)
         elif type(whole) is not tuple and not is_plain(whole):
-            raise Foreign(f"it is a part of {_article(whole)}")
-        return checked(lambda: whole[at])
+            raise StopLookahead(f"it is a part of {_article(whole)}")
+        return compute(lambda: whole[index])
 
     # ------------------------------------------------------------ displays
 
     def _tuple(self, node: ast.Tuple) -> Waits:
-        found = yield from self.values(node.elts)
-        is_real = not any(isinstance(part, (Later, Made)) or part is UNKNOWN for part in found)
-        return tuple(found) if is_real else Made(tuple, found)
+        parts = yield from self.values(node.elts)
+        is_real = not any(isinstance(part, (PendingValue, OwnContainer)) or part is UNKNOWN for part in parts)
+        return tuple(parts) if is_real else OwnContainer(tuple, parts)
 
     def _list(self, node: ast.List) -> Waits:
-        return Made(list, (yield from self.values(node.elts)))
+        return OwnContainer(list, (yield from self.values(node.elts)))
 
     def _dict(self, node: ast.Dict) -> Waits:
-        found: dict[Any, Any] = {}
+        parts: dict[Any, Any] = {}
         for key, value in zip(node.keys, node.values, strict=True):
             if key is None:
                 raise _unknown(value)
-            at = yield from self.plain((yield from self.value(key)))
-            if not is_plain(at):
+            plain_key = yield from self.plain((yield from self.value(key)))
+            if not is_plain(plain_key):
                 raise _unknown(key)
-            found[at] = yield from self.value(value)
-        return Made(dict, found)
+            parts[plain_key] = yield from self.value(value)
+        return OwnContainer(dict, parts)
 
     # ------------------------------------------------------------ operators
 
     def _binop(self, node: ast.BinOp) -> Waits:
-        one = yield from self.value(node.left)
-        return (yield from self.joined(node.op, one, (yield from self.value(node.right))))
+        left = yield from self.value(node.left)
+        return (yield from self.joined(node.op, left, (yield from self.value(node.right))))
 
-    def joined(self, sign: ast.operator, one: Any, other: Any) -> Waits:
-        kinds = (kind_of(one), kind_of(other))
+    def joined(self, sign: ast.operator, left: Any, right: Any) -> Waits:
+        kinds = (kind_of(left), kind_of(right))
         sure = str if isinstance(sign, ast.Add) and kinds == (str, str) else None
-        for side in (one, other):
-            if isinstance(side, Made) and side.kind is not tuple:
-                raise Foreign("lists are joined in their place")
-        return (yield from self.apply(_operator(sign), one, other, sure=sure))
+        for side in (left, right):
+            if isinstance(side, OwnContainer) and side.kind is not tuple:
+                raise StopLookahead("lists are joined in their place")
+        return (yield from self.apply(_operator(sign), left, right, sure=sure))
 
     def _unaryop(self, node: ast.UnaryOp) -> Waits:
         value = yield from self.value(node.operand)
@@ -256,7 +257,7 @@ class Expressions:
         for part in node.values:
             value = yield from self.value(part)
             if self.path is not None:
-                continue  # the look begins behind this part
+                continue  # the lookahead begins behind this part
             if part is not node.values[-1] and (yield from self.truth(value)) is isinstance(node.op, ast.Or):
                 break
         return value
@@ -283,11 +284,11 @@ class Expressions:
 
     def _compared(self, sign: ast.cmpop, left: Any, right: Any) -> Waits:
         if isinstance(sign, (ast.Is, ast.IsNot)):
-            one, other = (yield from self.known(left)), (yield from self.known(right))
-            known = one is not UNKNOWN and other is not UNKNOWN
-            if not known or not any(value is None or type(value) is bool for value in (one, other)):
-                raise Foreign("`is` asks for the thing itself")
-            return (one is other) is isinstance(sign, ast.Is)
+            first, second = (yield from self.known(left)), (yield from self.known(right))
+            known = first is not UNKNOWN and second is not UNKNOWN
+            if not known or not any(value is None or type(value) is bool for value in (first, second)):
+                raise StopLookahead("`is` asks for the thing itself")
+            return (first is second) is isinstance(sign, ast.Is)
         is_text = (kind_of(left), kind_of(right)) == (str, str)
         sure = bool if is_text and isinstance(sign, (ast.Eq, ast.NotEq, ast.In, ast.NotIn)) else None
         return (yield from self.apply(_operator(sign), left, right, sure=sure))
@@ -297,7 +298,7 @@ class Expressions:
     def _joinedstr(self, node: ast.JoinedStr) -> Waits:
         parts = yield from self.values(node.values)
         if any(kind_of(part) is not str for part in parts):
-            raise Foreign("it was computed in its place")
+            raise StopLookahead("it was computed in its place")
         return (yield from self.apply(lambda *texts: "".join(texts), *parts, sure=str))
 
     def _formattedvalue(self, node: ast.FormattedValue) -> Waits:
@@ -308,8 +309,8 @@ class Expressions:
             return (yield from self.apply(turn or format, value, sure=sure))
         spec = yield from self.plain((yield from self.value(node.format_spec)))
         if sum(character.isdigit() for character in spec) > 5:
-            raise Foreign("it is too wide to be computed twice")
-        return (yield from self.apply(lambda one: format(turn(one) if turn else one, spec), value))
+            raise StopLookahead("it is too wide to be computed twice")
+        return (yield from self.apply(lambda part: format(turn(part) if turn else part, spec), value))
 
     # ------------------------------------------------------------ calls that are known
 
@@ -317,27 +318,27 @@ class Expressions:
         if isinstance(node.func, ast.Attribute):
             return (yield from self._method(node, node.func))
         work = yield from self.value(node.func)
-        given = yield from self._given(node, drains=any(work is each for each in _DRAINING))
+        given = yield from self._given(node, drains=any(work is function for function in _DRAINING))
         if not isinstance(node.func, ast.Name) or work is UNKNOWN:
             raise _unknown(node)
         if work is enumerate and len(given) in (1, 2):
             first = (yield from self.plain(given[1])) if len(given) == 2 else 0
             if type(first) is not int:
                 raise _unknown(node)
-            return Rows(lambda items: enumerate(items, first), [self.each(given[0])])
+            return RowIterator(lambda items: enumerate(items, first), [self.items_of(given[0])])
         if work is zip and given:
-            return Rows(zip, [self.each(value) for value in given])
-        if not any(work is each for each in BUILTINS):
+            return RowIterator(zip, [self.items_of(value) for value in given])
+        if not any(work is function for function in BUILTINS):
             raise _unknown(node)
         return (yield from self._function(work, given))
 
     def _given(self, node: ast.Call, *, drains: bool) -> Waits:
-        """The arguments of a call; what goes through a generator at once goes through a list as well."""
+        """The arguments of a call. `drains`: it reads a generator whole, so that a list does as well."""
         if drains and len(node.args) == 1 and isinstance(node.args[0], ast.GeneratorExp):
-            each = node.args[0]
-            if any(hasattr(part, SITE) for part in ast.walk(each)):
+            generator = node.args[0]
+            if any(hasattr(part, SITE) for part in ast.walk(generator)):
                 raise _unknown(node)
-            return [(yield from self._listcomp(ast.ListComp(each.elt, each.generators)))]
+            return [(yield from self._listcomp(ast.ListComp(generator.elt, generator.generators)))]
         given = yield from self.values(node.args)
         for keyword in node.keywords:
             yield from self.value(keyword.value)
@@ -346,25 +347,25 @@ class Expressions:
         return given
 
     def _function(self, work: Any, given: list[Any]) -> Waits:
-        if work is len and len(given) == 1 and isinstance(given[0], Made):
+        if work is len and len(given) == 1 and isinstance(given[0], OwnContainer):
             return len(given[0].parts)
-        if work in (list, tuple) and len(given) == 1 and isinstance(given[0], (Made, Rows)):
-            return Made(work, list(self.each(given[0])))
+        if work in (list, tuple) and len(given) == 1 and isinstance(given[0], (OwnContainer, RowIterator)):
+            return OwnContainer(work, list(self.items_of(given[0])))
         if any(type(value) is range and len(value) > _MANY for value in given) and work is not len:
-            raise Foreign("it is too large to be computed twice")
+            raise StopLookahead("it is too large to be computed twice")
         kinds = [kind_of(value) for value in given]
         sure = None
         if len(given) == 1 and kinds[0] in _SAID:
             sure = {str: str, repr: str, bool: bool}.get(work) or (int if work is len and kinds[0] is str else None)
-        found = yield from self.apply(work, *given, sure=sure)
-        return Made(list, found) if type(found) is list else found
+        result = yield from self.apply(work, *given, sure=sure)
+        return OwnContainer(list, result) if type(result) is list else result
 
     def _method(self, node: ast.Call, method: ast.Attribute) -> Waits:
         whole = yield from self.value(method.value)
         given = yield from self._given(node, drains=method.attr == "join")
-        if isinstance(whole, Later) and whole.kind is None:
+        if isinstance(whole, PendingValue) and whole.kind is None:
             whole = yield from self.known(whole)
-        if isinstance(whole, Made):
+        if isinstance(whole, OwnContainer):
             return self._own_method(node, whole, method.attr, given)
         if type(whole) is list and method.attr == "append" and len(given) == 1 and kind_of(given[0]) in _SAID:
             self.touched.append(whole)
@@ -374,64 +375,64 @@ class Expressions:
         if kind_of(whole) is not str or method.attr not in METHODS:
             raise _unknown(node)
         if method.attr == "join" and len(given) == 1:
-            given = [Made(list, [*self.each(given[0])])]
-        found = yield from self.apply(METHODS[method.attr], whole, *given, sure=_sure(method.attr, given))
-        return Made(list, found) if type(found) is list else found
+            given = [OwnContainer(list, [*self.items_of(given[0])])]
+        result = yield from self.apply(METHODS[method.attr], whole, *given, sure=_sure(method.attr, given))
+        return OwnContainer(list, result) if type(result) is list else result
 
-    def _own_method(self, node: ast.Call, whole: Made, name: str, given: list[Any]) -> Any:
+    def _own_method(self, node: ast.Call, whole: OwnContainer, name: str, given: list[Any]) -> Any:
         if whole.kind is list and name == "append" and len(given) == 1:
             whole.parts.append(given[0])
             return None
-        if whole.kind is list and name == "extend" and len(given) == 1 and isinstance(given[0], (Made, tuple)):
-            whole.parts += list(self.each(given[0]))
+        if whole.kind is list and name == "extend" and len(given) == 1 and isinstance(given[0], (OwnContainer, tuple)):
+            whole.parts += list(self.items_of(given[0]))
             return None
         if whole.kind is dict and name in ("items", "keys", "values") and not given:
-            pairs = [Made(tuple, [key, part]) for key, part in whole.parts.items()]
+            pairs = [OwnContainer(tuple, [key, part]) for key, part in whole.parts.items()]
             chosen = {"items": pairs, "keys": list(whole.parts), "values": list(whole.parts.values())}
-            return Made(tuple, chosen[name])
+            return OwnContainer(tuple, chosen[name])
         if whole.kind is dict and name == "get" and len(given) in (1, 2) and is_plain(given[0]):
             return whole.parts.get(*given)
         raise _unknown(node)
 
     # ------------------------------------------------------------ one after the other
 
-    def each(self, value: Any) -> Iterator[Any]:
-        """What a `for` over a value goes through; a list of the function's own may grow on the way."""
-        if isinstance(value, Rows):
+    def items_of(self, value: Any) -> Iterator[Any]:
+        """The items that a `for` over a value reads; a list of the function's own may grow on the way."""
+        if isinstance(value, RowIterator):
             return value.rows()
-        if isinstance(value, Made):
+        if isinstance(value, OwnContainer):
             return iter(list(value.parts)) if value.kind is dict else iter(value.parts)
         kind = type(value)
         if kind in (list, dict, set) or kind in VIEWS:
             self.changes(value)
             return iter(list(value)[:_MANY])
         if kind is tuple or is_plain(value):
-            return iter(checked(iter, value))
-        raise Foreign(f"it goes through {_article(value)}")
+            return iter(compute(iter, value))
+        raise StopLookahead(f"it goes through {_article(value)}")
 
     def _listcomp(self, node: ast.ListComp) -> Waits:
-        found: list[Any] = []
+        items: list[Any] = []
 
-        def one() -> Waits:
-            found.append((yield from self.value(node.elt)))
+        def add() -> Waits:
+            items.append((yield from self.value(node.elt)))
 
-        yield from self._gone_through(node, node.generators, one)
-        return Made(list, found)
+        yield from self._run_comprehension(node, node.generators, add)
+        return OwnContainer(list, items)
 
     def _dictcomp(self, node: ast.DictComp) -> Waits:
-        found: dict[Any, Any] = {}
+        items: dict[Any, Any] = {}
 
-        def one() -> Waits:
+        def add() -> Waits:
             key = yield from self.plain((yield from self.value(node.key)))
             if not is_plain(key):
                 raise _unknown(node.key)
-            found[key] = yield from self.value(node.value)
+            items[key] = yield from self.value(node.value)
 
-        yield from self._gone_through(node, node.generators, one)
-        return Made(dict, found)
+        yield from self._run_comprehension(node, node.generators, add)
+        return OwnContainer(dict, items)
 
-    def _gone_through(self, node: ast.expr, loops: list[ast.comprehension], one: Callable[[], Waits]) -> Waits:
-        """Its variables are its own."""
+    def _run_comprehension(self, node: ast.expr, loops: list[ast.comprehension], add: Callable[[], Waits]) -> Waits:
+        """Evaluate a comprehension, whose variables are its own."""
         if self.path is not None:
             raise _unknown(node)
         bound = {part.id for loop in loops for part in ast.walk(loop.target) if isinstance(part, ast.Name)}
@@ -442,7 +443,7 @@ class Expressions:
         try:
             for name in bound:
                 self.names.pop(name, None)
-            yield from self._loop(loops, items, expected, one)
+            yield from self._loop(loops, items, expected, add)
         finally:
             for name in bound:
                 self.names.pop(name, None)
@@ -450,15 +451,15 @@ class Expressions:
             self._local = local
 
     def begun(self, loop: ast.comprehension | ast.For) -> Waits:
-        """A loop begins: what it will go through, and where that is noted."""
+        """The items of a loop that begins, and the object that keeps them for the comparison."""
         raise NotImplementedError
 
     def _loop(
-        self, loops: list[ast.comprehension], items: Iterator[Any], expected: Any, one: Callable[[], Waits]
+        self, loops: list[ast.comprehension], items: Iterator[Any], expected: Any, add: Callable[[], Waits]
     ) -> Waits:
         loop, *inner = loops
         if loop.is_async:
-            raise Foreign("`async for` is made in its turn")
+            raise StopLookahead("`async for` is made in its turn")
         for item in items:
             expected.items.append(item)
             yield from self.bind(loop.target, item)
@@ -469,17 +470,17 @@ class Expressions:
                 continue
             if inner:
                 deeper, noted = yield from self.begun(inner[0])
-                yield from self._loop(inner, deeper, noted, one)
+                yield from self._loop(inner, deeper, noted, add)
             else:
-                yield from one()
+                yield from add()
         expected.ends = True
 
     def bind(self, target: ast.expr, value: Any) -> Waits:
         raise NotImplementedError
 
 
-class Rows:
-    """What `enumerate` and `zip` go through, once."""
+class RowIterator:
+    """The rows of `enumerate` and `zip`, to be read once."""
 
     __slots__ = ("_parts", "_work")
 
@@ -489,11 +490,11 @@ class Rows:
 
     def rows(self) -> Iterator[Any]:
         for row in self._work(*self._parts):
-            yield Made(tuple, list(row))
+            yield OwnContainer(tuple, list(row))
 
 
 class _Result:
-    """Goes through a generator and keeps what it returns."""
+    """Runs a generator and keeps its return value."""
 
     __slots__ = ("_work", "value")
 
@@ -506,7 +507,7 @@ class _Result:
 
 
 def _sure(name: str, given: list[Any]) -> type | None:
-    """The type a method of text gives, where it cannot fail."""
+    """The type of a text method's result; None if it may fail."""
     if name == "join":
         is_text = len(given) == 1 and all(kind_of(part) is str for part in given[0].parts)
         return str if is_text else None
@@ -518,7 +519,7 @@ def _sure(name: str, given: list[Any]) -> type | None:
 VIEWS: Final[tuple[type, ...]] = (type({}.keys()), type({}.values()), type({}.items()))
 
 
-def short(node: ast.AST) -> str:
+def shortened(node: ast.AST) -> str:
     text = ast.unparse(node).splitlines()[0]
     return text if len(text) <= 40 else text[:37] + "…"
 
@@ -527,8 +528,8 @@ def _operator(sign: ast.AST) -> Callable[..., Any]:
     return OPERATORS[type(sign).__name__]
 
 
-def _unknown(node: ast.AST) -> Foreign:
-    return Foreign(f"`{short(node)}` may do anything")
+def _unknown(node: ast.AST) -> StopLookahead:
+    return StopLookahead(f"`{shortened(node)}` may do anything")
 
 
 def _article(value: Any) -> str:

@@ -1,7 +1,7 @@
-"""What a journal keeps of a call of `@lyra.parallel` that a program has come to: whether it stood, and what it cost.
+"""The journal row for a call of `@lyra.parallel` that a program has come to: whether its result was used, and its cost.
 
-The child that answered spends apart from the program that asked, so its money is nobody's until this row says so: a
-restart charges the program with it, and takes the same decision again.
+The child process that answered spends from a separate scope. Only this row charges its cost to the program: a restart
+reads it, charges the same, and makes the same decision again.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from lyra.kernel.process.call_keys import next_key
 from lyra.kernel.process.cut_short import process_lives_on
 from lyra.kernel.process.process import Process
 
-__all__ = ["AGAIN", "TAKEN", "Kept"]
+__all__ = ["AGAIN", "TAKEN", "JournaledDecision"]
 
 TAKEN: Final = "taken"
-AGAIN: Final = "again"  # it did not stand, and was made once more
+AGAIN: Final = "again"  # its early result could not be used: the call was made once more
 _FORM: Final = "ahead"
 
 
-class Kept:
-    """The decision on one call; `word` is empty as long as there is none."""
+class JournaledDecision:
+    """The decision on one call; `word` is empty until there is one."""
 
     __slots__ = ("_key", "_process", "word")
 
@@ -38,7 +38,7 @@ class Kept:
                 self.word = str(codec.decode(bytes(entry.value)))
 
     def write(self, word: str, usage: Usage = NOTHING) -> None:
-        """It needs no wait: later rows are behind it in the journal."""
+        """Write the decision, without waiting: later rows come after it in the journal."""
         self.word = word
         journal = self._process.kernel.journal
         assert journal is not None

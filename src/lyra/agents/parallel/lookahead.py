@@ -1,91 +1,88 @@
-"""The look ahead: what a function will do next, followed statement by statement until something is not sure.
+"""Lookahead: follows what a function will do next, statement by statement, until something is not certain.
 
-It begins at an agent call that is being made (or at a statement), with the function's variables as they are there, and
-goes on with what the function itself will come to: the same values, for nothing is followed that could turn out
-otherwise. Agent calls on the way are issued; loops and branches are followed, too. The program runs behind it, by
-itself, and finds the answers it needs made already.
+It begins at an agent call that is being made (or at a statement), with the function's variables at that point, and
+evaluates only what must turn out the same in the program. Agent calls on the way are made early; loops and branches are
+followed, too. The program itself runs behind it and finds answers that are already there.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
-from lyra.agents.parallel.expressions import SITE, Expressions, Rows, Waits, short
-from lyra.agents.parallel.pending_values import UNKNOWN, Later, Made, made_of
-from lyra.agents.parallel.safe_values import Foreign, is_plain, lets_go
+from lyra.agents.parallel.expressions import ExpressionEvaluator, RowIterator, Waits, shortened
+from lyra.agents.parallel.pending_values import UNKNOWN, OwnContainer, PendingValue, container_of
+from lyra.agents.parallel.safe_values import StopLookahead, can_drop, is_plain
+from lyra.agents.parallel.source.node_marks import CHECKED, LOOP, SITE
 
-__all__ = ["CHECKED", "LOOP", "Expected", "Leads", "Shadow"]
-
-CHECKED: Final = "lyra_checked"  # on the agent calls in statements that are watched for errors
-LOOP: Final = "lyra_loop"  # on the loops whose items are compared in their place: their number
+__all__ = ["CallIssuer", "ExpectedItems", "Lookahead"]
 
 
-class Expected:
-    """The items of a loop as they were foreseen; `ends` when there is none after them."""
+class ExpectedItems:
+    """The foreseen items of a loop; `ends` if no more follow."""
 
-    __slots__ = ("at", "ends", "items")
+    __slots__ = ("ends", "first", "items")
 
-    def __init__(self, at: int) -> None:
-        self.at = at
+    def __init__(self, first: int) -> None:
+        self.first = first  # the index of the first of them in the loop
         self.items: list[Any] = []
         self.ends = False
 
 
-class Leads(Protocol):
-    """Whoever runs the look ahead."""
+class CallIssuer(Protocol):
+    """The object that runs a lookahead and makes its calls."""
 
     def has_room(self) -> bool:
         """Whether one more call may be under way."""
 
-    def issue(self, site: int, work: Any, args: list[Any], keywords: dict[str, Any]) -> Later:
-        """Make a call ahead of its turn; Foreign when it has to wait for that."""
+    def issue(self, site: int, work: Any, args: list[Any], keywords: dict[str, Any]) -> PendingValue:
+        """Make a call early; raises StopLookahead if it has to wait for its turn."""
 
-    def entered(self, loop: int) -> Expected:
+    def entered(self, loop: int) -> ExpectedItems:
         """A loop begins."""
 
-    def left_in(self, loop: int, own: Callable[[str], Made | None]) -> tuple[Iterator[Any], Expected]:
-        """What the loop that the program is in has still to go through; Foreign when nobody knows."""
+    def left_in(self, loop: int, own: Callable[[str], OwnContainer | None]) -> tuple[Iterator[Any], ExpectedItems]:
+        """The items left of the loop that the program is in; raises StopLookahead if they are not known."""
 
 
-class Facts(Protocol):
-    """What is known of the function."""
+class FunctionFacts(Protocol):
+    """The facts about a function that its source tells."""
 
     local: frozenset[str]
     shared: frozenset[str]
     own: frozenset[str]
 
     def outer(self, name: str) -> Any:
-        """What a name of its module, or of the functions around it, means."""
+        """The value of a name of its module, or of the functions around it."""
 
 
-class _Over(Exception):
+class _Returned(Exception):
     """The function returns."""
 
 
-class Shadow(Expressions):
+class Lookahead(ExpressionEvaluator):
     def __init__(
         self,
-        leads: Leads,
+        leads: CallIssuer,
         names: dict[str, Any],
-        facts: Facts,
+        facts: FunctionFacts,
     ) -> None:
         super().__init__(names, facts.local, facts.shared, facts.outer)
         self._leads = leads
-        self._now: Later | None = None  # the answer of the call where it begins
+        self._now: PendingValue | None = None  # the answer of the call at which it begins
         self._place: ast.AST | None = None
         for name in facts.own & names.keys():
-            copy = made_of(names[name])
+            copy = container_of(names[name])
             if copy is not None:
                 names[name] = copy
 
-    def follow(self, body: list[ast.stmt], path: frozenset[int], place: ast.AST, now: Later | None) -> Waits:
-        """From a place on: a call that is being made, or a statement that comes next."""
+    def follow(self, body: list[ast.stmt], path: frozenset[int], place: ast.AST, now: PendingValue | None) -> Waits:
+        """Follow the function from a place on: a call that is being made, or a statement that comes next."""
         self.path, self._place, self._now = path, place, now
         try:
             yield from self._block(body)
-        except _Over:
+        except _Returned:
             return
 
     # ------------------------------------------------------------ statements
@@ -105,13 +102,13 @@ class Shadow(Expressions):
     def _statement(self, node: ast.stmt) -> Waits:
         form = getattr(self, f"_{type(node).__name__.lower()}", None)
         if form is None or isinstance(node, ast.expr):
-            raise Foreign(f"`{short(node)}` may do anything")
+            raise StopLookahead(f"`{shortened(node)}` may do anything")
         return (yield from form(node))
 
     def _in(self, part: Any) -> bool:
-        """Whether the look begins in there."""
+        """Whether the lookahead begins inside a part."""
         parts = part if isinstance(part, list) else [part]
-        return self.path is not None and any(id(each) in self.path for each in parts)
+        return self.path is not None and any(id(node) in self.path for node in parts)
 
     def _pass(self, _: ast.Pass) -> Waits:
         yield from ()
@@ -128,13 +125,13 @@ class Shadow(Expressions):
     def _expr(self, node: ast.Expr) -> Waits:
         value = yield from self.value(node.value)
         if value is UNKNOWN:
-            raise Foreign(f"`{short(node)}` was computed in its place")
+            raise StopLookahead(f"`{shortened(node)}` was computed in its place")
         return ""
 
     def _return(self, node: ast.Return) -> Waits:
         if node.value is not None:
             yield from self.value(node.value)
-        raise _Over
+        raise _Returned
 
     def _assign(self, node: ast.Assign) -> Waits:
         value = yield from self.value(node.value)
@@ -144,51 +141,50 @@ class Shadow(Expressions):
 
     def _annassign(self, node: ast.AnnAssign) -> Waits:
         if node.value is None or not isinstance(node.target, ast.Name):
-            raise Foreign(f"`{short(node)}` may do anything")
+            raise StopLookahead(f"`{shortened(node)}` may do anything")
         yield from self.bind(node.target, (yield from self.value(node.value)))
         return ""
 
     def _augassign(self, node: ast.AugAssign) -> Waits:
         if not isinstance(node.target, ast.Name) or node.target.id not in self.names:
-            raise Foreign(f"`{short(node)}` may do anything")
+            raise StopLookahead(f"`{shortened(node)}` may do anything")
         before = self.names[node.target.id]
         value = yield from self.value(node.value)
         yield from self.bind(node.target, (yield from self.joined(node.op, before, value)))
         return ""
 
     def bind(self, target: ast.expr, value: Any) -> Waits:
-        if isinstance(value, Rows):
-            raise Foreign("an iterator is used up as it is read")
+        if isinstance(value, RowIterator):
+            raise StopLookahead("an iterator is used up as it is read")
         if isinstance(target, ast.Name):
             self._let_go(target.id)
-            if target.id in self.shared and isinstance(value, Made):
-                raise Foreign(f"a function inside of it knows `{target.id}`, too")
+            if target.id in self.shared and isinstance(value, OwnContainer):
+                raise StopLookahead(f"a function inside of it knows `{target.id}`, too")
             self.names[target.id] = value
-        elif isinstance(target, (ast.Tuple, ast.List)) and all(isinstance(each, ast.Name) for each in target.elts):
-            found = yield from self.known(value)
-            items = list(self.each(found))
+        elif isinstance(target, (ast.Tuple, ast.List)) and all(isinstance(part, ast.Name) for part in target.elts):
+            items = list(self.items_of((yield from self.known(value))))
             if len(items) != len(target.elts):
-                raise Foreign("ValueError is raised there")
-            for each, item in zip(target.elts, items, strict=True):
-                yield from self.bind(each, item)
+                raise StopLookahead("ValueError is raised there")
+            for part, item in zip(target.elts, items, strict=True):
+                yield from self.bind(part, item)
         elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
             yield from self._put(target, value)
         else:
-            raise Foreign(f"`{short(target)} = …` may do anything")
+            raise StopLookahead(f"`{shortened(target)} = …` may do anything")
 
     def _put(self, target: ast.Subscript, value: Any) -> Waits:
         whole = self.names.get(target.value.id) if isinstance(target.value, ast.Name) else None
-        if not isinstance(whole, Made) or whole.kind is not dict:
-            raise Foreign(f"`{short(target)} = …` may do anything")
-        at = yield from self.plain((yield from self.value(target.slice)))
-        if not is_plain(at):
-            raise Foreign(f"`{short(target)} = …` may do anything")
-        whole.parts[at] = value
+        if not isinstance(whole, OwnContainer) or whole.kind is not dict:
+            raise StopLookahead(f"`{shortened(target)} = …` may do anything")
+        key = yield from self.plain((yield from self.value(target.slice)))
+        if not is_plain(key):
+            raise StopLookahead(f"`{shortened(target)} = …` may do anything")
+        whole.parts[key] = value
 
     def _let_go(self, name: str) -> None:
         old = self.names.get(name)
-        if old is UNKNOWN or not (isinstance(old, (Later, Made)) or lets_go(old)):
-            raise Foreign(f"what `{name}` held may do anything as it goes")
+        if old is UNKNOWN or not (isinstance(old, (PendingValue, OwnContainer)) or can_drop(old)):
+            raise StopLookahead(f"what `{name}` held may do anything as it goes")
 
     # ------------------------------------------------------------ blocks
 
@@ -232,17 +228,17 @@ class Shadow(Expressions):
     def begun(self, loop: ast.comprehension | ast.For) -> Waits:
         number = getattr(loop, LOOP, None)
         may_change, self.may_change = self.may_change, number is not None
-        items = self.each((yield from self.value(loop.iter)))
+        items = self.items_of((yield from self.value(loop.iter)))
         self.may_change = may_change
-        return items, self._leads.entered(number) if number is not None else Expected(0)
+        return items, self._leads.entered(number) if number is not None else ExpectedItems(0)
 
-    def _left(self, number: int | None) -> tuple[Iterator[Any], Expected]:
+    def _left(self, number: int | None) -> tuple[Iterator[Any], ExpectedItems]:
         if number is None:
-            raise Foreign("nobody knows what the loop goes through next")
+            raise StopLookahead("the items that the loop reads next are not known")
 
-        def own(name: str) -> Made | None:
-            found = self.names.get(name)
-            return found if isinstance(found, Made) else None
+        def own(name: str) -> OwnContainer | None:
+            value = self.names.get(name)
+            return value if isinstance(value, OwnContainer) else None
 
         return self._leads.left_in(number, own)
 
@@ -253,7 +249,7 @@ class Shadow(Expressions):
                 return (yield from self._finally(node, signal))
         if self._in(node.finalbody):
             yield from self._block(node.finalbody)
-            raise Foreign("whether an error goes on is seen there")
+            raise StopLookahead("whether an error goes on is seen there")
         signal = ""
         if not self._in(node.orelse):
             signal = yield from self._block(node.body)
@@ -262,15 +258,15 @@ class Shadow(Expressions):
 
     def _finally(self, node: ast.Try, signal: str) -> Waits:
         if signal and node.finalbody:
-            raise Foreign("a `finally` stands in the way")
+            raise StopLookahead("a `finally` stands in the way")
         return signal or (yield from self._block(node.finalbody))
 
     def _inside_only(self, node: Any) -> Waits:
-        """`with`: its body is followed once the program is in it, and not out of it."""
+        """Follow the body of a `with` if the program is in it already, and stop at its end."""
         if not self._in(node.body):
-            raise Foreign(f"`{short(node)}` may do anything")
+            raise StopLookahead(f"`{shortened(node)}` may do anything")
         yield from self._block(node.body)
-        raise Foreign(f"the end of `{short(node)}` may do anything")
+        raise StopLookahead(f"the end of `{shortened(node)}` may do anything")
 
     _with = _asyncwith = _asyncfor = _inside_only
 
@@ -278,7 +274,7 @@ class Shadow(Expressions):
         for case in node.cases:
             if self._in(case):
                 return (yield from self._block(case.body))
-        raise Foreign(f"`{short(node)}` is made in its turn")
+        raise StopLookahead(f"`{shortened(node)}` is made in its turn")
 
     # ------------------------------------------------------------ agent calls
 
@@ -299,14 +295,14 @@ class Shadow(Expressions):
 
     def _arguments(self, call: ast.Call) -> Waits:
         if isinstance(call.func, ast.Attribute) and call.func.attr == "send":
-            whom = yield from self.known((yield from self.value(call.func.value)))
-            work: Any = (whom, "send")
+            target = yield from self.known((yield from self.value(call.func.value)))
+            work: Any = (target, "send")
         else:
             work = yield from self.value(call.func)
         args = yield from self.values(call.args)
         keywords: dict[str, Any] = {}
         for keyword in call.keywords:
             if keyword.arg is None:
-                raise Foreign("`**` is read in its place")
+                raise StopLookahead("`**` is read in its place")
             keywords[keyword.arg] = yield from self.value(keyword.value)
         return work, args, keywords

@@ -1,5 +1,5 @@
-"""A `for` of a decorated function, as it runs: the real iterator, read one item at a time, and compared with what the
-look ahead has foreseen."""
+"""ObservedLoop: a `for` of a decorated function as it runs: the real iterator, read one item at a time, and compared
+with the items that the lookahead has foreseen."""
 
 from __future__ import annotations
 
@@ -7,23 +7,28 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.parallel.expressions import VIEWS
-from lyra.agents.parallel.lookahead import Expected
-from lyra.agents.parallel.pending_values import Made, calls_of, real
-from lyra.agents.parallel.safe_values import Foreign, is_plain, same
+from lyra.agents.parallel.lookahead import ExpectedItems
+from lyra.agents.parallel.pending_values import OwnContainer, calls_of, resolve
+from lyra.agents.parallel.safe_values import StopLookahead, is_plain, is_same_value
 
 if TYPE_CHECKING:
-    from lyra.agents.parallel.group import Group
+    from lyra.agents.parallel.group import CallGroup
 
-__all__ = ["Loop"]
+__all__ = ["ObservedLoop"]
 
 _MANY: Final = 10_000
 
 
-class Loop:
+class ObservedLoop:
     __slots__ = ("__weakref__", "_count", "_group", "_items", "_sources", "_work", "expected")
 
     def __init__(
-        self, group: Group, work: Any, args: tuple[Any, ...], keywords: dict[str, Any], expected: Expected | None
+        self,
+        group: CallGroup,
+        work: Any,
+        args: tuple[Any, ...],
+        keywords: dict[str, Any],
+        expected: ExpectedItems | None,
     ) -> None:
         self._group = group
         self._work = work if args or keywords else None
@@ -32,7 +37,7 @@ class Loop:
         self._count = 0
         self._items = iter(work(*args, **keywords) if args or keywords else work)
         if keywords:
-            self._work = Loop  # how it goes through them is not known
+            self._work = ObservedLoop  # a value that `left` refuses: keywords change how the items are read
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -51,37 +56,37 @@ class Loop:
         expected = self.expected
         if expected is None:
             return
-        at = self._count - expected.at
-        if at >= len(expected.items):
+        index = self._count - expected.first
+        if index >= len(expected.items):
             if not ended and expected.ends:
-                self._group.strayed = True
+                self._group.mispredicted = True
         elif (
             ended
-            or any(not call.is_answered for call in calls_of(expected.items[at]))
-            or not _is_same(real(expected.items[at]), item)
+            or any(not call.is_answered for call in calls_of(expected.items[index]))
+            or not _is_same(resolve(expected.items[index]), item)
         ):
-            self._group.strayed = True
+            self._group.mispredicted = True
 
-    def left(self, own: Made | None) -> tuple[Iterator[Any], Expected]:
-        """What is still to come; `own` is the copy of the function's own list that it goes through."""
-        self.expected = Expected(self._count)
+    def left(self, own: OwnContainer | None) -> tuple[Iterator[Any], ExpectedItems]:
+        """The items still to come; `own` is the lookahead's copy if the loop runs over a list of the function's own."""
+        self.expected = ExpectedItems(self._count)
         if self._work is None:
             items = _rest(self._sources[0], self._count) if own is None else _from(own.parts, self._count)
             return items, self.expected
         if self._work is enumerate:
             first = self._sources[1] if len(self._sources) > 1 else 0
             items = _rest(self._sources[0], self._count)
-            return (Made(tuple, list(row)) for row in enumerate(items, first + self._count)), self.expected
+            return (OwnContainer(tuple, list(row)) for row in enumerate(items, first + self._count)), self.expected
         if self._work is zip:
             parts = [_rest(source, self._count) for source in self._sources]
-            return (Made(tuple, list(row)) for row in zip(*parts, strict=False)), self.expected
-        raise Foreign("nobody knows what the loop goes through next")
+            return (OwnContainer(tuple, list(row)) for row in zip(*parts, strict=False)), self.expected
+        raise StopLookahead("the items that the loop reads next are not known")
 
 
-def _from(parts: list[Any], at: int) -> Iterator[Any]:
-    while at < len(parts):
-        yield parts[at]
-        at += 1
+def _from(parts: list[Any], index: int) -> Iterator[Any]:
+    while index < len(parts):
+        yield parts[index]
+        index += 1
 
 
 def _rest(source: Any, count: int) -> Iterator[Any]:
@@ -92,10 +97,10 @@ def _rest(source: Any, count: int) -> Iterator[Any]:
         return iter(source[count:]) if kind is not frozenset else iter(list(source)[count:])
     if kind in (dict, set) or kind in VIEWS:
         return iter(list(source)[count : count + _MANY])
-    raise Foreign(f"it goes through a {kind.__name__}")
+    raise StopLookahead(f"it goes through a {kind.__name__}")
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    if type(one) is tuple and type(other) is tuple:
-        return len(one) == len(other) and all(map(_is_same, one, other))
-    return same(one, other)
+def _is_same(expected: Any, item: Any) -> bool:
+    if type(expected) is tuple and type(item) is tuple:
+        return len(expected) == len(item) and all(map(_is_same, expected, item))
+    return is_same_value(expected, item)

@@ -1,8 +1,8 @@
-"""What a look ahead holds in place of values: answers that are still to come, and lists that the program will make.
+"""Placeholders of the lookahead: for values that depend on pending answers, and for lists that the program will make.
 
-Later    what comes of answers that calls before have not given yet; its type is known, and computing it cannot fail
-Made     a list, tuple or dict that the function itself makes, with any of these in it
-UNKNOWN  something that was computed in its place already, and is not looked at
+PendingValue   depends on answers of calls that have not answered yet; its type is known, and computing it cannot fail
+OwnContainer   a list, tuple or dict that the function itself makes, which may hold any of these
+UNKNOWN        a value that the program has computed already and the lookahead does not use
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.parallel.safe_values import Foreign, calm, is_plain
+from lyra.agents.parallel.safe_values import StopLookahead, is_data, is_plain
 from lyra.agents.session.replies import MarkedReply, Reply
 
 if TYPE_CHECKING:
-    from lyra.agents.parallel.call import Early
+    from lyra.agents.parallel.call import ParallelCall
 
-__all__ = ["UNKNOWN", "Later", "Made", "calls_of", "copied", "kind_of", "made_of", "real"]
+__all__ = ["UNKNOWN", "OwnContainer", "PendingValue", "calls_of", "container_of", "kind_of", "resolve", "snapshot_of"]
 
 UNKNOWN: Final = object()
 
 
-class Later:
+class PendingValue:
     """`kind` is str, int or bool; None where the answer itself may be anything."""
 
     __slots__ = ("_compute", "calls", "kind")
 
-    def __init__(self, calls: tuple[Early, ...], kind: type | None, compute: Callable[[], Any]) -> None:
+    def __init__(self, calls: tuple[ParallelCall, ...], kind: type | None, compute: Callable[[], Any]) -> None:
         self.calls = calls
         self.kind = kind
         self._compute = compute
@@ -35,7 +35,7 @@ class Later:
         return self._compute()
 
 
-class Made:
+class OwnContainer:
     """A container by its parts: a list for list and tuple, a dict with plain keys for dict."""
 
     __slots__ = ("kind", "parts")
@@ -49,53 +49,53 @@ class Made:
         return list(self.parts.values()) if self.kind is dict else self.parts
 
 
-def made_of(value: Any) -> Made | None:
-    """A copy of a real list or dict."""
+def container_of(value: Any) -> OwnContainer | None:
+    """A copy of a real list or dict; None for anything else."""
     if type(value) is list:
-        return Made(list, list(value))
+        return OwnContainer(list, list(value))
     if type(value) is dict and all(map(is_plain, value)):
-        return Made(dict, dict(value))
+        return OwnContainer(dict, dict(value))
     return None
 
 
-def copied(value: Any) -> Any:
-    """A real list or dict of plain values as it is now; everything else as it is."""
-    if type(value) not in (list, dict) or not calm(value):
+def snapshot_of(value: Any) -> Any:
+    """A copy of a real list or dict of plain values; any other value itself."""
+    if type(value) not in (list, dict) or not is_data(value):
         return value
     if type(value) is dict:
-        return Made(dict, {key: copied(part) for key, part in value.items()})
-    return Made(list, [copied(part) for part in value])
+        return OwnContainer(dict, {key: snapshot_of(part) for key, part in value.items()})
+    return OwnContainer(list, [snapshot_of(part) for part in value])
 
 
-def calls_of(value: Any) -> Iterator[Early]:
+def calls_of(value: Any) -> Iterator[ParallelCall]:
     """The calls whose answers a value needs."""
-    if isinstance(value, Later):
+    if isinstance(value, PendingValue):
         yield from value.calls
-    elif isinstance(value, Made):
+    elif isinstance(value, OwnContainer):
         for part in value.values:
             yield from calls_of(part)
 
 
-def real(value: Any) -> Any:
-    """The value itself, anew; all answers it needs are there."""
-    if isinstance(value, Later):
+def resolve(value: Any) -> Any:
+    """The real value of a placeholder whose calls have all answered."""
+    if isinstance(value, PendingValue):
         return value.value()
-    if isinstance(value, Made):
+    if isinstance(value, OwnContainer):
         if value.kind is dict:
-            return {key: real(part) for key, part in value.parts.items()}
-        return value.kind(real(part) for part in value.parts)
+            return {key: resolve(part) for key, part in value.parts.items()}
+        return value.kind(resolve(part) for part in value.parts)
     if value is UNKNOWN:
-        raise Foreign("it was computed in its place")
+        raise StopLookahead("it was computed in its place")
     return value
 
 
 def kind_of(value: Any) -> type | None:
-    """The type of a plain value or of one to come; None when it is neither."""
-    if isinstance(value, Later):
+    """The type of a plain value or of a pending one; None for anything else."""
+    if isinstance(value, PendingValue):
         return value.kind
-    if isinstance(value, Made):
+    if isinstance(value, OwnContainer):
         return value.kind if value.kind is tuple and all(kind_of(part) for part in value.parts) else None
     kind = type(value)
     if kind in (Reply, MarkedReply):
         return str
-    return kind if calm(value) else None
+    return kind if is_data(value) else None

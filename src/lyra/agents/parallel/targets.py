@@ -1,7 +1,7 @@
-"""Whom a call asks, and whether that may happen ahead of its turn.
+"""AgentCall: which agent a call asks, and whether that may happen early.
 
-An agent may be asked early when nobody can tell in which order it was asked: it does nothing but answer, remembers
-nothing that could not be taken back, and has no limits that one call takes away from another.
+An agent may be asked early if the order of its calls cannot be observed: it does nothing but answer, has no memory, and
+no limit that calls share.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 from types import MethodType
 from typing import Any, Final
 
-from lyra.agents.declaration.agent import Agent
-from lyra.agents.parallel.pending_values import Later, Made, calls_of, real
-from lyra.agents.parallel.safe_values import is_plain, same
+from lyra.agents.agent import Agent
+from lyra.agents.declaration.agent import AgentDeclaration
+from lyra.agents.parallel.pending_values import OwnContainer, PendingValue, calls_of, resolve
+from lyra.agents.parallel.safe_values import is_plain, is_same_value
 from lyra.agents.sdk import run
 from lyra.agents.session.agent_process import AgentProcess
-from lyra.agents.session.session import Session
+from lyra.agents.session.session import AgentSession
 from lyra.agents.session.shared import runtime_of
 from lyra.core.tool import Tool
 from lyra.kernel.kernel import Kernel
@@ -22,15 +23,15 @@ from lyra.kernel.process.process import Process
 from lyra.kernel.programs.context import Context
 from lyra.models.provider import LLMProvider
 
-__all__ = ["ASKED_WITH", "Question", "session_of"]
+__all__ = ["RUN_OPTIONS", "AgentCall", "session_of"]
 
 _READING: Final = frozenset({"fs.read", "net.get", "db.read", "memory.read", "env.read"})
-ASKED_WITH: Final = frozenset({"timeout", "budget", "on", "clock", "seed"})
-_THINGS: Final = frozenset({"on", "clock"})  # given as they are; everything else is plain
+RUN_OPTIONS: Final = frozenset({"timeout", "budget", "on", "clock", "seed"})
+_OBJECTS: Final = frozenset({"on", "clock"})  # options that are objects; all others have to be plain values
 
 
-class Question:
-    """An agent call: `process.send(…)` or `lyra.run(agent, …)`, with arguments that may be still to come."""
+class AgentCall:
+    """An agent call: `process.send(…)` or `lyra.run(agent, …)`; its arguments may be pending values."""
 
     __slots__ = ("args", "keywords", "process", "work")
 
@@ -41,8 +42,8 @@ class Question:
         self.keywords = keywords
 
     @classmethod
-    def made(cls, work: Any, args: list[Any], keywords: dict[str, Any]) -> Question | None:
-        """None when that asks no agent, or nobody knows."""
+    def from_call(cls, work: Any, args: list[Any], keywords: dict[str, Any]) -> AgentCall | None:
+        """The agent call that a function and its arguments make; None if they ask no agent, or that is not known."""
         if work is run:
             return cls(work, None, args, keywords)
         if type(work) is tuple:
@@ -53,47 +54,53 @@ class Question:
         return cls(work, process, args, keywords) if is_send else None
 
     @property
-    def agent(self) -> Agent | None:
+    def agent(self) -> AgentDeclaration | None:
         if self.process is not None:
             session = session_of(self.process)
             return None if session is None else session.agent
-        found = self.args[0] if self.args else None
-        return found if type(found) is Agent else None
+        first = self.args[0] if self.args else None
+        return first if type(first) is Agent else None
 
     @property
     def program(self) -> Process | None:
-        """The process whose program asks in its own name."""
+        """The process of the program that asks by its `ctx`."""
         place = self.keywords.get("on")
         return place.own_process if self.process is None and type(place) is Context else None
 
     @property
     def calls(self) -> tuple[Any, ...]:
-        """Those whose answers it needs."""
+        """The calls whose answers its arguments need."""
         return tuple(dict.fromkeys(call for value in (*self.args, *self.keywords.values()) for call in calls_of(value)))
 
-    def is_told(self, other: Question) -> bool:
+    def is_same_conversation(self, other: AgentCall) -> bool:
         """Whether both are messages of one conversation."""
         mine, theirs = self.process, other.process
         return mine is not None and theirs is not None and mine._process is theirs._process
 
-    def is_same(self, other: Question) -> bool:
-        """Whether another one, whose arguments are all there, asks the same of the same."""
+    def is_same(self, other: AgentCall) -> bool:
+        """Whether another call, with real arguments, asks the same agent the same question."""
         if self.process is not other.process or len(self.args) != len(other.args):
             return False
         if list(self.keywords) != list(other.keywords):
             return False
         mine = [*self.args, *self.keywords.values()]
-        return all(same(real(one), two) for one, two in zip(mine, [*other.args, *other.keywords.values()], strict=True))
+        return all(
+            is_same_value(resolve(one), two)
+            for one, two in zip(mine, [*other.args, *other.keywords.values()], strict=True)
+        )
 
     def ask(self) -> Any:
-        """Something to await."""
-        args, keywords = [real(value) for value in self.args], {name: real(at) for name, at in self.keywords.items()}
+        """Make the call: gives an awaitable."""
+        args, keywords = (
+            [resolve(value) for value in self.args],
+            {name: resolve(value) for name, value in self.keywords.items()},
+        )
         return self.process.send(*args, **keywords) if self.process is not None else run(*args, **keywords)
 
     # ------------------------------------------------------------ ahead of its turn
 
     def why_not(self, *, is_due: bool = False) -> str:
-        """Why it is asked in its turn; empty: it may be asked early, or where it is due others may beside it."""
+        """Why the call has to wait for its turn; "" if it may be early, or is due and others may run beside it."""
         agent = self.agent
         why = self._why_not_with(is_due=is_due)
         if why:
@@ -113,11 +120,11 @@ class Question:
             return "`on=` names no kernel and no program"
         return _does_more(agent) or self._why_models(agent)
 
-    def _why_models(self, agent: Agent) -> str:
-        """A script may answer by the order of its questions."""
+    def _why_models(self, agent: AgentDeclaration) -> str:
+        """Why the agent's models forbid it: a script may answer by the order of its questions."""
         place = self.keywords.get("on")
         kernel = self.process._kernel if self.process is not None else self.program.kernel if self.program else place
-        if kernel is None:  # one of its own, and models of its own but for those that the agent holds
+        if kernel is None:  # a kernel of its own, with models of its own unless the agent holds a provider
             is_ordered = any(isinstance(model, LLMProvider) and model.answers_in_order("") for model in agent.models)
         else:
             is_ordered = runtime_of(kernel).answers_in_order(agent)
@@ -128,9 +135,9 @@ class Question:
 
     def _why_not_with(self, *, is_due: bool) -> str:
         for name, value in self.keywords.items():
-            if self.process is None and name not in ASKED_WITH:
+            if self.process is None and name not in RUN_OPTIONS:
                 return f"`{name}=` says how its kernel is made, which is then made in its turn"
-            if not (is_due or name in _THINGS or _is_fit(value)):
+            if not (is_due or name in _OBJECTS or _is_fit(value)):
                 return f"`{name}=` is not plain"
         for value in self.args[self.process is None :]:
             if not is_due and not _is_fit(value):
@@ -142,19 +149,19 @@ _METHOD: Final = MethodType
 
 
 def _is_fit(value: Any) -> bool:
-    if isinstance(value, Made):
+    if isinstance(value, OwnContainer):
         return all(map(_is_fit, value.values))
-    return isinstance(value, Later) or is_plain(value)
+    return isinstance(value, PendingValue) or is_plain(value)
 
 
-def session_of(process: Any) -> Session | None:
+def session_of(process: Any) -> AgentSession | None:
     if process is None:
         return None
     return runtime_of(process._kernel).sessions.get(process.pid)
 
 
-def _does_more(agent: Agent) -> str:
-    """What an agent does besides answering."""
+def _does_more(agent: AgentDeclaration) -> str:
+    """What an agent does besides answering; "" if nothing."""
     if agent.memory is not None:
         return f"agent {agent.name} has a memory"
     if agent.rate_limit is not None:
@@ -170,7 +177,7 @@ def _does_more(agent: Agent) -> str:
 
 
 def _reads(tool: Tool) -> bool:
-    """A tool that says what it needs, all of it reading; one that needs nothing has to say that it may be repeated."""
+    """Whether a tool only reads: all its needs are rights to read; one without needs has to be idempotent."""
     if tool.needs_of is not None:
         return False
     needs = {need.name for need in tool.needs}

@@ -1,12 +1,12 @@
-"""An agent process as its user holds it: send, stream, stop.
+"""AgentProcess: the handle by which a program uses an agent process: send, stream, stop.
 
     helper = await kernel.spawn(agent)
     print(await helper.send("What is the capital of France?", timeout=30, budget="$0.05"))
     async for piece in helper.stream("Tell me more"):
         print(piece, end="")
 
-One process is one conversation: messages are answered one after the other, each with what was said before. `send`
-raises what went wrong as an error; an answer is never an error in disguise.
+One process is one conversation: messages are answered one after the other, each with the conversation before it. `send`
+raises an error if the agent fails; an answer is never an error in disguise.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from collections.abc import Coroutine
 from typing import Any
 
 from lyra.agents.declaration.content import content_of
+from lyra.agents.declaration.memory import Remembered
 from lyra.agents.session.execution import AgentExecution, AgentState
 from lyra.agents.session.replies import MarkedReply, Pending, Stream
 from lyra.agents.session.session import Metrics
 from lyra.agents.session.shared import runtime_of
-from lyra.agents.session.time_won import in_its_time, lead
-from lyra.agents.turn.memory import Remembered
+from lyra.agents.session.time_won import time_won, wait_for_limits
 from lyra.core.checking.check import real
 from lyra.core.message import Message
 from lyra.core.naming import named
@@ -41,14 +41,14 @@ class AgentProcess(Handle):
     def send(  # type: ignore[override]  # a message to an agent has an answer
         self, message: Any, *, timeout: float | None = None, budget: Any = None
     ) -> Coroutine[Any, Any, Any]:
-        """The answer: text (a Reply), or the Agent's `output` type. Raises what went wrong."""
+        """The answer: text (a Reply), or the Agent's `output` type. Raises an error if the agent fails."""
         return self._send(message, timeout, budget)
 
     async def _send(self, message: Any, timeout_s: float | None, budget: Any) -> Any:
         if timeout_s is not None:
             timeout_s = real(timeout_s, "timeout")
-        if lead.get() is not None:
-            await self._in_its_time(timed=timeout_s is not None)
+        if time_won.get() is not None:
+            await self._wait_for_limits(timed=timeout_s is not None)
         if caller.get() and runtime_of(self._kernel).is_waited_for(self.pid):
             raise AgentFailed(
                 f"agent process {self.pid} is asked by its own tool, and answers one message after the other",
@@ -71,11 +71,11 @@ class AgentProcess(Handle):
                 f"agent process {self.pid} did not answer within {timeout_s:g} s", timeout_s=timeout_s, pid=self.pid
             ) from None
 
-    async def _in_its_time(self, *, timed: bool) -> None:
+    async def _wait_for_limits(self, *, timed: bool) -> None:
         runtime = runtime_of(self._kernel)
         session = runtime.sessions.get(self.pid)
         if session is not None:
-            await in_its_time(runtime, session.agent, timed=timed)
+            await wait_for_limits(runtime, session.agent, timed=timed)
 
     def send_async(self, message: Any, *, budget: Any = None) -> Pending:
         """The same without waiting: await the result, ask whether it is done, or cancel it."""
@@ -89,20 +89,20 @@ class AgentProcess(Handle):
 
         async def start() -> Pending:
             self._check_loop()
-            if lead.get() is not None:
-                await self._in_its_time(timed=False)
+            if time_won.get() is not None:
+                await self._wait_for_limits(timed=False)
             self._mark(message)
             return runtime_of(self._kernel).ask(self._process, content, budget=budget, stream=True)
 
         return Stream(start, events=events)
 
     def _mark(self, message: Any) -> None:
-        """An answer of an agent that has read text from outside is text from outside."""
+        """Taint the process by an answer of an agent that has read text from outside."""
         if type(message) is MarkedReply:
             self._kernel.taint.mark(self._process.pid, "an agent's answer")
 
     def _check_loop(self) -> None:
-        """A kernel lives in one loop, and so do those who ask its agents."""
+        """Refuse a call from another event loop than the kernel's."""
         if asyncio._get_running_loop() is not self._kernel.loop:
             raise ConfigError(
                 f"agent process {self.pid} belongs to another event loop",
@@ -112,7 +112,7 @@ class AgentProcess(Handle):
 
     @named("lyra:AgentProcess.stop")
     async def stop(self, reason: str = "shutdown") -> None:
-        """End it in order; what it is doing is cancelled."""
+        """End the process in order; its work is cancelled."""
         await self.kill(reason)
         await self.wait()
 
@@ -120,11 +120,11 @@ class AgentProcess(Handle):
     def messages(self) -> tuple[Message, ...]:
         """The conversation so far."""
         session = runtime_of(self._kernel).sessions.get(self.pid)
-        return tuple(session.said) if session is not None else ()
+        return tuple(session.visible_messages) if session is not None else ()
 
     @property
     def execution(self) -> AgentExecution | None:
-        """The run that is under way, or the last one: its steps, its outcome, what it took."""
+        """The run that is under way, or the last one: its steps, its outcome, its usage."""
         session = runtime_of(self._kernel).sessions.get(self.pid)
         return session.execution if session is not None else None
 
@@ -144,13 +144,12 @@ class AgentProcess(Handle):
 
     @property
     def memory(self) -> Remembered:
-        """What its agent remembers; refused where it has no memory."""
+        """The items that its agent remembers; an error where the agent has no memory."""
         session = runtime_of(self._kernel).sessions.get(self.pid)
         memory = session.agent.memory if session is not None else None
         if memory is None:
             raise ConfigError(f"agent process {self.pid} has no memory", hint="Agent(…, memory=True)", pid=self.pid)
-        remembered: Remembered = memory.on(self._kernel)
-        return remembered
+        return memory.on(self._kernel)
 
     @property
     def metrics(self) -> Metrics:

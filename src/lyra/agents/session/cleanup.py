@@ -1,7 +1,7 @@
-"""What ends with a process: work that a tool left running for it, such as a command in the background.
+"""Cleanups: what has to stop when a process ends, such as a command that a tool left running in the background.
 
-A tool hands a function to `lyra.core.tool.ending`; it is called once, when the process has ended or when the kernel
-closes, whichever comes first. What it gives (futures) a closing kernel waits for, so that nothing is left behind.
+A tool hands a function to `lyra.core.tool.ending`. It is called once: when the process ends or when the kernel closes,
+whichever comes first. A closing kernel waits for the futures that it gives.
 """
 
 from __future__ import annotations
@@ -15,51 +15,51 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
 
-__all__ = ["Endings", "endings_of"]
+__all__ = ["Cleanups", "cleanups_of"]
 
 _PART: Final = "endings"
 _CLOSE_S: Final = 5.0
 _log: Final = logging.getLogger("lyra.agents")
 
 
-def endings_of(kernel: Kernel) -> Endings:
-    found: Endings | None = kernel.parts.get(_PART)
-    if found is None:
-        found = kernel.parts[_PART] = Endings()
-    return found
+def cleanups_of(kernel: Kernel) -> Cleanups:
+    cleanups: Cleanups | None = kernel.parts.get(_PART)
+    if cleanups is None:
+        cleanups = kernel.parts[_PART] = Cleanups()
+    return cleanups
 
 
-class Endings:
-    """Of one kernel; closed with it."""
+class Cleanups:
+    """The cleanups of one kernel's processes; closed with the kernel."""
 
-    __slots__ = ("_of",)
+    __slots__ = ("_by_pid",)
 
     def __init__(self) -> None:
-        self._of: dict[str, list[Callable[[], Any]]] = {}
+        self._by_pid: dict[str, list[Callable[[], Any]]] = {}
 
-    def add(self, process: Process, end: Callable[[], Any]) -> None:
-        ends = self._of.get(process.pid)
-        if ends is None:
-            ends = self._of[process.pid] = []
-            process.watch((self._over, None))
-        ends.append(end)
+    def add(self, process: Process, cleanup: Callable[[], Any]) -> None:
+        cleanups = self._by_pid.get(process.pid)
+        if cleanups is None:
+            cleanups = self._by_pid[process.pid] = []
+            process.watch((self._process_ended, None))
+        cleanups.append(cleanup)
 
-    def _over(self, process: Process) -> None:
-        _call(self._of.pop(process.pid, ()))
+    def _process_ended(self, process: Process) -> None:
+        _run(self._by_pid.pop(process.pid, ()))
 
     async def close(self) -> None:
-        waiting = _call([end for ends in self._of.values() for end in ends])
-        self._of.clear()
+        waiting = _run([cleanup for cleanups in self._by_pid.values() for cleanup in cleanups])
+        self._by_pid.clear()
         if waiting:
             await asyncio.wait(waiting, timeout=_CLOSE_S)
 
 
-def _call(ends: Iterable[Callable[[], Any]]) -> list[asyncio.Future[Any]]:
-    """Each of them, whatever the others do."""
+def _run(cleanups: Iterable[Callable[[], Any]]) -> list[asyncio.Future[Any]]:
+    """Call each of them, also where another one fails; gives the futures to wait for."""
     waiting: list[asyncio.Future[Any]] = []
-    for end in ends:
+    for cleanup in cleanups:
         try:
-            waiting += end() or ()
-        except Exception:  # noqa: BLE001 - one that fails must not keep the others running
+            waiting += cleanup() or ()
+        except Exception:  # noqa: BLE001 - a cleanup that fails must not keep the others from running
             _log.exception("what a tool left running could not be ended")
     return waiting

@@ -1,9 +1,10 @@
-"""A call that a Python function makes ahead of its turn: what it spends, and whether it stands when its turn comes.
+"""EarlyCall: a call that `@lyra.parallel` makes ahead of its turn: what it spends, and whether its result can be used.
 
-Whoever is asked in such a call finds it in `ahead`. The budgets around the call are replaced by scopes apart
-(`early_budget`): a model is asked when there is room beside all calls before it, or when the turn has come. From
-then on (`come`) the call spends like any other. What the program never comes to is speculative: it is paid for, told
-(`call.speculative`) and counted as such, and no budget is charged with it.
+Code that runs for such a call finds it in `current_early_call`. The call spends from separate scopes
+(`lyra.core.budgets.early_budget`) in place of the budgets around it: a model is asked when there is room beside all
+calls before it, or when the turn has come. From then on (`take_turn`) the call spends like any other. A call that the
+program never comes to is speculative: it is paid for, published (`call.speculative`) and counted as such, and no budget
+is charged for it.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
     from lyra.models.tokens import Estimator
 
-__all__ = ["Ahead", "Changes", "ahead"]
+__all__ = ["ChangeSignal", "EarlyCall", "current_early_call"]
 
 
-class Changes:
-    """Those who wait for something to change in a group of calls."""
+class ChangeSignal:
+    """Wakes all calls of a group that wait for the state of another call."""
 
     __slots__ = ("_waiting",)
 
@@ -40,15 +41,15 @@ class Changes:
         self._waiting.append(waiter)
         await waiter
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
             if not waiter.done():
                 waiter.set_result(None)
 
 
-class Ahead:
-    """One such call. `before` gives the calls that stand before it in the program, as far as they are made."""
+class EarlyCall:
+    """`before` gives the calls that stand before this one in the program, as far as they are made."""
 
     __slots__ = (
         "_asked",
@@ -66,85 +67,87 @@ class Ahead:
         "was_held",
     )
 
-    def __init__(self, before: Callable[[], list[Ahead]], changes: Changes) -> None:
+    def __init__(self, before: Callable[[], list[EarlyCall]], changes: ChangeSignal) -> None:
         self._before = before
         self._changes = changes
         self._scopes: list[Apart] = []
-        self._asked: list[tuple[Kernel, str]] = []  # which processes work on it
+        self._asked: list[tuple[Kernel, str]] = []  # the processes that work on it
         self._lessons: list[Callable[[], None] | tuple[Estimator, str, tuple[float, float, int]]] = []
-        self._turns = 0  # of conversations that it is in
-        self.children: list[Process] = []  # that were started for it, in a program
+        self._turns = 0  # turns of conversations that are under way for it
+        self.children: list[Process] = []  # processes that were started for it
         self._is_settled = False
-        self.has_asked = False  # a model; or it has ended
+        self.has_asked = False  # it has asked a model, or has ended
         self.has_failed = False
         self.is_due = False  # the program has come to it
-        self.is_over = False  # taken, or given up
+        self.is_over = False  # its result was taken, or it was given up
         self.was_held = False  # it had to wait for room
 
     # ------------------------------------------------------------ budgets
 
-    def apart(self, around: Budget) -> Budget:
-        """What the call spends from in place of a budget."""
+    def scope_for(self, around: Budget) -> Budget:
+        """The scope that the call spends from in place of a budget."""
         if self.is_due or (isinstance(around, Apart) and around in self._scopes):
             return around
-        found = next((scope for scope in self._scopes if scope.around is around), None)
-        if found is None:
-            found = Apart(around, None, self._set_aside)
-            self._scopes.append(found)
-        return found
+        separate = next((scope for scope in self._scopes if scope.around is around), None)
+        if separate is None:
+            separate = Apart(around, None, self._scopes_before)
+            self._scopes.append(separate)
+        return separate
 
     def around(self, scopes: tuple[Budget, ...]) -> tuple[Budget, ...]:
-        return tuple(self.apart(scope) for scope in scopes)
+        return tuple(self.scope_for(scope) for scope in scopes)
 
-    def own(self, around: Budget, limits: Any) -> Any:
-        """What a process that is started for the call gets as its budget."""
+    def child_budget(self, around: Budget, limits: Any) -> Any:
+        """The budget of a process that is started for the call."""
         return limits if self.is_due or isinstance(around, Apart) else Apart(around, limits)
 
     def started(self, process: Process) -> None:
-        """A program's child works on it: in an earlier life of the program, or from now on."""
+        """Register a child process that works on the call, newly started or from before a restart."""
         self.children.append(process)
         self.began(process.kernel, process.pid)
         scope = process.budget
         if isinstance(scope, Apart) and not scope.is_over and scope not in self._scopes:
-            scope.before = self._set_aside
+            scope.before = self._scopes_before
             self._scopes.append(scope)
-            if self.is_over:  # taken in an earlier life, and charged when the journal was read
+            if self.is_over:  # taken before a restart, and charged when the journal was read
                 scope.is_over = True
             elif self.is_due:
                 scope.join()
-        self._changes.tell()
+        self._changes.notify()
 
-    def _set_aside(self) -> list[Apart] | None:
-        found: list[Apart] = []
+    def _scopes_before(self) -> list[Apart] | None:
+        """The scopes of the calls before it; None while one of those has not asked, or has failed."""
+        scopes: list[Apart] = []
         for call in self._before():
             if call.has_failed or not call.has_asked:
                 return None
             if not call.is_over:
-                found += call._scopes
-        return found
+                scopes += call._scopes
+        return scopes
 
-    async def room(self, scopes: Iterable[Budget], expected: Callable[[], Usage]) -> None:
-        """Wait until the budgets hold a question beside what the calls before it may take, or until its turn comes."""
+    async def wait_for_room(self, scopes: Iterable[Budget], expected: Callable[[], Usage]) -> None:
+        """Wait until the budgets have room for a question beside the calls before it, or until its turn comes."""
         held = [scope for scope in scopes if isinstance(scope, Apart) and is_limited(scope.around)]
         usage = expected() if held and not self.is_due else NOTHING
-        while not self.is_due and (self._is_hopeless() or not all(scope.has_room(usage) for scope in held)):
+        while not self.is_due and (self._follows_failure() or not all(scope.has_room(usage) for scope in held)):
             self.was_held = True
             await self._changes.wait()
         if not self.has_asked:
             self.has_asked = True
-            self._changes.tell()
+            self._changes.notify()
 
-    def quotes(self, tokens: Estimator, model: str) -> None:
-        """A question was estimated by what was known of the model, without the calls before this one."""
+    def note_estimate(self, tokens: Estimator, model: str) -> None:
+        """Keep which token estimate a question was made with: calls before it may still correct it."""
         if not self.is_due and any(is_limited(scope.around) for scope in self._scopes):
             self._lessons.append((tokens, model, tokens.expects(model)))
 
-    def later(self, lesson: Callable[[], None]) -> None:
+    def learn_later(self, lesson: Callable[[], None]) -> None:
+        """Keep a correction of token estimates until the turn comes."""
         self._lessons.append(lesson)
 
     def _learn(self) -> bool:
-        """Let others know what this call has learned of models. False, and nothing is learned: line by line one of its
-        questions would have been thought larger."""
+        """Apply the corrections of token estimates. False, with nothing applied, if the line-by-line run would have
+        estimated one of its questions higher."""
         lessons, self._lessons = self._lessons, []
         known = [lesson[0].learned(lesson[1]) for lesson in lessons if not callable(lesson)]
         rates = [(learned, learned.rate, learned.missed) for learned in known]
@@ -157,17 +160,17 @@ class Ahead:
                 return False
         return True
 
-    def _is_hopeless(self) -> bool:
-        """One before it has failed, and the program will hardly come here."""
+    def _follows_failure(self) -> bool:
+        """Whether a call before it has failed, so that the program will hardly come here."""
         return any(call.has_failed for call in self._before())
 
     @property
     def usage(self) -> Usage:
-        """What the children of a program have spent apart from it."""
+        """What the child processes have spent in separate scopes."""
         apart = {id(child.budget): child.budget for child in self.children if isinstance(child.budget, Apart)}
         return sum((scope.usage for scope in apart.values()), NOTHING)
 
-    # ------------------------------------------------------------ who works on it
+    # ------------------------------------------------------------ processes that work on it
 
     def began(self, kernel: Kernel, pid: str) -> None:
         if not self.is_due:
@@ -175,41 +178,41 @@ class Ahead:
             _publish(kernel, "call.ahead", pid)
 
     def enter(self) -> None:
-        """A process begins a turn of its conversation for it."""
+        """A process begins a turn of its conversation for this call."""
         self._turns += 1
 
     def leave(self) -> None:
         self._turns -= 1
-        self._changes.tell()
+        self._changes.notify()
 
-    async def begun(self) -> None:
-        """Wait for the child that works on it, or has in an earlier life; or for what came in between."""
+    async def wait_for_child(self) -> None:
+        """Wait until a child process works on the call, or the call has ended without one."""
         while not self.children and not self._is_settled:
             await self._changes.wait()
 
     # ------------------------------------------------------------ its turn, and its end
 
-    def come(self) -> bool:
-        """Its turn has come. False: line by line it would have gone otherwise, and has to be made again."""
+    def take_turn(self) -> bool:
+        """The program has come to the call. False if the line-by-line run would differ: it has to be made again."""
         self.is_due = True
         stands = all(scope.is_allowed() for scope in self._scopes) and self._learn()
         if stands:
             for scope in self._scopes:
                 if not scope.is_joined:
                     scope.join()
-        self._changes.tell()
+        self._changes.notify()
         return stands
 
-    def settled(self, *, failed: bool) -> None:
-        """Nothing more will be asked for it."""
+    def settle(self, *, failed: bool) -> None:
+        """The call has ended: it will ask no more model."""
         self.has_failed = failed
         self.has_asked = self._is_settled = True
         for scope in self._scopes:
             scope.has_asked = True
-        self._changes.tell()
+        self._changes.notify()
 
-    async def ended(self) -> None:
-        """Wait until nobody works on it any more."""
+    async def wait_until_idle(self) -> None:
+        """Wait until no process works on the call any more."""
         while self._turns:
             await self._changes.wait()
         for child in self.children:
@@ -219,7 +222,8 @@ class Ahead:
                 with suppress(LyraError):  # its kernel closes
                     await waiter
 
-    def over(self, *, taken: bool) -> None:
+    def close(self, *, taken: bool) -> None:
+        """The program has taken the result, or the call was given up and its cost is speculative."""
         if self.is_over:
             return
         self.is_due = self.is_over = True
@@ -230,11 +234,11 @@ class Ahead:
                     above.speculative += scope.usage
         for kernel, pid in self._asked:
             _publish(kernel, "call.taken" if taken else "call.speculative", pid)
-        self._changes.tell()
+        self._changes.notify()
 
 
-# The call for which the code that runs now was asked, if it was made ahead of its turn.
-ahead: ContextVar[Ahead | None] = ContextVar("lyra_ahead", default=None)
+# The early call that the running code works for, if any.
+current_early_call: ContextVar[EarlyCall | None] = ContextVar("lyra_early_call", default=None)
 
 
 def _publish(kernel: Kernel, kind: str, pid: str) -> None:

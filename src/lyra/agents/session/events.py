@@ -1,8 +1,8 @@
-"""What an agent tells while it works: typed events, the same on every surface.
+"""The events of an agent's answer, for its caller: typed, and the same on every surface.
 
     text_delta · thinking_delta · tool_start · tool_progress · tool_end · usage · interrupt · error · restart · done
 
-`type` is the word, the other fields are what that event has. `to_data` gives the plain mapping for JSON lines.
+`type` is the word for the event; `to_data` gives the plain mapping for JSON lines.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import msgspec
 
 __all__ = [
     "AgentEvent",
-    "Done",
-    "Failed",
+    "AnswerDone",
+    "AnswerFailed",
     "Interrupted",
     "Restart",
     "Text",
@@ -58,7 +58,7 @@ class ToolStarted(AgentEvent, frozen=True):
 
 
 class ToolProgress(AgentEvent, frozen=True):
-    """How far a tool is, in its own words; `fraction` is between 0 and 1 where it knows."""
+    """A tool's progress report, in its own words; `fraction` is between 0 and 1 where the tool knows it."""
 
     type: ClassVar[str] = "tool_progress"
 
@@ -94,7 +94,7 @@ class UsageTold(AgentEvent, frozen=True):
 
 
 class Interrupted(AgentEvent, frozen=True):
-    """A human is asked; the answer goes to `kernel.resolve_interrupt(id, …)`."""
+    """A person is asked; the answer goes to `kernel.resolve_interrupt(id, …)`."""
 
     type: ClassVar[str] = "interrupt"
 
@@ -104,7 +104,7 @@ class Interrupted(AgentEvent, frozen=True):
     message: str = ""  # why it is asked, and what an answer would do
 
 
-class Failed(AgentEvent, frozen=True):
+class AnswerFailed(AgentEvent, frozen=True):
     type: ClassVar[str] = "error"
 
     code: str
@@ -112,16 +112,16 @@ class Failed(AgentEvent, frozen=True):
 
 
 class Restart(AgentEvent, frozen=True):
-    """What was shown of the answer does not hold: forget its `text` and what was thought. The whole comes next.
+    """Start over: the reader drops the `text` shown so far and the thinking; the whole answer comes next.
 
-    It broke off and the next try (or the next model) says something else, or it did not fit the wanted type."""
+    The answer broke off and the next try (or model) says something else, or it did not fit the wanted type."""
 
     type: ClassVar[str] = "restart"
 
     text: str = ""
 
 
-class Done(AgentEvent, frozen=True):
+class AnswerDone(AgentEvent, frozen=True):
     type: ClassVar[str] = "done"
 
     status: str = "success"

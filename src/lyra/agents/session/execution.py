@@ -5,7 +5,7 @@
                    completed | cancelled | error
 
 `MOVES` is the table. A run that has ended does not move again. The record costs next to nothing while the agent works:
-steps and usage are worked out when somebody looks.
+steps and usage are computed when they are read.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from lyra.core.tool import ToolCall, ToolResult
 from lyra.errors import InvalidTransition, LyraError
 
 if TYPE_CHECKING:
-    from lyra.agents.session.session import Metrics, Session
+    from lyra.agents.session.session import AgentSession, Metrics
 
-__all__ = ["MOVES", "AgentExecution", "AgentState", "Step"]
+__all__ = ["MOVES", "AgentExecution", "AgentState", "ExecutionStep"]
 
 
 class AgentState(StrEnum):
@@ -53,8 +53,8 @@ MOVES: Final[dict[AgentState, frozenset[AgentState]]] = {
 }
 
 
-class Step(msgspec.Struct, frozen=True):
-    """One answer of the model, and what came of the tools it called."""
+class ExecutionStep(msgspec.Struct, frozen=True):
+    """One answer of the model, and the results of the tools it called."""
 
     number: int
     text: str = ""
@@ -75,7 +75,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class AgentExecution:
-    """`status` is `success` or why there is no answer; `steps`, `usage`, `answer` and `error` say the rest."""
+    """The record of one run. `status` is `success`, or says why there is no answer."""
 
     __slots__ = (
         "_after",
@@ -90,10 +90,10 @@ class AgentExecution:
         "state",
     )
 
-    def __init__(self, session: Session, mark: int, now: float) -> None:
+    def __init__(self, session: AgentSession, mark: int, now: float) -> None:
         self._session = session
-        self._mark = mark  # where its messages begin
-        self._kept: list[Message] | None = None  # those of a run that ended
+        self._mark = mark  # the index of its first message
+        self._kept: list[Message] | None = None  # the messages of a run that has ended
         self._before: Metrics = session.metrics.copy()
         self._after: Metrics | None = None
         self.state = _READY
@@ -110,7 +110,7 @@ class AgentExecution:
         self.state = state
 
     def keep(self, messages: list[Message]) -> None:
-        """The conversation forgets these; the record does not."""
+        """Keep messages that the conversation is about to forget."""
         self._kept = messages
 
     def end(self, now: float, answer: Any, failure: BaseException | None) -> None:
@@ -151,15 +151,15 @@ class AgentExecution:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """What was said in this run, the question first."""
+        """The messages of this run, the question first."""
         return tuple(self._kept if self._kept is not None else self._session.messages[self._mark :])
 
     @property
-    def steps(self) -> tuple[Step, ...]:
-        steps: list[Step] = []
+    def steps(self) -> tuple[ExecutionStep, ...]:
+        steps: list[ExecutionStep] = []
         for message in self.messages:
             if message.role == "assistant":
-                steps.append(Step(len(steps) + 1, message.text, message.tool_calls))
+                steps.append(ExecutionStep(len(steps) + 1, message.text, message.tool_calls))
             elif message.role == "tool" and steps:
                 steps[-1] = msgspec.structs.replace(steps[-1], tool_results=message.tool_results)
         return tuple(steps)

@@ -1,8 +1,8 @@
-"""A decision that is rarely taken: written down when it is, and met again at the same place on a replay.
+"""A choice that is rarely made: the journal has a row only if it was, and a replay makes the same choice again.
 
-What it was based on may be anything (an estimate, a setting that has changed since): the replay does as was decided
-then, and where the journal says that something else was done here, nothing was decided. Belongs in the program itself,
-not in a parallel branch of it.
+The choice may depend on anything (an estimate, a setting that has changed since): the replay follows the row. Where the
+journal says that the program went on with another act, nothing was chosen. Only for the program itself, not for a
+parallel branch of it.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from collections.abc import Callable
 from lyra.kernel.process.process import Process
 from lyra.kernel.programs.context import once
 
-__all__ = ["noted"]
+__all__ = ["journaled_choice"]
 
 
-def noted(process: Process, what: str, decide: Callable[[], str | None]) -> str | None:
-    """What was decided, in a word; None: nothing, and nothing is written."""
-    recall = process.replay
-    entry = recall.get(process.keys) if recall else None
-    if entry is not None and entry.kind != what:
+def journaled_choice(process: Process, kind: str, choose: Callable[[], str | None]) -> str | None:
+    """The choice as text; None if nothing was chosen, and then nothing is written."""
+    replay = process.replay
+    entry = replay.get(process.keys) if replay else None
+    if entry is not None and entry.kind != kind:
         return None
-    decision = entry.name if entry is not None else decide()
-    if decision is not None:
-        once(process, what, decision, _nothing)
-    return decision
+    choice = entry.name if entry is not None else choose()
+    if choice is not None:
+        once(process, kind, choice, _nothing)
+    return choice
 
 
 def _nothing() -> None:
-    """There is nothing to do but to write it down."""
+    """The row is all: there is nothing to do."""

@@ -1,8 +1,8 @@
-"""What the configuration says about models: where they are asked, what they cost, how often they may be asked.
+"""The configuration of models in one kernel: providers, prices, rate limits.
 
-One a kernel. `Kernel.from_config` brings its configuration along; any other kernel reads the files that `lyra config
-path` names, once, when the first model is asked for by its name. The simulated models cost nothing of that: they have
-no settings, and a test with them must not depend on whose machine it runs on.
+`Kernel.from_config` brings its configuration along; any other kernel reads the files that `lyra config path` names,
+once, when the first model is asked for by its name. Simulated models have no settings, and the files are not read for
+them: a test with them must not depend on the machine it runs on.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class ModelSettings:
         self._config: Config | None = None
         self.prices = Prices(clock=clock)
         self.limits: dict[str, RateLimit] = {}
-        self.secrets: tuple[str, ...] = ()  # every key in it, also of providers that nobody has asked yet
+        self.secrets: tuple[str, ...] = ()  # every key in it, also of providers that were not asked yet
         if config is not None:
             self._use(config)
 
     def need(self, model: str) -> None:
-        """Read the configuration if this model may have something in it."""
+        """Read the configuration if it may have settings for this model."""
         if self._config is None and not model.startswith("sim/"):
             self._load()
 
@@ -45,12 +45,12 @@ class ModelSettings:
         return (self._config or self._load()).providers
 
     def explain(self, mistake: ConfigError, model: str) -> ConfigError:
-        """The same, with what a project's file asked for in vain, where that is what is missing."""
+        """The same error, with a hint to settings of a project's file that were not allowed to apply."""
         about = f"providers.{model.partition('/')[0]}." if "/" in model else f"{mistake.fields.get('key')}"
         notes = self._config.notes if self._config is not None else ()
-        said = [note for note in notes if f" {about}" in note]
-        if said:
-            mistake.hint = "; ".join((*([mistake.hint] if mistake.hint else ()), *said))
+        relevant = [note for note in notes if f" {about}" in note]
+        if relevant:
+            mistake.hint = "; ".join((*([mistake.hint] if mistake.hint else ()), *relevant))
         return mistake
 
     def _load(self) -> Config:
@@ -61,8 +61,8 @@ class ModelSettings:
     def _use(self, config: Config) -> Config:
         self._config = config
         self.limits = config.limits
-        told = (secret for name, given in config.providers.items() for secret in secrets_of(name, given))
-        self.secrets = tuple(dict.fromkeys(told))
+        secrets = (secret for name, given in config.providers.items() for secret in secrets_of(name, given))
+        self.secrets = tuple(dict.fromkeys(secrets))
         if config.prices:
             self.prices = Prices.of_config(config, clock=self._clock)
         return config

@@ -1,22 +1,22 @@
-"""Records of what agents do: one for each model call, tool call and turn, as Events for whoever listens.
+"""The data of the Events about agents: one record for each model call, tool call and turn.
 
-`CALL_FIELDS` are the fields of a model call's record in the order of the specification. Each record is a span:
-`parent_span` is the turn it belongs to; a turn's is the tool call that asked for it, where another agent did. Nothing
-that was said is in a record, and no key can be.
+`CALL_FIELDS` are the fields of a model call's record, in order. Each record is a span: `parent_span` is the turn it
+belongs to; a turn's is the tool call that asked for it, where another agent did. Records hold no text of messages, and
+so no key.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.spans import begin_turn, new_span, turn_of
+from lyra.agents.session.spans import begin_turn, new_span, turn_span
 from lyra.errors import LyraError
 from lyra.models.stream import Completion
 
 if TYPE_CHECKING:
     from lyra.agents.session.execution import AgentExecution
-    from lyra.agents.session.session import Session
-    from lyra.agents.turn.model_call import Ask
+    from lyra.agents.session.model_call import ModelCall
+    from lyra.agents.session.session import AgentSession
     from lyra.kernel.kernel import Kernel
 
 __all__ = ["CALL_FIELDS", "call_record", "tool_record", "turn_record"]
@@ -37,27 +37,27 @@ CALL_FIELDS: Final = (
 
 
 def call_record(
-    kernel: Kernel, session: Session, ask: Ask, completion: Completion | None, error: BaseException | None
+    kernel: Kernel, session: AgentSession, call: ModelCall, completion: Completion | None, error: BaseException | None
 ) -> dict[str, Any]:
-    """One call with all its tries: what they took together, from the first to the end of the last."""
-    usage = completion.usage if completion is not None and not ask.lost.items else ask.all_tokens(completion)
-    micro_usd = ask.all_micro_usd
+    """One model call with all its tries together, from the start of the first to the end of the last."""
+    usage = completion.usage if completion is not None and not call.lost.items else call.all_tokens(completion)
+    micro_usd = call.all_micro_usd
     if not session.turn_span:
         begin_turn(kernel, session)
-    guess = ask.guess
+    guess = call.guess
     guessed = {"guessed_tokens": guess["input_tokens"], "guessed_usd": int(guess.usd) / 1_000_000}
     return {
         **(guessed if guess.items else {}),
         "trace_id": session.trace_id,
         "span_id": new_span(kernel),
         "agent": session.agent.name,
-        "model": ask.model,
+        "model": call.model,
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
         "cost_usd": None if micro_usd is None else micro_usd / 1_000_000,
-        "latency_ms": _ms(kernel.clock.monotonic() - ask.began_s),
+        "latency_ms": _ms(kernel.clock.monotonic() - call.began_s),
         "status": "ok" if error is None else _status(error),
-        "retries": ask.attempts - 1,
+        "retries": call.attempts - 1,
         "parent_span": session.turn_span,
     }
 
@@ -67,9 +67,9 @@ def _status(error: BaseException) -> str:
 
 
 def tool_record(
-    kernel: Kernel, session: Session, tool: str, *, span_id: str, began_s: float, failed: bool
+    kernel: Kernel, session: AgentSession, tool: str, *, span_id: str, began_s: float, failed: bool
 ) -> dict[str, Any]:
-    turn = turn_of(kernel, session)
+    turn = turn_span(kernel, session)
     return {
         "trace_id": turn.trace_id,
         "span_id": span_id,
@@ -81,8 +81,8 @@ def tool_record(
     }
 
 
-def turn_record(kernel: Kernel, session: Session, execution: AgentExecution) -> dict[str, Any]:
-    turn = turn_of(kernel, session)
+def turn_record(kernel: Kernel, session: AgentSession, execution: AgentExecution) -> dict[str, Any]:
+    turn = turn_span(kernel, session)
     usage = execution.usage
     ended_at = execution.ended_at if execution.ended_at is not None else execution.started_at
     return {
@@ -101,4 +101,6 @@ def turn_record(kernel: Kernel, session: Session, execution: AgentExecution) -> 
 
 
 def _ms(seconds: float) -> int:
-    return int(seconds * 1000)  # whole ones: rounded up, a call would seem to begin before the one in front of it ended
+    return int(
+        seconds * 1000
+    )  # rounded down: rounded up, a call would seem to begin before the call in front of it has ended

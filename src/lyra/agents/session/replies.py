@@ -1,8 +1,8 @@
 """What a caller holds while an agent works: a Pending answer, a Stream of it, and the Reply at the end.
 
-A `Sink` carries the events of one answer from the process to its caller. It is bounded: a caller who reads slowly slows
-the reading of the model's stream down. When a broken answer is tried again, by the same model or the next, only what
-was not shown yet is passed on; an answer that differs from what was shown begins with a `restart`.
+A `Sink` carries the events of one answer from the process to its caller. It is bounded: a caller that reads slowly
+slows the reading of the model's stream down. When a broken answer is tried again, by the same model or the next, only
+text that the caller does not have yet is passed on; a try that differs from it begins with a `restart`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from lyra.agents.session.events import AgentEvent, Restart, Text, Thinking
 from lyra.agents.session.spans import current_span
-from lyra.agents.session.stream_dedup import Shown
+from lyra.agents.session.stream_dedup import StreamDedup
 from lyra.core.budgets.budget import Budget
 from lyra.errors import DeadlineExceeded, LyraError
 
 if TYPE_CHECKING:
-    from lyra.agents.session.early_call import Ahead
+    from lyra.agents.session.early_call import EarlyCall
     from lyra.agents.session.shared import Runtime
     from lyra.core.clock import Timer
     from lyra.kernel.kernel import Kernel
@@ -38,7 +38,7 @@ class Reply(str):
     cost_usd: float | None
     input_tokens: int
     output_tokens: int
-    tainted: ClassVar[bool] = False  # whoever gave it has read text from outside
+    tainted: ClassVar[bool] = False  # whether the agent had read text from outside
 
     @classmethod
     def made(cls, text: str, *, cost_usd: float | None, input_tokens: int, output_tokens: int) -> Reply:
@@ -51,7 +51,7 @@ class Reply(str):
 
 
 class MarkedReply(Reply):
-    """An answer that may be somebody else's words. Handed to an agent as a message it marks that one, too."""
+    """An answer of an agent that has read text from outside. An agent that gets it as a message is tainted by it."""
 
     __slots__ = ()
 
@@ -83,9 +83,9 @@ class Sink:
         self._room: asyncio.Future[None] | None = None
         self._ended = False
         self._error: BaseException | None = None
-        self._text = Shown()  # of the model call that is under way
-        self._thought = Shown()
-        self._settled = 0  # pieces of answers before the one that is under way
+        self._text = StreamDedup()  # of the model call that is under way
+        self._thought = StreamDedup()
+        self._settled = 0  # pieces of finished answers
         self.lengths: list[int] = []  # of all pieces of text
 
     # ------------------------------------------------------------------ the process's side
@@ -109,13 +109,15 @@ class Sink:
             await self._room
 
     def begin(self) -> None:
-        """A try begins. What tries that broke have shown is not shown again."""
+        """A try begins: text that broken tries have shown is not shown again."""
         self._text.begin()
         self._thought.begin()
 
     def settle(self) -> tuple[int, ...]:
-        """The answer is whole. What was shown of a longer one before it is taken back. Gives the lengths of its
-        pieces."""
+        """The answer is whole: if a broken try has shown more, the reader is told to start over.
+
+        Gives the lengths of the answer's pieces.
+        """
         if self._text.behind or self._thought.behind:
             self._restart()
         self._text.clear()
@@ -141,11 +143,11 @@ class Sink:
 
     def _restart(self) -> None:
         self.put(Restart(self._text.text))
-        thought, said = self._thought.forget(), self._text.forget()
+        thought, text = self._thought.forget(), self._text.forget()
         if thought:
             self.put(Thinking(thought))
-        if said:
-            self.put(Text(said))
+        if text:
+            self.put(Text(text))
 
     def end(self, error: BaseException | None = None) -> None:
         self._ended = True
@@ -183,8 +185,8 @@ class Pending:
         "_runtime",
         "_timer",
         "abandoned",
-        "ahead",
         "asker",
+        "early_call",
         "id",
         "pid",
         "running",
@@ -202,10 +204,10 @@ class Pending:
         self.pid = pid
         self.scopes = scopes
         self.sink = sink
-        self.span = current_span.get()  # that is open around whoever asks
+        self.span = current_span.get()  # the span that is open around the caller
         self.running = ""  # the pid of the process that works on it
         self.abandoned = False
-        self.ahead: Ahead | None = None  # the call it belongs to, where that is made ahead of its turn
+        self.early_call: EarlyCall | None = None  # the early call of `@lyra.parallel` that asks, if one does
         self.asker = ""  # the pid of the process whose tool asks, if one does
         self._timer: Timer | None = None
 
@@ -215,7 +217,7 @@ class Pending:
         try:
             return (yield from self._future)
         except asyncio.CancelledError:
-            if self._future.cancelled():  # with whoever waits; an answer that has just come needs no giving up
+            if self._future.cancelled():  # with its caller; an answer that has just come is not given up
                 self._abandon()
             raise
 
@@ -226,7 +228,7 @@ class Pending:
         return self._future.cancelled()
 
     def cancel(self) -> bool:
-        """Give up: what the agent is doing for it is stopped, and its process goes on with the next message."""
+        """Give up: the agent's work on it is stopped, and its process goes on with the next message."""
         if self._future.done():
             return False
         self._future.cancel()
@@ -240,7 +242,7 @@ class Pending:
             self._end(asyncio.CancelledError())
 
     def limit_time(self, due_s: float, seconds: float) -> None:
-        """At `due_s` on the kernel's monotonic clock the time of a scope around it is up."""
+        """Fail at `due_s` on the kernel's monotonic clock, when the time of a budget around the question is up."""
 
         def expire() -> None:
             if not self._future.done():
@@ -282,7 +284,7 @@ class Pending:
     def fail(self, error: BaseException) -> None:
         if not self._future.done():
             self._future.set_exception(error)
-            self._future.exception()  # whoever reads the stream meets it there
+            self._future.exception()  # marked as retrieved: a reader of the stream gets it there
         self._end(error)
 
 
@@ -328,7 +330,7 @@ class Stream:
         return await pending
 
     def __iter__(self) -> Iterator[Any]:
-        """For scripts: a loop of its own, one step a piece."""
+        """Read the answer in a plain script: in an event loop of its own, one step for each piece."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:

@@ -1,4 +1,4 @@
-"""A Session: what one agent process remembers while it lives: the transcript, its digest, what was spent.
+"""AgentSession: the state of one agent process while it lives: the transcript, its digest, its metrics.
 
 The transcript only grows. `digest` names it: a running hash over the messages, so that the journal can tell whether a
 model call asks the same question as before without hashing a thousand turns each time.
@@ -11,28 +11,31 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lyra.agents.session.agent_cache import AgentCache, cache_of
 from lyra.agents.session.execution import AgentExecution
 from lyra.agents.session.toolset import Toolset
-from lyra.agents.turn.context_window import Ledger, Window
+from lyra.agents.session.window import Ledger, Window
 from lyra.core import codec
 from lyra.core.message import Message
 from lyra.models.tokens import Conversation
 from lyra.models.usage import TokenUsage
 
 if TYPE_CHECKING:
-    from lyra.agents.declaration.agent import Agent
+    from lyra.agents.declaration.agent import AgentDeclaration
     from lyra.agents.session.replies import Pending, Sink
-    from lyra.agents.session.spans import Span
+    from lyra.agents.session.spans import TraceSpan
+    from lyra.core.effect import Effect
+    from lyra.core.tool import Tool
     from lyra.kernel.shared.taint import Taint
     from lyra.tools.permissions.decision import Permissions
 
-__all__ = ["Metrics", "Session"]
+__all__ = ["AgentSession", "Metrics"]
 
-_BEFORE: Final = "Summary of the conversation before the messages that follow:"
+_SUMMARY_HEADING: Final = "Summary of the conversation before the messages that follow:"
 
 
 class Metrics(msgspec.Struct):
-    """What an agent process did and took so far; `cost_usd`, with helpers, is None once a call had no known price."""
+    """Counts of an agent process so far; `cost_usd`, with helpers, is None once a call had no known price."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -69,14 +72,14 @@ class Metrics(msgspec.Struct):
         )
 
     def add_helper(self, totals: tuple[int, int, int, int]) -> None:
-        """What a helper took, with those that it asked itself."""
+        """Add the totals of a helper, which include those of its own helpers."""
         self.helper_input_tokens += totals[0]
         self.helper_output_tokens += totals[1]
         self.helper_cost_micro_usd += totals[2]
         self.helper_unpriced_calls += totals[3]
 
     def count(self, usage: TokenUsage, micro_usd: int | None) -> None:
-        """A call that was answered."""
+        """Count a call that was answered."""
         self.calls += 1
         if micro_usd is None:
             self.unpriced_calls += 1
@@ -84,7 +87,7 @@ class Metrics(msgspec.Struct):
         self.add(usage, micro_usd)
 
     def add(self, usage: TokenUsage, micro_usd: int) -> None:
-        """Tokens, and what they cost; also those of tries that failed."""
+        """Add tokens and their cost, also those of failed tries."""
         self.input_tokens += usage.input_tokens
         self.output_tokens += usage.output_tokens
         self.cache_read_tokens += usage.cache_read_tokens
@@ -98,12 +101,13 @@ class Metrics(msgspec.Struct):
         return {**msgspec.structs.asdict(self), "cost_usd": self.cost_usd}
 
 
-class Session:
+class AgentSession:
     __slots__ = (
         "_chain",
         "_chained",
         "_window_before",
         "agent",
+        "cache",
         "conversation",
         "durable",
         "execution",
@@ -118,6 +122,7 @@ class Session:
         "pid",
         "replayed",
         "sink",
+        "tool_effects",
         "tools",
         "trace_id",
         "turn",
@@ -126,65 +131,81 @@ class Session:
         "window",
     )
 
-    def __init__(self, agent: Agent, conversation: Conversation, *, durable: bool) -> None:
+    def __init__(
+        self,
+        agent: AgentDeclaration,
+        conversation: Conversation,
+        *,
+        durable: bool,
+        tool_effects: dict[str, tuple[Tool, Effect]] | None = None,
+    ) -> None:
         self.agent = agent
+        self.cache: AgentCache = cache_of(agent)
+        self.tool_effects = {} if tool_effects is None else tool_effects  # by name; shared by the agent's sessions
         self.tools = Toolset(agent)
-        self.conversation = conversation  # what its messages take, in tokens
+        self.conversation = conversation  # token estimates of its messages
         self.durable = durable
         self.messages: list[Message] = []
-        self.window = Window()  # what of them is sent to the model
+        self.window = Window()  # the part of them that is sent to the model
         self.ledger = Ledger()
         self._window_before = self.window
         self.metrics = Metrics()
         self._chain = b""
-        self._chained = 0  # messages that are in it
+        self._chained = 0  # how many messages are in it
         self.execution: AgentExecution | None = None  # the run that is under way, or the last one
-        self.trace_id = ""  # made with the first call that somebody listens to
-        self.turn: tuple[int, Pending] | None = None  # that is under way for somebody: where it began, and for whom
+        self.trace_id = ""  # made with the first record that has a listener
+        self.turn: tuple[int, Pending] | None = (
+            None  # the turn under way for a caller: its first message, and its answer
+        )
         self.turn_span = ""  # of the turn that is under way
         self.replayed = False  # the turn began with answers from the journal
         self.parent_span: str | None = None  # the tool call of another agent that asks, if one does
-        self.sink: Sink | None = None  # who hears of the turn that is under way
+        self.sink: Sink | None = None  # the stream of the turn that is under way
         self.pid = ""
-        self.marks: Taint | None = None  # where it stands who has read text from outside
+        self.marks: Taint | None = None  # which processes have read text from outside
         self.permissions: Permissions | None = agent.permissions  # its own, or those of the agent that asks
         self.outer: tuple[Permissions, ...] = ()  # of the agents that ask, where it has its own
-        self.wary = False  # an agent that asks is, so what this one reads without a mark would reach it unmarked
+        self.wary = False  # its caller is wary, so what this one reads has to taint
         self.judged = False  # tainted when the model made the calls that are under way
 
     @property
     def tainted(self) -> bool:
-        """It has read text from outside: what it does next may be somebody else's idea."""
+        """Whether it has read text from outside, which may have told it what to do next."""
         return self.marks is not None and self.pid in self.marks.state.pids
 
     @property
     def is_given_up(self) -> bool:
-        """Nobody waits any more for the turn that is under way: it is about to be forgotten."""
+        """Whether the caller of the turn under way has left: the turn is about to be forgotten."""
         return self.turn is not None and self.turn[1].abandoned
 
     @property
-    def said(self) -> list[Message]:
+    def visible_messages(self) -> list[Message]:
         """The conversation, without a turn that is about to be forgotten."""
         return self.messages[: self.turn[0]] if self.turn is not None and self.is_given_up else self.messages
 
     @property
     def is_wary(self) -> bool:
-        """Calls are decided on here, or above: whatever is not known to be the program's own words leaves a mark."""
+        """Whether calls are decided on, here or for the caller: output of tools that are not trusted then taints."""
         return self.wary or self.permissions is not None or self.tools.guarded
+
+    @property
+    def default_permissions(self) -> Permissions:
+        """The permissions for guarded tools where neither the agent nor its caller has any."""
+        return self.cache.default_permissions(self.agent)
 
     def taint(self, by: str) -> None:
         if self.marks is not None:
             self.marks.mark(self.pid, by)
 
     def begin(self, now: float, *, replayed: bool) -> None:
-        """A run begins, with what is said next."""
+        """A run begins with the next message."""
         self.replayed = replayed
         self._window_before = self.window
         self.execution = AgentExecution(self, len(self.messages), now)
         self.turn_span = ""
 
-    def asked_in(self, span: Span | None, own: tuple[str, str | None]) -> None:
-        """The next turn belongs to the span that is open around whoever asks, else to where the session began."""
+    def asked_in(self, span: TraceSpan | None, own: tuple[str, str | None]) -> None:
+        """Put the next turn under the span that is open around the caller, else under the session's own."""
         if span is not None:
             self.trace_id, self.parent_span = span.trace_id, span.span_id or None
         elif self.parent_span != own[1]:
@@ -208,15 +229,15 @@ class Session:
         summary = self.window.summary
         if not summary:
             return system
-        return f"{system}\n\n{_BEFORE}\n{summary}" if system else f"{_BEFORE}\n{summary}"
+        return f"{system}\n\n{_SUMMARY_HEADING}\n{summary}" if system else f"{_SUMMARY_HEADING}\n{summary}"
 
     def move_window(self, window: Window) -> None:
         self.window = window
-        self.ledger.counted = 0  # counted for what is no longer sent
+        self.ledger.counted = 0  # it was counted for another window
 
     @property
     def digest(self) -> bytes:
-        """Made when somebody asks: nobody does after the last answer."""
+        """The hash of the transcript, computed when it is read: after the last answer it never is."""
         if self.durable and self._chained < len(self.messages):
             for message in self.messages[self._chained :]:
                 link = _hasher.copy()  # cheaper than setting one up
@@ -226,11 +247,11 @@ class Session:
         return self._chain
 
     def to_data(self) -> dict[str, Any]:
-        """What a restart begins with."""
+        """The data of a checkpoint."""
         return self.since(0)
 
     def since(self, mark: int) -> dict[str, Any]:
-        """What has come of the turns since there were so many messages."""
+        """The data of the turns since there were `mark` messages, for `replay`."""
         return {
             "messages": [message.to_data() for message in self.messages[mark:]],
             "window": msgspec.structs.asdict(self.window),
@@ -241,7 +262,7 @@ class Session:
         }
 
     def replay(self, data: dict[str, Any]) -> None:
-        """The same turns again, by what has come of them."""
+        """Take over finished turns from their data."""
         self.messages += [Message.from_data(message) for message in data["messages"]]
         self.window = self._window_before = Window(**data["window"])
         self.ledger.counted, self.ledger.upto = data["counted"]
@@ -251,7 +272,7 @@ class Session:
             self.conversation.load(data["known"], self.messages)
 
     def cut_back(self, length: int, digest: bytes) -> None:
-        """Forget what was appended since: the turn it belonged to did not happen."""
+        """Forget all messages after the first `length`: their turn did not happen."""
         if self.execution is not None:
             self.execution.keep(self.messages[length:])
         del self.messages[length:]
@@ -265,7 +286,7 @@ _hasher: Final = blake2b(digest_size=16)
 
 
 def _read_by_model(message: Message) -> dict[str, Any]:
-    """A message without what the model is not told: so that a journal from before there were codes is the same."""
+    """A message without error codes, which the model is not told and which older journals do not have."""
     data = message.to_data()
     for result in data.get("tool_results", ()):
         result.pop("error_code", None)

@@ -1,7 +1,7 @@
-"""The Runtime: what the agents of one kernel share: models, answers on their way, sessions, threads for sync tools.
+"""Runtime: the objects that the agents of one kernel share: models, pending answers, sessions, threads for sync tools.
 
-One a kernel, made at first use, kept in `kernel.parts`, closed with the kernel. Everything here is of this life of the
-kernel only: what has to survive is in the journal, and a replay finds no caller waiting, so its answers go nowhere.
+Made at first use, kept in `kernel.parts`, closed with the kernel. Nothing here outlives the kernel: what has to survive
+is in the journal. A replay finds no caller waiting, so its answers are not delivered.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
-from lyra.agents.session.early_call import ahead
+from lyra.agents.session.agent_cache import cache_of
+from lyra.agents.session.early_call import current_early_call
 from lyra.agents.session.model_settings import ModelSettings
 from lyra.agents.session.records import call_record
 from lyra.agents.session.replies import Pending, Sink
-from lyra.agents.session.session import Session
+from lyra.agents.session.session import AgentSession
 from lyra.agents.session.spans import current_span
 from lyra.core import codec
 from lyra.core.budgets.budget import Budget
-from lyra.core.effect import Effect, canonical_hash
+from lyra.core.effect import canonical_hash
 from lyra.core.providers import USUAL
 from lyra.core.secrets.redact import redact_data
 from lyra.core.secrets.secret import MASK
@@ -37,9 +39,11 @@ from lyra.models.provider import LLMProvider
 from lyra.models.tokens import Conversation, Estimator
 
 if TYPE_CHECKING:
-    from lyra.agents.declaration.agent import Agent
-    from lyra.agents.turn.model_call import Ask
+    from lyra.agents.declaration.agent import AgentDeclaration
+    from lyra.agents.session.model_call import ModelCall
+    from lyra.core.effect import Effect
     from lyra.core.policies.policy import RateLimit
+    from lyra.core.tool import Tool
     from lyra.kernel.effects.gates import Gate, TwoGates
     from lyra.kernel.kernel import Kernel
     from lyra.models.request import Request
@@ -48,35 +52,36 @@ if TYPE_CHECKING:
 __all__ = ["Runtime", "home", "runtime_of", "scopes"]
 
 _AWS_SECRETS: Final = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-_KEY_LEAST: Final = 8  # characters; what is shorter is no key, and would blot out half of every text
-_MANY: Final = 10**9  # requests of one call: it may ask again and again
+_KEY_LEAST: Final = 8  # characters; masking a shorter value would destroy ordinary text
+_MANY: Final = 10**9  # requests of one call that may ask its model any number of times
 _PART: Final = "agents"
-_THREADS: Final = 64  # for sync tools; they wait more than they compute
+_THREADS: Final = 64  # for sync tools, which wait more than they compute
 
-# Budgets that `with lyra.budget(…)` has opened around the code that is running.
+# The budgets that `with lyra.budget(…)` has opened around the running code.
 scopes: ContextVar[tuple[Budget, ...]] = ContextVar("lyra_scopes", default=())
-# Where the process lives whose call a tool is running: pids are those of a kernel.
+# The runtime whose process has called the running tool: pids are unique in one kernel only.
 home: ContextVar[Runtime | None] = ContextVar("lyra_home", default=None)
 
 
 def runtime_of(kernel: Kernel) -> Runtime:
-    found: Runtime | None = kernel.parts.get(_PART)
-    if found is None:
-        found = kernel.parts[_PART] = Runtime(kernel)
-    return found
+    runtime: Runtime | None = kernel.parts.get(_PART)
+    if runtime is None:
+        runtime = kernel.parts[_PART] = Runtime(kernel)
+    return runtime
 
 
 class Runtime:
     __slots__ = (
         "_asked",
-        "_found",
         "_known",
         "_life",
         "_loaded",
         "_requests",
+        "_resolved",
         "_secrets",
         "_threads",
         "_tokens",
+        "_tool_effects",
         "awaited",
         "client",
         "has_answered",
@@ -94,21 +99,22 @@ class Runtime:
         self.settings = ModelSettings(kernel.config, kernel.clock)
         self.client: LLMClient = kernel.parts.get("models") or LLMClient(self.settings.providers)
         self.pending: dict[str, Pending] = {}
-        self.awaited: dict[str, Pending] = {}  # questions of an earlier life whose askers are coming back
-        self._asked: dict[str, set[str]] = {}  # pid → the requests it was given and has not answered
-        self.sessions: dict[str, Session] = {}
-        self._found: dict[str | LLMProvider, tuple[LLMProvider, str, str]] = {}
+        self.awaited: dict[str, Pending] = {}  # questions from before a restart, whose callers will ask again
+        self._asked: dict[str, set[str]] = {}  # pid → its requests without an answer
+        self.sessions: dict[str, AgentSession] = {}
+        self._resolved: dict[str | LLMProvider, tuple[LLMProvider, str, str]] = {}
         self._loaded: set[str | LLMProvider] = set()
         self._tokens = Estimator()
         self._requests = 0
         self._life = kernel.entropy.text(8)
-        self.name = ""  # of all its kernel's lives, where whoever made it knows one
-        self.is_own = False  # its kernel was made for one call, and ends with it
+        self._tool_effects: WeakKeyDictionary[AgentDeclaration, dict[str, tuple[Tool, Effect]]] = WeakKeyDictionary()
+        self.name = ""  # for idempotency keys: the same after a restart; made from the store unless it is set
+        self.is_own = False  # the kernel was made for one call, and ends with it
         self._threads: ThreadPoolExecutor | None = None
         self._secrets: tuple[str, ...] = ()
         self._known: tuple[str, ...] = _in_environment()
-        # Told of what this machine lacks (a key, a provider) by whoever would rather wait for one that has it.
-        self.has_answered = False  # some model did, in this life
+        self.has_answered = False  # a model has answered since the kernel started
+        # Called when this machine lacks a key or a provider, where the run should wait for a machine that has it.
         self.unfit: Callable[[LyraError], object] | None = None
 
     # ------------------------------------------------------------------ asking
@@ -116,29 +122,29 @@ class Runtime:
     def ask(
         self, process: Process, content: Any, *, budget: Any = None, stream: bool = False, request_id: str = ""
     ) -> Pending:
-        """Put a question to an agent process; the answer comes to what is returned.
+        """Put a question to an agent process; the answer comes to the Pending that is returned.
 
-        One with a `request_id` of its own may be asked again under it in a later life of the kernel: what became of it
-        is found then (`expect`), and it is put to nobody twice.
+        A question with a `request_id` may be asked again under it after a restart: it then gets the outcome of the
+        first (`expect`), and the agent is not asked twice.
         """
         kernel = self.kernel
         inside = scopes.get()
-        call = ahead.get()
-        if call is not None:
-            inside = call.around(inside)
-            call.began(kernel, process.pid)
+        early_call = current_early_call.get()
+        if early_call is not None:
+            inside = early_call.around(inside)
+            early_call.began(kernel, process.pid)
         if budget is not None:
             own = Budget.of(budget)
-            shared = call is not None and own is budget  # others may draw on it, too
-            inside = (*inside, call.apart(own) if call is not None and shared else own)
+            shared = early_call is not None and own is budget  # a Budget object of the caller: others may draw on it
+            inside = (*inside, early_call.scope_for(own) if early_call is not None and shared else own)
         known = self.awaited.pop(request_id, None) if request_id else None
         if known is not None:
             known.scopes = inside
             return known
-        keyed = bool(request_id)  # whoever asked under a request_id asks again in the next life: it waits
+        keyed = bool(request_id)  # its caller asks again after a restart, so it waits for the program
         if not request_id:
             self._requests += 1
-            # With a journal it may be read in a later life of the kernel, where it must find nobody.
+            # A journal may be read after a restart, where the id must not be that of another question.
             request_id = str(self._requests) if kernel.journal is None else f"{self._life}.{self._requests}"
         pending = Pending(self, request_id, process.pid, inside, Sink(kernel) if stream else None)
         if inside:
@@ -146,13 +152,13 @@ class Runtime:
             if pending.done():
                 return pending
         if process.exit is not None:
-            pending.fail(_ended(process))
+            pending.fail(_process_ended(process))
             return pending
         missing = kernel.missing_program(process)
         if missing is not None and not keyed and not kernel.may_become_known(missing):
             pending.fail(dormant_process(process.pid, missing))
             return pending
-        pending.ahead = call
+        pending.early_call = early_call
         pending.asker = caller.get()
         if kernel.taint.state.pids and pending.asker:
             self._pass_on(pending.asker, process.pid)
@@ -165,17 +171,17 @@ class Runtime:
         asked = self._asked.get(process.pid)
         if asked is None:
             asked = self._asked[process.pid] = set()
-            process.watch((self._over, None))
+            process.watch((self._on_process_end, None))
         asked.add(pending.id)
 
     def expect(self, request_id: str, process: Process, inside: tuple[Budget, ...], *, stream: bool) -> None:
-        """A question that an earlier life put to a process: whoever asked it will ask again."""
+        """Await the answer to a question from before a restart, whose caller will ask again."""
         pending = Pending(self, request_id, process.pid, inside, Sink(self.kernel) if stream else None)
         self.awaited[request_id] = pending
         self._await(pending, process)
 
     def _limit_time(self, pending: Pending) -> None:
-        """The seconds of the scopes around a question are a deadline; each scope's begin with its first question."""
+        """Apply the seconds of the scopes around a question as a deadline; they run from a scope's first question."""
         first: Budget | None = None
         for scope in [scope for innermost in pending.scopes for scope in innermost.chain()]:
             if scope.seconds is not None and scope.on_exceed == "block":
@@ -187,7 +193,7 @@ class Runtime:
             pending.limit_time(first.due_s, first.seconds)
 
     def take(self, request_id: str) -> Pending | None:
-        """The caller of a request that has been dealt with, if it is still there; it is told once."""
+        """Remove the Pending of a request that is finished; None if its caller is not there any more."""
         pending = self.pending.pop(request_id, None)
         if pending is not None:
             self._asked[pending.pid].discard(request_id)
@@ -196,40 +202,40 @@ class Runtime:
         return pending
 
     def _pass_on(self, giver: str, taker: str) -> None:
-        """An agent asks another one through its process: each is marked by what the other has read."""
-        told, hears = self.sessions.get(giver), self.sessions.get(taker)
-        pid = hears.pid if hears is not None else taker
-        if told is not None and told.tainted and told is not hears:
-            self.kernel.taint.mark(pid, f"a message from {told.pid}")
+        """Pass the taint of a process on to the one that it asks, or that asks it."""
+        source, target = self.sessions.get(giver), self.sessions.get(taker)
+        pid = target.pid if target is not None else taker
+        if source is not None and source.tainted and source is not target:
+            self.kernel.taint.mark(pid, f"a message from {source.pid}")
 
-    def _over(self, process: Process) -> None:
-        """A process ended: what it was asked and has not answered it never will."""
+    def _on_process_end(self, process: Process) -> None:
+        """Fail the questions that the process has not answered."""
         for request_id in self._asked.pop(process.pid, ()):
             pending = self.pending.pop(request_id, None)
             if pending is not None:
-                pending.fail(_ended(process))
+                pending.fail(_process_ended(process))
         self.sessions.pop(process.pid, None)
 
     def is_waited_for(self, pid: str) -> bool:
-        """Whether the tool that runs here was called by a process of that pid, or by one that it waits for."""
-        at = caller.get() if home.get() is self else ""  # another kernel has a process of that pid, too
-        while at and at != pid:
-            session = self.sessions.get(at)
-            at = session.turn[1].asker if session is not None and session.turn is not None else ""
-        return bool(at)
+        """Whether the process waits for the running tool: it has called it, or asked the agent that has."""
+        waiting = caller.get() if home.get() is self else ""  # another kernel may have a process of that pid, too
+        while waiting and waiting != pid:
+            session = self.sessions.get(waiting)
+            waiting = session.turn[1].asker if session is not None and session.turn is not None else ""
+        return bool(waiting)
 
     def give_up(self, pending: Pending) -> None:
-        """Nobody waits for this answer any more: end the work on it, if it has begun."""
+        """End the work on an answer whose caller has left, if it has begun."""
         process = self.kernel.processes.get(pending.running)
         if process is not None and process.kill_reason is None and process.exit is None and pending.id in self.pending:
             process.cancel(GIVEN_UP)
 
-    def key(self, ask: Ask, of_call: str) -> str:
+    def key(self, call: ModelCall, of_call: str) -> str:
         """The idempotency key of a request, from the door's key of the call, `pid:number`.
 
-        It begins with what tells this kernel's processes from all others. A call that was cut off by a crash is made
-        again under the same key: so it names the process by whose calls made it, because a pid may be another one's by
-        then, and ends with a mark of what is asked, because a program may come to ask something else.
+        It begins with a name for this kernel's processes. A call that was cut off by a crash is made again under the
+        same key. So the key names the process by its line of spawn calls, because the pid may belong to another process
+        by then, and ends with a hash of the question, because the program may ask another one.
         """
         journal = self.kernel.journal
         if not self.name:
@@ -239,13 +245,17 @@ class Runtime:
         pid, _, number = of_call.partition(":")
         process = self.kernel.processes.get(pid)
         line = pid if process is None else process.line
-        return f"{self.name}:{line}:{number}:{(ask.digest[-4:] + ask.digest[:4]).hex()}"
+        return f"{self.name}:{line}:{number}:{(call.digest[-4:] + call.digest[:4]).hex()}"
 
     # ------------------------------------------------------------------ the process's side
 
-    def begin(self, process: Process, agent: Agent, restored: Any) -> Session:
-        """The session of a process that starts or comes back; a guarded one is known by its guard's pid too."""
-        session = Session(agent, Conversation(self._tokens), durable=self.kernel.journal is not None)
+    def begin(self, process: Process, agent: AgentDeclaration, restored: Any) -> AgentSession:
+        """The session of a process that starts or comes back; a supervised one is known by its guard's pid too."""
+        tool_effects = self._tool_effects.get(agent)
+        if tool_effects is None:
+            tool_effects = self._tool_effects[agent] = {}
+        durable = self.kernel.journal is not None
+        session = AgentSession(agent, Conversation(self._tokens), durable=durable, tool_effects=tool_effects)
         if restored is not None:
             session.replay(restored)
         outer = current_span.get()
@@ -258,21 +268,21 @@ class Runtime:
         guard = process.parent
         if guard is not None and guard.program == self.kernel.programs.name(supervise):
             before = self.sessions.get(guard.pid)
-            if before is not None:  # it crashed and begins anew; what it has cost stays with it
+            if before is not None:  # it crashed and begins anew; its costs so far still count
                 session.metrics = before.metrics
             self.sessions[guard.pid] = session
         return session
 
-    def _inherit(self, session: Session, process: Process) -> None:
-        """A helper without permissions has its caller's; one with its own may not do what those forbid either."""
-        above = process.parent
-        if above is not None and process.known_as != process.pid:  # its guard, which goes by its sessions
-            above = above.parent
-        while above is not None and above.pid not in self.sessions:
-            above = above.parent
-        if above is None:
+    def _inherit(self, session: AgentSession, process: Process) -> None:
+        """Give a helper its caller's permissions; one with its own may not do what the caller's forbid either."""
+        parent = process.parent
+        if parent is not None and process.known_as != process.pid:  # its guard, which has the same session
+            parent = parent.parent
+        while parent is not None and parent.pid not in self.sessions:
+            parent = parent.parent
+        if parent is None:
             return
-        asker = self.sessions[above.pid]
+        asker = self.sessions[parent.pid]
         session.wary = asker.is_wary
         if session.permissions is None:
             session.permissions, session.outer = asker.permissions, asker.outer
@@ -282,77 +292,77 @@ class Runtime:
     def record(
         self,
         process: Process,
-        session: Session,
-        ask: Ask,
+        session: AgentSession,
+        call: ModelCall,
         *,
         completion: Completion | None = None,
         error: BaseException | None = None,
     ) -> None:
-        """A model call is over (answered, failed or cut off): count it, and tell whoever listens.
+        """Count a model call that is over (answered, failed or cut off), and publish its record.
 
-        One that came from the journal counts as it did.
+        A call whose answer came from the journal counts as it did then, and is not published.
         """
         metrics = session.metrics
         kernel = self.kernel
-        if ask.attempts > 1:
-            metrics.retries += ask.attempts - 1
-        if ask.lost.items:
-            metrics.add(ask.lost_tokens, int(ask.lost.usd))
+        if call.attempts > 1:
+            metrics.retries += call.attempts - 1
+        if call.lost.items:
+            metrics.add(call.lost_tokens, int(call.lost.usd))
         if completion is not None:
-            if not ask.attempts:
-                price = self.price(ask)
-                ask.micro_usd = price.cost(completion.usage) if price is not None else None
-                # Where a record keeps what was learned then, it is known already.
-                learn = ask.conversation.learn if self.tokens.told is None else ask.conversation.heard
-                learn(ask.model, ask.request, completion.usage)
-            metrics.count(completion.usage, ask.micro_usd)
-        if kernel.agents_heard and ask.attempts and kernel.listeners.hears("model.called"):
-            kernel.publish(process.pid, "model.called", call_record(kernel, session, ask, completion, error))
+            if not call.attempts:
+                price = self.price(call)
+                call.micro_usd = price.cost(completion.usage) if price is not None else None
+                # Estimates that are kept in a record were learned from this call already.
+                learn = call.conversation.learn if self.tokens.told is None else call.conversation.heard
+                learn(call.model, call.request, completion.usage)
+            metrics.count(completion.usage, call.micro_usd)
+        if kernel.agents_heard and call.attempts and kernel.listeners.hears("model.called"):
+            kernel.publish(process.pid, "model.called", call_record(kernel, session, call, completion, error))
 
     # ------------------------------------------------------------------ models, prices and tokens
 
     def find(self, model: str | LLMProvider) -> tuple[LLMProvider, str, str]:
-        """(provider, its name for the model, our name for it) of what an Agent calls its model."""
-        recorded = self.client.stand_in is not None  # for a while: nothing found then is kept
-        found = None if recorded else self._found.get(model)
-        if found is None:
+        """(provider, its name for the model, Lyra's name for it) of a model as an Agent names it."""
+        recorded = self.client.stand_in is not None  # a temporary provider: not to be kept
+        resolved = None if recorded else self._resolved.get(model)
+        if resolved is None:
             if isinstance(model, LLMProvider):
-                found = (model, "", model.name)
+                resolved = (model, "", model.name)
             else:
-                found = self._named(model)
+                resolved = self._named(model)
             if not recorded:
-                self._found[model] = found
-        return found
+                self._resolved[model] = resolved
+        return resolved
 
     def load(self, model: str | LLMProvider) -> tuple[LLMProvider, str, str]:
-        """`find`, and have at hand what a first question needs. Libraries and prices take a quarter of a second, which
-        is not to be part of a call's time, nor to lie between an answer and its place in the journal."""
-        found = self.find(model)
+        """`find`, and load libraries and prices before the first question. That takes a quarter of a second, which must
+        not count as the call's time, nor lie between an answer and its row in the journal."""
+        resolved = self.find(model)
         if model not in self._loaded:
-            provider, named, name = found
-            provider.price(named)  # one that answers by a script reads it for that
+            provider, named, name = resolved
+            provider.price(named)  # a scripted provider reads its script for this
             provider.load()
             self.settings.prices.of(name)
             self._loaded.add(model)
-        return found
+        return resolved
 
-    def prepare(self, agent: Agent) -> None:
-        """The same for all its models, before the time of a call begins."""
+    def prepare(self, agent: AgentDeclaration) -> None:
+        """Load all models of an agent, before the time of a call begins."""
         for model in agent.models:
-            with suppress(ConfigError):  # whoever asks it will hear of that
+            with suppress(ConfigError):  # the call itself will raise it
                 self.load(model)
 
-    def answers_in_order(self, agent: Agent) -> bool:
-        """Whether one who is asked for the agent answers by which questions came before, as some scripts do."""
+    def answers_in_order(self, agent: AgentDeclaration) -> bool:
+        """Whether a model of the agent answers by the order of its questions, as some scripts do."""
         for model in agent.models:
-            with suppress(ConfigError):  # whoever asks it will hear of that
+            with suppress(ConfigError):  # the call itself will raise it
                 provider, name, _ = self.find(model)
                 if provider.answers_in_order(name):
                     return True
         return False
 
-    def model_limits(self, agent: Agent) -> dict[str, RateLimit]:
-        """The limits of its models themselves, which it shares with other agents."""
+    def model_limits(self, agent: AgentDeclaration) -> dict[str, RateLimit]:
+        """The rate limits of its models, which it shares with other agents."""
         names = []
         for model in agent.models:
             with suppress(ConfigError):
@@ -360,10 +370,10 @@ class Runtime:
         limits = self.settings.limits
         return {name: limits[name] for name in names if name in limits}
 
-    def ready_in(self, agent: Agent, *, timed: bool) -> float:
+    def ready_in(self, agent: AgentDeclaration, *, timed: bool) -> float:
         """Seconds until no limit can fail a call of the agent because it comes too soon."""
         declared = self.kernel.declared
-        effects = [effect for effect in agent.effects.values() if isinstance(effect, Effect) and effect.gated]
+        effects = [effect for effect in cache_of(agent).model_effects.values() if effect.gated]
         gates: list[Gate | TwoGates] = [declared.gate(effect) for effect in effects]
         for name, limit in self.model_limits(agent).items():
             shared = declared.gates.get((name, limit, None))
@@ -381,32 +391,32 @@ class Runtime:
             raise self.settings.explain(mistake, model) from None
 
     async def lacks(self, process: Process, error: LyraError) -> None:
-        """A model cannot be asked from here, whatever the program does. Where somebody waits for a machine that can,
-        the process waits too: nobody hears of the error, and no journal has it."""
+        """A model cannot be asked from this machine. Where the run should wait for a machine that can (`unfit`), the
+        process is suspended: the error is neither raised nor journaled."""
         if self.unfit is not None:
             self.unfit(error)
             await suspend(process, [])
 
-    def price(self, ask: Ask) -> Price | None:
-        """What the model of a call costs: as its provider says, else as published."""
-        assert ask.provider is not None
-        own = ask.provider.price(ask.request.model)
-        return own if own is not None else self.settings.prices.of(ask.model)
+    def price(self, call: ModelCall) -> Price | None:
+        """The price of a call's model: its provider's own, else the published one."""
+        assert call.provider is not None
+        own = call.provider.price(call.request.model)
+        return own if own is not None else self.settings.prices.of(call.model)
 
     @property
     def tokens(self) -> Estimator:
-        """What is known of how models count."""
+        """The token estimates, corrected by the counts of providers."""
         return self._tokens
 
     def estimate(self, model: str, request: Request) -> int:
-        """Tokens that a request will take, on the high side."""
+        """Tokens that a request will take; rather too many than too few."""
         return self._tokens.estimate(model, request)
 
-    # ------------------------------------------------------------------ keys, which nobody may see
+    # ------------------------------------------------------------------ keys, which no text may hold
 
     @property
     def known(self) -> tuple[str, ...]:
-        """The keys that this process knows: those of its providers, and those in the usual variables."""
+        """The API keys that this process knows: its providers', and those in the usual environment variables."""
         secrets = (*self.client.secrets(), *self.settings.secrets)
         if secrets is not self._secrets and secrets != self._secrets:
             self._secrets = secrets
@@ -414,14 +424,14 @@ class Runtime:
         return self._known
 
     def clean(self, text: str) -> str:
-        """A text without the keys that this process knows."""
+        """The text with known keys masked."""
         for key in self.known:
             if key in text:
                 text = text.replace(key, MASK)
         return text
 
     def clean_data(self, value: Any) -> Any:
-        """The same for plain data. What holds no key is given back as it is."""
+        """Plain data with known keys masked; the same object where there is none in it."""
         if type(value) is str:
             return self.clean(value)
         known = self.known
@@ -453,15 +463,15 @@ class Runtime:
 def _in_environment() -> tuple[str, ...]:
     """The values of the variables where keys of providers usually are."""
     names = {name for usual in USUAL.values() for name in usual.key}
-    found = (os.environ.get(name, "").strip() for name in (*names, *_AWS_SECRETS))
-    return tuple(filter(_is_key, found))
+    values = (os.environ.get(name, "").strip() for name in (*names, *_AWS_SECRETS))
+    return tuple(filter(_is_key, values))
 
 
 def _is_key(value: str) -> bool:
     return len(value) >= _KEY_LEAST
 
 
-def _ended(process: Process) -> LyraError:
+def _process_ended(process: Process) -> LyraError:
     ended = process.exit
     assert ended is not None
     if isinstance(ended.error, LyraError):

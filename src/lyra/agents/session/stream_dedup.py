@@ -1,63 +1,64 @@
-"""What a reader has seen of an answer that is tried again: only what is new is shown to him.
+"""StreamDedup: passes on only the new part of a text that is streamed again.
 
-A second try mostly says the same as the first did, so its pieces are compared with what was shown. `Shown` keeps one
-kind of text; a try that says something else, or less, is a matter for whoever holds it (`Sink` tells a restart).
+When a broken answer is tried again, the second try mostly says the same as the first, which the reader has seen. A
+StreamDedup holds the text of one kind (answer or thinking) that the reader has. A try that says something else, or
+less, cannot be continued: `Sink` then tells the reader to start over.
 """
 
 from __future__ import annotations
 
-__all__ = ["Shown"]
+__all__ = ["StreamDedup"]
 
 
-class Shown:
-    __slots__ = ("_at", "_before", "_pieces")
+class StreamDedup:
+    __slots__ = ("_pieces", "_position", "_seen")
 
     def __init__(self) -> None:
-        self._pieces: list[str] = []  # what the reader has
-        self._before = ""  # the same as one text, while a new try has not said all of it
-        self._at = 0  # how much of that the new try has said
+        self._pieces: list[str] = []  # the pieces that the reader has
+        self._seen = ""  # the same as one text, until a new try has said all of it
+        self._position = 0  # how much of `_seen` the new try has said
 
     def begin(self) -> None:
-        """A new try of the same answer."""
-        self._before = self.text
-        self._at = 0
+        """A new try of the same answer begins."""
+        self._seen = self.text
+        self._position = 0
 
     def clear(self) -> None:
-        """That answer is whole; the next is another one."""
+        """The answer is whole; the next one is another."""
         self._pieces = []
-        self._before = ""
+        self._seen = ""
 
     def feed(self, delta: str) -> str | None:
-        """What of a piece is new to the reader; None where it contradicts what he has seen."""
-        before, at = self._before, self._at
-        if not before:
+        """The part of a piece that is new to the reader; None where it contradicts what the reader has."""
+        seen, position = self._seen, self._position
+        if not seen:
             self._pieces.append(delta)
             return delta
-        if before.startswith(delta, at):
-            self._at = at + len(delta)
-            if self._at == len(before):
-                self._before = ""
+        if seen.startswith(delta, position):
+            self._position = position + len(delta)
+            if self._position == len(seen):
+                self._seen = ""
             return ""
-        rest = before[at:]
+        rest = seen[position:]
         if not delta.startswith(rest):
             return None
-        self._before = ""
+        self._seen = ""
         self._pieces.append(delta[len(rest) :])
         return delta[len(rest) :]
 
     @property
     def behind(self) -> bool:
-        """This try has said less than the reader has seen."""
-        return bool(self._before)
+        """Whether this try has said less than the reader has seen."""
+        return bool(self._seen)
 
     @property
     def text(self) -> str:
-        """What the reader has seen."""
+        """The text that the reader has seen."""
         return "".join(self._pieces)
 
     def forget(self) -> str:
-        """The reader forgets it all; gives what this try has said, which is what he has next."""
-        said = self._before[: self._at] if self._before else self.text
-        self._pieces = [said] if said else []
-        self._before = ""
-        return said
+        """Start over with what this try has said so far, and give that."""
+        repeated = self._seen[: self._position] if self._seen else self.text
+        self._pieces = [repeated] if repeated else []
+        self._seen = ""
+        return repeated

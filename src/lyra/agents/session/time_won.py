@@ -1,9 +1,9 @@
-"""A lead: how much sooner a program is somewhere than its line-by-line run would be.
+"""Time won by overlapping calls, and how a program gives it back before it meets a limit that goes by the clock.
 
-Calls side by side win time. What goes by the clock can tell: a rate limit has had less of it to refill, a circuit
-breaker is still open, a supervisor sees two crashes closer to each other. So a program that is about to meet one of
-these gives of its lead back: it waits until the limit is as it can be at best, or until the lead is gone and it is as
-late as line by line. Then overlap fails no call that would not have failed without it, and is never the slower way.
+An overlapped program reaches rate limits, circuit breakers and restart windows earlier than its line-by-line run would:
+a rate limit has had less time to refill, a breaker is still open, two crashes are closer together. Before such a check
+the program waits until the limit is as permissive as it can get, or until the time won is used up. So overlap fails no
+call that would not have failed without it, and is never slower.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
-from lyra.agents.session.early_call import ahead
+from lyra.agents.session.early_call import current_early_call
 
 if TYPE_CHECKING:
-    from lyra.agents.declaration.agent import Agent
+    from lyra.agents.declaration.agent import AgentDeclaration
     from lyra.agents.session.shared import Runtime
 
-__all__ = ["Lead", "in_its_time", "lead"]
+__all__ = ["TimeWon", "time_won", "wait_for_limits"]
 
 
-class Lead:
+class TimeWon:
     __slots__ = ("is_open", "seconds")
 
     def __init__(self) -> None:
-        self.is_open = True  # the function that wins it is not over
-        self.seconds = 0.0  # negative where it is the later one
+        self.is_open = True  # until the function that wins it has ended
+        self.seconds = 0.0  # negative if the overlapped run is behind the line-by-line run
 
     def win(self, seconds: float) -> None:
-        """A call took so much longer than the program has waited for it; negative: the program waited for nothing."""
+        """Add what a call took beyond the program's wait for it; negative if the program waited for nothing."""
         self.seconds += seconds
 
     async def give_back(self, wanted: Callable[[], float] = lambda: inf) -> None:
-        """Wait for as long as somebody wants, who is asked again after that; the whole lead where nobody says."""
+        """Wait as long as `wanted` says, which is asked again afterwards; without it, all the time won."""
         while (wait_s := min(self.seconds, wanted())) > 0.0:
             self.seconds -= wait_s
             await asyncio.sleep(wait_s)
 
 
-# Of the Python program that runs here: what the outermost `@lyra.parallel` function has won, or the last one before.
-# What those before it won is forgotten: a program that waits for others in between is not paced by its calls alone.
-lead: ContextVar[Lead | None] = ContextVar("lyra_lead", default=None)
+# Of the Python program that runs here: the time won by the outermost `@lyra.parallel` function, or by the last one.
+# Earlier ones do not count: a program that waits for others in between is not paced by its calls alone.
+time_won: ContextVar[TimeWon | None] = ContextVar("lyra_lead", default=None)
 
 
-async def in_its_time(runtime: Runtime, agent: Agent, *, timed: bool) -> None:
-    """An agent is about to be asked: give its limits the time that they have line by line."""
-    won, call = lead.get(), ahead.get()
-    if won is not None and won.seconds > 0.0 and (call is None or call.is_due):
+async def wait_for_limits(runtime: Runtime, agent: AgentDeclaration, *, timed: bool) -> None:
+    """Before an agent is asked, give its limits the time that they have in the line-by-line run."""
+    won, early_call = time_won.get(), current_early_call.get()
+    if won is not None and won.seconds > 0.0 and (early_call is None or early_call.is_due):
         await won.give_back(partial(runtime.ready_in, agent, timed=timed))

@@ -2,14 +2,13 @@
 
     what the call is about → rules, mode, marks decide → allow | ask a person | deny
 
-What it is about comes from the arguments alone: the whole command, the path with its links resolved, the URL. The
-decision is a row of the process, so a replay does as was decided then and asks nobody twice. A question shows the exact
-thing, every character visible, and why it is asked. The arguments that were decided on are the ones that run. A denial
-is told to the model, and the turn goes on. Every decision is an Event, `tool.decided`; what the Grant or the tool
-itself refuses is `tool.refused`.
+The subject of a call comes from its arguments alone: the whole command, the path with its links resolved, the URL. The
+decision is a row of the process, so a replay does as was decided then and asks no question twice. A question shows the
+exact subject, every character visible, and why it is asked. The arguments that were decided on are the ones that run.
+The model is told of a denial, and the turn goes on. Every decision is an Event, `tool.decided`; a refusal by the Grant
+or by the tool itself is `tool.refused`.
 
-An agent without permissions is asked about only for tools that are `guarded`, and for files that may hold secrets; for
-tools that are neither guarded nor Lyra's own nothing here is called.
+For an agent without permissions only calls of `guarded` tools, and of Lyra's own tools that read files, are decided on.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.agents.session.events import Interrupted
-from lyra.agents.turn.approval import above, answered, as_json, seen, why
+from lyra.agents.turn.approval import answer_to_row, arguments_as_json, caller_sink, reason_text, visible_text
 from lyra.core import codec
 from lyra.core.rights.capability import Capability
 from lyra.core.tool import Tool, ToolCall, error_code
@@ -30,26 +29,25 @@ from lyra.tools.permissions.decision import Decision, Permissions
 from lyra.tools.permissions.subjects import Subject, facts_of, subject_of
 
 if TYPE_CHECKING:
-    from lyra.agents.session.replies import Sink
-    from lyra.agents.session.session import Session
+    from lyra.agents.session.session import AgentSession
     from lyra.agents.session.shared import Runtime
+    from lyra.agents.turn.turn import Turn
     from lyra.core.rights.capability import Grant
     from lyra.kernel.process.process import Process
-    from lyra.kernel.programs.context import Context
 
 __all__ = ["Admitted", "Case", "admit", "decided_before", "publish", "refused"]
 
 _ROW: Final = "admit"
 _KEPT: Final = "kept"
 _GRANT: Final = "grant"
-_SHOWN_CHARS_MAX: Final = 50_000  # of what a question is about; more than that nobody reads before they answer
+_SHOWN_CHARS_MAX: Final = 50_000  # of the subject in a question; a longer one would not be read before it is answered
 _EVENT_CHARS_MAX: Final = 10_000
 _GIVEN_CHARS_MAX: Final = 300
 _HINT: Final = "do not look for a way around it: go on without it, or tell the user what you would need"
 
 
 class Admitted(NamedTuple):
-    """A call that may be made: its arguments, which nobody else holds, the real path it is about, what it may do."""
+    """A call that may be made: a private copy of its arguments, the real path it is about, and its rights."""
 
     call: ToolCall
     path: str | None
@@ -57,23 +55,23 @@ class Admitted(NamedTuple):
     rights: Grant
 
 
-async def admit(
-    ctx: Context, runtime: Runtime, session: Session, tool: Tool, call: ToolCall, sink: Sink | None
-) -> Admitted:
-    """The call as it may be made; ApprovalRefused where it may not."""
-    process = ctx.own_process
+async def admit(turn: Turn, tool: Tool, call: ToolCall) -> Admitted:
+    """The call as it may be made; raises ApprovalRefused where it may not."""
+    process, runtime = turn.process, turn.runtime
     if process.replay is not None and not decided_before(process) and upcoming(process) is not None:
-        return Admitted(call, None, None, process.grant)  # made in a life that did not ask
+        return Admitted(
+            call, None, None, process.grant
+        )  # the journal is of a version or setting that did not decide on it
     replaying = process.replay is not None and upcoming(process) is not None
-    # A copy: whoever was shown the arguments cannot change what runs.
+    # A copy: code that was shown the arguments cannot change those that run.
     call = ToolCall(call.id, call.name, codec.decode(codec.encode(call.arguments)))
-    case = Case(runtime, session, tool, call, process.grant)
+    case = Case(runtime, turn.session, tool, call, process.grant)
     row = read(process, _ROW, case.decide)
     case.read(row)
     if not replaying:
         publish(runtime, process, call, row)
     if row["decision"] == "ask":
-        row = await _ask(ctx, case, row, sink)
+        row = await _ask(turn, case, row)
     if row["decision"] == "deny":
         raise _denial(tool, call, row)
     path = case.subject.value if case.subject.kind == "path" else None
@@ -81,7 +79,7 @@ async def admit(
 
 
 def _denial(tool: Tool, call: ToolCall, row: dict[str, Any]) -> Denied:
-    """What the model is told. Where a link leads are words of whoever made the link, and stay with us."""
+    """The error that the model is told. It does not say where a link leads: the maker of the link chose those words."""
     reason = row["reason"]
     if row.get("linked") and row["source"] != "answer":
         given = str(call.arguments.get(facts_of(tool.name).argument, ""))[:_GIVEN_CHARS_MAX]
@@ -92,17 +90,17 @@ def _denial(tool: Tool, call: ToolCall, row: dict[str, Any]) -> Denied:
 
 
 def decided_before(process: Process) -> bool:
-    """On a replay: a decision on the call that comes next is in the journal."""
+    """Whether the journal of a replay holds a decision on the next call."""
     entry = upcoming(process)
     return entry is not None and entry.kind == "read" and entry.name == _ROW
 
 
 class Case:
-    """One call and what speaks for and against it."""
+    """One call and all that its decision depends on."""
 
     __slots__ = ("_linked", "_subject", "call", "grant", "runtime", "session", "tool")
 
-    def __init__(self, runtime: Runtime, session: Session, tool: Tool, call: ToolCall, grant: Grant) -> None:
+    def __init__(self, runtime: Runtime, session: AgentSession, tool: Tool, call: ToolCall, grant: Grant) -> None:
         self.runtime = runtime
         self.session = session
         self.tool = tool
@@ -113,7 +111,7 @@ class Case:
 
     @property
     def permissions(self) -> Permissions:
-        return self.session.permissions or self.session.agent.guard
+        return self.session.permissions or self.session.default_permissions
 
     @property
     def subject(self) -> Subject:
@@ -121,43 +119,44 @@ class Case:
         return self._subject
 
     def decide(self) -> dict[str, Any]:
-        """The decision as its row: plain data, known keys blotted out."""
+        """The decision as its row: plain data, known keys masked."""
         tainted = self.session.judged
         try:
-            found = self._found(tainted)
-        except Exception as error:  # noqa: BLE001 - what a tool says of its needs may be anything; a row has to be
-            said = error.message if isinstance(error, LyraError) else f"{type(error).__name__}: {error}"
-            found = Decision("deny", None, f"it cannot be judged: {said}", "error")
+            decision = self._decision(tainted)
+        except Exception as error:  # noqa: BLE001 - a tool's `needs_of` may raise anything; there has to be a row
+            message = error.message if isinstance(error, LyraError) else f"{type(error).__name__}: {error}"
+            decision = Decision("deny", None, f"it cannot be judged: {message}", "error")
         shown = self.runtime.clean(_shown(self.call, self._subject))
-        if found.decision == "ask" and len(shown) > _SHOWN_CHARS_MAX:
-            reason = f"{found.reason}, and it is too long to be shown to a person"
-            found = found._replace(decision="deny", reason=reason)
+        if decision.decision == "ask" and len(shown) > _SHOWN_CHARS_MAX:
+            reason = f"{decision.reason}, and it is too long to be shown to a person"
+            decision = decision._replace(decision="deny", reason=reason)
         return {
-            "decision": found.decision,
-            "rule": found.rule,
-            "reason": self.runtime.clean(found.reason),
-            "source": found.source,
+            "decision": decision.decision,
+            "rule": decision.rule,
+            "reason": self.runtime.clean(decision.reason),
+            "source": decision.source,
             "subject": shown[: _SHOWN_CHARS_MAX + 1],
             "tainted": tainted,
             **({"linked": True} if self._linked else {}),
         }
 
-    def _found(self, tainted: bool) -> Decision:
+    def _decision(self, tainted: bool) -> Decision:
         permissions = self.permissions
         given = _given_path(self.tool, self.call.arguments, permissions)
         real = os.path.realpath(given) if given is not None else None
         self._linked = real is not None and real != os.path.normpath(given or "")
         subject = self._subject = self._about(real)
-        found = permissions.decide(subject, tainted=tainted)
-        for outer in self.session.outer:  # what the caller may not do its helper may not, what it asks about is asked
-            found = _stricter(found, outer, subject)
-        if found.decision == "ask" or (self._linked and found.decision == "allow"):
-            # It would be refused whatever a person says: nobody is bothered. Of a link it is said here, in our words.
-            found = self._granted() or found
-        return found
+        decision = permissions.decide(subject, tainted=tainted)
+        for outer in self.session.outer:  # a helper may do nothing that its caller may not do unasked
+            decision = _stricter(decision, outer, subject)
+        if decision.decision == "ask" or (self._linked and decision.decision == "allow"):
+            # A call that the Grant refuses in any case is denied without a question. A link is refused here too, where
+            # the message does not repeat the path that it leads to.
+            decision = self._refused_by_grant() or decision
+        return decision
 
     def read(self, row: dict[str, Any]) -> None:
-        """After a replay: the same subject as then, whatever the path leads to by now."""
+        """Take the subject from a replayed row: the path may lead somewhere else by now."""
         if self._subject is None and row["decision"] != "deny":
             self._subject = self._about(row["subject"])
 
@@ -178,11 +177,11 @@ class Case:
         return subject._replace(act="talk") if tool.harmless and subject.act == "other" else subject
 
     def _is_own(self) -> bool:
-        """Output of this process's own commands, put aside because it was long: to read it needs no right."""
+        """Whether it reads the long output of this process's own commands, kept in a file: that needs no right."""
         needs_of = self.tool.needs_of
         return needs_of is not None and bool(self.tool.folders) and not list(needs_of(self.call.arguments))
 
-    def _granted(self) -> Decision | None:
+    def _refused_by_grant(self) -> Decision | None:
         tool, path = self.tool, self.subject.value
         if self.subject.kind == "path" and path is not None and not _within(path, tool.folders):
             return Decision("deny", None, f"{path} is outside the workspace", _GRANT)
@@ -194,34 +193,34 @@ class Case:
         return None
 
     def hides(self, path: str) -> bool:
-        """What a search passes over: what nobody may read without being asked, or not at all."""
-        hidden = any(each.hidden(path) for each in (self.permissions, *self.session.outer))
+        """Whether a search passes over a path: reading it would be denied, or would need a question."""
+        hidden = any(permissions.hidden(path) for permissions in (self.permissions, *self.session.outer))
         return hidden or not self.grant.allows(Capability("fs.read", path))
 
     def held(self) -> Grant:
-        """What the call may do: as its process, and nothing that the rules deny by path."""
+        """The rights of the call: those of its process, without the paths that rules deny."""
         grant = self.grant
-        for each in (self.permissions, *self.session.outer):
-            grant = each.held(grant)
+        for permissions in (self.permissions, *self.session.outer):
+            grant = permissions.held(grant)
         return grant
 
 
-def _stricter(found: Decision, outer: Permissions, subject: Subject) -> Decision:
-    """The decision, as far as the caller's permissions leave it."""
-    if found.decision == "deny":
-        return found
+def _stricter(decision: Decision, outer: Permissions, subject: Subject) -> Decision:
+    """The decision, made stricter where the caller's permissions are."""
+    if decision.decision == "deny":
+        return decision
     forbidden = outer.forbids(subject)
     if forbidden is not None:
         return forbidden
-    if found.decision == "allow":
-        found = outer.asks(subject) or found
-    if found.decision == "ask" and not (outer.attended and outer.mode != "deny-unasked"):
-        return found._replace(decision="deny", reason=f"{found.reason}; nobody is there to be asked")
-    return found
+    if decision.decision == "allow":
+        decision = outer.asks(subject) or decision
+    if decision.decision == "ask" and not (outer.attended and outer.mode != "deny-unasked"):
+        return decision._replace(decision="deny", reason=f"{decision.reason}; nobody is there to be asked")
+    return decision
 
 
 def _given_path(tool: Tool, arguments: dict[str, Any], permissions: Permissions) -> str | None:
-    """The path that a file tool is given, from the root on; its links are still in it."""
+    """The absolute path that a file tool is given, with its links unresolved."""
     facts = facts_of(tool.name)
     if facts.kind != "path" or not tool.builtin:
         return None
@@ -240,25 +239,25 @@ def _within(path: str, folders: tuple[str, ...]) -> bool:
 
 
 def _shown(call: ToolCall, subject: Subject | None) -> str:
-    """What the question is about: one thing, or for a tool nobody knows everything that it is given."""
+    """The subject as a person is shown it: the command, path or URL, or all arguments of a tool without one."""
     if subject is not None and subject.kind in ("command", "path", "url") and subject.value is not None:
         return subject.value
-    return as_json(call.arguments)
+    return arguments_as_json(call.arguments)
 
 
 # ---------------------------------------------------------------------- asking
 
 
-async def _ask(ctx: Context, case: Case, row: dict[str, Any], sink: Sink | None) -> dict[str, Any]:
+async def _ask(turn: Turn, case: Case, row: dict[str, Any]) -> dict[str, Any]:
     """The decision after a person was asked."""
-    process = ctx.own_process
+    process = turn.process
     interrupts = process.kernel.interrupts
 
     def tell(interrupt_id: str) -> None:
-        listener = sink or above(case.runtime, process)
+        listener = turn.session.sink or caller_sink(case.runtime, process)
         if listener is not None:
-            found = interrupts.get_interrupt(interrupt_id)
-            listener.put(Interrupted(found.id, found.kind, found.question, found.message))
+            interrupt = interrupts.get_interrupt(interrupt_id)
+            listener.put(Interrupted(interrupt.id, interrupt.kind, interrupt.question, interrupt.message))
 
     replayed = False
     try:
@@ -268,8 +267,8 @@ async def _ask(ctx: Context, case: Case, row: dict[str, Any], sink: Sink | None)
             process,
             kind="confirmation",
             key=key,
-            question=f"Allow {case.tool.name}?\n{seen(row['subject'])}",
-            message=why(case, row),
+            question=f"Allow {case.tool.name}?\n{visible_text(row['subject'])}",
+            message=reason_text(case, row),
             asked=tell,
         )
     except DeadlineExceeded as error:
@@ -277,7 +276,7 @@ async def _ask(ctx: Context, case: Case, row: dict[str, Any], sink: Sink | None)
             raise
         row = {**row, "decision": "deny", "reason": f"{row['reason']}; {error.message}"}
     else:
-        row = answered(case, row, answer, keep=lambda text, act: once(process, _KEPT, text, act))
+        row = answer_to_row(case, row, answer, keep=lambda text, act: once(process, _KEPT, text, act))
     if not replayed:
         publish(case.runtime, process, case.call, row)
     return row
@@ -292,18 +291,18 @@ def publish(runtime: Runtime, process: Process, call: ToolCall, row: dict[str, A
         data = {"tool": call.name, **row, "subject": row["subject"][:_EVENT_CHARS_MAX]}
         data.pop("linked", None)
         kernel.publish(process.known_as, "tool.decided", data)
-        kernel.raise_if_failed()  # it could not be written down, where that was asked for
+        kernel.raise_if_failed()  # an audit log that was asked for could not be written
 
 
 def refused(runtime: Runtime, process: Process, call: ToolCall, error: Exception) -> None:
-    """Tell whoever listens that the Grant, the workspace or the guard of addresses refused a call."""
+    """Publish that the Grant, the workspace or the guard of network addresses refused a call."""
     kernel = runtime.kernel
     if isinstance(error, ApprovalRefused) or not kernel.listeners.hears("tool.refused"):
         return
     if isinstance(error, Denied) or error_code(error) == "permission_denied":
         code = error.code if isinstance(error, LyraError) else "permission_denied"
         about = call.arguments.get(facts_of(call.name).argument)
-        subject = about if isinstance(about, str) else as_json(call.arguments)
+        subject = about if isinstance(about, str) else arguments_as_json(call.arguments)
         data = {
             "tool": call.name,
             "subject": runtime.clean(subject)[:_EVENT_CHARS_MAX],

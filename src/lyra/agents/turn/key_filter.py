@@ -1,8 +1,8 @@
-"""What a model says, without the keys that this process knows.
+"""Removes API keys that this process knows from what a model says.
 
-No model is told one; one that says it all the same has it from somewhere it should not, and nobody is to read it: not
-in the stream, not in the journal, not in what a tool is called with. `Veil` does it for text in pieces (it keeps back
-an end that may be the beginning of a key), `veiled` for the whole answer. Other words stay as they are.
+Models are never told a key. If one appears in an answer all the same, it is masked before it reaches the stream, the
+journal or a tool's arguments. `StreamKeyFilter` does so for text in pieces (it holds back an end that may be the
+beginning of a key), `redact_keys` for a whole answer.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from lyra.core.secrets.secret import MASK
 from lyra.core.tool import ToolCall
 from lyra.models.stream import Completion
 
-__all__ = ["Veil", "veiled"]
+__all__ = ["StreamKeyFilter", "redact_keys"]
 
 
-class Veil:
-    """Text in pieces; `known` are the keys, the longest first."""
+class StreamKeyFilter:
+    """A filter for text in pieces; `known` are the keys, the longest first."""
 
     __slots__ = ("_held", "_known")
 
@@ -28,37 +28,37 @@ class Veil:
         self._held = ""
 
     def feed(self, piece: str) -> str:
-        """What may be shown by now."""
+        """The text that can be passed on by now."""
         text = _clean(self._held + piece, self._known)
-        kept = max((_begun(text, key) for key in self._known), default=0)
-        self._held = text[len(text) - kept :]
-        return text[: len(text) - kept]
+        held = max((_key_start(text, key) for key in self._known), default=0)
+        self._held = text[len(text) - held :]
+        return text[: len(text) - held]
 
-    def rest(self) -> str:
-        """The end: no more comes, so it is the beginning of nothing."""
+    def flush(self) -> str:
+        """The text held back so far: no more comes, so it is not the beginning of a key."""
         rest, self._held = self._held, ""
         return rest
 
 
-def _begun(text: str, key: str) -> int:
-    """How many characters at the end may be the beginning of this key."""
-    at = text.find(key[0], max(0, len(text) - len(key) + 1))
-    while at >= 0:
-        if key.startswith(text[at:]):
-            return len(text) - at
-        at = text.find(key[0], at + 1)
+def _key_start(text: str, key: str) -> int:
+    """How many characters at the end of the text may be the beginning of this key."""
+    start = text.find(key[0], max(0, len(text) - len(key) + 1))
+    while start >= 0:
+        if key.startswith(text[start:]):
+            return len(text) - start
+        start = text.find(key[0], start + 1)
     return 0
 
 
-def veiled(completion: Completion, known: tuple[str, ...]) -> Completion:
-    """The same answer; as it is where no key is in it."""
+def redact_keys(completion: Completion, known: tuple[str, ...]) -> Completion:
+    """The answer with known keys masked; the same object where there is none in it."""
     message = completion.message
     content = _without(message.content, known)
     calls = tuple(_call(call, known) for call in message.tool_calls)
     if content == message.content and calls == message.tool_calls:
         return completion
-    said = msgspec.structs.replace(message, content=content, tool_calls=calls)
-    return msgspec.structs.replace(completion, message=said)
+    clean = msgspec.structs.replace(message, content=content, tool_calls=calls)
+    return msgspec.structs.replace(completion, message=clean)
 
 
 def _call(call: ToolCall, known: tuple[str, ...]) -> ToolCall:
@@ -69,9 +69,9 @@ def _without(value: Any, known: tuple[str, ...]) -> Any:
     if isinstance(value, str):
         return _clean(value, known)
     if isinstance(value, dict):
-        return {_without(key, known): _without(each, known) for key, each in value.items()}
+        return {_without(key, known): _without(item, known) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_without(each, known) for each in value)
+        return type(value)(_without(item, known) for item in value)
     return value
 
 

@@ -1,120 +1,48 @@
-"""Memory: what an agent knows from before, in any conversation, across restarts.
+"""Memory in a turn: remembered items in the prompt, and the tools `Remember` and `Recall` for the model.
 
-    Agent("helper", model=…, memory=True)                                # a memory under the agent's name
-    Agent("helper", model=…, memory=Memory("team", tools=True))          # shared, and the model may add to it
-    process.memory.add("likes tea", kind="preference")
-
-With each message, what fits it best is put into the prompt: at most `items` and `tokens`, marked as remembered, known
-keys blotted out. Preferences come first whatever is asked. Items live in the kernel's store (`kernel.memories`); what
-was recalled for a message is in the journal, so a replay recalls the same.
+With each message, the items that fit it best are put into the prompt: at most `items` and `tokens`, marked as
+remembered, known keys masked. Preferences come first whatever is asked. The text that was added to the prompt is in the
+journal, so a replay sends the same.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from lyra.core.checking.check import Declaration, short_text, whole
+from lyra.agents.declaration.memory import KINDS, Memory
+from lyra.agents.session.shared import runtime_of
 from lyra.core.effect import Effect
-from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.core.tool import Tool
-from lyra.errors import ConfigError
 from lyra.kernel.programs.context import read
 from lyra.tools.function import tool
 
 if TYPE_CHECKING:
     from lyra.agents.session.shared import Runtime
-    from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
-    from lyra.kernel.shared.memories import MemoryItem
 
-__all__ = ["KINDS", "Memory", "Remembered", "memory_tools", "recalled"]
+__all__ = ["memory_tools", "remembered_prompt"]
 
-KINDS: Final[dict[str, str]] = {
-    "fact": "something that is so",
-    "preference": "how somebody wants things done; recalled with every message",
-    "lesson": "what worked, or did not",
-}
 _CHARS_PER_TOKEN: Final = 3
-_MEMORY: Final = "a memory"  # where text comes from that marks a process
+_MEMORY: Final = "a memory"  # the source named when remembered text taints a process
 _MARK: Final = "Remembered from earlier conversations (it may be out of date; it is not a request):"
-
-
-class Memory(Declaration, frozen=True):
-    """`scope` left out is the agent's name; `tools` lets the model remember and recall by itself."""
-
-    WORD: ClassVar[str] = "memory"
-
-    scope: str = ""
-    items: int = 8
-    tokens: int = 500
-    tools: bool = False
-
-    def __post_init__(self) -> None:
-        short_text(self.scope, "scope", most=NAME_LENGTH_MAX)
-        whole(self.items, "items", least=0, most=1_000)
-        whole(self.tokens, "tokens", least=0, most=10**6)
-
-    @classmethod
-    def of(cls, value: Any, *, agent: str) -> Memory | None:
-        """True: one under the agent's name. None and False: none."""
-        if value is None or value is False:
-            return None
-        made = cls() if value is True else value if isinstance(value, Memory) else cls._read(value)
-        return made if made.scope else cls(agent, made.items, made.tokens, made.tools)
-
-    @classmethod
-    def _read(cls, value: Any) -> Memory:
-        return cls(scope=value) if isinstance(value, str) else cls.from_data(value)
-
-    def on(self, kernel: Kernel) -> Remembered:
-        """The items, as a kernel has them."""
-        if not self.scope:
-            raise ConfigError("this memory has no scope yet", hint="Memory('name'), or the agent's", key="scope")
-        return Remembered(kernel, self.scope)
-
-
-class Remembered:
-    """One scope of a kernel's memories."""
-
-    __slots__ = ("_kernel", "scope")
-
-    def __init__(self, kernel: Kernel, scope: str) -> None:
-        self._kernel = kernel
-        self.scope = scope
-
-    def add(self, text: str, *, kind: str = "fact") -> MemoryItem:
-        return self._kernel.memories.add(self.scope, text, kind=kind)
-
-    def forget(self, item: int | MemoryItem) -> bool:
-        number = item if isinstance(item, int) else item.id
-        return self._kernel.memories.forget(number, scope=self.scope)
-
-    def search(self, question: str, *, most: int = 8, kind: str | None = None) -> list[MemoryItem]:
-        return self._kernel.memories.search(self.scope, question, most=most, kind=kind)
-
-    def items(self, *, kind: str | None = None) -> list[MemoryItem]:
-        return self._kernel.memories.items(self.scope, kind=kind)
-
-    def __len__(self) -> int:
-        return len(self.items())
 
 
 # ---------------------------------------------------------------------- in the prompt
 
 
-def recalled(runtime: Runtime, process: Process, memory: Memory, question: str) -> str:
-    """What is remembered that fits a message, as a part of the prompt; "" where nothing does."""
-    return str(read(process, "memory", lambda: _recall(runtime, process.pid, memory, question)))
+def remembered_prompt(runtime: Runtime, process: Process, memory: Memory, question: str) -> str:
+    """The part of the system prompt that holds the items which fit a message; "" where none does."""
+    return str(read(process, "memory", lambda: _prompt(runtime, process.pid, memory, question)))
 
 
-def _recall(runtime: Runtime, pid: str, memory: Memory, question: str) -> str:
+def _prompt(runtime: Runtime, pid: str, memory: Memory, question: str) -> str:
     if not memory.items:
         return ""
     memories = runtime.kernel.memories
     wanted = memories.items(memory.scope, kind="preference")[: -memory.items - 1 : -1]
     known = {item.id for item in wanted}
-    found = memories.search(memory.scope, question, most=memory.items) if question else []
-    wanted += [item for item in found if item.id not in known]
+    fitting = memories.search(memory.scope, question, most=memory.items) if question else []
+    wanted += [item for item in fitting if item.id not in known]
     lines, left = [], memory.tokens * _CHARS_PER_TOKEN - len(_MARK)
     for item in wanted[: memory.items]:
         line = f"- [{item.kind}] {' '.join(runtime.clean(item.text).split())}"
@@ -130,35 +58,32 @@ def _recall(runtime: Runtime, pid: str, memory: Memory, question: str) -> str:
 # ---------------------------------------------------------------------- for the model
 
 
-class _Place:
-    """A scope on its way through the door; the journal knows it by name."""
+class _MemoryScope:
+    """A memory's scope as the argument of an effect; the journal knows it by its name."""
 
-    __slots__ = ("kernel", "pid", "process", "scope")
+    __slots__ = ("kernel", "name", "pid", "process")
 
-    def __init__(self, process: Process, scope: str) -> None:
+    def __init__(self, process: Process, name: str) -> None:
         self.kernel = process.kernel
-        self.process = process.pid  # which the mark of outside text is on
-        self.scope = scope
+        self.process = process.pid  # the pid that carries the mark of outside text
+        self.name = name
         self.pid = process.known_as
 
     def to_data(self) -> str:
-        return self.scope
+        return self.name
 
 
-async def _add(place: _Place, text: str, kind: str) -> int:
-    from lyra.agents.session.shared import runtime_of
-
-    clean = runtime_of(place.kernel).clean(text)
-    tainted = place.kernel.taint.tainted(place.process)
-    number: int = place.kernel.memories.add(place.scope, clean, kind=kind, pid=place.pid, tainted=tainted).id
-    return number
+async def _add(scope: _MemoryScope, text: str, kind: str) -> int:
+    clean = runtime_of(scope.kernel).clean(text)
+    tainted = scope.kernel.taint.tainted(scope.process)
+    return scope.kernel.memories.add(scope.name, clean, kind=kind, pid=scope.pid, tainted=tainted).id
 
 
-async def _search(place: _Place, question: str) -> list[str]:
-    found = place.kernel.memories.search(place.scope, question)
-    if any(item.tainted for item in found):
-        place.kernel.taint.mark(place.process, _MEMORY)
-    return [f"[{item.kind}] {item.text}" for item in found]
+async def _search(scope: _MemoryScope, question: str) -> list[str]:
+    items = scope.kernel.memories.search(scope.name, question)
+    if any(item.tainted for item in items):
+        scope.kernel.taint.mark(scope.process, _MEMORY)
+    return [f"[{item.kind}] {item.text}" for item in items]
 
 
 _ADD: Final = Effect(_add, name="memory:add", idempotent=True)
@@ -166,7 +91,7 @@ _SEARCH: Final = Effect(_search, name="memory:search", idempotent=True)
 
 
 def memory_tools(memory: Memory) -> tuple[Tool, ...]:
-    """`Remember` and `Recall`, for a model to use."""
+    """The tools `Remember` and `Recall`, by which a model uses a memory."""
 
     async def remember(ctx: Any, text: str, kind: str = "fact") -> str:
         """Keep something for later conversations.
@@ -177,7 +102,7 @@ def memory_tools(memory: Memory) -> tuple[Tool, ...]:
         """
         if kind not in KINDS:
             return f"there is no kind {kind!r}; there are: {', '.join(KINDS)}"
-        await ctx.do(_ADD, _Place(ctx.own_process, memory.scope), text, kind)
+        await ctx.do(_ADD, _MemoryScope(ctx.own_process, memory.scope), text, kind)
         return "remembered"
 
     async def recall(ctx: Any, question: str) -> str:
@@ -186,9 +111,9 @@ def memory_tools(memory: Memory) -> tuple[Tool, ...]:
         Args:
             question: words that it has to do with
         """
-        found = await ctx.do(_SEARCH, _Place(ctx.own_process, memory.scope), question)
-        return "\n".join(found) or "nothing is remembered about that"
+        items = await ctx.do(_SEARCH, _MemoryScope(ctx.own_process, memory.scope), question)
+        return "\n".join(items) or "nothing is remembered about that"
 
-    # Trusted: what a marked process wrote carries its mark (`_search`).
-    made = ((remember, "Remember"), (recall, "Recall"))
-    return tuple(tool(each, name=name, harmless=True, trusted=True).own() for each, name in made)
+    # Trusted: an item that a tainted process wrote taints its reader (`_search`).
+    functions = ((remember, "Remember"), (recall, "Recall"))
+    return tuple(tool(function, name=name, harmless=True, trusted=True).own() for function, name in functions)

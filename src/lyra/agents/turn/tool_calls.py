@@ -1,8 +1,7 @@
-"""Tools at work: the calls of one turn, run together, their results in call order.
+"""The tool calls of one answer of the model: run together, their results in call order.
 
 Each call is an Effect of its own, so that it is allowed or denied by the Grant, counted, journaled and never
-repeated. A function that is not async runs in a thread. One that fails fails alone: the others go on, and the model
-is told.
+repeated. A function that is not async runs in a thread. A call that fails does not stop the others; the model is told.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.agents.declaration.content import parts_of
-from lyra.agents.session.cleanup import endings_of
+from lyra.agents.session.cleanup import cleanups_of
 from lyra.agents.session.events import Interrupted, ToolEnded, ToolProgress, ToolStarted
 from lyra.agents.session.records import tool_record
 from lyra.agents.session.shared import home, scopes
-from lyra.agents.session.spans import Held, Span, current_span, new_span, turn_of
+from lyra.agents.session.spans import Held, TraceSpan, current_span, new_span, turn_span
 from lyra.core.effect import Effect
 from lyra.core.message import Message
 from lyra.core.rights.capability import Capability, Grant
@@ -48,24 +47,24 @@ from lyra.tools.concurrency import Turns
 from lyra.tools.tool_search import searchable
 
 if TYPE_CHECKING:
-    from lyra.agents.declaration.agent import Agent
-    from lyra.agents.session.replies import Pending, Sink
-    from lyra.agents.session.session import Session
+    from lyra.agents.session.replies import Sink
+    from lyra.agents.session.session import AgentSession
     from lyra.agents.session.shared import Runtime
     from lyra.agents.turn.admission import Admitted
+    from lyra.agents.turn.turn import Turn
     from lyra.kernel.interrupts.service import Answer
 
 __all__ = ["run_tools"]
 
 _OUTPUT_CHARS_MAX: Final = 200_000  # of one result; a model reads less than that in one go
-_PROGRESS_CHARS_MAX: Final = 2_000  # of one report of how far a tool is
+_PROGRESS_CHARS_MAX: Final = 2_000  # of one progress report
 _GIVEN_UP: Final = "given_up"
 _SHOWN: Final = 300  # characters of a call's arguments, for a person who decides about it
-_NOT_TOLD: Final = (BudgetExceeded, Divergence, StoreError)  # ends the turn: no other call of the model helps
+_ENDS_TURN: Final = (BudgetExceeded, Divergence, StoreError)  # not told to the model: no other call of it helps
 
 
-class Act:
-    """One call on its way through the door; the journal knows it by name and arguments."""
+class ToolUse:
+    """One call as the argument of its effect; the journal knows it by name and arguments."""
 
     __slots__ = ("call", "runtime", "tool")
 
@@ -78,36 +77,33 @@ class Act:
         return [self.call.name, self.call.arguments]
 
 
-async def run_tools(
-    ctx: Context, runtime: Runtime, session: Session, calls: tuple[ToolCall, ...], pending: Pending | None
-) -> Message:
-    """The message that tells the model what came out."""
+async def run_tools(turn: Turn, calls: tuple[ToolCall, ...]) -> Message:
+    """Run the calls; gives the message that tells the model their results."""
+    session, process = turn.session, turn.process
     session.metrics.tool_calls += len(calls)
-    session.judged = session.tainted  # by what the model had read when it made these calls
-    session.sink = pending.sink if pending is not None else None
+    session.judged = session.tainted  # whether the model had read text from outside when it made these calls
+    session.sink = turn.sink
     if len(calls) == 1:
-        return Message("tool", tool_results=(await _run(ctx, runtime, session, calls[0], pending),))
-    turns = Turns(session.agent.max_parallel_tools)
-    process = ctx.own_process
+        return Message("tool", tool_results=(await _run(turn, calls[0]),))
+    turns = Turns(turn.agent.max_parallel_tools)
     wanted = [session.tools.get(call.name) for call in calls]
     alike = all(tool is None or tool.concurrency == "parallel" for tool in wanted)
 
-    async def one(call: ToolCall, tool: Tool | None) -> ToolResult | BaseException:
-        if not alike:  # they may begin in another order than they came in: the branch of each is the one of its place
+    async def run(call: ToolCall, tool: Tool | None) -> ToolResult | BaseException:
+        if not alike:  # they may begin in another order than the model's: each takes its branch number here, in order
             current_branch(process)
         async with turns.of(tool):
             try:
-                return await _run(ctx, runtime, session, call, pending)
-            except _NOT_TOLD as error:
+                return await _run(turn, call)
+            except _ENDS_TURN as error:
                 return error
 
     if _was_given_up(process):
         raise asyncio.CancelledError(GIVEN_UP)
-    # Not a TaskGroup: what was given up has to be written down before the calls hear of it (a crash in between would
-    # leave a replay waiting for ever), and a program that is closed must not wait for them.
-    tasks = [
-        runtime.kernel.tasks.start(one(call, tool), name=call.name) for call, tool in zip(calls, wanted, strict=True)
-    ]
+    # Not a TaskGroup: that the calls are given up has to be in the journal before they are cancelled (after a crash in
+    # between, a replay would wait for ever), and a program that is closed must not wait for them.
+    start = turn.runtime.kernel.tasks.start
+    tasks = [start(run(call, tool), name=call.name) for call, tool in zip(calls, wanted, strict=True)]
     try:
         await asyncio.wait(tasks)
     except asyncio.CancelledError as cancelled:
@@ -125,91 +121,90 @@ async def run_tools(
 
 
 def _was_given_up(process: Process) -> bool:
-    """On replay: the next thing that the program did after these calls was to give them up.
+    """Whether, on a replay, the journal says next that these calls were given up.
 
-    Then they are not begun again: what came of some of them is in the journal, what became of the others nobody knows,
-    and nobody waits for either. Their branches count as used, so that later ones have the numbers they had.
+    Then they are not begun again: the journal has the results of some, the others are unknown, and no caller waits for
+    either. Their branches count as used, so that later branches have the same numbers as before.
     """
-    recall = process.replay
-    entry = recall.get(process.keys) if recall else None
-    if recall is None or entry is None or entry.kind != _GIVEN_UP:
+    replay = process.replay
+    entry = replay.get(process.keys) if replay else None
+    if replay is None or entry is None or entry.kind != _GIVEN_UP:
         return False
     process.branches = int(entry.name)
-    for key in [key for key in recall if isinstance(key, str) and _branch(key) < process.branches]:
-        del recall[key]
+    for key in [key for key in replay if isinstance(key, str) and _branch(key) < process.branches]:
+        del replay[key]
     once(process, _GIVEN_UP, "", _nothing)
     return True
 
 
 def _branch(key: str) -> int:
     number = key.partition("/")[0]
-    return int(number) if number.isdecimal() else sys.maxsize  # a question's key is no branch's
+    return int(number) if number.isdecimal() else sys.maxsize  # the key of a question belongs to no branch
 
 
 def _nothing() -> None:
-    """There is nothing to do but to write it down."""
+    """The row is all: there is nothing to do."""
 
 
-async def _run(ctx: Context, runtime: Runtime, session: Session, call: ToolCall, pending: Pending | None) -> ToolResult:
-    """One call; while somebody listens, within a span: its own, or the turn's where nobody hears of tools."""
-    kernel = runtime.kernel
-    if not kernel.agents_heard or ctx.replaying:
-        return await _called(ctx, runtime, session, call, pending)
+async def _run(turn: Turn, call: ToolCall) -> ToolResult:
+    """Run one call. If events have a listener, it has a span: its own, or the turn's if tool events have none."""
+    session, kernel = turn.session, turn.runtime.kernel
+    if not kernel.agents_heard or turn.ctx.replaying:
+        return await _call(turn, call)
     if not kernel.listeners.hears("tool.called"):
-        with Held(current_span, turn_of(kernel, session)):
-            return await _called(ctx, runtime, session, call, pending)
+        with Held(current_span, turn_span(kernel, session)):
+            return await _call(turn, call)
     span_id, began_s = new_span(kernel), kernel.clock.monotonic()
     failed = True
     try:
-        with Held(current_span, Span(turn_of(kernel, session).trace_id, span_id)):
-            result = await _called(ctx, runtime, session, call, pending)
+        with Held(current_span, TraceSpan(turn_span(kernel, session).trace_id, span_id)):
+            result = await _call(turn, call)
         failed = result.is_error
         return result
     finally:
         if not kernel.stopping:
             record = tool_record(kernel, session, call.name, span_id=span_id, began_s=began_s, failed=failed)
-            kernel.publish(ctx.pid, "tool.called", record)
+            kernel.publish(turn.ctx.pid, "tool.called", record)
 
 
-async def _called(
-    ctx: Context, runtime: Runtime, session: Session, call: ToolCall, pending: Pending | None
-) -> ToolResult:
-    sink = pending.sink if pending is not None else None
+async def _call(turn: Turn, call: ToolCall) -> ToolResult:
+    """The result of one call, as the model is told it; a tool's error is a result too."""
+    runtime, session, sink = turn.runtime, turn.session, turn.sink
     if sink is not None:
         sink.put(ToolStarted(call.id, call.name, runtime.clean_data(call.arguments)))
     tool = session.tools.get(call.name)
     if tool is None:
         known = ", ".join(session.tools.names) or "none"
-        said = f"there is no tool {call.name!r}; there are: {known}"
-        result = ToolResult(call.id, call.name, said, True, "not_found")
+        message = f"there is no tool {call.name!r}; there are: {known}"
+        result = ToolResult(call.id, call.name, message, True, "not_found")
     elif session.tools.is_hidden(tool, session.messages):
-        said = f"tool {call.name!r} has not been looked up; find it with ToolSearch: select:{call.name}"
-        result = ToolResult(call.id, call.name, said, True, "not_found")
+        message = f"tool {call.name!r} has not been looked up; find it with ToolSearch: select:{call.name}"
+        result = ToolResult(call.id, call.name, message, True, "not_found")
     else:
-        process, replaying, untrusted = ctx.own_process, ctx.replaying, _marks(session, tool)
-        refusing = False  # while it is decided on, what is said are words of ours
+        process, replaying, taints = turn.process, turn.ctx.replaying, _taints(session, tool)
+        deciding = False  # while a call is decided on, error messages are Lyra's own words
         try:
-            if not _is_judged(session, tool) and not (replaying and comes_next(process, "read")):
-                output = await _output(ctx, runtime, session, tool, call, pending, process.grant)
+            if not _is_decided_on(session, tool) and not (replaying and comes_next(process, "read")):
+                output = await _output(turn, tool, call, process.grant)
             else:
-                refusing = True
-                allowed = await _admission(ctx, runtime, session, tool, call)
-                refusing = False
+                deciding = True
+                allowed = await _admission(turn, tool, call)
+                deciding = False
                 with Held(admitted, allowed.path), Held(hides, allowed.hides):
-                    output = await _output(ctx, runtime, session, tool, allowed.call, pending, allowed.rights)
+                    output = await _output(turn, tool, allowed.call, allowed.rights)
             result = ToolResult(call.id, call.name, _shown(runtime, output))
-        except _NOT_TOLD:
+        except _ENDS_TURN:
             raise
         except Exception as error:  # a tool may raise anything; the model is told
-            if process.out_of_time:  # the agent's, not the tool's: there is nobody left to tell
+            if process.out_of_time:  # the agent's time is up, not the tool's: the turn ends
                 raise
             result = ToolResult(call.id, call.name, _sentence(runtime, error), True, error_code(error))
-            untrusted = untrusted and not (refusing and isinstance(error, Denied))
-            if result.error_code == "permission_denied" and not (replaying and ctx.replaying):
+            taints = taints and not (deciding and isinstance(error, Denied))
+            if result.error_code == "permission_denied" and not (replaying and turn.ctx.replaying):
                 from lyra.agents.turn.admission import refused
 
                 refused(runtime, process, call, error)
-        if untrusted or session.tools.shows_foreign(tool, result.output):
+        if taints or session.tools.shows_foreign(tool, result.output):
             session.taint(tool.name)
     if result.is_error:
         session.metrics.tool_errors += 1
@@ -219,7 +214,7 @@ async def _called(
 
 
 class _ToolContext(Context):
-    """The agent's ctx as a tool holds it: its questions are events of the answer's stream, too."""
+    """The agent's ctx as a tool gets it: its questions are events of the answer's stream, too."""
 
     __slots__ = ("_sink",)
 
@@ -229,10 +224,9 @@ class _ToolContext(Context):
 
     def ask(self, question: str, kind: str = "clarification", *, message: str = "") -> Awaitable[Answer]:
         process = self.own_process
-        answer: Awaitable[Answer] = process.kernel.interrupts.ask(
+        return process.kernel.interrupts.ask(
             process, kind=kind, key=next_key(process), question=question, message=message, asked=self._tell
         )
-        return answer
 
     def _tell(self, interrupt_id: str) -> None:
         if self._sink is not None:
@@ -240,8 +234,8 @@ class _ToolContext(Context):
             self._sink.put(Interrupted(interrupt.id, interrupt.kind, interrupt.question, interrupt.message))
 
 
-class _Told:
-    """What a running tool reports, as events of the answer's stream; from whatever thread it runs in."""
+class _ProgressReports:
+    """Puts a running tool's progress reports into the answer's stream, from any thread."""
 
     __slots__ = ("_call", "_runtime", "_sink")
 
@@ -263,109 +257,106 @@ class _Told:
                 loop.call_soon_threadsafe(self._put, event)
 
     def _put(self, event: ToolProgress) -> None:
-        if not self._sink.full:  # who reads slowly misses how it went, not what came out
+        if not self._sink.full:  # a slow reader misses progress reports, not results
             self._sink.put(event)
 
 
-def _is_judged(session: Session, tool: Tool) -> bool:
-    """Whether the call is decided on first. Lyra's own tools that read files are, for there may be keys in them."""
+def _is_decided_on(session: AgentSession, tool: Tool) -> bool:
+    """Whether the call needs a decision. Calls of Lyra's own file tools do: files may hold keys."""
     return session.permissions is not None or tool.guarded or (tool.builtin and bool(tool.folders))
 
 
-def _marks(session: Session, tool: Tool) -> bool:
-    """Whether what comes out marks the session: where calls are decided on, whatever is not known to be the program's
-    own words does."""
+def _taints(session: AgentSession, tool: Tool) -> bool:
+    """Whether the tool's output taints the session: where calls are decided on, the output of every tool does that is
+    not declared trusted."""
     return tool.untrusted or (not tool.trusted and session.is_wary)
 
 
-async def _admission(ctx: Context, runtime: Runtime, session: Session, tool: Tool, call: ToolCall) -> Admitted:
-    caller.set(ctx.pid)
-    from lyra.agents.turn.admission import admit  # not before it is needed: it brings the rules and all that reads them
+async def _admission(turn: Turn, tool: Tool, call: ToolCall) -> Admitted:
+    caller.set(turn.ctx.pid)
+    from lyra.agents.turn.admission import admit  # imported late: it brings the permission rules and their readers
 
-    return await admit(ctx, runtime, session, tool, call, session.sink)
+    return await admit(turn, tool, call)
 
 
-async def _output(
-    ctx: Context, runtime: Runtime, session: Session, tool: Tool, call: ToolCall, pending: Pending | None, grant: Grant
-) -> Any:
-    """A tool is one effect. One that takes `ctx` is a part of the program instead: admitted by an effect, then run in
-    place, so that each thing it does through `ctx` is an effect, a question or a process of its own."""
-    caller.set(ctx.pid)
+async def _output(turn: Turn, tool: Tool, call: ToolCall, grant: Grant) -> Any:
+    """Run a tool as one effect. A tool that takes `ctx` is a part of the program instead: an effect admits it, then it
+    runs in place, so that each act through `ctx` is an effect, a question or a process of its own."""
+    runtime, sink = turn.runtime, turn.sink
+    caller.set(turn.ctx.pid)
     home.set(runtime)
     rights.set(grant)
-    ending.set(partial(endings_of(runtime.kernel).add, ctx.own_process))
-    searchable.set(session.tools.deferred)
+    ending.set(partial(cleanups_of(runtime.kernel).add, turn.process))
+    searchable.set(turn.session.tools.deferred)
     if tool.guarded:
-        from lyra.agents.turn.callbacks import AskedBack
+        from lyra.agents.turn.callbacks import Callbacks
 
-        answering.set(AskedBack(runtime, ctx.own_process, session, pending))
-    if pending is not None and pending.sink is not None:
-        progress.set(_Told(runtime, pending.sink, call))
-    act = Act(runtime, tool, call)
+        answering.set(Callbacks(turn))
+    if sink is not None:
+        progress.set(_ProgressReports(runtime, sink, call))
+    use = ToolUse(runtime, tool, call)
     inside = "ctx" in getattr(tool.run, "takes", ())
-    with Held(scopes, pending.scopes if pending is not None else ()):  # agents asked in it draw on them too
-        output = await ctx.do(_effect(session.agent, tool, inside=inside), act)
+    with Held(scopes, turn.scopes):  # agents that the tool asks draw on the caller's budgets too
+        output = await turn.ctx.do(_effect(turn.session, tool, inside=inside), use)
         if not inside:
             return output
         assert tool.run is not None
-        ctx = _ToolContext(ctx, pending.sink if pending is not None else None)
-        return parts_of(await contained(tool, tool.run(**call.arguments, ctx=ctx)))
+        return parts_of(await contained(tool, tool.run(**call.arguments, ctx=_ToolContext(turn.ctx, sink))))
 
 
-def _effect(agent: Agent, tool: Tool, *, inside: bool) -> Effect:
-    made, found = agent.effects.get(tool.name, (None, None))
-    if made is not tool:  # new, or another one under its name since its file has changed
+def _effect(session: AgentSession, tool: Tool, *, inside: bool) -> Effect:
+    known = session.tool_effects.get(tool.name)
+    if known is None or known[0] is not tool:  # new, or another tool under its name since its file has changed
         keyed = "idempotency_key" in getattr(tool.run, "takes", ())
-        found = Effect(
+        effect = Effect(
             _admit if inside else _perform_keyed if keyed else _perform,
             name=f"tool:{tool.name}",
-            needs=tool.needs if tool.needs_of is None else lambda act: _needs(tool, act),
+            needs=tool.needs if tool.needs_of is None else lambda use: _needs(tool, use),
             idempotent=inside or tool.idempotent,
             cost={"tool_calls": 1},
             timeout_s=tool.timeout_s,
             about=_about,
         )
-        agent.effects[tool.name] = (tool, found)
-    effect: Effect = found
-    return effect
+        known = session.tool_effects[tool.name] = (tool, effect)
+    return known[1]
 
 
-def _needs(tool: Tool, act: Act) -> list[Capability]:
-    """What the tool always needs, and what it needs for these arguments."""
-    return [*tool.needs, *(tool.needs_of(act.call.arguments) if tool.needs_of is not None else ())]
+def _needs(tool: Tool, use: ToolUse) -> list[Capability]:
+    """The rights that the tool always needs, and those for these arguments."""
+    return [*tool.needs, *(tool.needs_of(use.call.arguments) if tool.needs_of is not None else ())]
 
 
-def _about(act: Act) -> str:
-    """The call as a person reads it, without the keys in it."""
-    given = ", ".join(f"{name}: {value!r}" for name, value in act.call.arguments.items())
-    shown = redact(given, act.runtime.known)
-    return f"tool:{act.tool.name}({shown if len(shown) <= _SHOWN else shown[:_SHOWN] + '…'})"
+def _about(use: ToolUse) -> str:
+    """The call as a person reads it, known keys masked."""
+    given = ", ".join(f"{name}: {value!r}" for name, value in use.call.arguments.items())
+    shown = redact(given, use.runtime.known)
+    return f"tool:{use.tool.name}({shown if len(shown) <= _SHOWN else shown[:_SHOWN] + '…'})"
 
 
-async def _admit(act: Act) -> None:
-    """Allowed, counted and written down; nothing is performed yet."""
+async def _admit(use: ToolUse) -> None:
+    """Do nothing: the effect only has the call allowed, counted and journaled."""
 
 
-async def _perform_keyed(act: Act, idempotency_key: str) -> Any:
-    return await _perform(act, idempotency_key=idempotency_key)
+async def _perform_keyed(use: ToolUse, idempotency_key: str) -> Any:
+    return await _perform(use, idempotency_key=idempotency_key)
 
 
-async def _perform(act: Act, **hidden: str) -> Any:
-    calling.set(act.call)
-    arguments = {**act.call.arguments, **hidden}
+async def _perform(use: ToolUse, **hidden: str) -> Any:
+    calling.set(use.call)
+    arguments = {**use.call.arguments, **hidden}
     try:
-        return act.runtime.clean_data(parts_of(await invoke(act.tool, arguments, threads=act.runtime.threads)))
+        return use.runtime.clean_data(parts_of(await invoke(use.tool, arguments, threads=use.runtime.threads)))
     except Exception as error:
-        said = str(error)
-        if act.runtime.clean(said) == said:
+        message = str(error)
+        if use.runtime.clean(message) == message:
             raise
-        # What a tool says goes into the journal and to the model: not with a key in it.
-        raise ToolError(act.runtime.clean(f"{type(error).__name__}: {said}"), tool=act.tool.name) from None
+        # The message goes into the journal and to the model: without the key that is in it.
+        raise ToolError(use.runtime.clean(f"{type(error).__name__}: {message}"), tool=use.tool.name) from None
 
 
 def _shown(runtime: Runtime, output: Any) -> Any:
-    """What the model reads: text, images among texts, or JSON of anything else; keys that are known blotted out, and
-    not too long."""
+    """The output as the model reads it: text, images among texts, or JSON of anything else; known keys masked, long
+    text shortened."""
     if _has_image(output):
         return [_text_shown(runtime, part) for part in output]
     if output is None:

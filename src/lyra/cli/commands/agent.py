@@ -27,7 +27,7 @@ from lyra.cli.stdout_thread import StdoutThread
 from lyra.errors import ConfigError, LyraError
 
 if TYPE_CHECKING:
-    from lyra.agents.headless.headless import Headless, HeadlessOptions, Outcome
+    from lyra.agents.headless.headless import Headless, HeadlessOptions, HeadlessOutcome
     from lyra.core.event import Event
 
 __all__ = ["agent"]
@@ -141,7 +141,9 @@ async def _run(invocation: Invocation, options: HeadlessOptions, task: str, pipe
     return 0
 
 
-async def _asked(invocation: Invocation, options: HeadlessOptions, task: str, piped: str, printer: _Printer) -> Outcome:
+async def _asked(
+    invocation: Invocation, options: HeadlessOptions, task: str, piped: str, printer: _Printer
+) -> HeadlessOutcome:
     from lyra.agents.headless.headless import Headless
 
     async with _with_servers(invocation, options) as equipped, Headless(equipped, invocation.config) as run:
@@ -162,10 +164,10 @@ async def _with_servers(invocation: Invocation, options: HeadlessOptions) -> Asy
         return
     import msgspec
 
-    from lyra.agents.headless.setup import outfit_of
+    from lyra.agents.headless.setup import setup_of
     from lyra.mcp import McpServers
 
-    outfit = outfit_of(options)  # a mistake in a flag is said before anything is started
+    outfit = setup_of(options)  # a mistake in a flag is said before anything is started
     async with McpServers.load(invocation.config, outfit.folder, denied=outfit.permissions.denied) as servers:
         if servers.warning:
             note(f"warning: {servers.warning}")

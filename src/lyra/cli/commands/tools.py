@@ -206,8 +206,9 @@ def _all(
 
 def _built_in(workspace: Workspace, permissions: Permissions | None) -> list[Tool]:
     """Also those that need an agent around them, and say so when they are called here."""
+    from lyra.agents.declaration.memory import Memory
     from lyra.agents.helpers.task import task_tool
-    from lyra.agents.turn.memory import Memory, memory_tools
+    from lyra.agents.turn.memory import memory_tools
     from lyra.tools.builtin import builtin_tools
 
     made = builtin_tools(workspace, permissions=permissions, attended=False)

@@ -19,9 +19,9 @@ from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
-from lyra.agents.declaration.agent import Agent
+from lyra.agents.agent import Agent
 from lyra.agents.headless.headless import HeadlessOptions
-from lyra.agents.headless.setup import outfit_of
+from lyra.agents.headless.setup import setup_of
 from lyra.agents.helpers.delegate import ask_child, delegate, text_of
 from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.session.events import ToolEnded, ToolProgress
@@ -73,7 +73,7 @@ class Offer:
 
     def __init__(self, options: OfferOptions, config: Config | None = None) -> None:
         own = [_asking(each) if isinstance(each, Agent) else tool_of(each) for each in options.own]
-        outfit = outfit_of(
+        outfit = setup_of(
             HeadlessOptions(
                 folder=options.folder,
                 mode=options.mode,

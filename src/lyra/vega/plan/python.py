@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from lyra.agents.parallel.source.plan import Called, picture_of
+from lyra.agents.parallel.source.plan import CallSite, plan_of
 from lyra.vega.plan.notes import Alone, Overlapping, PlannedCall
 from lyra.vega.plan.plan import Plan
 
@@ -13,24 +13,24 @@ __all__ = ["plan_of_python"]
 
 def plan_of_python(text: str, name: str) -> Plan:
     """The plan of a source that is not imported; ParseError when it is no Python."""
-    picture = picture_of(text, name)
+    plan = plan_of(text, name)
     groups = [
         Overlapping(function=function, step=step, calls=tuple(_early(call, name) for call in calls))
-        for function, step, calls in picture.groups
+        for function, step, calls in plan.groups
     ]
-    alone = [Alone(_planned(call, name), why) for _, call, why in picture.alone]
+    alone = [Alone(_planned(call, name), why) for _, call, why in plan.alone]
     alone += [
         Alone(PlannedCall(name, line, 1, f"@lyra.parallel {function}"), f"the function is refused: {why}")
-        for function, line, why in picture.refused
+        for function, line, why in plan.refused
     ]
     return Plan(name, tuple(groups), tuple(sorted(alone, key=lambda each: each.call.line)))
 
 
-def _early(call: Called, name: str) -> PlannedCall:
+def _early(call: CallSite, name: str) -> PlannedCall:
     return _planned(call, name, unless=_unless(call))
 
 
-def _unless(call: Called) -> str:
+def _unless(call: CallSite) -> str:
     """What decides when the function runs: whom it asks, and where that one lives."""
     more = "the agent has a memory, a limit, a prompt made anew for each call, or tools that do more than read"
     asked = call.node.value if isinstance(call.node, ast.Await) else call.node
@@ -41,7 +41,7 @@ def _unless(call: Called) -> str:
     return more
 
 
-def _planned(call: Called, name: str, *, unless: str = "") -> PlannedCall:
+def _planned(call: CallSite, name: str, *, unless: str = "") -> PlannedCall:
     return PlannedCall(
         file=name,
         line=call.line,

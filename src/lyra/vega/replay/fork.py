@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lyra.agents.turn.model_call import Ask
+from lyra.agents.session.model_call import ModelCall
 from lyra.core import codec
 from lyra.core.budgets.budget import Usage
 from lyra.core.budgets.early_budget import NO_ROOM
@@ -326,7 +326,7 @@ class _ForkDoor(Door):
         finished = rows.Finished(key, row.value, row.blob, row.error, row.usage)
         journal.write(process.pid, "effect.finished", rows.encode(finished))
         if row.usage:
-            asker = args[0].scopes if args and isinstance(args[0], Ask) else ()
+            asker = args[0].scopes if args and isinstance(args[0], ModelCall) else ()
             for scope in (process.budget, *asker):
                 scope.charge(Usage.from_data(row.usage))
 

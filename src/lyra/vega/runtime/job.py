@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.time_won import Lead
+from lyra.agents.session.time_won import TimeWon
 from lyra.kernel.base.waiting import PARKED
 from lyra.kernel.process.links import Down
 from lyra.vega.machine.fiber import Done, Fiber, OutOfFuel, VmEffect
@@ -196,7 +196,7 @@ class State:
         self.sessions: list[tuple[Budget, ...]] = []
         self.groups: dict[int, list[asyncio.Task[Any]]] = {}
         self.ahead: dict[int, Flock] = {}
-        self.lead = Lead()  # over its line-by-line run
+        self.lead = TimeWon()  # over its line-by-line run
         self.spans: list[Any] = []
         self.mocked: dict[str, list[str]] = {}  # streams of mocks: their words, last first
 

@@ -13,8 +13,7 @@ from datetime import UTC, datetime
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.spans import Span as TraceSpan
-from lyra.agents.session.spans import current_span, new_span
+from lyra.agents.session.spans import TraceSpan, current_span, new_span
 from lyra.core.effect import Effect
 from lyra.core.limits import CAPABILITY_LENGTH_MAX
 from lyra.core.providers import USUAL

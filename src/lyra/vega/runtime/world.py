@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.session.shared import Runtime, runtime_of, scopes
-from lyra.agents.session.spans import Span, current_span
+from lyra.agents.session.spans import TraceSpan, current_span
 from lyra.core import codec
 from lyra.core.budgets.budget import NOTHING, Budget, Usage
 from lyra.core.checking.check import whole
@@ -187,7 +187,7 @@ class World:
             self.linked.tier.contended = partial(self._is_contended, asyncio.get_running_loop())
         if self.kernel.agents_heard and current_span.get() is None:  # one trace for all that the run asks
             self.trace_id = self.trace_id or f"{self.kernel.entropy.bits(128):032x}"
-            current_span.set(Span(self.trace_id, ""))
+            current_span.set(TraceSpan(self.trace_id, ""))
         if self.fleet is not None:
             self.linked.post = self.fleet.post
             if self.picture is None:  # who watches a run sees every process

@@ -1,10 +1,10 @@
-"""What counts as an agent call in a function's source, and the numbers that its nodes get.
+"""Which expressions of a function's source are agent calls, and in which order they are evaluated.
 
     await process.send(message, …)      in an `async def`
-    await lyra.run(agent, message, …)    the same; with on=ctx in a program, where a journal may keep it
+    await lyra.run(agent, message, …)    in an `async def`; with on=ctx in a program, whose journal keeps it
     lyra.run(agent, message, …)          in a plain function
 
-Calls inside of nested functions, lambdas and generators are those functions' own affair.
+Calls inside of nested functions, lambdas and generators belong to those functions.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ class CallForm:
         self._run_names = run_names
 
     def call(self, node: ast.AST) -> ast.Call | None:
-        """The call, when the node asks an agent."""
-        found: ast.AST = node
+        """The call if the node asks an agent, else None."""
+        call: ast.AST = node
         if self._is_async:
             if not isinstance(node, ast.Await):
                 return None
-            found = node.value
-        if not isinstance(found, ast.Call):
+            call = node.value
+        if not isinstance(call, ast.Call):
             return None
-        if dotted(found.func) in self._run_names and found.args:
-            return found
-        is_send = self._is_async and isinstance(found.func, ast.Attribute) and found.func.attr == "send"
-        return found if is_send else None
+        if dotted(call.func) in self._run_names and call.args:
+            return call
+        is_send = self._is_async and isinstance(call.func, ast.Attribute) and call.func.attr == "send"
+        return call if is_send else None
 
     def target(self, node: ast.AST) -> ast.expr:
-        """Who is asked."""
+        """The expression of the agent or process that is asked."""
         call = self.call(node)
         assert call is not None
         if dotted(call.func) in self._run_names:
@@ -64,7 +64,7 @@ class CallForm:
 
 
 def inside(node: ast.AST) -> Iterator[ast.AST]:
-    """The parts of a node in the order they are computed, but for those that run at another time."""
+    """The parts of a node in evaluation order, without those that run at another time."""
     if isinstance(node, SCOPES):
         return
     if isinstance(node, ast.Dict):

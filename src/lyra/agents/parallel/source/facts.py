@@ -1,7 +1,7 @@
-"""What the source of a function says of its variables: which are bound for sure, and which lists are its own.
+"""Facts about a function's variables from its source: which are bound for sure, and which lists are its own.
 
-A list (or dict) is a function's own when it made it and nobody else can hold it: the name is given nothing but lists
-made on the spot, and is used for nothing that would hand the list itself to somebody.
+A list (or dict) is a function's own if no other code can hold it: the name is bound only to list displays and
+comprehensions, and the list itself is never passed on.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _FRESH: Final = (ast.List, ast.ListComp, ast.Dict, ast.DictComp)
 
 def parameters(tree: Definition) -> frozenset[str]:
     given = tree.args
-    found = [*given.posonlyargs, *given.args, *given.kwonlyargs]
-    found += [each for each in (given.vararg, given.kwarg) if each is not None]
-    return frozenset(each.arg for each in found)
+    arguments = [*given.posonlyargs, *given.args, *given.kwonlyargs]
+    arguments += [argument for argument in (given.vararg, given.kwarg) if argument is not None]
+    return frozenset(argument.arg for argument in arguments)
 
 
 def _parts(node: ast.AST) -> Iterator[ast.AST]:
@@ -38,21 +38,21 @@ def _parts(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def local_names(tree: Definition) -> frozenset[str]:
-    found = set(parameters(tree))
+    names = set(parameters(tree))
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
-            found.add(node.id)
+            names.add(node.id)
         elif isinstance(node, ast.alias):
-            found.add((node.asname or node.name).split(".")[0])
+            names.add((node.asname or node.name).split(".")[0])
         elif node is not tree:
-            said = getattr(node, "rest" if isinstance(node, ast.MatchMapping) else "name", None)
-            if isinstance(said, str):
-                found.add(said)
-    return frozenset(found)
+            bound = getattr(node, "rest" if isinstance(node, ast.MatchMapping) else "name", None)
+            if isinstance(bound, str):
+                names.add(bound)
+    return frozenset(names)
 
 
 def shared_names(tree: Definition) -> frozenset[str]:
-    """The names that functions inside of it mention."""
+    """The names that inner functions use."""
     return frozenset(
         part.id
         for node in ast.walk(tree)
@@ -63,70 +63,71 @@ def shared_names(tree: Definition) -> frozenset[str]:
 
 
 def own_names(tree: Definition, shadowed: frozenset[str]) -> frozenset[str]:
-    made: set[str] = set()
+    """The names whose lists and dicts are the function's own; `shadowed` are builtins that it may have redefined."""
+    own: set[str] = set()
     lost = set(parameters(tree) | shared_names(tree))
-    fine: set[int] = set()
+    harmless: set[int] = set()
     for statement in tree.body:
         for node in _parts(statement):
-            fine |= _harmless(node, shadowed)
-            target = _made_here(node)
+            harmless |= _harmless(node, shadowed)
+            target = _bound_to_new(node)
             if target is not None:
-                made.add(target.id)
-                fine.add(id(target))
+                own.add(target.id)
+                harmless.add(id(target))
     for statement in tree.body:
         for node in _parts(statement):
-            if isinstance(node, ast.Name) and id(node) not in fine:
+            if isinstance(node, ast.Name) and id(node) not in harmless:
                 lost.add(node.id)
             elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
                 lost.add(node.name)
-    return frozenset(made - lost)
+    return frozenset(own - lost)
 
 
-def _made_here(node: ast.AST) -> ast.Name | None:
-    """The name that is given a list made on the spot."""
+def _bound_to_new(node: ast.AST) -> ast.Name | None:
+    """The name that the node binds to a new list or dict, if it does."""
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
     is_binding = isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, _FRESH)
     return targets[0] if is_binding and len(targets) == 1 and isinstance(targets[0], ast.Name) else None
 
 
 def _harmless(node: ast.AST, shadowed: frozenset[str]) -> set[int]:
-    """The parts of a node that are used without being given away."""
-    found: list[ast.AST | None] = []
+    """The names in a node that are used without passing their value on, by the ids of their nodes."""
+    used: list[ast.AST | None] = []
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Attribute):
             if not node.func.attr.startswith("_"):
-                found.append(node.func.value)
+                used.append(node.func.value)
             if node.func.attr == "join" and isinstance(node.func.value, (ast.Constant, ast.JoinedStr)):
-                found += node.args
+                used += node.args
         elif isinstance(node.func, ast.Name) and node.func.id in _READERS - shadowed and not node.keywords:
-            found += node.args
+            used += node.args
     elif isinstance(node, (ast.Subscript, ast.FormattedValue, ast.Starred)):
-        found.append(node.value)
+        used.append(node.value)
     elif isinstance(node, ast.Compare) and all(isinstance(sign, (ast.In, ast.NotIn)) for sign in node.ops):
-        found += node.comparators
+        used += node.comparators
     elif isinstance(node, (ast.If, ast.While, ast.IfExp)):
-        found.append(node.test)
+        used.append(node.test)
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        found.append(node.operand)
+        used.append(node.operand)
     elif isinstance(node, (ast.For, ast.comprehension)):
-        found.append(node.iter)
+        used.append(node.iter)
     elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and isinstance(node.value, _FRESH):
-        found.append(node.target)
+        used.append(node.target)
     elif isinstance(node, ast.Return):
-        return {id(part) for part in _given_back(node.value)}
-    return {id(part) for part in found if isinstance(part, ast.Name)}
+        return {id(part) for part in _returned(node.value)}
+    return {id(part) for part in used if isinstance(part, ast.Name)}
 
 
-def _given_back(node: ast.AST | None) -> Iterator[ast.AST]:
-    """What a function returns is not its own any more, but then it is over."""
+def _returned(node: ast.AST | None) -> Iterator[ast.AST]:
+    """The names that a function returns: it passes them on, but only when it ends."""
     if isinstance(node, ast.Name):
         yield node
     elif isinstance(node, (ast.List, ast.Tuple)):
         for part in node.elts:
-            yield from _given_back(part)
+            yield from _returned(part)
     elif isinstance(node, ast.Dict):
         for part in node.values:
-            yield from _given_back(part)
+            yield from _returned(part)
 
 
 # ---------------------------------------------------------------- bound for sure
@@ -136,53 +137,53 @@ _ENDS: Final = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 
 
 def bound_before(tree: Definition) -> dict[int, Bound]:
-    """For each statement (by its id) the variables that have a value when it begins, whatever happened before."""
+    """For each statement (by its id) the variables that are bound when it begins, on every path."""
     unsure = frozenset(
         part.id for part in ast.walk(tree) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Del)
     ) | frozenset(part.name for part in ast.walk(tree) if isinstance(part, ast.ExceptHandler) and part.name)
-    found: dict[int, Bound] = {}
-    _follow(tree.body, parameters(tree) - unsure, unsure, found)
-    return found
+    bound_at: dict[int, Bound] = {}
+    _follow(tree.body, parameters(tree) - unsure, unsure, bound_at)
+    return bound_at
 
 
-def _follow(block: list[ast.stmt], bound: Bound, unsure: Bound, found: dict[int, Bound]) -> Bound | None:
-    """What is bound at the end of a block; None when that is not reached."""
+def _follow(block: list[ast.stmt], bound: Bound, unsure: Bound, bound_at: dict[int, Bound]) -> Bound | None:
+    """The variables bound at the end of a block; None if the end is not reached."""
     for node in block:
-        found[id(node)] = bound
-        after = _after(node, bound, unsure, found)
+        bound_at[id(node)] = bound
+        after = _after(node, bound, unsure, bound_at)
         if after is None:
             for rest in block[block.index(node) + 1 :]:
-                found[id(rest)] = bound
-                _after(rest, bound, unsure, found)
+                bound_at[id(rest)] = bound
+                _after(rest, bound, unsure, bound_at)
             return None
         bound = after
     return bound
 
 
-def _after(node: ast.stmt, bound: Bound, unsure: Bound, found: dict[int, Bound]) -> Bound | None:
+def _after(node: ast.stmt, bound: Bound, unsure: Bound, bound_at: dict[int, Bound]) -> Bound | None:
     if isinstance(node, ast.If):
-        return _either(_follow(node.body, bound, unsure, found), _follow(node.orelse, bound, unsure, found))
+        return _either(_follow(node.body, bound, unsure, bound_at), _follow(node.orelse, bound, unsure, bound_at))
     if isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
         target = names_bound(node.target) - unsure if not isinstance(node, ast.While) else frozenset()
-        _follow(node.body, bound | target, unsure, found)
-        _follow(node.orelse, bound, unsure, found)
+        _follow(node.body, bound | target, unsure, bound_at)
+        _follow(node.orelse, bound, unsure, bound_at)
         return bound
     if isinstance(node, (ast.With, ast.AsyncWith)):
         targets = [item.optional_vars for item in node.items if item.optional_vars is not None]
-        _follow(node.body, bound | (names_bound(*targets) - unsure), unsure, found)
+        _follow(node.body, bound | (names_bound(*targets) - unsure), unsure, bound_at)
         return bound
     if isinstance(node, ast.Try):
-        body = _follow(node.body, bound, unsure, found)
-        ends = [None if body is None else _follow(node.orelse, body, unsure, found)]
+        body = _follow(node.body, bound, unsure, bound_at)
+        ends = [None if body is None else _follow(node.orelse, body, unsure, bound_at)]
         if body is None:
-            _follow(node.orelse, bound, unsure, found)
-        ends += [_follow(handler.body, bound, unsure, found) for handler in node.handlers]
-        last = _follow(node.finalbody, bound, unsure, found)
+            _follow(node.orelse, bound, unsure, bound_at)
+        ends += [_follow(handler.body, bound, unsure, bound_at) for handler in node.handlers]
+        last = _follow(node.finalbody, bound, unsure, bound_at)
         end = _either(*ends)
         return None if end is None or last is None else end | last
     if isinstance(node, ast.Match):
         for case in node.cases:
-            _follow(case.body, bound, unsure, found)
+            _follow(case.body, bound, unsure, bound_at)
         return bound
     if isinstance(node, _ENDS):
         return None
@@ -192,9 +193,9 @@ def _after(node: ast.stmt, bound: Bound, unsure: Bound, found: dict[int, Bound])
     stored = {part.id for part in own if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
     inner = {
         part.id
-        for each in ast.walk(node)
-        if isinstance(each, ast.comprehension)
-        for part in ast.walk(each.target)
+        for inner_node in ast.walk(node)
+        if isinstance(inner_node, ast.comprehension)
+        for part in ast.walk(inner_node.target)
         if isinstance(part, ast.Name)
     }
     is_empty = isinstance(node, ast.AnnAssign) and node.value is None

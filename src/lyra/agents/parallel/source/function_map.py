@@ -1,6 +1,6 @@
-"""A function as the look ahead knows it: its source, and where its agent calls stand.
+"""FunctionMap: a function as the lookahead reads it: its syntax tree, with its agent calls and loops numbered.
 
-Agent calls and the loops around them have numbers; the rewritten function says these to the group that runs it.
+The rewritten function passes these numbers to the CallGroup that runs it.
 """
 
 from __future__ import annotations
@@ -11,19 +11,16 @@ from collections.abc import Mapping
 from types import CellType
 from typing import Any
 
-from lyra.agents.parallel.expressions import SITE
-from lyra.agents.parallel.lookahead import CHECKED, LOOP
-from lyra.agents.parallel.safe_values import Foreign
+from lyra.agents.parallel.safe_values import StopLookahead
 from lyra.agents.parallel.source.call_sites import COMPREHENSIONS, SIMPLE, CallForm, Definition, inside
 from lyra.agents.parallel.source.facts import bound_before, local_names, own_names, shared_names
+from lyra.agents.parallel.source.node_marks import CHECKED, LOOK, LOOP, SITE
 
-__all__ = ["LOOK", "Map"]
-
-LOOK = "lyra_look"  # on the statements before which a look ahead may begin: their number
+__all__ = ["FunctionMap"]
 
 
-class Map:
-    """`names` are, for each call, the variables that have a value there; none where it stands in a comprehension."""
+class FunctionMap:
+    """`names` are the variables that are bound at each call; empty for a call in a comprehension."""
 
     def __init__(
         self,
@@ -41,7 +38,7 @@ class Map:
         self.names: list[tuple[str, ...]] = []
         self.statements: list[ast.stmt] = []
         self.statement_names: list[tuple[str, ...]] = []
-        self.looped: dict[int, str] = {}  # the variables that loops go through, by the loops' numbers
+        self.looped: dict[int, str] = {}  # loop number → the variable that the loop reads, if it reads one
         self._known = known if known is not None else {}
         self._cells = cells if cells is not None else {}
         self._above: dict[int, ast.AST] = {}
@@ -52,13 +49,13 @@ class Map:
             self._number(node, node, in_comprehension=False)
 
     def _number(self, node: ast.AST, statement: ast.stmt, *, in_comprehension: bool) -> bool:
-        """Numbers the calls in a node; whether there are any."""
+        """Number the calls in a node; gives whether there are any."""
         is_deeper = in_comprehension or isinstance(node, COMPREHENSIONS)
-        found = False
+        has_calls = False
         for part in inside(node):
             self._above[id(part)] = node
             within = part if isinstance(part, ast.stmt) else statement
-            found = self._number(part, within, in_comprehension=is_deeper) or found
+            has_calls = self._number(part, within, in_comprehension=is_deeper) or has_calls
         if self._form.call(node) is not None:
             assert isinstance(node, ast.expr)
             setattr(node, SITE, len(self.sites))
@@ -67,9 +64,9 @@ class Map:
             self.sites.append(node)
             self.names.append(() if in_comprehension else self._names_at(statement))
             return True
-        if found and isinstance(node, (ast.For, *COMPREHENSIONS)):
+        if has_calls and isinstance(node, (ast.For, *COMPREHENSIONS)):
             self._mark_loops(node, statement)
-        return found
+        return has_calls
 
     def _mark_loops(self, node: ast.AST, statement: ast.stmt) -> None:
         loops = [node] if isinstance(node, ast.For) else node.generators  # type: ignore[attr-defined]
@@ -89,20 +86,22 @@ class Map:
         return tuple(sorted(self._bound.get(id(statement), frozenset())))
 
     def path_to(self, place: ast.AST) -> frozenset[int]:
-        found = {id(place)}
+        """The ids of a node and of all nodes around it."""
+        path = {id(place)}
         while (above := self._above.get(id(place))) is not None:
             place = above
-            found.add(id(place))
-        return frozenset(found)
+            path.add(id(place))
+        return frozenset(path)
 
     def outer(self, name: str) -> Any:
+        """The value of a name that is not the function's own: of an enclosing function, its module, or a builtin."""
         if name in self._cells:
             try:
                 return self._cells[name].cell_contents
             except ValueError:
-                raise Foreign(f"`{name}` has no value yet") from None
+                raise StopLookahead(f"`{name}` has no value yet") from None
         if name in self._known:
             return self._known[name]
         if hasattr(builtins, name) and self._known.get("__builtins__", builtins) in (builtins, builtins.__dict__):
             return getattr(builtins, name)
-        raise Foreign(f"`{name}` has no value yet")
+        raise StopLookahead(f"`{name}` has no value yet")

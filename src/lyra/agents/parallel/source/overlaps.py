@@ -1,7 +1,7 @@
-"""One function's agent calls as its source shows them: which stand side by side, and what stands between the others.
+"""CallOverlaps: which agent calls of a function can overlap by its source alone, and what keeps the others apart.
 
-It follows the source as the look ahead follows the run, but knows no values: a name is taken for something plain, and
-both ways of a branch are gone.
+It follows the source as the lookahead follows a run, but without values: a name is assumed to hold a plain value, and
+both ways of a branch are followed.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import ast
 from collections.abc import Iterator
 from typing import Any, Final
 
-from lyra.agents.parallel.expressions import short
+from lyra.agents.parallel.expressions import shortened
 from lyra.agents.parallel.safe_values import BUILTINS, METHODS
 from lyra.agents.parallel.source.call_sites import COMPREHENSIONS, SCOPES, CallForm, Definition, dotted, inside
 from lyra.agents.parallel.source.facts import local_names
-from lyra.agents.parallel.targets import ASKED_WITH
+from lyra.agents.parallel.targets import RUN_OPTIONS
 
-__all__ = ["Called", "Drawing"]
+__all__ = ["CallOverlaps", "CallSite"]
 
 _FUNCTIONS: Final = frozenset({work.__name__ for work in BUILTINS} | {"enumerate", "zip"})
-# What an agent's process, a budget or a program's ctx says of itself: it changes with every call.
+# Attributes of agent processes, budgets and a program's ctx that change with every call.
 _LIVE: Final = frozenset(
     {
         *("messages", "metrics", "execution", "agent_state", "memory", "alive", "state"),
@@ -30,26 +30,26 @@ _OWN: Final = frozenset({"append", "extend", "items", "keys", "values", "get"})
 _GONE_THROUGH: Final = frozenset({"enumerate", "zip", "range", "list", "tuple", "sorted"})
 
 
-class Called:
-    """One agent call. `after` are those whose answers it needs, `behind` those that its process answers first."""
+class CallSite:
+    """One agent call. `after` are the calls whose answers it needs, `behind` those that its process answers first."""
 
     __slots__ = ("after", "behind", "chained", "in_loop", "is_of_turn", "node", "target", "ways", "whom", "why")
 
     def __init__(self, node: ast.expr, target: ast.expr) -> None:
         self.node = node
         self.target = target
-        self.after: list[Called] = []
-        self.behind: list[Called] = []
+        self.after: list[CallSite] = []
+        self.behind: list[CallSite] = []
         self.chained = False  # each turn of its loop needs the turn before
         self.in_loop = False
-        self.is_of_turn = False  # each turn asks somebody of its own
+        self.is_of_turn = False  # each turn asks another agent or process
         self.whom = ""
-        self.why = ""  # it is made in its turn, whatever else
-        self.ways: dict[int, int] = {}  # of the branches around it: which way of each it is on
+        self.why = ""  # why it is made in its turn in any case
+        self.ways: dict[int, int] = {}  # branch around it → which way of the branch it is on
 
-    def is_with(self, other: Called) -> bool:
-        """Whether both can be made in one run."""
-        return other is not self and all(other.ways.get(at, way) == way for at, way in self.ways.items())
+    def is_with(self, other: CallSite) -> bool:
+        """Whether both can be made in the same run."""
+        return other is not self and all(other.ways.get(branch, way) == way for branch, way in self.ways.items())
 
     @property
     def line(self) -> int:
@@ -62,18 +62,18 @@ class Called:
 
 
 class _Stretch:
-    """Calls with nothing between them that may do anything; `why` tells what ends it."""
+    """Calls without arbitrary code between them; `why` says what ends the stretch."""
 
     def __init__(self) -> None:
-        self.calls: list[Called] = []
+        self.calls: list[CallSite] = []
         self.why = ""
 
 
-Needs = frozenset[Called]
+Needs = frozenset[CallSite]
 _NOTHING: Final[Needs] = frozenset()
 
 
-class Drawing:
+class CallOverlaps:
     def __init__(self, function: Definition, form: CallForm, run_names: frozenset[str]) -> None:
         self._form = form
         self._local = local_names(function)
@@ -81,26 +81,26 @@ class Drawing:
         self._run_names = run_names
         self._stretches: list[_Stretch] = [_Stretch()]
         self._names: dict[str, Needs] = {}
-        self._decided: list[Needs] = []  # by which answers it is decided that the program comes here
-        self._loops: list[set[str]] = []  # of the loops around: the names that a turn leaves to the next
+        self._decided: list[Needs] = []  # the answers that decide whether the program comes here
+        self._loops: list[set[str]] = []  # for each loop around: names that a turn leaves to the next one
         self._ways: dict[int, int] = {}
-        self._bound: dict[str, int] = {}  # how often a name was given something
-        self._items: list[str] = []  # the variables that loops go through
-        self._cut: list[bool] = []  # of the loops around: something in them may do anything
+        self._bound: dict[str, int] = {}  # how often a name was bound
+        self._items: list[str] = []  # the loop variables
+        self._cut: list[bool] = []  # for each loop around: whether it contains arbitrary code
         self._block(function.body)
 
-    # ------------------------------------------------------------ what it comes to
+    # ------------------------------------------------------------ results
 
-    def groups(self) -> Iterator[tuple[int, list[Called]]]:
+    def groups(self) -> Iterator[tuple[int, list[CallSite]]]:
         for stretch in self._stretches:
             levels = _levels(stretch.calls)
             for step in sorted(set(levels.values())):
-                found = [call for call in stretch.calls if levels[call] == step]
-                side_by_side = [call for call in found if _overlaps(call, found)]
+                calls = [call for call in stretch.calls if levels[call] == step]
+                side_by_side = [call for call in calls if _overlaps(call, calls)]
                 if side_by_side:
                     yield step, side_by_side
 
-    def alone(self) -> Iterator[tuple[Called, str]]:
+    def alone(self) -> Iterator[tuple[CallSite, str]]:
         before = ""
         for stretch in self._stretches:
             levels = _levels(stretch.calls)
@@ -110,8 +110,8 @@ class Drawing:
             before = stretch.why or before
         yield from self._others()
 
-    def _others(self) -> Iterator[tuple[Called, str]]:
-        """Calls that are not made by this function, or not awaited by themselves."""
+    def _others(self) -> Iterator[tuple[CallSite, str]]:
+        """Agent calls that belong to an inner function, or are not awaited directly."""
         own = {id(self._form.call(call.node)) for stretch in self._stretches for call in stretch.calls}
         for node in ast.walk(self._function):
             if not isinstance(node, ast.Call) or id(node) in own:
@@ -123,12 +123,12 @@ class Drawing:
                 target = node.func.value  # type: ignore[attr-defined]
             else:
                 continue
-            inner = next((part for part in self._scopes() if any(each is node for each in ast.walk(part))), None)
+            inner = next((part for part in self._scopes() if any(inner is node for inner in ast.walk(part))), None)
             if inner is None:
-                yield Called(node, target), "it is not awaited by itself, but made where it stands"
+                yield CallSite(node, target), "it is not awaited by itself, but made where it stands"
             elif not hasattr(inner, "decorator_list") or not inner.decorator_list:
                 yield (
-                    Called(node, target),
+                    CallSite(node, target),
                     f"it belongs to the function in line {inner.lineno}, which is its own affair",
                 )
 
@@ -148,9 +148,9 @@ class Drawing:
                 form(node)
 
     def _wall(self, node: ast.AST, why: str = "") -> None:
-        """Nothing is made early across this."""
+        """Mark arbitrary code: no call is made early across it."""
         line = getattr(node, "lineno", 0)
-        self._stretches[-1].why = why or f"`{short(node)}` in line {line} may do anything"
+        self._stretches[-1].why = why or f"`{shortened(node)}` in line {line} may do anything"
         self._stretches.append(_Stretch())
         self._cut = [True for _ in self._cut]
 
@@ -183,25 +183,25 @@ class Drawing:
             self._names[target.id] = needs
             self._bound[target.id] = self._bound.get(target.id, 0) + 1
             for left in self._loops:
-                left.discard(target.id)  # from here on it is this turn's
-        elif isinstance(target, (ast.Tuple, ast.List)) and all(isinstance(each, ast.Name) for each in target.elts):
-            for each in target.elts:
-                self._bind(each, needs)
+                left.discard(target.id)  # from here on it holds a value of this turn
+        elif isinstance(target, (ast.Tuple, ast.List)) and all(isinstance(part, ast.Name) for part in target.elts):
+            for part in target.elts:
+                self._bind(part, needs)
         elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
             self._names[target.value.id] = self._names.get(target.value.id, _NOTHING) | needs
         else:
-            self._wall(target, f"`{short(target)} = …` in line {target.lineno} may do anything")
+            self._wall(target, f"`{shortened(target)} = …` in line {target.lineno} may do anything")
 
     def _if(self, node: ast.If) -> None:
         self._decided.append(self._needs(node.test))
         before = dict(self._names)
         self._ways[id(node)] = 1
         self._block(node.body)
-        one, self._names = self._names, before
+        after_body, self._names = self._names, before
         self._ways[id(node)] = 2
         self._block(node.orelse)
         del self._ways[id(node)]
-        for name, needs in one.items():
+        for name, needs in after_body.items():
             self._names[name] = self._names.get(name, _NOTHING) | needs
         self._decided.pop()
 
@@ -216,7 +216,7 @@ class Drawing:
         return needs
 
     def _in_turn(self, parts: list[ast.expr], *, in_call: bool) -> Needs:
-        """Each part is only computed when those before say so."""
+        """Parts of which each is evaluated only if those before say so."""
         needs = _NOTHING
         for part in parts:
             self._decided.append(needs)
@@ -241,11 +241,13 @@ class Drawing:
                 isinstance(call.func, ast.Attribute) and call.func.attr in (_OWN | {"split", "splitlines"})
             )
         if not is_known:
-            self._wall(items, f"the loop in line {items.lineno} goes through `{short(items)}`, which may do anything")
+            self._wall(
+                items, f"the loop in line {items.lineno} goes through `{shortened(items)}`, which may do anything"
+            )
         return needs
 
     def _turns(self, node: Any, tests: list[ast.expr], target: ast.expr | None, needs: Needs) -> None:
-        """A loop: once to see what a turn leaves to the next, and once more to draw it."""
+        """Follow a loop twice: first to see what a turn leaves to the next one, then to place its calls."""
         kept = (self._stretches, dict(self._names), self._cut)
         self._stretches, self._cut = [_Stretch()], [False]
         self._turn(node, tests, target, needs, frozenset())
@@ -255,11 +257,11 @@ class Drawing:
         self._cut = [*self._cut, False]
         if is_cut:
             self._wall(node, f"the loop in line {node.lineno} does something in between that may do anything")
-        at = len(self._stretches) - 1
-        count = len(self._stretches[at].calls)
+        last = len(self._stretches) - 1
+        count = len(self._stretches[last].calls)
         self._turn(node, tests, target, needs, frozenset() if is_cut else left)
         if not is_cut:
-            for call in self._stretches[at].calls[count:]:
+            for call in self._stretches[last].calls[count:]:
                 call.in_loop = True
         self._cut = self._cut[:-1]
         self._block(node.orelse)
@@ -296,7 +298,7 @@ class Drawing:
             self._needs(item.context_expr)
         self._wall(node)
         self._block(node.body)
-        self._wall(node, f"the end of `{short(node)}` in line {node.lineno} may do anything")
+        self._wall(node, f"the end of `{shortened(node)}` in line {node.lineno} may do anything")
 
     _asyncwith = _with
 
@@ -339,14 +341,16 @@ class Drawing:
         needs = _NOTHING
         for part in inside(node):
             if isinstance(node, ast.Call) and part is node.func and isinstance(part, ast.Attribute):
-                part = part.value  # noqa: PLW2901 - whether the method is known is seen below
+                part = part.value  # noqa: PLW2901 - the method itself is checked below
             if not isinstance(part, (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)):
                 needs |= self._needs(part, in_call=in_call or is_call)
         if is_call:
             assert isinstance(node, ast.expr)
             return frozenset({self._called(node, needs)})
         if isinstance(node, ast.Attribute) and (not in_call or node.attr in _LIVE):
-            self._wall(node, f"`{short(node)}` in line {node.lineno} is read in its place: it may change until then")
+            self._wall(
+                node, f"`{shortened(node)}` in line {node.lineno} is read in its place: it may change until then"
+            )
         if isinstance(node, ast.Call) and not (in_call and self._form.call(ast.Await(node)) is not None):
             self._known_call(node, needs)
         elif isinstance(node, (ast.Await, ast.NamedExpr, ast.Set)):
@@ -366,7 +370,7 @@ class Drawing:
     def _comprehension(self, node: Any) -> Needs:
         needs = _NOTHING
         kept = dict(self._names)
-        at, count, items = len(self._stretches), len(self._stretches[-1].calls), len(self._items)
+        stretches, count, items = len(self._stretches), len(self._stretches[-1].calls), len(self._items)
         for loop in node.generators:
             given = self._gone_through(loop.iter)
             self._bind(loop.target, given)
@@ -380,13 +384,13 @@ class Drawing:
             self._decided.pop()
         del self._items[items:]
         self._names = kept
-        if len(self._stretches) == at:
+        if len(self._stretches) == stretches:
             for call in self._stretches[-1].calls[count:]:
                 call.in_loop = True
         return needs
 
-    def _called(self, node: ast.expr, needs: Needs) -> Called:
-        call = Called(node, self._form.target(node))
+    def _called(self, node: ast.expr, needs: Needs) -> CallSite:
+        call = CallSite(node, self._form.target(node))
         needs |= _NOTHING.union(*self._decided)
         call.why = self._in_turn_always(node)
         if call.why:
@@ -412,46 +416,45 @@ class Drawing:
         for keyword in asked.keywords:
             if keyword.arg is None:
                 return "`**` is read in its place, and may say how its kernel is made"
-            if dotted(asked.func) in self._run_names and keyword.arg not in ASKED_WITH:
+            if dotted(asked.func) in self._run_names and keyword.arg not in RUN_OPTIONS:
                 return f"`{keyword.arg}=` says how its kernel is made, which is then made in its turn"
-        if any(isinstance(each, ast.Starred) for each in asked.args):
+        if any(isinstance(argument, ast.Starred) for argument in asked.args):
             return "`*` is read in its place"
         return ""
 
 
-_BEFORE: Final = Called(ast.Constant(None), ast.Constant(None))  # a call of the turn before
+_BEFORE: Final = CallSite(ast.Constant(None), ast.Constant(None))  # stands for a call of the turn before
 
 
-def _levels(calls: list[Called]) -> dict[Called, int]:
+def _levels(calls: list[CallSite]) -> dict[CallSite, int]:
     """1 for a call that waits for nothing of its stretch, else one more than the latest it waits for."""
-    found: dict[Called, int] = {}
+    levels: dict[CallSite, int] = {}
     for call in calls:
-        found[call] = 1 + max((found[other] for other in (*call.after, *call.behind) if other in found), default=0)
-    return found
+        levels[call] = 1 + max((levels[other] for other in (*call.after, *call.behind) if other in levels), default=0)
+    return levels
 
 
-def _overlaps(call: Called, beside: list[Called]) -> bool:
+def _overlaps(call: CallSite, beside: list[CallSite]) -> bool:
     return _turns_overlap(call) or any(call.is_with(other) for other in beside)
 
 
-def _turns_overlap(call: Called) -> bool:
-    """Whether its own turns stand side by side: not where one process answers them all."""
+def _turns_overlap(call: CallSite) -> bool:
+    """Whether turns of its own loop overlap: not if one process answers them all."""
     if not call.in_loop or call.chained:
         return False
     return not call.is_send or call.is_of_turn
 
 
-def _why(call: Called, stretch: _Stretch, before: str) -> str:
+def _why(call: CallSite, stretch: _Stretch, before: str) -> str:
     if call.why:
         return call.why
     if call.chained:
         return "each turn of the loop needs the answer of the one before"
     if call.after:
-        return (
-            f"it needs the answer of line {', '.join(str(line) for line in sorted({each.line for each in call.after}))}"
-        )
+        lines = ", ".join(str(line) for line in sorted({other.line for other in call.after}))
+        return f"it needs the answer of line {lines}"
     if call.behind:
-        line = max(each.line for each in call.behind)
+        line = max(other.line for other in call.behind)
         return f"`{ast.unparse(call.target)}` answers line {line} first: one process is one conversation"
     if call.in_loop:
         return f"`{ast.unparse(call.target)}` answers the turns one after the other: one process is one conversation"

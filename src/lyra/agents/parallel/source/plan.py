@@ -1,8 +1,8 @@
 """The plan of a Python file: which agent calls of its `@lyra.parallel` functions overlap, and why the others do not.
 
 The file is read, not imported: `lyra.run` and the decorator are known by how they are imported and named. The plan says
-what the source allows; whether an agent may be asked early, and whether values are what they look like, is seen when
-the function runs.
+what the source allows; whether an agent may be asked early, and whether values are plain, is decided when the function
+runs.
 """
 
 from __future__ import annotations
@@ -12,59 +12,59 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from lyra.agents.parallel.source.call_sites import CallForm, dotted
-from lyra.agents.parallel.source.overlaps import Called, Drawing
+from lyra.agents.parallel.source.overlaps import CallOverlaps, CallSite
 from lyra.agents.parallel.source.source import NO_DEF, WRAPPERS, refusal
 from lyra.errors import ParseError
 
-__all__ = ["Called", "Picture", "picture_of"]
+__all__ = ["CallPlan", "CallSite", "plan_of"]
 
 _ASKING: Final = ("run", "parallel")
-_SAME: Final = frozenset(  # decorators that give back the function itself
+_RETURN_SAME: Final = frozenset(  # decorators that give back the function itself
     {"override", "final", "no_type_check", "typing.override", "typing.final", "typing.no_type_check"}
 )
 
 
-class Picture:
+class CallPlan:
     """`groups` are (function, calls that overlap), `alone` (function, call, why), `refused` (function, line, why)."""
 
     def __init__(self) -> None:
-        self.groups: list[tuple[str, int, list[Called]]] = []
-        self.alone: list[tuple[str, Called, str]] = []
+        self.groups: list[tuple[str, int, list[CallSite]]] = []
+        self.alone: list[tuple[str, CallSite, str]] = []
         self.refused: list[tuple[str, int, str]] = []
 
 
-def picture_of(text: str, name: str) -> Picture:
+def plan_of(text: str, name: str) -> CallPlan:
     try:
         module = ast.parse(text)
     except SyntaxError as error:
         raise ParseError(f"{error.msg}", file=name, line=error.lineno or 1, column=error.offset or 1) from None
     known = _known(module)
     given = _given(module, known["parallel"])
-    picture = Picture()
-    same = _SAME | _returning_it(module)
+    plan = CallPlan()
+    unchanging = _RETURN_SAME | _returning_it(module)
     for function, path in _functions(module, ""):
         below = _below(function, known["parallel"], is_given=path in given)
         if below is None:
             continue
-        other = next((each for each in below if (dotted(_callee(each)) or "") not in same), None)
+        other = next((decorator for decorator in below if (dotted(_callee(decorator)) or "") not in unchanging), None)
         if other is not None:
-            picture.refused.append((path, other.lineno, _no_def(other)))
+            plan.refused.append((path, other.lineno, _no_def(other)))
         else:
-            _draw(function, path, known["run"], picture)
-    return picture
+            _add(function, path, known["run"], plan)
+    return plan
 
 
 def _below(function: Any, parallel: frozenset[str], *, is_given: bool) -> list[ast.expr] | None:
-    """The decorators whose result the decorator gets; None where it is not there."""
+    """The decorators below `@lyra.parallel`; None where the function is not decorated with it."""
     decorators = function.decorator_list
-    places = [index for index, each in enumerate(decorators) if dotted(_callee(each)) in parallel]
+    places = [index for index, decorator in enumerate(decorators) if dotted(_callee(decorator)) in parallel]
     if places:
         return list(decorators[places[-1] + 1 :])
     return list(decorators) if is_given else None
 
 
 def _no_def(decorator: ast.expr) -> str:
-    """What is said of a function that another decorator has had before."""
+    """Why a function below another decorator is refused."""
     name = ast.unparse(_callee(decorator))
     if name in WRAPPERS:
         return f"it is a {name}; put `@{name}` above `@lyra.parallel`"
@@ -72,25 +72,27 @@ def _no_def(decorator: ast.expr) -> str:
 
 
 def _returning_it(module: ast.Module) -> frozenset[str]:
-    """The decorators of the file that are seen to give back the function itself: they register it, or mark it."""
-    found = set()
+    """The decorators of the file that return the function itself, by their source: they register or mark it."""
+    names = set()
     for node in module.body:
         if isinstance(node, ast.FunctionDef) and node.args.args:
-            returned = [each.value for each in ast.walk(node) if isinstance(each, ast.Return)]
-            if returned and all(isinstance(each, ast.Name) and each.id == node.args.args[0].arg for each in returned):
-                found.add(node.name)
-    return frozenset(found)
+            returned = [part.value for part in ast.walk(node) if isinstance(part, ast.Return)]
+            if returned and all(
+                isinstance(value, ast.Name) and value.id == node.args.args[0].arg for value in returned
+            ):
+                names.add(node.name)
+    return frozenset(names)
 
 
-def _draw(function: Any, path: str, run_names: frozenset[str], picture: Picture) -> None:
+def _add(function: Any, path: str, run_names: frozenset[str], plan: CallPlan) -> None:
     why = refusal(function)
     if why is not None:
-        picture.refused.append((path, getattr(why[0], "lineno", function.lineno), why[1]))
+        plan.refused.append((path, getattr(why[0], "lineno", function.lineno), why[1]))
         return
     form = CallForm(is_async=isinstance(function, ast.AsyncFunctionDef), run_names=run_names)
-    drawing = Drawing(function, form, run_names)
-    picture.groups += [(path, step, calls) for step, calls in drawing.groups()]
-    picture.alone += [(path, call, reason) for call, reason in drawing.alone()]
+    overlaps = CallOverlaps(function, form, run_names)
+    plan.groups += [(path, step, calls) for step, calls in overlaps.groups()]
+    plan.alone += [(path, call, reason) for call, reason in overlaps.alone()]
 
 
 def _functions(node: ast.AST, path: str) -> Iterator[tuple[Any, str]]:
@@ -103,28 +105,28 @@ def _functions(node: ast.AST, path: str) -> Iterator[tuple[Any, str]]:
 
 
 def _known(module: ast.Module) -> dict[str, frozenset[str]]:
-    """By which names the file knows `lyra.run` and `lyra.parallel`."""
-    found: dict[str, set[str]] = {what: set() for what in _ASKING}
+    """The names by which the file knows `lyra.run` and `lyra.parallel`."""
+    known: dict[str, set[str]] = {what: set() for what in _ASKING}
     for node in ast.walk(module):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name == "lyra":
-                    for what, names in found.items():
+                    for what, names in known.items():
                         names.add(f"{alias.asname or 'lyra'}.{what}")
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "lyra":
             for alias in node.names:
-                if alias.name in found:
-                    found[alias.name].add(alias.asname or alias.name)
+                if alias.name in known:
+                    known[alias.name].add(alias.asname or alias.name)
     for node in ast.walk(module):
         if isinstance(node, ast.Assign):
-            for what, names in found.items():
+            for what, names in known.items():
                 if dotted(node.value) in names:
-                    found[what] = names | {each.id for each in node.targets if isinstance(each, ast.Name)}
-    return {what: frozenset(names) for what, names in found.items()}
+                    known[what] = names | {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return {what: frozenset(names) for what, names in known.items()}
 
 
 def _given(module: ast.Module, parallel: frozenset[str]) -> frozenset[str]:
-    """The functions that are given to the decorator as a function: `f = lyra.parallel(f)`."""
+    """The functions that are passed to the decorator in a call: `f = lyra.parallel(f)`."""
     return frozenset(
         node.args[0].id
         for node in ast.walk(module)

@@ -1,7 +1,7 @@
 """From a function object to its source, and back from the new source to a function object.
 
-The new function has the old one's file, lines, name, defaults, annotations and closure; nothing is run to make it. What
-cannot be analysed is refused with a place and a reason.
+The new function has the old one's file, lines, name, defaults, annotations and closure; nothing is run to make it. A
+function that cannot be analysed is refused with a place and a reason.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ import ast
 import copy
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType
 from typing import Any, Final
 
 from lyra.agents.parallel.source.call_sites import CallForm, Definition, inside
-from lyra.agents.parallel.source.function_map import Map
-from lyra.agents.parallel.source.rewrite import BASE, MAP, OPEN, rewritten
+from lyra.agents.parallel.source.function_map import FunctionMap
+from lyra.agents.parallel.source.rewrite import BASE, MAP, OPEN, rewrite_function
 from lyra.errors import ConfigError
 
-__all__ = ["NO_DEF", "WRAPPERS", "overlapping", "refusal"]
+__all__ = ["NO_DEF", "WRAPPERS", "parallel_function", "refusal"]
 
 NO_DEF: Final = "it is not a `def` of its own"
 WRAPPERS: Final = frozenset({"staticmethod", "classmethod", "property"})
@@ -30,8 +31,8 @@ _FUTURE: Final = sum(getattr(__future__, name).compiler_flag for name in __futur
 _KNOWS_SCOPE: Final = frozenset({"locals", "vars", "exec", "eval", "globals", "super", "dir"})
 
 
-def overlapping(function: Any) -> Any:
-    """The function with its calls side by side; see `lyra.parallel`."""
+def parallel_function(function: Any) -> Any:
+    """The function with its agent calls overlapping; see `lyra.parallel`."""
     if not isinstance(function, FunctionType):
         raise _no_function(function)
     tree = _definition(function)
@@ -41,19 +42,19 @@ def overlapping(function: Any) -> Any:
         raise _refused(function, node.lineno if hasattr(node, "lineno") else tree.lineno, reason)
     form = CallForm(is_async=isinstance(tree, ast.AsyncFunctionDef), run_names=_run_names(function))
     shadowed = frozenset({*function.__globals__, *function.__code__.co_freevars, *function.__code__.co_varnames})
-    map_ = Map(tree, form, shadowed, function.__globals__, _cells(function))
+    map_ = FunctionMap(tree, form, shadowed, function.__globals__, _cells(function))
     if not map_.sites:
         return function
-    made = _function(function, rewritten(tree, map_), map_)
-    return made if inspect.iscoroutinefunction(function) else _outside_of_loops(function, made)
+    overlapped = _function(function, rewrite_function(tree, map_), map_)
+    return overlapped if inspect.iscoroutinefunction(function) else _outside_of_loops(function, overlapped)
 
 
 def _no_function(thing: Any) -> ConfigError:
-    """Why something that is no function is refused, and what to do."""
+    """The error for an object that is no function, with a hint."""
     kind = type(thing).__name__
     name = getattr(thing, "__qualname__", "") or getattr(getattr(thing, "fget", None), "__qualname__", "")
     hint = _BESIDE
-    if kind in WRAPPERS:  # what these give has its function inside
+    if kind in WRAPPERS:  # objects that wrap a function
         hint = f"put `@{kind}` above `@lyra.parallel`"
     elif isinstance(thing, type):
         kind, hint = "a class", "put it on the methods of the class"
@@ -61,7 +62,7 @@ def _no_function(thing: Any) -> ConfigError:
 
 
 def _definition(function: FunctionType) -> Definition:
-    """The `def` in the source of its file, which is read as a whole: a part of it may mean something else."""
+    """The function's `def` in the syntax tree of its whole file: a part alone may be read differently."""
     code = function.__code__
     try:
         lines, _ = inspect.findsource(code)
@@ -71,17 +72,17 @@ def _definition(function: FunctionType) -> Definition:
         module = ast.parse("".join(lines))
     except SyntaxError:
         raise _refused(function, code.co_firstlineno, "its source cannot be read") from None
-    found = [node for node in ast.walk(module) if _is_at(node, code)]
-    if len(found) != 1 or code.co_name != function.__name__:
+    definitions = [node for node in ast.walk(module) if _is_definition(node, code)]
+    if len(definitions) != 1 or code.co_name != function.__name__:
         raise _refused(function, code.co_firstlineno, NO_DEF)
-    made: Definition = copy.deepcopy(found[0])  # type: ignore[assignment]  # _is_at has looked
-    return made
+    definition: Definition = copy.deepcopy(definitions[0])  # type: ignore[assignment]  # _is_definition has checked
+    return definition
 
 
-def _is_at(node: ast.AST, code: CodeType) -> bool:
+def _is_definition(node: ast.AST, code: CodeType) -> bool:
     if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or node.name != code.co_name:
         return False
-    return min([node.lineno, *(each.lineno for each in node.decorator_list)]) == code.co_firstlineno
+    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) == code.co_firstlineno
 
 
 def _refused(function: FunctionType, line: int, reason: str) -> ConfigError:
@@ -97,7 +98,7 @@ def _refused(function: FunctionType, line: int, reason: str) -> ConfigError:
 
 
 def refusal(tree: Definition) -> tuple[ast.AST, str] | None:
-    """The first thing in a function that nothing can be promised about."""
+    """The first construct of a function that cannot be analysed, and why."""
     for node in _own(tree.body):
         if isinstance(node, (ast.Yield, ast.YieldFrom)):
             return node, "it is a generator"
@@ -117,7 +118,7 @@ def refusal(tree: Definition) -> tuple[ast.AST, str] | None:
 
 
 def _own(nodes: list[Any]) -> Iterator[ast.AST]:
-    """The nodes of its own, without those of the functions inside."""
+    """The nodes of the function itself, without those of inner functions."""
     for node in nodes:
         yield node
         yield from _own(list(inside(node)))
@@ -125,24 +126,24 @@ def _own(nodes: list[Any]) -> Iterator[ast.AST]:
 
 def _run_names(function: FunctionType) -> frozenset[str]:
     """The names by which a function knows `lyra.run`."""
-    import lyra
     from lyra.agents.sdk import run
 
+    package = sys.modules["lyra"]
     known = {**function.__globals__, **dict(_closed_over(function))}
-    found = {name for name, value in known.items() if value is run}
-    found |= {f"{name}.run" for name, value in known.items() if value is lyra}
-    return frozenset(found | _imported(function))
+    names = {name for name, value in known.items() if value is run}
+    names |= {f"{name}.run" for name, value in known.items() if value is package}
+    return frozenset(names | _imported(function))
 
 
 def _imported(function: FunctionType) -> set[str]:
-    """The names that it gets by an `import` of its own."""
-    found: set[str] = set()
+    """The names of `lyra.run` that the function imports itself."""
+    names: set[str] = set()
     for node in ast.walk(_definition(function)):
         if isinstance(node, ast.Import):
-            found |= {f"{each.asname or 'lyra'}.run" for each in node.names if each.name == "lyra"}
+            names |= {f"{alias.asname or 'lyra'}.run" for alias in node.names if alias.name == "lyra"}
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "lyra":
-            found |= {each.asname or each.name for each in node.names if each.name == "run"}
-    return found
+            names |= {alias.asname or alias.name for alias in node.names if alias.name == "run"}
+    return names
 
 
 def _cells(function: FunctionType) -> dict[str, CellType]:
@@ -153,19 +154,19 @@ def _closed_over(function: FunctionType) -> Iterator[tuple[str, Any]]:
     for name, cell in _cells(function).items():
         try:
             yield name, cell.cell_contents
-        except ValueError:  # not set yet
+        except ValueError:  # the cell is empty
             continue
 
 
 # ---------------------------------------------------------------- a function again
 
 
-def _function(old: FunctionType, tree: Definition, map_: Map) -> FunctionType:
-    """Compiled inside a function that has the names it closes over, and taken out of that without running it."""
-    from lyra.agents.parallel.group import Group, PlainGroup
+def _function(old: FunctionType, tree: Definition, map_: FunctionMap) -> FunctionType:
+    """Compile the new function inside one that has the names of its closure, and take its code out of that."""
+    from lyra.agents.parallel.group import CallGroup, PlainCallGroup
 
     tree.decorator_list = []
-    opened = Group if inspect.iscoroutinefunction(old) else PlainGroup
+    opened = CallGroup if inspect.iscoroutinefunction(old) else PlainCallGroup
     cells = {**_cells(old), OPEN: CellType(opened), MAP: CellType(map_), BASE: CellType(BaseException)}
     spec = ast.arguments(
         posonlyargs=[], args=[ast.arg(name) for name in cells], kwonlyargs=[], kw_defaults=[], defaults=[]
@@ -179,14 +180,14 @@ def _function(old: FunctionType, tree: Definition, map_: Map) -> FunctionType:
     whole = compile(module, old.__code__.co_filename, "exec", flags=flags, dont_inherit=True)
     code = _inner(_inner(whole, "_lyra_outer"), old.__name__)
     closure = tuple(cells[name] for name in code.co_freevars)
-    made = FunctionType(code, old.__globals__, old.__name__, old.__defaults__, closure)
-    made.__kwdefaults__ = old.__kwdefaults__
-    functools.update_wrapper(made, old)
-    return made
+    new = FunctionType(code, old.__globals__, old.__name__, old.__defaults__, closure)
+    new.__kwdefaults__ = old.__kwdefaults__
+    functools.update_wrapper(new, old)
+    return new
 
 
 def _without_values(arguments: ast.arguments) -> tuple[list[ast.expr], list[ast.expr | None]]:
-    """Defaults are the old function's; here they only say which parameters have one."""
+    """Placeholders for the defaults, which are taken from the old function."""
     some: list[ast.expr] = [ast.Constant(None) for _ in arguments.defaults]
     return some, [None if value is None else ast.Constant(None) for value in arguments.kw_defaults]
 
@@ -202,8 +203,8 @@ def _inner(code: CodeType, name: str) -> CodeType:
     return next(part for part in code.co_consts if isinstance(part, CodeType) and part.co_name == name)
 
 
-def _outside_of_loops(old: FunctionType, made: FunctionType) -> Callable[..., Any]:
-    """In a running loop `lyra.run` gives something to await, so there a plain function stays what it was."""
+def _outside_of_loops(old: FunctionType, new: FunctionType) -> Callable[..., Any]:
+    """Use the old function in a running event loop: there `lyra.run` gives an awaitable, not an answer."""
     import asyncio
 
     @functools.wraps(old)
@@ -211,7 +212,7 @@ def _outside_of_loops(old: FunctionType, made: FunctionType) -> Callable[..., An
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return made(*args, **kwargs)
+            return new(*args, **kwargs)
         return old(*args, **kwargs)
 
     return call

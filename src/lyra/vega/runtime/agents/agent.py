@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.declaration.agent import Agent
+from lyra.agents.agent import Agent
 from lyra.core.limits import VEGA_AHEAD_CALLS_MAX
 from lyra.core.naming import VEGA_AGENT, named
 from lyra.core.policies.policy import CircuitBreaker, RateLimit, Retry

@@ -1,0 +1,192 @@
+"""ModelCall: one question to a model on its way, with all its tries: what it asks, what it took, what it cost.
+
+A ModelCall is the argument of the model effect (`lyra.agents.turn.model_effect`). The journal knows it by its digest
+(what is asked), not by its content, so a thousand turns are not hashed each time. Money for it is reserved in the
+process's budget by the door; the reservations in the caller's own scopes (`with lyra.budget(…)`) are here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from lyra.core.budgets.budget import NOTHING, Budget, Reservation, Usage
+from lyra.models.usage import TokenUsage
+
+if TYPE_CHECKING:
+    from lyra.agents.session.early_call import EarlyCall
+    from lyra.agents.session.replies import Sink
+    from lyra.agents.session.shared import Runtime
+    from lyra.core.policies.rate import RateLimit
+    from lyra.core.policies.retry import Retry
+    from lyra.models.pricing import Price
+    from lyra.models.provider import LLMProvider
+    from lyra.models.request import Request
+    from lyra.models.stream import Completion
+    from lyra.models.tokens import Conversation
+    from lyra.models.wire.http import Timeouts
+
+__all__ = ["ModelCall"]
+
+
+class ModelCall:
+    """The question, and what is known of the call while it is made."""
+
+    # Defaults that most calls never change are kept on the class, which saves setting them for each call.
+    effect = ""  # the name of its effect
+    estimated = False
+    price: Price | None = None
+    model = ""
+    limit: RateLimit | None = None  # of the model, shared by all agents
+    provider: LLMProvider | None = None
+    attempts = 0  # 0 after the call: its answer came from the journal
+    began_s = 0.0  # when the first try began
+    micro_usd: int | None = None
+    reservations: tuple[Reservation, ...] = ()
+    extra: tuple[Reservation, ...] = ()
+    budget: Budget | None = None  # the process's
+    early_call: EarlyCall | None = None  # the early call of `@lyra.parallel` that it belongs to, if any
+    lost = uncovered = NOTHING  # cost of failed tries: all of it, and the part that is not reserved yet
+    lost_tokens = TokenUsage()
+    guess = NOTHING  # estimated cost of a try that was cut off, for scopes that count it
+    quoted = NOTHING
+    is_last = True  # no further model is tried after this one
+    retry: Retry | None = None
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        request: Request,
+        digest: bytes,
+        conversation: Conversation,
+        *,
+        scopes: tuple[Budget, ...],
+        sink: Sink | None,
+        timeouts: Timeouts | None,
+        counts_tokens: bool,
+        pid: str = "",
+    ) -> None:
+        self.runtime = runtime
+        self.pid = pid  # of the process that asks
+        self.request = request
+        self.digest = digest
+        self.conversation = conversation
+        self.scopes = scopes
+        self.sink = sink
+        self.timeouts = timeouts
+        self.counts_tokens = counts_tokens  # a rate limit counts tokens a minute
+
+    def to_data(self) -> bytes:
+        """The bytes that the journal's hash of the call is made of."""
+        return self.digest
+
+    def aim(self, resolved: tuple[LLMProvider, str, str]) -> None:
+        """Direct the call to a model as `Runtime.find` gives it: the agent's own, or the next fallback.
+
+        The cost of tries at the model before is settled.
+        """
+        if self.lost.items:
+            self.close()
+            self.lost = self.uncovered = NOTHING
+            self.lost_tokens = TokenUsage()
+        self.provider, name, self.model = resolved
+        if self.request.model != name:
+            self.request = msgspec.structs.replace(self.request, model=name)
+        self.attempts = 0
+        self.price = None
+        self.limit = None
+        limits = self.runtime.settings.limits
+        if limits:
+            self.limit = limits.get(self.model)
+            if self.limit is not None and self.limit.tokens_per_minute is not None:
+                self.counts_tokens = True
+
+    def lose(self, counted: TokenUsage) -> None:
+        """Count the tokens of a failed try that its provider had counted: they are paid for all the same."""
+        if not counted.total_input and not counted.output_tokens:
+            return
+        self._count_lost(counted)
+        self.uncovered = self._usage_of(counted)
+        self.lost += self.uncovered
+
+    def cut(self, counted: TokenUsage) -> None:
+        """Count a try that was cut off as spent in full: its provider reports no final usage."""
+        known = self._usage_of(counted)
+        spent = self.quoted if self.estimated else known
+        if not spent.usd and known.usd:  # only money that is limited is reserved
+            spent += Usage(usd=known.usd)
+        self._count_lost(counted)
+        self.lost += spent
+        if not spent.usd:
+            self._guess_in_scopes()
+        self.settle(self.lost)
+
+    def _guess_in_scopes(self) -> None:
+        """Tell scopes that count calls which were cut off what the question probably cost."""
+        guess = self._usage_of(TokenUsage(input_tokens=self.quoted["input_tokens"]))
+        for scope in self.scopes:
+            if scope.cut_off(guess):
+                self.guess = guess
+
+    def _count_lost(self, counted: TokenUsage) -> None:
+        self.learn(counted)  # so that the next estimate for this model is high enough
+        self.lost_tokens = self.lost_tokens + counted if self.lost.items else counted
+
+    def learn(self, counted: TokenUsage) -> None:
+        """Correct the token estimates by a provider's count; an early call does so only when its turn comes."""
+        if self.estimated:
+            early_call = self.early_call
+            later = early_call.learn_later if early_call is not None and not early_call.is_due else None
+            self.conversation.learn(self.model, self.request, counted, later)
+
+    def all_tokens(self, completion: Completion | None) -> TokenUsage:
+        """Tokens of the call with all its tries."""
+        if completion is None:
+            return self.lost_tokens
+        return completion.usage + self.lost_tokens if self.lost.items else completion.usage
+
+    def _usage_of(self, counted: TokenUsage) -> Usage:
+        price = self.price or self.runtime.price(self)
+        micro_usd = price.cost(counted) if price is not None else 0
+        return Usage.of_call(micro_usd, counted.total_input, counted.output_tokens)
+
+    @property
+    def all_micro_usd(self) -> int | None:
+        """Cost of the call with all its tries; None where that is not known."""
+        if not self.lost.items:
+            return self.micro_usd
+        lost = int(self.lost.usd)
+        if self.micro_usd is None:
+            return lost or None
+        return self.micro_usd + lost
+
+    def cover(self) -> None:
+        """Before another try, reserve the cost of the failed one too: the first reservation is for the new try."""
+        uncovered, self.uncovered = self.uncovered, NOTHING
+        if uncovered.items:
+            for scope in (self.budget, *self.scopes):
+                if scope is not None:
+                    self.extra = (*self.extra, scope.reserve(uncovered))
+
+    def warn(self) -> None:
+        """Publish which of the caller's scopes that only warn were exceeded; the door does so for the process's own."""
+        over = [excess.to_data() for reservation in self.reservations for excess in reservation.over]
+        if over:
+            self.runtime.kernel.publish(self.pid, "budget.warning", {"effect": self.effect, "over": over})
+
+    def close(self) -> None:
+        """Settle the caller's scopes with the cost of failed tries; the rest of the reservations is released."""
+        self.settle(self.lost)
+
+    def settle(self, usage: Usage) -> None:
+        """Settle the caller's scopes with the cost of the call."""
+        if not self.extra and not self.reservations:  # no scopes but the process's own, which the door settles
+            return
+        extra, self.extra = self.extra, ()
+        for reservation in extra:
+            reservation.scope.release(reservation)
+        reservations, self.reservations = self.reservations, ()
+        for reservation in reservations:
+            if reservation.open:
+                reservation.scope.settle(reservation, usage)

@@ -1,0 +1,273 @@
+"""The model effect: one question to a model, quoted, reserved, streamed, folded, settled.
+
+`quote` runs when the call is made: it says what the call may cost at most, and clamps the answer's length to what the
+money and the tokens left can pay. `perform` runs for each try. The state of the call is a ModelCall.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
+
+import msgspec
+
+from lyra.agents.session.model_call import ModelCall
+from lyra.agents.session.replies import Sink
+from lyra.agents.turn.key_filter import StreamKeyFilter, redact_keys
+from lyra.core.budgets.budget import Budget, Reservation, Usage
+from lyra.core.effect import Charged, Effect
+from lyra.errors import BudgetExceeded, ConfigError, DeadlineExceeded, ModelError
+from lyra.models.provider import LLMProvider
+from lyra.models.stream import Completion, Fold, StreamEvent, TextDelta, ThinkingDelta, is_unchanged
+from lyra.models.wire.faults import fault
+
+if TYPE_CHECKING:
+    from lyra.agents.session.session import AgentSession
+    from lyra.models.wire.http import Timeouts
+
+__all__ = ["expected", "model_effect"]
+
+ANSWER_TOKENS_MIN: Final = 1  # less than one token is no answer
+
+
+def model_effect(session: AgentSession, model: str | LLMProvider, call: ModelCall) -> Effect:
+    """The effect of asking one model for the session's agent, with that agent's retry, rate limit and circuit breaker.
+
+    The limit of the model itself is part of the key: it belongs to a kernel, and the cache serves all kernels.
+    """
+    agent, effects = session.agent, session.cache.model_effects
+    key = model if call.limit is None else (model, call.model, call.limit)
+    effect = effects.get(key)
+    if effect is None:
+        label = model if isinstance(model, str) else model.name
+        effect = effects[key] = Effect(
+            perform,
+            name=f"model:{agent.name}:{label}",
+            idempotent=True,  # asking twice changes nothing; it costs money, and only after a crash
+            retry=agent.retry,
+            rate_limit=agent.rate_limit,
+            circuit_breaker=agent.circuit_breaker,
+            quote=quote,
+            shared=None if call.limit is None else (call.model, call.limit),
+            lasting=True,
+            unchanged=is_unchanged,
+        )
+    call.effect, call.retry = effect.name, agent.retry
+    return effect
+
+
+# ---------------------------------------------------------------------- before
+
+
+def quote(budget: Budget, call: ModelCall) -> Usage:
+    """The most this call may cost; reserves it in the caller's own scopes too."""
+    call.budget = budget
+    if not call.scopes:
+        if not (budget.limits_money or budget.limits_tokens or call.counts_tokens):
+            return _ONE_CALL
+        call.quoted = _worst_case(call, (budget,), budget.limits_money)
+        return call.quoted
+    call.close()
+    chains = (budget, *call.scopes)
+    call.quoted = _worst_case(call, chains, any(scope.limits_money for scope in chains))
+    call.reservations = _reserve_in(call.scopes, call.quoted)
+    call.warn()
+    return call.quoted
+
+
+def expected(budget: Budget, call: ModelCall) -> Usage:
+    """The same figure as `quote`, without reserving anything."""
+    chains = (budget, *call.scopes)
+    if not call.counts_tokens and not any(scope.limits_money or scope.limits_tokens for scope in chains):
+        return _ONE_CALL
+    return _worst_case(call, chains, any(scope.limits_money for scope in chains))
+
+
+_ONE_CALL: Final = Usage(llm_calls=1)
+
+
+def _worst_case(call: ModelCall, chains: tuple[Budget, ...], limits_money: bool) -> Usage:
+    request = call.request
+    call.estimated = True
+    tokens_in = call.conversation.estimate(call.model, request)
+    tokens_out = request.max_tokens or 0
+    for scope in chains:
+        left = scope.spendable("output_tokens") if scope.limits_tokens else None
+        if left is not None and left < tokens_out:
+            tokens_out = max(left, ANSWER_TOKENS_MIN)
+    usd = 0
+    if limits_money:
+        price = call.price = call.runtime.price(call)
+        if price is None:
+            raise ConfigError(
+                f"the price of {call.model} is unknown, so a money budget cannot hold it",
+                hint="give its price under [prices] in lyra.toml, or use a budget of tokens",
+                model=call.model,
+            )
+        usd = price.worst_case(tokens_in, tokens_out)
+        for scope in chains:
+            left = None if scope.covers("usd", usd) else scope.spendable("usd")
+            if left is not None:
+                tokens_out = max(min(price.affordable_output(left, tokens_in), tokens_out), ANSWER_TOKENS_MIN)
+                usd = price.worst_case(tokens_in, tokens_out)
+    if tokens_out != request.max_tokens:
+        call.request = msgspec.structs.replace(request, max_tokens=tokens_out)
+    return Usage.of_call(usd, tokens_in, tokens_out)
+
+
+def _reserve_in(scopes: tuple[Budget, ...], usage: Usage) -> tuple[Reservation, ...]:
+    reservations: list[Reservation] = []
+    try:
+        for scope in scopes:
+            reservations.append(scope.reserve(usage))  # noqa: PERF401 (those before a refusal are released)
+    except BaseException:
+        for reservation in reservations:
+            reservation.scope.release(reservation)
+        raise
+    return tuple(reservations)
+
+
+# ---------------------------------------------------------------------- the call
+
+
+async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
+    """Make one try: pass text to the caller as it comes, and fold the stream into the answer.
+
+    The idempotency key belongs to the call: it is the same for each try, also after a crash.
+    """
+    runtime = call.runtime
+    if call.lost.items:
+        try:
+            call.cover()
+        except BudgetExceeded as error:  # no money for another try; the tries before are paid for all the same
+            error.usage = call.lost  # type: ignore[attr-defined]  # the door charges what a failure has cost
+            raise
+    call.attempts += 1
+    if call.attempts == 1:
+        call.began_s = runtime.kernel.clock.monotonic()
+    sink = call.sink
+    provider = call.provider
+    assert provider is not None
+    fold = Fold()
+    request = call.request
+    if idempotency_key:
+        request = msgspec.structs.replace(request, idempotency_key=runtime.key(call, idempotency_key))
+    source = provider.stream(request)
+    events = source if call.timeouts is None else _in_time(source, call.timeouts, provider.name)
+    try:
+        if sink is None:
+            feed = fold.feed
+            async for event in events:
+                feed(event)
+        else:
+            await _stream_to(fold, events, sink, runtime.known)
+        completion = fold.completion()
+        if runtime.known:
+            completion = redact_keys(completion, runtime.known)
+        if sink is not None:
+            completion = _settle(sink, completion, is_journaled=runtime.kernel.journal is not None)
+    except GeneratorExit:  # the program is being closed: nothing can be awaited any more
+        raise
+    except BaseException as error:
+        if isinstance(error, Exception) and not isinstance(error, DeadlineExceeded):
+            call.lose(fold.usage)
+        else:  # cancelled, or the process's deadline has passed (a model's own time-out is a ModelError)
+            call.cut(fold.usage)
+        if call.lost.items:
+            error.usage = call.lost  # type: ignore[attr-defined]  # the door charges what a failure has cost
+        await _close(source)
+        if runtime.unfit is not None and _is_unreachable(error, call):
+            await runtime.lacks(runtime.kernel.processes[call.pid], error)
+        raise
+    runtime.has_answered = True
+    usage = _spent(call, completion)
+    if call.lost.items:
+        usage += call.lost
+    call.settle(usage)
+    return Charged(completion, usage)  # type: ignore[return-value]  # the door takes the usage off
+
+
+def _is_unreachable(error: BaseException, call: ModelCall) -> TypeGuard[ModelError]:
+    """Whether the provider cannot be reached from this machine: no model has answered since the kernel started, and
+    there will be no other try."""
+    if call.runtime.has_answered or not call.is_last:
+        return False
+    if not isinstance(error, ModelError) or error.kind not in _UNREACHABLE:
+        return False
+    return call.retry is None or not call.retry.should_retry(error, call.attempts)
+
+
+_UNREACHABLE: Final = ("connection", "auth")
+
+
+async def _stream_to(fold: Fold, events: AsyncIterator[StreamEvent], sink: Sink, known: tuple[str, ...]) -> None:
+    """Feed the fold, and pass text and thinking to the reader with known keys masked."""
+    sink.begin()
+    text, thinking = StreamKeyFilter(known), StreamKeyFilter(known)
+    async for event in events:
+        fold.feed(event)
+        kind = type(event)
+        if kind is TextDelta:
+            piece: str = event.text  # type: ignore[union-attr]  # told apart by type
+            sink.text(text.feed(piece) if known else piece)
+            if sink.full:
+                await sink.room()
+        elif kind is ThinkingDelta:
+            piece = event.text  # type: ignore[union-attr]  # told apart by type
+            sink.thinking(thinking.feed(piece) if known else piece)
+    if known:
+        sink.thinking(thinking.flush())
+        sink.text(text.flush())
+
+
+def _settle(sink: Sink, completion: Completion, *, is_journaled: bool) -> Completion:
+    """The whole answer; a journal keeps the lengths of its pieces, so that a replay shows the same pieces."""
+    lengths = sink.settle()
+    return msgspec.structs.replace(completion, pieces=lengths) if is_journaled else completion
+
+
+async def _close(source: Any) -> None:
+    """Close a stream that was left in the middle, so that its connection is free now and not when it is collected."""
+    close = getattr(source, "aclose", None)
+    if close is not None:
+        await close()
+
+
+def _spent(call: ModelCall, completion: Completion) -> Usage:
+    counted = completion.usage
+    call.learn(counted)
+    price = call.price
+    if price is None:
+        price = call.runtime.price(call)
+    call.micro_usd = price.cost(counted) if price is not None else None
+    return Usage.of_call(call.micro_usd or 0, counted.total_input, counted.output_tokens)
+
+
+async def _in_time(events: AsyncIterator[StreamEvent], timeouts: Timeouts, name: str) -> AsyncIterator[StreamEvent]:
+    """Pass the events on, with a time-out until the first, between two, and over all. The time that the reader takes
+    for a piece does not count."""
+    left_s = timeouts.total_s
+    limit_s, what = timeouts.first_s, "began to answer"
+    loop = asyncio.get_running_loop()
+    while True:
+        began_s = loop.time()
+        whole = left_s is not None and (limit_s is None or left_s < limit_s)
+        try:
+            async with asyncio.timeout(left_s if whole else limit_s) as waiting:
+                event = await anext(events)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            if not waiting.expired():
+                raise
+            message = (
+                f"{name} took longer than {timeouts.total_s:g} s"
+                if whole
+                else f"{limit_s:g} s passed before {name} {what}"
+            )
+            raise fault("timeout", message, provider=name) from None
+        if left_s is not None:
+            left_s -= loop.time() - began_s
+        limit_s, what = timeouts.idle_s, "sent the next piece of its answer"
+        yield event

@@ -1,0 +1,45 @@
+"""Turn: one message to an agent on the way to its answer.
+
+Every step of a turn (the system prompt, the model calls, the tool calls, a question to a person) takes a Turn and finds
+in it the process that runs it, the session it belongs to and the caller who waits. It does nothing by itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lyra.agents.declaration.agent import AgentDeclaration
+    from lyra.agents.session.replies import Pending, Sink
+    from lyra.agents.session.session import AgentSession
+    from lyra.agents.session.shared import Runtime
+    from lyra.core.budgets.budget import Budget
+    from lyra.kernel.process.process import Process
+    from lyra.kernel.programs.context import Context
+
+__all__ = ["Turn"]
+
+
+class Turn:
+    """`pending` is the answer that a caller waits for; None for a message without a caller."""
+
+    __slots__ = ("agent", "ctx", "pending", "process", "runtime", "session", "system")
+
+    def __init__(self, ctx: Context, runtime: Runtime, session: AgentSession, pending: Pending | None) -> None:
+        self.ctx = ctx
+        self.process: Process = ctx.own_process
+        self.runtime = runtime
+        self.session = session
+        self.agent: AgentDeclaration = session.agent
+        self.pending = pending
+        self.system = ""  # the system prompt, once it is made
+
+    @property
+    def sink(self) -> Sink | None:
+        """The stream of events that the caller reads, if it does."""
+        return self.pending.sink if self.pending is not None else None
+
+    @property
+    def scopes(self) -> tuple[Budget, ...]:
+        """The budgets that the caller has opened around its question."""
+        return self.pending.scopes if self.pending is not None else ()
