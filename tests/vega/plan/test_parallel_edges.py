@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lyra import vega
-from lyra.vega.machine import rare_instructions as machinery
+from lyra.vega.machine import rare_instructions
 from lyra.vega.machine import vm
 from lyra.vega.plan.plan import plan_of
 from lyra.vega.plan.rules import OFF
@@ -70,7 +70,7 @@ DEEP = (
 
 def shallow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vm, "VEGA_DEPTH_MAX", 60)
-    monkeypatch.setattr(machinery, "VEGA_DEPTH_MAX", 60)
+    monkeypatch.setattr(rare_instructions, "VEGA_DEPTH_MAX", 60)
 
 
 def test_recursion_that_asks_stops_where_the_line_by_line_run_does(monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from lyra.vega.bytecode.opcodes import (
+    ANY_LENGTH,
     OP_CALL,
     OP_CALL_NAMED,
     OP_CALL_VALUE,
@@ -25,7 +26,6 @@ __all__ = ["Calls"]
 _VEGA_METHODS: Final = {
     name: range(entry.required, entry.most + 1) for name, entry in LIBRARY["list"].items() if entry.how == "vega"
 }
-_ANY_NUMBER: Final = 0x7FFFFFFF  # of items, for UNLESS_LIST
 
 
 class Calls(Expressions):
@@ -137,7 +137,7 @@ class Calls(Expressions):
             isinstance(meaning, Variable) and meaning.began_as_list and not meaning.is_assigned
         ):
             return None
-        return self.emit(OP_UNLESS_LIST, 0, register, _ANY_NUMBER)
+        return self.emit(OP_UNLESS_LIST, 0, register, ANY_LENGTH)
 
 
 def _signature(parameters: list[ast.Parameter]) -> str:

@@ -8,6 +8,30 @@ from typing import Any, Final
 
 from lyra import errors
 from lyra.core.limits import VEGA_DEPTH_MAX, VEGA_STRING_CHARS_MAX
+from lyra.vega.bytecode.opcodes import (
+    OP_AWAIT,
+    OP_BUDGET_CHECK,
+    OP_BUDGET_ENTER,
+    OP_BUDGET_EXIT,
+    OP_BUDGET_RESERVE,
+    OP_EFFECT,
+    OP_EXIT,
+    OP_FIELD,
+    OP_LINK,
+    OP_LIST_ADD,
+    OP_MAP,
+    OP_MAP_ADD,
+    OP_MONITOR,
+    OP_NO_MATCH,
+    OP_PAR_BEGIN,
+    OP_PAR_JOIN,
+    OP_PAR_SPAWN,
+    OP_SEND_STREAM,
+    OP_SEND_WITH,
+    OP_SET_FIELD,
+    OP_SPAWN_SUPERVISED,
+    OP_STREAM_CLOSE,
+)
 from lyra.vega.machine.early_calls import REFUSED, EarlyCall, Group, NotAhead
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect, wrong_count
 from lyra.vega.machine.link import Code
@@ -426,28 +450,28 @@ _JOINS: Final[dict[str, Callable[..., VmEffect | None]]] = {
 
 
 _RARE: Final[dict[int, Callable[..., Any]]] = {
-    0x51: _list_add,
-    0x52: _map,
-    0x53: _map_add,
-    0x56: _field,
-    0x57: _set_field,
-    0x62: _stream_close,
-    0x76: _no_match,
-    0x85: _await,
-    0x86: _effect,
-    0x88: _send_with,
-    0x90: _spawn_supervised,
-    0x91: _process("link"),
-    0x92: _process("monitor"),
-    0x93: _exit,
-    0xA0: _send_stream,
-    0xB0: _budget_enter,
-    0xB1: _budget_exit,
-    0xB2: _budget_check,
-    0xB3: _budget_reserve,
-    0xC0: _par_begin,
-    0xC1: _par_spawn,
-    0xC2: _par_join,
+    OP_LIST_ADD: _list_add,
+    OP_MAP: _map,
+    OP_MAP_ADD: _map_add,
+    OP_FIELD: _field,
+    OP_SET_FIELD: _set_field,
+    OP_STREAM_CLOSE: _stream_close,
+    OP_NO_MATCH: _no_match,
+    OP_AWAIT: _await,
+    OP_EFFECT: _effect,
+    OP_SEND_WITH: _send_with,
+    OP_SPAWN_SUPERVISED: _spawn_supervised,
+    OP_LINK: _process("link"),
+    OP_MONITOR: _process("monitor"),
+    OP_EXIT: _exit,
+    OP_SEND_STREAM: _send_stream,
+    OP_BUDGET_ENTER: _budget_enter,
+    OP_BUDGET_EXIT: _budget_exit,
+    OP_BUDGET_CHECK: _budget_check,
+    OP_BUDGET_RESERVE: _budget_reserve,
+    OP_PAR_BEGIN: _par_begin,
+    OP_PAR_SPAWN: _par_spawn,
+    OP_PAR_JOIN: _par_join,
 }
 
 
