@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from lyra import vega
-from lyra.vega.machine import rare_instructions
-from lyra.vega.machine import vm
+from lyra.vega.machine import rare_instructions, vm
 from lyra.vega.plan.plan import plan_of
 from lyra.vega.plan.rules import OFF
 from tests.vega.plan.test_parallel import AB, play

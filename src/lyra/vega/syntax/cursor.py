@@ -7,15 +7,16 @@ whose `}` it meets and a brace that is never closed can be named.
 
 from __future__ import annotations
 
-from typing import Any, Final, NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, NoReturn
 
 from lyra.core.checking.check import did_you_mean
 from lyra.core.limits import VEGA_NESTING_MAX, VEGA_PROBLEMS_MAX
-from lyra.vega.syntax.ast import Block, Expression, Parameter, Type
+from lyra.vega.syntax.ast import Block, Expression, Statement
 from lyra.vega.syntax.source import Diagnostic, Source
 from lyra.vega.syntax.tokens import KEYWORDS, Tokens, described
 
-__all__ = ["Cursor", "Stop"]
+__all__ = ["Cursor", "Grammar", "Stop"]
 
 # Words of other languages, and what Vega writes.
 FOREIGN: Final = {
@@ -52,8 +53,18 @@ _HABITS: Final = {
     "fn": "every function may wait; `await` is for futures and streams",
 }
 _VALUES: Final = frozenset({"name", "string", "template", "int", "float", "money", "duration"})
+_KEYS: Final = _VALUES | {"true", "false", "null"}  # tokens that may be the key of a map
 # Words that may follow a whole expression: of a send, and of `spawn`.
 _BEHIND: Final = ("timeout", "budget", "supervised")
+
+
+class Grammar(NamedTuple):
+    """The rules of the language, which its families of constructs reach one another through: an expression may hold a
+    block (a lambda), a block statements, a statement declarations. `parser` puts it together."""
+
+    expressions: Mapping[str, Callable[[Cursor], Expression]]  # by first token
+    statements: Mapping[str, Callable[[Cursor], Statement]]  # by first token; `test` by its word
+    block: Callable[[Cursor, str], Block]
 
 
 class Stop(Exception):
@@ -64,11 +75,12 @@ class Cursor:
     """The tokens, the place in them, and the mistakes so far."""
 
     __slots__ = (
-        *("braces", "depth", "ends", "i", "is_lost", "is_unfinished"),
+        *("braces", "depth", "ends", "grammar", "i", "is_lost", "is_unfinished"),
         *("kinds", "problems", "source", "starts", "values"),
     )
 
-    def __init__(self, source: Source, tokens: Tokens) -> None:
+    def __init__(self, source: Source, tokens: Tokens, grammar: Grammar) -> None:
+        self.grammar = grammar
         self.source = source
         self.problems: list[Diagnostic] = []
         self.depth = 0
@@ -82,19 +94,6 @@ class Cursor:
         self.values = tokens.values
         self.starts, self.ends = tokens.starts, tokens.ends
         self.i = 0
-
-    # What the families of constructs need from one another; each is defined in its own module.
-    def expression(self, least: int = 0) -> Expression:
-        raise NotImplementedError
-
-    def block(self, what: str) -> Block:
-        raise NotImplementedError
-
-    def type_(self) -> Type:
-        raise NotImplementedError
-
-    def parameters(self, close: str) -> list[Parameter]:
-        raise NotImplementedError
 
     # ---------------------------------------------------------------- mistakes
 
@@ -186,6 +185,10 @@ class Cursor:
     def is_word(self, word: str) -> bool:
         """Whether this soft keyword is here."""
         return self.kinds[self.i] == "name" and self.values[self.i] == word
+
+    def is_map(self) -> bool:
+        """Whether the `{` here, where a block could stand too, begins a map: a key and a `:` follow."""
+        return self.kinds[self.i] == "{" and self.kinds[self.i + 1] in _KEYS and self.kinds[self.i + 2] == ":"
 
     def name(self, what: str) -> str:
         """A name; `what` says of what."""
