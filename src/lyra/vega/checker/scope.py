@@ -1,16 +1,16 @@
 """Names and what they stand for, while a module is checked.
 
-A `Binding` is one name: a variable, a constant, a function and so on, with what is known of it. `Scopes` is the chain
-of them plus the list of remarks: the ground that the other checker modules stand on.
+A `Binding` is one name: a variable, a constant, a function and so on, with what is known of it. `ModuleCheck` is the
+state of one check: the chain of scopes and the list of remarks. The functions of the other checker modules work on it.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -21,7 +21,7 @@ from lyra.vega.stdlib.table import GLOBALS, LIBRARY, Entry
 from lyra.vega.syntax.ast import Argument, Import, ListLiteral, Literal, MapLiteral, Node, Parameter, Type
 from lyra.vega.syntax.source import Diagnostic, Source
 
-__all__ = ["Binding", "Context", "Scope", "Scopes", "Signature", "of_entry", "of_parameters"]
+__all__ = ["Binding", "CheckRules", "Context", "ModuleCheck", "Scope", "Signature", "of_entry", "of_parameters"]
 
 # What a message calls each role.
 ROLES: Final[dict[str, str]] = {
@@ -93,11 +93,31 @@ class Context(msgspec.Struct, frozen=True):
     result: Kind = ANY
 
 
-class Scopes:
-    """The scopes of one module and the remarks made so far."""
+class CheckRules(NamedTuple):
+    """How each kind of expression is checked, and a block: what expressions and statements reach each other through."""
 
-    def __init__(self, source: Source, host_names: Collection[str] = ()) -> None:
+    kinds: Mapping[type, Callable[[ModuleCheck, Any], Kind]]
+    block: Callable[..., None]  # (check, block, scope of its own)
+
+
+class ModuleCheck:
+    """The state of checking one module: its scopes, what surrounds the present statement, the remarks so far."""
+
+    own_tools: frozenset[str] = frozenset()  # names of the tools of the agent that is being checked
+    has_foreign_tools = False  # some import brings tools whose names are only known when the program runs
+    assigned: frozenset[str] = frozenset()  # names that some statement assigns to: the kind of their value may change
+    thrown: frozenset[str] = frozenset()  # names of the errors that some statement throws
+
+    def __init__(
+        self,
+        source: Source,
+        host_names: Collection[str],
+        rules: CheckRules,
+        resolve_import: Callable[[Import], Binding],
+    ) -> None:
         self.source = source
+        self.rules = rules
+        self.resolve_import = resolve_import  # what an import's name stands for
         self.problems: list[Diagnostic] = []
         host = Scope()
         host.names.update((name, Binding("function", Kind("function"))) for name in host_names)
