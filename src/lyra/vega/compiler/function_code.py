@@ -1,0 +1,59 @@
+"""One function while it is compiled: its code so far, what its names mean, and the rules that compile its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lyra.vega.compiler.emitter import Emitter
+from lyra.vega.plan.names import ModuleScope, Unit, Variable, complaint
+from lyra.vega.plan.straight_line import Site
+from lyra.vega.syntax import ast
+
+if TYPE_CHECKING:
+    from lyra.vega.compiler.compiler import Linker
+
+__all__ = ["CompileRules", "FunctionCode"]
+
+
+class CompileRules(NamedTuple):
+    """How each kind of node is compiled: what expressions, statements and blocks reach one another through."""
+
+    expressions: Mapping[type, Callable[[FunctionCode, Any, int | None], int]]
+    statements: Mapping[type, Callable[[FunctionCode, Any], None]]
+    sequence: Callable[[FunctionCode, list[ast.Statement]], None]  # the statements of a block
+
+
+class FunctionCode(Emitter):
+    """The state that the functions of the compiler work on. `group` to `stops` are about the stretch of statements
+    whose calls are made ahead of their turn, see `early_calls`."""
+
+    def __init__(
+        self, linker: Linker, module: ModuleScope, unit: Unit, name: str, rules: CompileRules, *, is_hidden: bool
+    ) -> None:
+        super().__init__(module.source, name, linker.file(module))
+        self.linker = linker
+        self.module = module
+        self.unit = unit
+        self.rules = rules
+        self.is_hidden = is_hidden  # the library's own code
+        self.captured: dict[int, int] = {}  # id(Variable) → register, for what the function captured
+        self.defers = -1  # the register of the list of deferred closures
+        self.group = -1  # the register of the group of early calls; -1 outside a stretch
+        self.sites: dict[int, Site] = {}  # the early calls, by id(node)
+        self.spawns: dict[int, int] = {}  # the numbers of the spawns, by id(node)
+        self.level = 0  # the level of the pass that looks ahead; 0 in the stretch itself
+        self.copies: dict[int, int] | None = None  # id(Variable) → register of its copy, in a pass that looks ahead
+        self.stops: list[int] = []  # jumps that end the look ahead
+
+    def target(self, into: int | None) -> int:
+        """The register for a value: the one that is asked for, or a fresh one."""
+        return self.register() if into is None else into
+
+    def home(self, variable: Variable) -> int:
+        """The register of a variable, or of its cell, in this function; in a look ahead that of its copy."""
+        copy = None if self.copies is None else self.copies.get(id(variable))
+        return self.captured.get(id(variable), variable.register) if copy is None else copy
+
+    def fail(self, node: ast.Node, message: str, hint: str = "") -> Exception:
+        return complaint(self.source, node, message, hint)
