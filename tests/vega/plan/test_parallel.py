@@ -22,11 +22,12 @@ from lyra.testing.clock import SimClock
 from lyra.testing.loop import run as run_in_virtual_time
 from lyra.vega import VegaError
 from lyra.vega.bytecode import file as bytecode
+from lyra.vega.compiler.plan_of import plan_of
 from lyra.vega.machine.early_calls import EarlyCall, Group
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect
 from lyra.vega.machine.link import link
 from lyra.vega.machine.vm import run as step
-from lyra.vega.plan.plan import Plan, plan_of
+from lyra.vega.plan.plan import Plan
 from lyra.vega.plan.render import dot_of, svg_of, text_of
 from lyra.vega.runtime.picture import Picture
 from lyra.vega.runtime.run import run_world

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from lyra import vega
+from lyra.vega.compiler.plan_of import plan_of
 from lyra.vega.machine import rare_instructions, vm
-from lyra.vega.plan.plan import plan_of
 from lyra.vega.plan.rules import OFF
 from tests.vega.plan.test_parallel import AB, play
 from verify.compare.vega_parallel import Outcome

@@ -44,7 +44,7 @@ _SCALARS: Final = ("null", "bool", "int", "float", "money", "duration", "str")
 
 
 def kind_of(check: ModuleCheck, node: Expression) -> Kind:
-    return check.rules.kinds[type(node)](check, node)
+    return check.kind_rules[type(node)](check, node)
 
 
 # ---------------------------------------------------------------- values and names
@@ -311,7 +311,7 @@ def check_function_body(check: ModuleCheck, parameters: list[Parameter], body: B
         if parameter.name in check.scope.names:
             check.error_on(parameter, f"two parameters are called `{parameter.name}`")
         check.scope.names[parameter.name] = Binding("variable", kind, is_declared=parameter.type is not None)
-    check.rules.block(check, body)
+    check.block_rule(check, body)
     check.scope, check.context = outer, context
 
 

@@ -128,7 +128,7 @@ def _check_arms(check: ModuleCheck, arms: list[Arm]) -> None:
 
 def _check_arm_body(check: ModuleCheck, arm: Arm, scope: Scope) -> None:
     if not arm.is_value:
-        check.rules.block(check, arm.body, scope)
+        check.block_rule(check, arm.body, scope)
         return
     (statement,) = arm.body.statements
     assert isinstance(statement, ExpressionStatement)

@@ -10,7 +10,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -21,7 +21,17 @@ from lyra.vega.stdlib.table import GLOBALS, LIBRARY, Entry
 from lyra.vega.syntax.ast import Argument, Import, ListLiteral, Literal, MapLiteral, Node, Parameter, Type
 from lyra.vega.syntax.source import Diagnostic, Source
 
-__all__ = ["Binding", "CheckRules", "Context", "ModuleCheck", "Scope", "Signature", "of_entry", "of_parameters"]
+__all__ = [
+    "Binding",
+    "CheckRules",
+    "Context",
+    "KindRule",
+    "ModuleCheck",
+    "Scope",
+    "Signature",
+    "of_entry",
+    "of_parameters",
+]
 
 # What a message calls each role.
 ROLES: Final[dict[str, str]] = {
@@ -93,10 +103,13 @@ class Context(msgspec.Struct, frozen=True):
     result: Kind = ANY
 
 
+KindRule: TypeAlias = "Callable[[ModuleCheck, Any], Kind]"  # checks one kind of expression
+
+
 class CheckRules(NamedTuple):
     """How each kind of expression is checked, and a block: what expressions and statements reach each other through."""
 
-    kinds: Mapping[type, Callable[[ModuleCheck, Any], Kind]]
+    kinds: Mapping[type, KindRule]
     block: Callable[..., None]  # (check, block, scope of its own)
 
 
@@ -116,7 +129,7 @@ class ModuleCheck:
         resolve_import: Callable[[Import], Binding],
     ) -> None:
         self.source = source
-        self.rules = rules
+        self.kind_rules, self.block_rule = rules
         self.resolve_import = resolve_import  # what an import's name stands for
         self.problems: list[Diagnostic] = []
         host = Scope()

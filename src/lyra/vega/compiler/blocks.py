@@ -35,13 +35,13 @@ _DIRECT: Final = (ast.Binary, ast.Call, ast.Literal, ast.Index, ast.Name, ast.Fi
 
 def compile_statement(out: FunctionCode, node: ast.Statement) -> None:
     out.at(node)
-    out.rules.statements[type(node)](out, node)
+    out.statement_rules[type(node)](out, node)
 
 
 def compile_block(out: FunctionCode, block: ast.Block) -> None:
     mark = out.next_register
     enter_scope(out, out.module.cells.get(id(block), []), block.statements)
-    out.rules.sequence(out, block.statements)
+    out.sequence(out, block.statements)
     out.next_register = mark
 
 

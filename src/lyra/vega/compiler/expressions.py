@@ -83,7 +83,7 @@ _BLOCK_EXPRESSIONS: Final = (ast.Match, ast.Receive)
 
 def compile_expression(out: FunctionCode, node: ast.Expression, into: int | None = None) -> int:
     out.at(node)
-    return out.rules.expressions[type(node)](out, node, into)
+    return out.expression_rules[type(node)](out, node, into)
 
 
 def compile_run(out: FunctionCode, nodes: list[ast.Expression]) -> int:

@@ -35,7 +35,7 @@ class FunctionCode(Emitter):
         self.linker = linker
         self.module = module
         self.unit = unit
-        self.rules = rules
+        self.expression_rules, self.statement_rules, self.sequence = rules
         self.is_hidden = is_hidden  # the library's own code
         self.captured: dict[int, int] = {}  # id(Variable) → register, for what the function captured
         self.defers = -1  # the register of the list of deferred closures

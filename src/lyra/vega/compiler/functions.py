@@ -62,7 +62,7 @@ def _compile_body(
 ) -> Function:
     def inside() -> None:
         enter_scope(out, variables, statements)
-        out.rules.sequence(out, statements)
+        out.sequence(out, statements)
 
     if out.unit.has_defer:
         out.defers = out.register()

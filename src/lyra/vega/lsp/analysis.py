@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from lyra.vega.checker.checker import Load
+from lyra.vega.checker.checker import RULES, Load
+from lyra.vega.checker.scope import KindRule, ModuleCheck
 from lyra.vega.checker.types import ANY, STR, Kind, of_type
 from lyra.vega.lsp.imports import ImportingChecker, Imports
 from lyra.vega.lsp.index import Index
@@ -69,9 +70,9 @@ class Analysis:
     @cached_property
     def kinds(self) -> dict[int, Kind]:
         """The kind of every expression, by the node's id; what is wrong with the program does not matter here."""
-        checker = _Kinds(self.source, self.load, self._imports)
+        checker = _KindRecorder(self.source, self.load, self._imports)
         checker.run(self.module.statements)
-        return checker.found
+        return checker.kinds
 
     def check(self) -> list[Diagnostic]:
         """What the checker says of the tree."""
@@ -104,13 +105,17 @@ class Analysis:
         return [node for node in self.module.statements if isinstance(node, ast.Import) and node.kind == "vega"]
 
 
-class _Kinds(ImportingChecker):
-    """A checker that remembers what it found out about each expression."""
+class _KindRecorder(ImportingChecker):
+    """A checker that keeps the kind of each expression, by the node's id."""
 
     def __init__(self, source: Source, load: Load | None, imports: Imports | None) -> None:
         super().__init__(source, load, imports)
-        self.found: dict[int, Kind] = {}
+        self.kinds: dict[int, Kind] = {}
+        self.check.kind_rules = {node: self._recording(rule) for node, rule in RULES.kinds.items()}
 
-    def kind(self, node: ast.Expression) -> Kind:
-        found = self.found[id(node)] = super().kind(node)
-        return found
+    def _recording(self, rule: KindRule) -> KindRule:
+        def record(check: ModuleCheck, node: ast.Expression) -> Kind:
+            kind = self.kinds[id(node)] = rule(check, node)
+            return kind
+
+        return record
