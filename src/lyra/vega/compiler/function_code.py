@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from lyra.vega.compiler.emitter import Emitter
-from lyra.vega.plan.names import ModuleScope, Unit, Variable, complaint
+from lyra.vega.plan.names import ModuleScope, Symbol, Unit, Variable, complaint
+from lyra.vega.plan.notes import Notes
 from lyra.vega.plan.straight_line import Site
+from lyra.vega.plan.summaries import Summaries
 from lyra.vega.syntax import ast
 
-if TYPE_CHECKING:
-    from lyra.vega.compiler.compiler import Linker
+__all__ = ["CompileRules", "FunctionCode", "ProgramParts"]
 
-__all__ = ["CompileRules", "FunctionCode"]
+
+class ProgramParts(Protocol):
+    """What the functions of one program share; `compiler.Linker` is it."""
+
+    host_names: frozenset[str]
+    keep: list[Any]  # nodes that the compiler made; meanings go by id, so none may be collected
+    notes: Notes
+    summaries: Summaries
+
+    def file(self, module: ModuleScope) -> int: ...
+    def slot(self, variable: Variable) -> int: ...
+    def function_of(self, symbol: Symbol) -> int: ...
+    def function(self, module: ModuleScope, node: Any, unit: Unit, name: str, *, is_hidden: bool = False) -> int: ...
+    def configuration(self, symbol: Symbol) -> int: ...
+    def prelude(self, full: str) -> tuple[int, int, int]: ...
+    def wrapper(self, module: str, name: str, count: int) -> int: ...
+    def may_overlap(self, symbol: Symbol) -> bool: ...
 
 
 class CompileRules(NamedTuple):
@@ -29,7 +46,7 @@ class FunctionCode(Emitter):
     whose calls are made ahead of their turn, see `early_calls`."""
 
     def __init__(
-        self, linker: Linker, module: ModuleScope, unit: Unit, name: str, rules: CompileRules, *, is_hidden: bool
+        self, linker: ProgramParts, module: ModuleScope, unit: Unit, name: str, rules: CompileRules, *, is_hidden: bool
     ) -> None:
         super().__init__(module.source, name, linker.file(module))
         self.linker = linker

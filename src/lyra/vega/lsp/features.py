@@ -23,7 +23,7 @@ from lyra.vega.lsp.outline import outline
 from lyra.vega.lsp.project import path_of
 from lyra.vega.lsp.protocol import REQUEST_FAILED
 from lyra.vega.lsp.rename import Refused, prepare, rename
-from lyra.vega.lsp.server import Server
+from lyra.vega.lsp.server import VegaLanguageServer
 from lyra.vega.lsp.signature import signature_help
 from lyra.vega.lsp.tokens import MODIFIERS, TYPES, coloured
 
@@ -41,18 +41,18 @@ class _At(NamedTuple):
         return self.document.path
 
 
-def _document(ls: Server, params: Any) -> Document | None:
+def _document(ls: VegaLanguageServer, params: Any) -> Document | None:
     return ls.project.open.get(path_of(params.text_document.uri))
 
 
-def _at(ls: Server, params: Any) -> _At | None:
+def _at(ls: VegaLanguageServer, params: Any) -> _At | None:
     document = _document(ls, params)
     if document is None:
         return None
     return _At(document, document.lines.offset((params.position.line, params.position.character)))
 
 
-def _known(ls: Server, params: Any) -> tuple[Document, Analysis] | None:
+def _known(ls: VegaLanguageServer, params: Any) -> tuple[Document, Analysis] | None:
     document = _document(ls, params)
     known = ls.project.analysis(document.path) if document is not None else None
     return (document, known) if document is not None and known is not None else None
@@ -61,38 +61,38 @@ def _known(ls: Server, params: Any) -> tuple[Document, Analysis] | None:
 # ---------------------------------------------------------------- life
 
 
-def _initialize(ls: Server, params: types.InitializeParams) -> None:
+def _initialize(ls: VegaLanguageServer, params: types.InitializeParams) -> None:
     ls.begin(params)
 
 
-def _opened(ls: Server, params: types.DidOpenTextDocumentParams) -> None:
+def _opened(ls: VegaLanguageServer, params: types.DidOpenTextDocumentParams) -> None:
     ls.opened(params.text_document)
 
 
-def _changed(ls: Server, params: types.DidChangeTextDocumentParams) -> None:
+def _changed(ls: VegaLanguageServer, params: types.DidChangeTextDocumentParams) -> None:
     ls.changed(params)
 
 
-def _saved(ls: Server, params: types.DidSaveTextDocumentParams) -> None:
+def _saved(ls: VegaLanguageServer, params: types.DidSaveTextDocumentParams) -> None:
     ls.saved(params.text_document.uri)
 
 
-def _closed(ls: Server, params: types.DidCloseTextDocumentParams) -> None:
+def _closed(ls: VegaLanguageServer, params: types.DidCloseTextDocumentParams) -> None:
     ls.closed(params.text_document.uri)
 
 
-def _files(ls: Server, _params: types.DidChangeWatchedFilesParams) -> None:
+def _files(ls: VegaLanguageServer, _params: types.DidChangeWatchedFilesParams) -> None:
     ls.files_changed()
 
 
-def _folders(ls: Server, params: types.DidChangeWorkspaceFoldersParams) -> None:
+def _folders(ls: VegaLanguageServer, params: types.DidChangeWorkspaceFoldersParams) -> None:
     ls.folders_changed(params.event)
 
 
 # ---------------------------------------------------------------- reading
 
 
-def _hover(ls: Server, params: types.HoverParams) -> types.Hover | None:
+def _hover(ls: VegaLanguageServer, params: types.HoverParams) -> types.Hover | None:
     at = _at(ls, params)
     found = hover(ls.project, at.path, at.offset) if at is not None else None
     if at is None or found is None or not found.text:
@@ -101,13 +101,13 @@ def _hover(ls: Server, params: types.HoverParams) -> types.Hover | None:
     return types.Hover(content, wire.range_of(at.document.lines, found.at, found.end))
 
 
-def _definition(ls: Server, params: types.DefinitionParams) -> types.Location | None:
+def _definition(ls: VegaLanguageServer, params: types.DefinitionParams) -> types.Location | None:
     at = _at(ls, params)
     place = navigation.definition(ls.project, at.path, at.offset) if at is not None else None
     return wire.location(ls.project, place) if place is not None else None
 
 
-def _references(ls: Server, params: types.ReferenceParams) -> list[types.Location]:
+def _references(ls: VegaLanguageServer, params: types.ReferenceParams) -> list[types.Location]:
     at = _at(ls, params)
     if at is None:
         return []
@@ -116,18 +116,18 @@ def _references(ls: Server, params: types.ReferenceParams) -> list[types.Locatio
     return [wire.location(ls.project, place) for place in places]
 
 
-def _highlights(ls: Server, params: types.DocumentHighlightParams) -> list[types.DocumentHighlight]:
+def _highlights(ls: VegaLanguageServer, params: types.DocumentHighlightParams) -> list[types.DocumentHighlight]:
     at = _at(ls, params)
     found = navigation.highlights(ls.project, at.path, at.offset) if at is not None else []
     return [types.DocumentHighlight(wire.range_of(at.document.lines, *span)) for span in found if at is not None]
 
 
-def _symbols(ls: Server, params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
+def _symbols(ls: VegaLanguageServer, params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
     found = _known(ls, params)
     return [wire.symbol(found[0].lines, entry) for entry in outline(found[1])] if found is not None else []
 
 
-async def _tokens(ls: Server, params: types.SemanticTokensParams) -> types.SemanticTokens:
+async def _tokens(ls: VegaLanguageServer, params: types.SemanticTokensParams) -> types.SemanticTokens:
     await ls.rest(path_of(params.text_document.uri))
     found = _known(ls, params)
     if found is None:
@@ -139,7 +139,7 @@ async def _tokens(ls: Server, params: types.SemanticTokensParams) -> types.Seman
     return types.SemanticTokens(made[1])
 
 
-async def _lenses(ls: Server, params: types.CodeLensParams) -> list[types.CodeLens]:
+async def _lenses(ls: VegaLanguageServer, params: types.CodeLensParams) -> list[types.CodeLens]:
     document = _document(ls, params)
     found = await ls.overlaps(document.path) if document is not None else []
     document = _document(ls, params)
@@ -155,20 +155,20 @@ async def _lenses(ls: Server, params: types.CodeLensParams) -> list[types.CodeLe
 # ---------------------------------------------------------------- writing
 
 
-def _completion(ls: Server, params: types.CompletionParams) -> types.CompletionList:
+def _completion(ls: VegaLanguageServer, params: types.CompletionParams) -> types.CompletionList:
     at = _at(ls, params)
     found = complete(ls.project, at.path, at.offset) if at is not None else []
     can = _snippets(ls)
     return types.CompletionList(is_incomplete=False, items=[wire.completion(each, with_snippets=can) for each in found])
 
 
-def _snippets(ls: Server) -> bool:
+def _snippets(ls: VegaLanguageServer) -> bool:
     document = ls.client_capabilities.text_document
     item = document.completion.completion_item if document is not None and document.completion is not None else None
     return bool(item is not None and item.snippet_support)
 
 
-def _signature(ls: Server, params: types.SignatureHelpParams) -> types.SignatureHelp | None:
+def _signature(ls: VegaLanguageServer, params: types.SignatureHelpParams) -> types.SignatureHelp | None:
     at = _at(ls, params)
     found = signature_help(ls.project, at.path, at.offset) if at is not None else None
     if found is None:
@@ -181,14 +181,14 @@ def _signature(ls: Server, params: types.SignatureHelpParams) -> types.Signature
     return types.SignatureHelp([information], 0, found.active)
 
 
-def _format(ls: Server, params: types.DocumentFormattingParams) -> list[types.TextEdit]:
+def _format(ls: VegaLanguageServer, params: types.DocumentFormattingParams) -> list[types.TextEdit]:
     document = _document(ls, params)
     if document is None:
         return []
     return [types.TextEdit(wire.range_of(document.lines, at, end), new) for at, end, new in formatted(document.text)]
 
 
-def _prepare(ls: Server, params: types.PrepareRenameParams) -> types.PrepareRenamePlaceholder | None:
+def _prepare(ls: VegaLanguageServer, params: types.PrepareRenameParams) -> types.PrepareRenamePlaceholder | None:
     at = _at(ls, params)
     found = prepare(ls.project, at.path, at.offset) if at is not None else None
     if at is None or found is None:
@@ -197,7 +197,7 @@ def _prepare(ls: Server, params: types.PrepareRenameParams) -> types.PrepareRena
     return types.PrepareRenamePlaceholder(wire.range_of(at.document.lines, place.at, place.end), name)
 
 
-def _rename(ls: Server, params: types.RenameParams) -> types.WorkspaceEdit | None:
+def _rename(ls: VegaLanguageServer, params: types.RenameParams) -> types.WorkspaceEdit | None:
     at = _at(ls, params)
     if at is None:
         return None
@@ -212,7 +212,7 @@ def _rename(ls: Server, params: types.RenameParams) -> types.WorkspaceEdit | Non
     return types.WorkspaceEdit(changes=changes)
 
 
-def _actions(ls: Server, params: types.CodeActionParams) -> list[types.CodeAction]:
+def _actions(ls: VegaLanguageServer, params: types.CodeActionParams) -> list[types.CodeAction]:
     """What would mend the mistakes in a range."""
     found = _known(ls, params)
     if found is None:
@@ -239,7 +239,7 @@ def _actions(ls: Server, params: types.CodeActionParams) -> list[types.CodeActio
 
 
 # Request or notification → its options, and who answers.
-FEATURES: Final[dict[str, tuple[Any, Callable[[Server, Any], Any]]]] = {
+FEATURES: Final[dict[str, tuple[Any, Callable[[VegaLanguageServer, Any], Any]]]] = {
     types.INITIALIZE: (None, _initialize),
     types.TEXT_DOCUMENT_DID_OPEN: (None, _opened),
     types.TEXT_DOCUMENT_DID_CHANGE: (None, _changed),
@@ -266,6 +266,6 @@ FEATURES: Final[dict[str, tuple[Any, Callable[[Server, Any], Any]]]] = {
 }
 
 
-def register(server: Server) -> None:
+def register(server: VegaLanguageServer) -> None:
     for method, (options, answer) in FEATURES.items():
         server.feature(method, options)(answer)

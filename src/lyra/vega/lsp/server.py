@@ -1,17 +1,16 @@
-"""`vega lsp`: the core behind the Language Server Protocol, on standard input and output.
+"""The language server: the open texts of an editor, and remarks about them.
 
 The server keeps the open texts, says what is wrong with them soon after each change, and lets `features` answer the
 rest. A change is looked at after a moment in which the next one may come; for a file that takes long, the moment is as
-long as the last look took. What may come late (colours, lenses) waits until nobody has typed for a while, so that it
-never stands before a mistake. Nothing but the protocol goes to standard output.
+long as the last look took. What may come late (colours, lenses) waits for a pause in typing, so that remarks about
+mistakes come first.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException, JsonRpcInternalError
@@ -25,17 +24,16 @@ from lyra.vega.lsp.document import Change, Document, Position
 from lyra.vega.lsp.project import Project, path_of
 from lyra.vega.lsp.protocol import Protocol
 
-__all__ = ["Server", "serve"]
+__all__ = ["VegaLanguageServer"]
 
 _MOMENT_S: Final = 0.004  # after a change; most editors send the next one later than this
 _MOMENT_S_MAX: Final = 1.0
 _QUICK_S: Final = 0.05  # a look that takes no longer needs no longer moment
-_FRAMES_MAX: Final = 5_000  # the parser allows 200 levels, and a walk over the tree takes up to six frames for each
-_REST_S: Final = 0.15  # after a change, nobody is typing any more
+_REST_S: Final = 0.15  # so long after the last change, typing has paused
 _OTHERS_S: Final = 0.25  # files that import the changed one can wait
 
 
-class Server(LanguageServer):
+class VegaLanguageServer(LanguageServer):
     protocol: Protocol
 
     def __init__(self) -> None:
@@ -46,9 +44,6 @@ class Server(LanguageServer):
         self._changed_s: dict[str, float] = {}
         self.colours: dict[str, tuple[Analysis, list[int]]] = {}  # of which text they are
         self._lenses: dict[str, tuple[dict[str, str | None], list[tuple[int, str]]]] = {}
-        from lyra.vega.lsp.features import register
-
-        register(self)
 
     # ---------------------------------------------------------------- texts
 
@@ -180,14 +175,3 @@ def _change(change: types.TextDocumentContentChangeEvent) -> Change:
         start, end = change.range.start, change.range.end
         return Change(change.text, Position(start.line, start.character), Position(end.line, end.character))
     return Change(change.text)
-
-
-def serve(stdin: BinaryIO | None = None, stdout: BinaryIO | None = None) -> int:
-    """Speak until the client says `exit` or goes away; 0 if it said `shutdown` before, as the protocol has it."""
-    stdin, stdout = stdin or sys.stdin.buffer, stdout or sys.stdout.buffer
-    sys.stdout = sys.stderr  # a stray print must not get between two messages
-    logging.getLogger("pygls").setLevel(logging.CRITICAL)  # errors are told once, by `report_server_error`
-    sys.setrecursionlimit(_FRAMES_MAX)
-    server = Server()
-    server.start_io(stdin, stdout)
-    return 0 if server.protocol.is_shut_down else 1
