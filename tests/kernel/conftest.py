@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lyra.core.naming import OLD_NAMES, named_thing
 from lyra.kernel import Kernel
 from lyra.testing.clock import SimClock
 
@@ -49,6 +51,17 @@ async def pass_time(kernel: Kernel, clock: SimClock, seconds: float, *, step_s: 
         clock.advance(min(step_s, left_s))
         left_s -= step_s
     await settle(kernel)
+
+
+@contextmanager
+def an_earlier_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Lyra's own functions and classes have the names that earlier versions wrote."""
+    with monkeypatch.context() as patch:
+        for name, (old, *_) in OLD_NAMES.items():
+            thing = named_thing(name)
+            if thing is not None:
+                patch.setattr(thing, "__lyra_name__", old)
+        yield
 
 
 class Crash:

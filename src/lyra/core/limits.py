@@ -91,7 +91,6 @@ HEALTH_INTERVAL_S: Final = 30.0  # between two looks at all processes
 # ---------------------------------------------------------------- store
 SNAPSHOT_EVERY_EVENTS: Final = 50_000  # rows folded at most when a kernel opens its store
 LEASE_S: Final = 3.0  # a dead owner's store opens after this
-LEASE_RENEW_S: Final = 1.0  # two renewals may fail before the lease is lost
 RETENTION_S: Final = 7 * 24 * 3600.0  # journal rows that a snapshot covers are kept this long
 BLOB_INLINE_BYTES_MAX: Final = 65_536  # larger values go to the blob table, stored once
 

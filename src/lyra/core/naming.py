@@ -1,24 +1,115 @@
-"""What a function is called in a journal: `module:function`, the same however its file was started.
+"""The names that journals hold of functions and classes: `module:function`, or a fixed name for Lyra's own.
 
 A module run as a script is `__main__` to Python; in a journal it has the name it would be imported by, so that a
-process begun by `python shop.py` goes on under `import shop` or `python -m shop`. Looks names up, never imports
-anything.
+process begun by `python shop.py` goes on under `import shop` or `python -m shop`. What Lyra itself writes into
+journals has a fixed name (`lyra:supervise`) that does not depend on the file it is in. `OLD_NAMES` is the one table of
+these, each with the names that earlier versions wrote: a store with an old name is read as if it had the fixed one.
+Looks names up, never imports anything.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
-__all__ = ["main_name", "qualified_name"]
+__all__ = [
+    "OLD_NAMES",
+    "PIPELINE",
+    "SUPERVISE",
+    "VEGA_AGENT",
+    "VEGA_PROCESS",
+    "fixed_name",
+    "is_own_name",
+    "main_name",
+    "named",
+    "named_thing",
+    "old_names",
+    "qualified_name",
+]
+
+T = TypeVar("T")
+
+SUPERVISE: Final = "lyra:supervise"
+PIPELINE: Final = "lyra:pipeline"
+VEGA_PROCESS: Final = "vega:process"
+VEGA_AGENT: Final = "vega:agent"
+
+# Fixed name → the names that earlier versions wrote. Rows are added, never changed: old journals are read for ever.
+OLD_NAMES: Final[dict[str, tuple[str, ...]]] = {
+    # programs
+    SUPERVISE: ("lyra.kernel.supervisor:supervise",),
+    PIPELINE: ("lyra.kernel.pipeline_runner:run_pipeline",),
+    VEGA_PROCESS: ("lyra.vega.runtime.driver:vega_process",),
+    VEGA_AGENT: ("lyra.vega.runtime.agents:agent_front",),
+    "vega:repl": ("lyra.vega.runtime.interactive:_pieces",),
+    "demo:lead": ("lyra.cli.demo_team:lead",),
+    "demo:reviewer": ("lyra.cli.demo_team:reviewer",),
+    "demo:rules": ("lyra.cli.demo_team:rules",),
+    "demo:session": ("lyra.cli.demo_team:session",),
+    "demo:index": ("lyra.cli.demo_team:index",),
+    # functions that a program may hand to `ctx.do`
+    "lyra:AgentProcess.send": ("lyra.agents.process:AgentProcess.send",),
+    "lyra:AgentProcess.stop": ("lyra.agents.process:AgentProcess.stop",),
+    "lyra:Handle.wait": ("lyra.kernel.handle:Handle.wait",),
+    "lyra:Kernel.dispatch": ("lyra.kernel.requests:Requests.dispatch",),
+    "lyra:Kernel.dispatch_inference": ("lyra.kernel.requests:Requests.dispatch_inference",),
+    "lyra:CommBus.publish": ("lyra.kernel.bus:CommBus.publish",),
+    "lyra:CommBus.send": ("lyra.kernel.bus:CommBus.send",),
+    "lyra:CommBus.query": ("lyra.kernel.bus:CommBus.query",),
+    # exceptions that are no LyraErrors, which go by their code
+    "vega:Fault": ("lyra.vega.values:Fault",),
+    "mcp:Failed": ("lyra.mcp.state:Failed",),
+    "mcp:AuthRequired": ("lyra.mcp.state:AuthRequired",),
+    "demo:ServiceError": ("lyra.cli.demo_service:ServiceError",),
+    "demo:SessionLost": ("lyra.cli.demo_service:SessionLost",),
+}
+_FIXED: Final = {old: name for name, olds in OLD_NAMES.items() for old in olds}
+_OWN: Final = ("lyra:", "vega:", "mcp:", "demo:", "lyra.")  # how names of Lyra's own begin, of any version
+_named: dict[str, Any] = {}  # what has been imported so far
+
+
+def named(name: str) -> Callable[[T], T]:
+    """Decorate a function or a class of Lyra with its fixed name, which is in `OLD_NAMES`."""
+    assert name in OLD_NAMES, name
+
+    def give(thing: T) -> T:
+        thing.__lyra_name__ = name  # type: ignore[attr-defined]
+        _named[name] = thing
+        return thing
+
+    return give
+
+
+def named_thing(name: str) -> Any:
+    """What has this fixed or old name, if its module has been imported; else None."""
+    return _named.get(_FIXED.get(name, name))
+
+
+def fixed_name(name: str) -> str:
+    """The fixed name behind an old one; any other name as it is."""
+    return _FIXED.get(name, name)
+
+
+def old_names(name: str) -> tuple[str, ...]:
+    """The names that earlier versions wrote for a fixed name."""
+    return OLD_NAMES.get(name, ())
+
+
+def is_own_name(name: str) -> bool:
+    """Whether a name is of Lyra's own, of this version or another."""
+    return name.startswith(_OWN)
 
 
 def qualified_name(function: Any) -> str:
-    """`module:qualname` of a function, a class or (by its class) an object that can be called."""
+    """The fixed name, else `module:qualname`, of a function, a class or (by its class) an object that can be called."""
     inner = getattr(function, "func", function)  # functools.partial
     if not hasattr(inner, "__qualname__"):
         inner = type(inner)
+    fixed = getattr(inner, "__dict__", {}).get("__lyra_name__")  # its own: a subclass has another name
+    if fixed is not None:
+        return str(fixed)
     module = inner.__module__
     return f"{main_name() if module == '__main__' else module}:{inner.__qualname__}"
 

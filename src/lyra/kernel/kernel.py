@@ -17,7 +17,7 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from lyra.core import codec, limits
 from lyra.core.budgets.budget import Budget
@@ -57,7 +57,7 @@ from lyra.kernel.process.scheduler import Scheduler
 from lyra.kernel.process.table import Table
 from lyra.kernel.programs.handle import Ack, Handle, stopped_before
 from lyra.kernel.programs.lifetime import Life
-from lyra.kernel.programs.registry import Programs, Spawnable, program_of
+from lyra.kernel.programs.registry import Programs, Spawnable, dormant_process, program_of
 from lyra.kernel.recovery import Recovery
 from lyra.kernel.services.registry import ServiceRegistry
 from lyra.kernel.shared.groups import Groups
@@ -81,6 +81,8 @@ if TYPE_CHECKING:
 __all__ = ["Kernel"]
 
 H = TypeVar("H", bound=Handle)
+_REPLAY_LOOK_S: Final = 0.01  # between two looks whether a replay has registered a program
+_REPLAY_LOOKS: Final = 500
 
 
 class Kernel(Requests):
@@ -580,6 +582,34 @@ class Kernel(Requests):
     def register(self, program: Any) -> None:
         """Make a program known by name; processes that waited for it go on."""
         self.programs.name(program)
+
+    def missing_program(self, process: Process) -> str | None:
+        """The program that a process cannot go on without and that this kernel does not know; a guard's is that of the
+        process it stands for."""
+        if self._recovery is None or not (self._recovery.dormant or self.supervisors.waiting):
+            return None
+        run = process.stands_for or process
+        name = run.program if run.is_dormant else self.supervisors.missing_program(process.pid)
+        return name if name is not None and self.programs.get(name) is None else None
+
+    async def until_known(self, process: Process) -> None:
+        """Return when the process can go on; ConfigError if it is dormant. While other processes replay, the spawn that
+        registers its program may still come, so this waits for them, for a limited time."""
+        for _ in range(_REPLAY_LOOKS):
+            program = self.missing_program(process)
+            if program is None:
+                return
+            if not self.may_become_known(program):
+                break
+            await self.outside_pause(_REPLAY_LOOK_S)
+        else:
+            program = self.missing_program(process)
+        if program is not None:
+            raise dormant_process(process.pid, program)
+
+    def may_become_known(self, program: str) -> bool:
+        """Whether the replay of another process is about to register a program."""
+        return self._recovery is not None and self._recovery.may_become_known(program)
 
     def start_dormant(self, name: str) -> None:
         self.supervisors.known(name)

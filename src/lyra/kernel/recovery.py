@@ -41,14 +41,14 @@ _WORTH_A_SNAPSHOT = 1_000  # rows; fewer are folded faster than a snapshot is wr
 
 
 class Recovery:
-    __slots__ = ("_dormant", "_held", "_kept", "_kernel", "_rebuilt", "_snapshot_seq", "_snapshotting", "_store")
+    __slots__ = ("_held", "_kept", "_kernel", "_rebuilt", "_snapshot_seq", "_snapshotting", "_store", "dormant")
 
     def __init__(self, kernel: Kernel, store: Store) -> None:
         self._kernel = kernel
         self._store = store
         self._snapshot_seq = 0
         self._snapshotting: asyncio.Task[None] | None = None
-        self._dormant: dict[str, list[tuple[Process, ProcessState]]] = {}
+        self.dormant: dict[str, list[tuple[Process, ProcessState]]] = {}  # by the program they wait for
         self._rebuilt: dict[str, Process] = {}
         self._held: list[Process] | None = None  # revived while they may not go on
         self._kept: Collection[str] | None = None  # who may not; None: nobody may
@@ -197,7 +197,7 @@ class Recovery:
             return
         program = kernel.programs.get(process.program)
         if program is None:
-            self._dormant.setdefault(process.program, []).append((process, state))
+            self.dormant.setdefault(process.program, []).append((process, state))
             kernel.publish(process.pid, "process.dormant", {"program": process.program})
             return
         created = state.created
@@ -231,13 +231,18 @@ class Recovery:
 
     def revive(self, program: str) -> None:
         """The program is known now: its dormant processes go on."""
-        for process, state in self._dormant.pop(program, []):
+        for process, state in self.dormant.pop(program, []):
             if process.exit is None:
                 self._go_on(process, state)
 
-    @property
-    def dormant(self) -> list[str]:
-        return [process.pid for waiting in self._dormant.values() for process, _ in waiting]
+    def may_become_known(self, program: str) -> bool:
+        """Whether a process that replays is about to spawn this program, and so to register it."""
+        return any(
+            entry.kind == "spawn" and entry.name == program
+            for process in self._kernel.processes.present()
+            if process.recall is not None and not process.is_dormant
+            for entry in process.recall.values()
+        )
 
     # ------------------------------------------------------------------ snapshots
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.core import limits
 from lyra.core.checking.check import known_keys, real
 from lyra.core.envelope import Envelope
+from lyra.core.naming import named
 from lyra.kernel.cleanup import Rounds, clean, shut_down
 from lyra.kernel.interrupts.service import Answer, Interrupt, InterruptService
 from lyra.kernel.journal.durable_value import kept
@@ -202,11 +203,13 @@ class Requests:
         """Say what runs a service's requests; again after each restart."""
         self.services.register_handler(name, handler)
 
+    @named("lyra:Kernel.dispatch")
     async def dispatch(self, service: str, request: Any = None, **options: Any) -> ServiceResponse:
         """Have a service do a piece of work (`timeout_s`, `max_retries`, `backoff`)."""
         known_keys(options, _DISPATCH, "a dispatch")
         return await self.services.dispatch(service, request, **options)
 
+    @named("lyra:Kernel.dispatch_inference")
     async def dispatch_inference(self, model: str, input: Any, **options: Any) -> InferenceResponse:  # noqa: A002
         """Ask the least busy inference service that has this model (`pid`, `timeout_s`, `max_retries`)."""
         known_keys(options, _INFERENCE, "an inference request")

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from lyra.core.naming import named
 from lyra.core.secrets.redact import redact
 from lyra.errors import ConfigError, LyraError, SandboxUnavailable
 
@@ -62,6 +63,7 @@ class ServerState(msgspec.Struct, frozen=True):
         return {**data, "failure": self.failure.to_data() if self.failure else None}
 
 
+@named("mcp:Failed")
 class Failed(Exception):
     """A connection that ends with a known Failure; `state` is the state that this puts the server into."""
 
@@ -71,6 +73,7 @@ class Failed(Exception):
         self.state = state
 
 
+@named("mcp:AuthRequired")
 class AuthRequired(Failed):
     """Nobody is there to log in, or the token is not there."""
 

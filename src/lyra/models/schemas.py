@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from lyra.core.checking.schema import map_parts
+
 __all__ = ["closed", "is_strict", "worded"]
 
-_SCHEMAS: Final = ("items", "not", "if", "then", "else", "contains", "propertyNames", "additionalProperties")
-_LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
 _MAPS: Final = ("properties", "$defs", "definitions", "patternProperties")
 _REFUSED: Final = frozenset(
     (
@@ -33,14 +33,7 @@ def closed(schema: Any) -> Any:
     """A copy in which objects have the named properties only."""
     if not isinstance(schema, dict):
         return schema
-    found: dict[str, Any] = {}
-    for key, value in schema.items():
-        if key in _MAPS and isinstance(value, dict):
-            found[key] = {name: closed(one) for name, one in value.items()}
-        elif key in _LISTS and isinstance(value, list):
-            found[key] = [closed(one) for one in value]
-        else:
-            found[key] = closed(value) if key in _SCHEMAS else value
+    found = {key: map_parts(key, value, closed) for key, value in schema.items()}
     if _is_object(schema) and "patternProperties" not in schema:
         found.setdefault("additionalProperties", False)
     return found

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from lyra.core.tool import ToolCall
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, ModelError
 from lyra.models.stream import StreamEvent, ToolDelta, ToolEnd, ToolStart
 from lyra.models.wire.faults import UNREADABLE, malformed
 
@@ -21,12 +21,13 @@ __all__ = ["ToolCalls", "tool_call"]
 class ToolCalls:
     """The calls of one answer. `begin`, `more` and `end` give the events to pass on."""
 
-    __slots__ = ("_first", "_open", "seen")
+    __slots__ = ("_first", "_open", "broken", "seen")
 
     def __init__(self, first: int = 0) -> None:
         """`first` is the number of the first id that is made up where the wire has none."""
         self._first = first
         self._open: dict[int, tuple[str, str, list[str]]] = {}
+        self.broken: ModelError | None = None  # what was wrong with a call, kept for `raise_broken`
         self.seen = 0
 
     def begin(self, index: int, id: str, name: str) -> list[StreamEvent]:  # noqa: A002 (the word on the wire)
@@ -56,9 +57,34 @@ class ToolCalls:
         text = msgspec.json.encode(arguments).decode()
         return [*began, *self.more(index, text), *self.end(index)]
 
-    def end_all(self) -> list[StreamEvent]:
+    def end_or_keep(self, index: int) -> list[StreamEvent]:
+        """As `end`; what is wrong with the call is told with the stop reason, which may explain it."""
+        try:
+            return self.end(index)
+        except ModelError as error:
+            self.broken = self.broken or error
+            return []
+
+    def end_all(self, stop: str) -> list[StreamEvent]:
         """For formats that do not say when a call is whole: the end of the answer does."""
-        return [event for index in sorted(self._open) for event in self.end(index)]
+        try:
+            return [event for index in sorted(self._open) for event in self.end(index)]
+        except ModelError as error:
+            self.broken = error
+            self.raise_broken(stop)
+            raise
+
+    def raise_broken(self, stop: str = "") -> None:
+        """Raise what `end_or_keep` kept."""
+        if self.broken is not None:
+            if stop == "max_tokens":
+                self.broken.hint = "the answer was cut at max_tokens in the middle of the call; allow more"
+            raise self.broken
+
+    def raise_open(self) -> None:
+        """An error where a call is not whole."""
+        for _, name, _ in self._open.values():
+            raise malformed("the answer ended in the middle of a tool call", tool=name)
 
     def is_open(self, index: int) -> bool:
         return index in self._open
@@ -66,15 +92,6 @@ class ToolCalls:
     def id_of(self, index: int) -> str:
         """The id of a call that is open; empty where none is."""
         return self._open[index][0] if index in self._open else ""
-
-    @property
-    def any_open(self) -> bool:
-        return bool(self._open)
-
-    @property
-    def open_name(self) -> str:
-        """The name of a tool whose call is not whole yet."""
-        return next((name for _, name, _ in self._open.values()), "")
 
 
 def tool_call(call_id: str, name: str, text: str) -> ToolCall:

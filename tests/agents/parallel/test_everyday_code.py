@@ -9,20 +9,20 @@ import pytest
 
 import lyra
 from lyra import Agent, Kernel, tool
-from lyra.agents.parallel import rules
 from lyra.agents.parallel.source.plan import picture_of
 from lyra.models.script import Reply, ScriptedCall, ScriptedError
 from lyra.models.sim import SimProvider
 from lyra.testing.loop import run as run_in_virtual_time
 from tests.agents.support import clock_here
+from verify.planted import changed, planted
+from verify.planted.agent_early_calls import BUGS, NO_SILENT_ERRORS
 
 
 @pytest.fixture(autouse=True)
 def loud():
     """An error of the look ahead itself is an error."""
-    rules.LOUD.append(True)
-    yield
-    rules.LOUD.clear()
+    with changed(NO_SILENT_ERRORS):
+        yield
 
 
 class Box:
@@ -392,11 +392,8 @@ def test_nothing_is_made_early_across_what_may_do_anything():
 
     written, _ = outcome(looks)
     assert outcome(lyra.parallel(looks))[0] == written
-    rules.OFF.add("in place")
-    try:
+    with planted(BUGS, "in place"):
         assert outcome(lyra.parallel(looks))[0] != written
-    finally:
-        rules.OFF.discard("in place")
 
 
 PLANNED = """

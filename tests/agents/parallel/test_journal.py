@@ -15,7 +15,6 @@ import pytest
 
 import lyra
 from lyra import Agent, Context, Kernel, tool
-from lyra.agents.parallel import rules
 from lyra.agents.parallel.source.plan import picture_of
 from lyra.core.budgets.budget import Budget, Usage
 from lyra.core.budgets.early_budget import Apart, is_limited
@@ -29,6 +28,8 @@ from lyra.testing.loop import run as run_in_virtual_time
 from lyra.vega.plan.python import plan_of_python
 from lyra.vega.plan.render import text_of
 from tests.agents.support import clock_here
+from verify.planted import planted
+from verify.planted.agent_early_calls import BUGS
 
 
 class Priced(SimProvider):
@@ -357,11 +358,8 @@ def keys_of_two_chains(waits: tuple[float, float]) -> dict[str, Any]:
 
 def test_a_key_does_not_depend_on_who_was_faster():
     assert keys_of_two_chains((1.0, 3.0)) == keys_of_two_chains((3.0, 1.0))
-    rules.OFF.add("keys")
-    try:
+    with planted(BUGS, "keys"):
         assert keys_of_two_chains((1.0, 3.0)) != keys_of_two_chains((3.0, 1.0))
-    finally:
-        rules.OFF.discard("keys")
 
 
 def test_a_conversation_that_a_journal_keeps_is_ordered_and_says_so():

@@ -22,6 +22,8 @@ from lyra.models.sim import SimProvider
 from lyra.testing.loop import run as run_in_virtual_time
 from tests.agents.support import clock_here
 from verify.compare.python_parallel import check, took
+from verify.planted import planted
+from verify.planted.agent_early_calls import BUGS
 
 COUNT = int(os.environ.get("LYRA_OVERLAP", "300"))
 SEED = int(os.environ.get("LYRA_SEED", "1"))
@@ -592,12 +594,9 @@ NOTICED = {"room": 142, "kept": 17, "delivery": 16}  # the functions that need a
 @pytest.mark.parametrize("rule", sorted(rules.RULES.keys() - {"keys", "in place"}))  # those have tests of their own
 def test_each_rule_is_needed(rule: str):
     assert check(NOTICED.get(rule, 0)) == []
-    rules.OFF.add(rule)
-    try:
+    with planted(BUGS, rule):
         seeds = (NOTICED.get(rule, 0), *range(400))
         assert any(_differs(seed) for seed in seeds), f"nobody notices that {rule!r} is not kept"
-    finally:
-        rules.OFF.discard(rule)
 
 
 def _differs(seed: int) -> bool:

@@ -104,6 +104,8 @@ def test_info(lyra, path):
         "first_seq": 1,
         "last_seq": 4,
         "processes": {"created": 2, "terminated": 1},
+        "programs_to_register": None,  # these rows are no kernel's
+        "programs_unknown": None,
         "lease": None,
     }
     assert ["rows", "4"] in [line.split() for line in lyra("store", "info").stdout.splitlines()]
@@ -119,7 +121,8 @@ def test_info_does_not_count_a_huge_journal(lyra, path, monkeypatch):
     """Counting reads every row; beyond the bound it says nothing instead."""
     monkeypatch.setattr(module, "_COUNTED_ROWS_MAX", 3)
     store = SqliteStore(path)
-    assert module._facts(store)["processes"] is None
+    facts = module._facts(store)
+    assert facts["processes"] is facts["programs_to_register"] is facts["programs_unknown"] is None
     store.close()
 
 
@@ -229,3 +232,52 @@ def test_values_that_json_has_no_word_for():
         "deep": [[True, None]],
         "other": "/x",
     }
+
+
+def test_info_names_the_programs_of_live_processes(lyra):
+    """Those that a kernel has to be given, and names of Lyra's own that this version does not know."""
+    file = Path(lyra.folder, ".lyra", "lyra.db")
+    store = SqliteStore(file)
+    lease = store.acquire("test", now=NOW, ttl_s=60)
+    programs = {
+        "p-1": "shop:main",
+        "p-2": "agent:Critic",
+        "p-3": "lyra.kernel.supervisor:supervise",
+        "p-4": "lyra:of_a_later_version",
+        "p-5": "shop:main",
+        "p-6": "shop:ended",
+    }
+    rows = [
+        (seq, NOW, pid, "process.created", encode({"program": program}))
+        for seq, (pid, program) in enumerate(programs.items(), 1)
+    ]
+    rows.append((7, NOW, "p-6", "process.terminated", encode({"reason": "normal"})))
+    store.append(rows, lease.epoch)
+    store.release(lease)
+    store.close()
+    found = json.loads(lyra("store", "info", "--json").stdout)
+    assert found["programs_to_register"] == {"agent:Critic": 1, "shop:main": 2}
+    assert found["programs_unknown"] == {"lyra:of_a_later_version": 1}
+    lines = [line.split(maxsplit=1) for line in lyra("store", "info").stdout.splitlines()]
+    assert ["programs_to_register", "agent:Critic 1, shop:main 2"] in lines
+    assert ["programs_unknown", "lyra:of_a_later_version 1"] in lines
+
+
+def test_info_reads_programs_from_snapshots_too(lyra):
+    """A process whose first rows were dropped is in the snapshot."""
+    from lyra.kernel.journal.history import Fold
+    from lyra.store.protocol import Record
+
+    file = Path(lyra.folder, ".lyra", "lyra.db")
+    store = SqliteStore(file)
+    lease = store.acquire("test", now=NOW, ttl_s=60)
+    row = (1, NOW - 30 * DAY, "p-1", "process.created", encode({"program": "shop:main"}))
+    store.append([row], lease.epoch)
+    fold = Fold()
+    fold.add(Record(*row))
+    store.save_snapshots(1, {**fold.dump(), "~gates": b"other"}, lease.epoch)
+    store.compact(before=NOW, epoch=lease.epoch)
+    store.release(lease)
+    store.close()
+    found = json.loads(lyra("store", "info", "--json").stdout)
+    assert (found["rows"], found["programs_to_register"], found["programs_unknown"]) == (0, {"shop:main": 1}, {})

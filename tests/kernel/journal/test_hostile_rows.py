@@ -204,7 +204,7 @@ def test_a_reading_in_a_snapshot(name, value):
 def test_a_supervisor_whose_plan_is_none(path, wrong):
     """It ends with `Corrupt`, which says what is wrong with the plan; the others go on."""
     plan = rows.Raw(msgspec.msgpack.encode([wrong]))
-    program = "lyra.kernel.supervision.supervisor:supervise"
+    program = "lyra.kernel.supervisor:supervise"
     written(
         path,
         ("s", "process.created", rows.encode(rows.Created(program, plan))),
@@ -227,7 +227,7 @@ def supervisor_rows(*after):
     return (
         "s",
         "process.created",
-        rows.encode(rows.Created("lyra.kernel.supervision.supervisor:supervise", plan)),
+        rows.encode(rows.Created("lyra.kernel.supervisor:supervise", plan)),
     ), *after
 
 

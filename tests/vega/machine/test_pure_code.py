@@ -30,6 +30,8 @@ from lyra.vega.runtime.world import Options, World, _has_come, _is_due
 from tests.cli.vega_runner import COMMAND, Vega
 from tests.cli.vega_runner import vega as vega_command
 from verify.compare import vega_tiers
+from verify.planted import planted
+from verify.planted.vega_generated_code import BUGS
 
 __all__ = ["vega_command"]  # the fixture
 
@@ -47,15 +49,12 @@ def test_random_functions_come_to_the_same():
 @pytest.mark.parametrize("guard", sorted(guards.GUARDS.keys() - {"poll"}))
 def test_a_guard_that_is_left_out_is_noticed(guard: str):
     """Each guard of generated code matters: without it some random function differs. (`poll` has tests of its own.)"""
-    guards.OFF.add(guard)
     result = vega_tiers.Result()
-    try:
+    with planted(BUGS, guard):
         for number in range(1_000):
             vega_tiers.compare(SEED * 1_000_000 + number, result, is_native=False)
             if result.failures:
                 return
-    finally:
-        guards.OFF.discard(guard)
     raise AssertionError(f"1000 programs, and none needs {guard!r}")
 
 
@@ -72,14 +71,11 @@ def test_an_index_is_computed_before_the_value_that_is_stored_there(body: str, r
     """Python does it the other way round, which shows when one of them changes the list; without its guard it would."""
     text = f"fn f() {{ {body} }}"
     found = []
-    for off in ((), ("order",)):
-        guards.OFF.update(off)
-        try:
+    for left_out in ((), ("order",)):
+        with planted(BUGS, *left_out):
             tier, pure = pure_of(text, "f")
             tier.is_eager = True
             found.append(pure([]))
-        finally:
-            guards.OFF.difference_update(off)
     assert found == [right, wrong]
 
 
@@ -231,11 +227,11 @@ def test_a_timer_of_the_host_fires_beside_a_long_recursion():
     assert asyncio.run(main()) < 0.5
 
 
-def test_without_its_poll_it_would_not(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("lyra.vega.machine.pure.generate.OFF", {"poll"})
-    tier, pure = pure_of(LONG, "loop")
-    tier.contended = lambda: True
-    assert pure([1_000_000]) is not MISS
+def test_without_its_poll_it_would_not():
+    with planted(BUGS, "poll"):
+        tier, pure = pure_of(LONG, "loop")
+        tier.contended = lambda: True
+        assert pure([1_000_000]) is not MISS
 
 
 @pytest.mark.timed

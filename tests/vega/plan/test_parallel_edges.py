@@ -6,27 +6,19 @@ that was on its way, windows and rates."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from lyra import vega
 from lyra.vega.compiler.plan_of import plan_of
 from lyra.vega.machine import rare_instructions, vm
-from lyra.vega.plan.rules import OFF
 from tests.vega.plan.test_parallel import AB, play
 from verify.compare.vega_parallel import Outcome
 from verify.compare.vega_parallel import play as played
+from verify.planted import planted
+from verify.planted.vega_early_calls import BUGS
 
 ONE = 'agent A { model "sim/script" system "A" max_tokens 40 retry { max_attempts 1 } } let a = spawn A;\n'
-
-
-@pytest.fixture
-def without() -> Iterator[Any]:
-    """Rules that a test does without."""
-    yield OFF.update
-    OFF.clear()
 
 
 def both(source: str) -> tuple[Outcome, Outcome]:
@@ -53,9 +45,8 @@ def test_a_look_ahead_that_has_no_end_ends():
     assert asyncio.run(lines_of(ENDLESS, within_s=60)) == ["no: division by zero"]
 
 
-def test_without_fuel_it_would_not(without):
-    without({"fuel"})
-    with pytest.raises(TimeoutError):
+def test_without_fuel_it_would_not():
+    with planted(BUGS, "fuel"), pytest.raises(TimeoutError):
         asyncio.run(lines_of(ENDLESS, within_s=4))
 
 
@@ -81,10 +72,10 @@ def test_recursion_that_asks_stops_where_the_line_by_line_run_does(monkeypatch):
     assert two.took_s < one.took_s
 
 
-def test_without_the_rule_it_goes_deeper(monkeypatch, without):
+def test_without_the_rule_it_goes_deeper(monkeypatch):
     shallow(monkeypatch)
-    without({"depth"})
-    one, two = both(DEEP.replace("let x", 'if n == 100 { return "end"; } let x'))
+    with planted(BUGS, "depth"):
+        one, two = both(DEEP.replace("let x", 'if n == 100 { return "end"; } let x'))
     assert one.lines == ["too deep"]
     assert two.lines != one.lines
 

@@ -7,13 +7,13 @@ import gc
 from typing import Any
 
 import pytest
-from tests.verify.simulation.test_found import Lives
 
 from lyra.kernel import Kernel
 from lyra.kernel.pipelines.events import Feed
 from lyra.store.memory import MemoryStore
 from lyra.testing.clock import SimClock
 from lyra.testing.loop import LoopClock, SimLoop
+from tests.verify.simulation.test_found import Lives
 from verify.simulation.sim import run_seed
 
 FORK: dict[str, Any] = {

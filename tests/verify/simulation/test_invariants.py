@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.verify.simulation.test_parts import PLANTED as IN_PARTS
 
 from lyra.core.budgets.budget import Budget, Reservation
 from lyra.core.ids import seeded
@@ -24,6 +23,7 @@ from lyra.kernel.process.scheduler import Scheduler
 from lyra.kernel.programs.context import Context
 from lyra.kernel.programs.lifetime import Life
 from lyra.store.memory import MemoryStore
+from tests.verify.simulation.test_parts import PLANTED as IN_PARTS
 from verify.simulation.failing_disk import FaultStore
 from verify.simulation.invariants import INVARIANTS, PROMISES, supervisor_window
 from verify.simulation.provider import Provider

@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from lyra.agents.parallel.pending_values import real
-from lyra.agents.parallel.rules import OFF
 from lyra.agents.parallel.targets import Question, session_of
 from lyra.agents.session.early_call import Ahead, ahead
 from lyra.agents.session.replies import MarkedReply
@@ -66,7 +65,7 @@ class Early:
     async def run(self, before: Early | None) -> Any:
         """In a task of its own."""
         program = self.question.program
-        if program is not None and self._key and "keys" not in OFF:
+        if program is not None and self._key:
             name_branch(program, self._key)
         return await self.here(before)
 
@@ -77,7 +76,7 @@ class Early:
         began_s = asyncio.get_running_loop().time()
         try:
             for other in (before, *self.question.calls):
-                if other is not None and not (other is before and "delivery" in OFF):
+                if other is not None:
                     await other.get()
             began_s = asyncio.get_running_loop().time()
             if not self.ahead.is_due and any(type(real(value)) is MarkedReply for value in self.question.args):

@@ -26,7 +26,6 @@ from lyra.agents.parallel.journal import AGAIN, TAKEN, Kept
 from lyra.agents.parallel.lookahead import Expected, Shadow
 from lyra.agents.parallel.loops import Loop
 from lyra.agents.parallel.pending_values import Later, Made, copied
-from lyra.agents.parallel.rules import LOUD, OFF
 from lyra.agents.parallel.safe_values import Foreign
 from lyra.agents.parallel.source.function_map import Map
 from lyra.agents.parallel.targets import Question
@@ -238,10 +237,8 @@ class Group:
                 self._waits = next(self._steps)
             except (StopIteration, Foreign):
                 self._stop()
-            except Exception:  # the program goes on without a look ahead
+            except Exception:  # noqa: BLE001 - the program goes on without a look ahead
                 self._stop()
-                if LOUD:
-                    raise
         if any(call.error is not None for call in self._waits):
             self._stop()
 
@@ -322,10 +319,9 @@ class Group:
         """What was made early and is not needed is cancelled, waited for, forgotten, and told as speculative."""
         self._stop()
         left = [call for call in self._queue if call is not but]
-        if "cancelled" not in OFF:
-            for call in left:
-                if call.task is not None:
-                    call.task.cancel()
+        for call in left:
+            if call.task is not None:
+                call.task.cancel()
         cancelled: asyncio.CancelledError | None = None
         for call in left:
             waiting = self._tasks.start(self._ended(call), name="early call ends")
@@ -336,8 +332,7 @@ class Group:
                     cancelled = error
         for call in reversed(left):
             if not call.ahead.is_over:
-                if "take back" not in OFF:
-                    call.take_back()
+                call.take_back()
                 call.ahead.over(taken=False)
         for call in left:
             self._queue.remove(call)
@@ -350,7 +345,7 @@ class Group:
             await asyncio.wait([call.task])
             if not call.task.cancelled():
                 call.task.exception()  # it has been seen
-        if not call.ahead.is_over and "cancelled" not in OFF:
+        if not call.ahead.is_over:
             await call.ahead.ended()
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from lyra.agents.parallel.rules import OFF
 from lyra.core import codec
 from lyra.core.budgets.budget import NOTHING, Usage
 from lyra.kernel.effects.door import recalled
@@ -42,7 +41,7 @@ class Kept:
         self.word = word
         journal = self._process.kernel.journal
         assert journal is not None
-        if "kept" not in OFF and self._process.kernel.door._goes_on(self._process):
+        if self._process.kernel.door._goes_on(self._process):
             spent = usage.to_data() if usage.items else None
             row = rows.Finished(self._key, rows.Raw(codec.encode(word)), usage=spent, form=_FORM)
             journal.write(self._process.pid, "effect.finished", rows.encode(row))

@@ -14,7 +14,6 @@ from typing import Any, Final, Protocol
 
 from lyra.agents.parallel.expressions import SITE, Expressions, Rows, Waits, short
 from lyra.agents.parallel.pending_values import UNKNOWN, Later, Made, made_of
-from lyra.agents.parallel.rules import OFF
 from lyra.agents.parallel.safe_values import Foreign, is_plain, lets_go
 
 __all__ = ["CHECKED", "LOOP", "Expected", "Leads", "Shadow"]
@@ -127,8 +126,6 @@ class Shadow(Expressions):
         return "continue"
 
     def _expr(self, node: ast.Expr) -> Waits:
-        if isinstance(node.value, ast.Call) and not hasattr(node.value, SITE) and "in place" in OFF:
-            return ""
         value = yield from self.value(node.value)
         if value is UNKNOWN:
             raise Foreign(f"`{short(node)}` was computed in its place")

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from lyra.agents.declaration.agent import Agent
 from lyra.agents.parallel.pending_values import Later, Made, calls_of, real
-from lyra.agents.parallel.rules import OFF
 from lyra.agents.parallel.safe_values import is_plain, same
 from lyra.agents.sdk import run
 from lyra.agents.session.agent_process import AgentProcess
@@ -96,8 +95,6 @@ class Question:
     def why_not(self, *, is_due: bool = False) -> str:
         """Why it is asked in its turn; empty: it may be asked early, or where it is due others may beside it."""
         agent = self.agent
-        if "ordered" in OFF:
-            return "" if agent is not None else "whom it asks is not known"
         why = self._why_not_with(is_due=is_due)
         if why:
             return why

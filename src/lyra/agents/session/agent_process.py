@@ -24,6 +24,7 @@ from lyra.agents.session.time_won import in_its_time, lead
 from lyra.agents.turn.memory import Remembered
 from lyra.core.checking.check import real
 from lyra.core.message import Message
+from lyra.core.naming import named
 from lyra.core.tool import caller
 from lyra.errors import AgentFailed, ConfigError, DeadlineExceeded
 from lyra.kernel.programs.handle import Handle
@@ -36,6 +37,7 @@ class AgentProcess(Handle):
 
     __slots__ = ()
 
+    @named("lyra:AgentProcess.send")
     def send(  # type: ignore[override]  # a message to an agent has an answer
         self, message: Any, *, timeout: float | None = None, budget: Any = None
     ) -> Coroutine[Any, Any, Any]:
@@ -54,6 +56,8 @@ class AgentProcess(Handle):
                 status="deadlock",
                 pid=self.pid,
             )
+        if self._kernel.missing_program(self._process) is not None:
+            await self._kernel.until_known(self._process)
         pending = self.send_async(message, budget=budget)
         if timeout_s is None:
             return await pending
@@ -106,6 +110,7 @@ class AgentProcess(Handle):
                 pid=self.pid,
             )
 
+    @named("lyra:AgentProcess.stop")
     async def stop(self, reason: str = "shutdown") -> None:
         """End it in order; what it is doing is cancelled."""
         await self.kill(reason)

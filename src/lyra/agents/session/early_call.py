@@ -15,7 +15,6 @@ from contextvars import ContextVar
 from operator import gt
 from typing import TYPE_CHECKING, Any
 
-from lyra.agents.parallel.rules import OFF
 from lyra.core.budgets.budget import NOTHING, Budget, Usage
 from lyra.core.budgets.early_budget import Apart, is_limited
 from lyra.errors import LyraError
@@ -46,13 +45,6 @@ class Changes:
         for waiter in waiting:
             if not waiter.done():
                 waiter.set_result(None)
-
-
-class _Scope(Apart):
-    __slots__ = ()
-
-    def has_room(self, usage: Usage) -> bool:
-        return "room" in OFF or super().has_room(usage)
 
 
 class Ahead:
@@ -93,11 +85,11 @@ class Ahead:
 
     def apart(self, around: Budget) -> Budget:
         """What the call spends from in place of a budget."""
-        if self.is_due or "apart" in OFF or (isinstance(around, Apart) and around in self._scopes):
+        if self.is_due or (isinstance(around, Apart) and around in self._scopes):
             return around
         found = next((scope for scope in self._scopes if scope.around is around), None)
         if found is None:
-            found = _Scope(around, None, self._set_aside)
+            found = Apart(around, None, self._set_aside)
             self._scopes.append(found)
         return found
 
@@ -106,7 +98,7 @@ class Ahead:
 
     def own(self, around: Budget, limits: Any) -> Any:
         """What a process that is started for the call gets as its budget."""
-        return limits if self.is_due or "apart" in OFF or isinstance(around, Apart) else _Scope(around, limits)
+        return limits if self.is_due or isinstance(around, Apart) else Apart(around, limits)
 
     def started(self, process: Process) -> None:
         """A program's child works on it: in an earlier life of the program, or from now on."""
@@ -167,7 +159,7 @@ class Ahead:
 
     def _is_hopeless(self) -> bool:
         """One before it has failed, and the program will hardly come here."""
-        return "room" not in OFF and any(call.has_failed for call in self._before())
+        return any(call.has_failed for call in self._before())
 
     @property
     def usage(self) -> Usage:
@@ -200,8 +192,8 @@ class Ahead:
     def come(self) -> bool:
         """Its turn has come. False: line by line it would have gone otherwise, and has to be made again."""
         self.is_due = True
-        stands = "spend" in OFF or (all(scope.is_allowed() for scope in self._scopes) and self._learn())
-        if stands and "spend" not in OFF:
+        stands = all(scope.is_allowed() for scope in self._scopes) and self._learn()
+        if stands:
             for scope in self._scopes:
                 if not scope.is_joined:
                     scope.join()

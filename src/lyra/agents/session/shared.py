@@ -28,6 +28,7 @@ from lyra.core.secrets.secret import MASK
 from lyra.core.tool import caller
 from lyra.errors import AgentFailed, ConfigError, LyraError
 from lyra.kernel.process.process import GIVEN_UP, Process, suspend
+from lyra.kernel.programs.registry import dormant_process
 from lyra.kernel.supervision.supervisor import supervise
 from lyra.models.client import LLMClient
 from lyra.models.pricing import Price
@@ -133,6 +134,7 @@ class Runtime:
         if known is not None:
             known.scopes = inside
             return known
+        keyed = bool(request_id)  # whoever asked under a request_id asks again in the next life: it waits
         if not request_id:
             self._requests += 1
             # With a journal it may be read in a later life of the kernel, where it must find nobody.
@@ -144,6 +146,10 @@ class Runtime:
                 return pending
         if process.exit is not None:
             pending.fail(_ended(process))
+            return pending
+        missing = kernel.missing_program(process)
+        if missing is not None and not keyed and not kernel.may_become_known(missing):
+            pending.fail(dormant_process(process.pid, missing))
             return pending
         pending.ahead = call
         pending.asker = caller.get()

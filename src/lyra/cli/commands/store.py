@@ -29,6 +29,7 @@ __all__ = ["jsonable", "store"]
 
 # Counting processes reads the journal from end to end; beyond this many rows `info` would no longer be quick.
 _COUNTED_ROWS_MAX: Final = 200_000
+_PROGRAMS: Final = ("programs_to_register", "programs_unknown")
 
 
 @click.group(cls=Group)
@@ -48,7 +49,7 @@ def _target(function: Callable[..., Any]) -> Callable[..., Any]:
 @json_option
 @click.pass_obj
 def info(session: Session, target: str | None, *, as_json: bool) -> None:
-    """Say what a store holds: rows, processes, size, who owns it."""
+    """Say what a store holds: rows, processes and their programs, size, who owns it."""
     with _opened(session, target) as opened:
         facts = _facts(opened)
     if as_json:
@@ -197,6 +198,7 @@ def _facts(opened: Store) -> dict[str, Any]:
         "first_seq": first,
         "last_seq": last,
         "processes": _processes(opened) if rows <= _COUNTED_ROWS_MAX else None,
+        **(_programs(opened) if rows <= _COUNTED_ROWS_MAX else dict.fromkeys(_PROGRAMS)),
         "size_bytes": _size_bytes(opened.location),
         "lease": _lease(opened.holder()),
     }
@@ -206,6 +208,25 @@ def _processes(opened: Store) -> dict[str, int]:
     """What the kept rows tell; a compaction takes the rows of older processes with it."""
     kinds = Counter(row.kind for row in opened.read() if row.kind in ("process.created", "process.terminated"))
     return {"created": kinds["process.created"], "terminated": kinds["process.terminated"]}
+
+
+def _programs(opened: Store) -> dict[str, dict[str, int] | None]:
+    """The programs of live processes, with how many each: those that a kernel has to be given, and names of Lyra's own
+    that this version does not know. A process whose program is missing stays dormant."""
+    from lyra.core.naming import OLD_NAMES, is_own_name
+    from lyra.kernel.journal.history import Fold
+
+    snapshot = opened.load_snapshots()
+    states = {pid: state for pid, state in snapshot.states.items() if pid[:1] != "~"}  # not those of subsystems
+    try:
+        fold = Fold.load(snapshot.seq, states)
+        fold.add_all(opened.read(after=snapshot.seq))
+    except Corrupt:  # `lyra store check` says what is wrong
+        return dict.fromkeys(_PROGRAMS)
+    live = Counter(state.created.program for state in fold.processes.values() if state.exit is None)
+    to_register = {name: count for name, count in sorted(live.items()) if not is_own_name(name)}
+    unknown = {name: count for name, count in sorted(live.items()) if is_own_name(name) and name not in OLD_NAMES}
+    return dict(zip(_PROGRAMS, (to_register, unknown), strict=True))
 
 
 def _size_bytes(location: str) -> int | None:
@@ -225,7 +246,7 @@ def _lease(lease: Lease | None) -> dict[str, Any] | None:
 
 
 def _show(value: Any) -> str:
-    if value is None:
+    if value is None or value == {}:
         return "none"
     if isinstance(value, dict):
         return ", ".join(f"{name} {part}" for name, part in value.items())

@@ -20,6 +20,7 @@ import msgspec
 
 from lyra.core.budgets.budget import Usage
 from lyra.core.effect import Charged, Effect
+from lyra.core.naming import named
 from lyra.core.policies.policy import Backoff, Retry
 
 __all__ = ["SERVICE", "Service", "SessionLost", "Settings"]
@@ -42,6 +43,7 @@ class Settings(msgspec.Struct):
     hold: bool  # the first of the two kernels: it is going to be killed
 
 
+@named("demo:ServiceError")
 class ServiceError(Exception):
     """The service said no, with an HTTP status; Lyra's Retry reads `status`."""
 
@@ -50,6 +52,7 @@ class ServiceError(Exception):
         self.status = status
 
 
+@named("demo:SessionLost")
 class SessionLost(Exception):
     """The service has closed the session."""
 

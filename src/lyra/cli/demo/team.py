@@ -26,6 +26,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.cli.demo.service import SERVICE, Service, Settings
+from lyra.core.naming import named
 from lyra.errors import BudgetExceeded, LyraError, error_to_data
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.programs.context import Context
@@ -46,6 +47,7 @@ FILES: Final[dict[str, tuple[int, str, str]]] = {
 
 
 # ---------------------------------------------------------------- the programs
+@named("demo:lead")
 async def lead(ctx: Context) -> dict[str, Any]:
     """Hand out the files, gather the reports, ask a human, publish, file."""
     reviewers = [
@@ -65,6 +67,7 @@ async def lead(ctx: Context) -> dict[str, Any]:
     return {"findings": findings, "skipped": skipped, "published": published, "filed": filed["filed"]}
 
 
+@named("demo:reviewer")
 async def reviewer(ctx: Context, file: str, pages: int) -> int:
     """Review page after page until the file or the money ends, then tell the lead."""
     findings = page = 0
@@ -78,11 +81,13 @@ async def reviewer(ctx: Context, file: str, pages: int) -> int:
     return findings
 
 
+@named("demo:rules")
 async def rules(ctx: Context) -> int:
     """Read the rules once."""
     return int(await ctx.do(_service.load_rules))
 
 
+@named("demo:session")
 async def session(ctx: Context) -> None:
     """Hold a session. That it may be closed is not thought of here: the supervisor is there for that."""
     await ctx.do(_service.log_in)
@@ -90,6 +95,7 @@ async def session(ctx: Context) -> None:
     await ctx.do(_service.stay)
 
 
+@named("demo:index")
 async def index(ctx: Context) -> None:
     """File what it is sent."""
     await ctx.do(_service.open_index)

@@ -5,19 +5,20 @@ asks for room in program order: beside everything that the calls before it have 
 When its turn comes, the scopes above are asked whether they would have allowed just this; if they would, they are
 charged and the scope is one below them like any other (`join`). If not, whoever made the call makes it again.
 
-Vega has one of its own (`runtime.early.budget`): its programs wait for the end of a call and never join it while it
-is under way, but functions that run ahead there open scopes below, which could not follow a scope that joins.
+`EarlyBudget` is what all such scopes share. `Apart` is the one for calls that the program may come to while they are
+under way: it joins the scopes above in the middle, and so may have none below it. In Vega the program waits for the end
+of a call and is charged with the sum, and functions that run ahead open scopes below (`vega.runtime.early.budget`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from lyra.core.budgets.budget import DIMENSIONS, Budget, Reservation, Usage
 from lyra.errors import BudgetExceeded
 
-__all__ = ["NO_ROOM", "Apart", "is_limited"]
+__all__ = ["NO_ROOM", "Apart", "EarlyBudget", "is_limited"]
 
 NO_ROOM: Final = "ahead"  # the field of an error that only says: not yet
 _MARK: Final = "apart"
@@ -32,25 +33,62 @@ def is_limited(scope: Budget) -> bool:
     )
 
 
-class Apart(Budget):
+class EarlyBudget(Budget):
+    """`around` is the innermost scope that the call will be charged to."""
+
+    __slots__ = ("around", "is_over", "peak", "was_refused")
+
+    def __init__(self, around: Budget, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.around = around
+        self.is_over = False  # charged, or given up
+        self.was_refused = False
+        self.peak = [0] * len(DIMENSIONS)  # the most that was used and set aside at one time
+
+    def note(self) -> None:
+        """Keep what is used and set aside now, where it is the most so far."""
+        self.peak = list(map(max, self.peak, self._taken))
+
+    def is_allowed(self) -> bool:
+        """Whether the scopes above, as they are now that its turn has come, would have let it happen like this."""
+        return not self.was_refused and self._fits(self.peak)
+
+    def _refused(self) -> BudgetExceeded:
+        """There is no room; the error only says: not yet."""
+        self.was_refused = True
+        marked: dict[str, Any] = {NO_ROOM: True}
+        return BudgetExceeded("there is no room for a call that is made early", **marked)
+
+    def _taken_with(self, usage: Usage) -> list[int]:
+        asked = dict(usage.items)
+        return [taken + asked.get(index, 0) for index, taken in enumerate(self._taken)]
+
+    def _fits(self, wanted: list[int], beside: Sequence[EarlyBudget] = ()) -> bool:
+        """Whether the scopes above hold this, beside what those have set aside that are charged to them too."""
+        for _, taken, limits in self.around._chain:
+            others = [scope for scope in beside if any(level[1] is taken for level in scope.around._chain)]
+            for index, amount in enumerate(wanted):
+                more = amount + sum(scope._taken[index] for scope in others) if amount else 0
+                if more and taken[index] + more > limits[index]:
+                    return False
+        return True
+
+
+class Apart(EarlyBudget):
     """`before` gives the scopes of the calls that stand before this one and are not charged yet; None: one of those is
     not made yet, so nobody knows what it will take."""
 
-    __slots__ = ("around", "before", "has_asked", "is_joined", "is_over", "peak", "was_refused")
+    __slots__ = ("before", "has_asked", "is_joined")
 
     def __init__(
         self, around: Budget, limits: Any = None, before: Callable[[], list[Apart] | None] | None = None
     ) -> None:
         value = limits._limit_data() if isinstance(limits, Budget) else limits
-        super().__init__(parent=around, **self._settings(value))
+        super().__init__(around, parent=around, **self._settings(value))
         self._chain = self._chain[:1]
-        self.around = around
         self.before: Callable[[], list[Apart] | None] = before or list
         self.has_asked = False
         self.is_joined = False  # the program has come to the call
-        self.is_over = False  # charged, or given up
-        self.was_refused = False
-        self.peak = [0] * len(DIMENSIONS)  # the most that was used and set aside at one time
 
     @staticmethod
     def is_saved_in(data: dict[str, Any] | None) -> bool:
@@ -64,7 +102,7 @@ class Apart(Budget):
         """What the journal says of it."""
         self.was_refused = refused
         self.charge_alone(spent)
-        self.peak = list(map(max, self.peak, self._taken))
+        self.note()
         for index, amount in peak.items:
             self.peak[index] = max(self.peak[index], amount)
         self.has_asked = bool(peak.items or spent.items)
@@ -76,18 +114,13 @@ class Apart(Budget):
             raise self._refused()
         self.has_asked = True
         reservation = super().reserve(usage)
-        self.peak = list(map(max, self.peak, self._taken))
+        self.note()
         return reservation
 
     def child(self, value: Any = None, **limits: Any) -> Budget:
         if not self.is_joined:  # a scope below would not follow when this one joins
             raise self._refused()
         return super().child(value, **limits)
-
-    def _refused(self) -> BudgetExceeded:
-        self.was_refused = True
-        marked: dict[str, Any] = {NO_ROOM: True}
-        return BudgetExceeded("there is no room for a call that is made early", **marked)
 
     def has_room(self, usage: Usage) -> bool:
         """Whether the scopes above would hold this beside all that the calls before it have set aside."""
@@ -96,22 +129,8 @@ class Apart(Budget):
         before = self.before()
         if before is None or any(not scope.has_asked for scope in before if not scope.is_over):
             return False
-        asked = dict(usage.items)
-        wanted = [self._taken[index] + asked.get(index, 0) for index in range(len(DIMENSIONS))]
-        return self._fits(wanted, [scope for scope in before if not scope.is_over and not scope.is_joined])
-
-    def is_allowed(self) -> bool:
-        """Whether the scopes above, as they are now that its turn has come, would have let it happen like this."""
-        return not self.was_refused and self._fits(self.peak, [])
-
-    def _fits(self, wanted: list[int], beside: list[Apart]) -> bool:
-        for _, taken, limits in self.around._chain:
-            others = [scope for scope in beside if any(level[1] is taken for level in scope.around._chain)]
-            for index, amount in enumerate(wanted):
-                more = amount + sum(scope._taken[index] for scope in others) if amount else 0
-                if more and taken[index] + more > limits[index]:
-                    return False
-        return True
+        beside = [scope for scope in before if not scope.is_over and not scope.is_joined]
+        return self._fits(self._taken_with(usage), beside)
 
     # ------------------------------------------------------------ the end
 

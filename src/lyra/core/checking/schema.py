@@ -14,7 +14,7 @@ from typing import Any, Final
 from lyra.core.checking.check import did_you_mean
 from lyra.core.limits import SCHEMA_DEPTH_MAX
 
-__all__ = ["KEYWORDS", "mismatch", "same", "schema_problems"]
+__all__ = ["KEYWORDS", "map_parts", "mismatch", "same", "schema_problems"]
 
 KEYWORDS: Final[dict[str, str]] = {
     "type": "one of object, array, string, number, integer, boolean, null, or a list of them",
@@ -62,6 +62,19 @@ _TYPES: Final[dict[str, Callable[[Any], bool]]] = {
 _COUNTS: Final = ("minItems", "maxItems", "minLength", "maxLength")
 _BOUNDS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _SEVERAL: Final = ("anyOf", "oneOf", "allOf")
+# Where a schema holds others: one, a list, or a mapping of names; also in keywords that are not checked here.
+_IN_ONE: Final = frozenset(("items", "not", "if", "then", "else", "contains", "propertyNames", "additionalProperties"))
+_IN_LIST: Final = frozenset((*_SEVERAL, "prefixItems"))
+_IN_MAPPING: Final = frozenset(("properties", "$defs", "definitions", "patternProperties"))
+
+
+def map_parts(keyword: str, value: Any, change: Callable[[Any], Any]) -> Any:
+    """The value of a keyword with `change` done to each schema that it holds."""
+    if keyword in _IN_MAPPING and isinstance(value, Mapping):
+        return {name: change(part) for name, part in value.items()}
+    if keyword in _IN_LIST and isinstance(value, (list, tuple)):
+        return [change(part) for part in value]
+    return change(value) if keyword in _IN_ONE else value
 
 
 def same(left: Any, right: Any) -> bool:

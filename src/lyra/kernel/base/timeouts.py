@@ -8,41 +8,46 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Generator
 from types import coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from lyra.core.clock import Clock
 from lyra.errors import DeadlineExceeded
 
 __all__ = ["in_time"]
 
+T = TypeVar("T")
 
-async def in_time(clock: Clock, work: Awaitable[Any], timeout_s: float, what: str) -> Any:
-    """What `work` gives; `DeadlineExceeded` when it takes longer. `what` says who is late."""
+
+async def in_time(clock: Clock, work: Awaitable[T], timeout_s: float, late: str | BaseException) -> T:
+    """Give what `work` gives; cancel it when it takes longer, and raise `late`, or `DeadlineExceeded` by that name."""
     due = clock.monotonic() + timeout_s
     steps = work.__await__()
     try:
         waits_for = next(steps)
     except StopIteration as done:
-        return done.value
+        value: T = done.value
+        return value
     task = asyncio.current_task()
     assert task is not None
-    late = False
+    is_late = False
 
     def stop() -> None:
-        nonlocal late
-        late = True
+        nonlocal is_late
+        is_late = True
         task.cancel()
 
     timer = clock.call_at(due, stop)
     try:
         value = await _go_on(steps, waits_for)
     except asyncio.CancelledError:
-        if late and task.uncancel() <= 0:
-            raise DeadlineExceeded(f"{what} took longer than {timeout_s:g} s", timeout_s=timeout_s) from None
+        if is_late and task.uncancel() <= 0:
+            if isinstance(late, str):
+                late = DeadlineExceeded(f"{late} took longer than {timeout_s:g} s", timeout_s=timeout_s)
+            raise late from None
         raise
     finally:
         timer.cancel()
-    if late:  # it was told, and gave something all the same
+    if is_late:  # it was told, and gave something all the same
         task.uncancel()
     return value
 

@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lyra.core.checking.check import real, whole
 from lyra.core.limits import BUS_QUERY_TIMEOUT_S, BUS_STREAM_MESSAGES_MAX, BUS_SUBSCRIBERS_MAX
+from lyra.core.naming import named
 from lyra.errors import ConfigError, DeadlineExceeded, NameTaken, NoSuchHandler, Overloaded, ProcessError
+from lyra.kernel.base.timeouts import in_time
 from lyra.kernel.bus.breaker import CircuitBreakerMiddleware
 from lyra.kernel.bus.message import CATEGORIES, BusMessage, check_type, checked_trust
 from lyra.kernel.bus.stream import BusStream, Queue
-from lyra.kernel.deadline import within
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -56,7 +57,7 @@ class Subscriber:
 
 
 class CommBus:
-    __slots__ = ("_handlers", "_kernel", "_middleware", "_queues", "_subscribers", "published", "queried", "sent")
+    __slots__ = ("_handlers", "_kernel", "_middleware", "_queues", "_subscribers")
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -64,9 +65,6 @@ class CommBus:
         self._handlers: dict[str, Callable[[BusMessage], Any]] = {}
         self._middleware: list[Any] = []
         self._queues: dict[Queue, None] = {}
-        self.published = 0
-        self.sent = 0
-        self.queried = 0
 
     # ------------------------------------------------------------------ who listens, who answers
 
@@ -146,9 +144,9 @@ class CommBus:
 
     # ------------------------------------------------------------------ messages
 
+    @named("lyra:CommBus.publish")
     async def publish(self, type: str, payload: Any = None, *, trust: str = "trusted") -> int:  # noqa: A002
         """Tell everybody; returns when all have run, with how many that were."""
-        self.published += 1
         message = self._message("event", type, payload, trust)
         with self._kernel.flight:
             return await self._publish(message)
@@ -165,13 +163,14 @@ class CommBus:
         await self._through(message, tell)
         return delivered
 
+    @named("lyra:CommBus.send")
     async def send(self, type: str, payload: Any = None, *, trust: str = "trusted") -> None:  # noqa: A002
         """Have it done; returns when it is. What the handler raises is raised here."""
-        self.sent += 1
         message = self._message("command", type, payload, trust)
         with self._kernel.flight:
             await self._through(message, self._handle)
 
+    @named("lyra:CommBus.query")
     async def query(
         self,
         type: str,  # noqa: A002
@@ -182,13 +181,12 @@ class CommBus:
     ) -> Any:
         """Ask, and get the handler's answer. `timeout_s=None` waits as long as it takes."""
         limit_s = None if timeout_s is None else real(timeout_s, "timeout_s", above=0.0)
-        self.queried += 1
 
         async def ask(message: BusMessage) -> Any:
             if limit_s is None:
                 return await self._handle(message)
             late = DeadlineExceeded(f"query {message.type} timed out after {limit_s:.2f}s", timeout_s=limit_s)
-            return await within(self._kernel.clock, self._handle(message), limit_s, late)
+            return await in_time(self._kernel.clock, self._handle(message), limit_s, late)
 
         message = self._message("query", type, payload, trust)
         with self._kernel.flight:

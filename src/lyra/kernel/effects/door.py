@@ -20,6 +20,7 @@ from lyra.core.budgets.budget import Usage
 from lyra.core.effect import Charged, Effect, canonical_hash
 from lyra.core.faultpoint import SimulatedCrash, point
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX, EFFECT_VALUE_BYTES_MAX
+from lyra.core.naming import fixed_name, old_names
 from lyra.errors import (
     CapabilityDenied,
     ConfigError,
@@ -70,7 +71,7 @@ class Door:
         if journal is not None:
             digest = canonical_hash(effect.name, args, kwargs) if args or kwargs else effect.digest
             if process.recall is not None:
-                entry = recalled(process, key, "do", effect.name, digest)
+                entry = recalled(process, key, "do", effect.name, digest, (args, kwargs))
                 if entry is not None:
                     if entry.done:
                         _no_more_doubt(process, key)
@@ -490,10 +491,18 @@ async def met_again(process: Process, error: dict[str, Any]) -> NoReturn:
     raise error_from_row(error)
 
 
-def recalled(process: Process, key: rows.Key, kind: str, name: str, digest: bytes) -> Entry | None:
+def recalled(
+    process: Process,
+    key: rows.Key,
+    kind: str,
+    name: str,
+    digest: bytes,
+    call: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
+) -> Entry | None:
     """What the journal holds under this key, if it is the same request; a different one is a Divergence.
 
     An empty `name` is not compared: a message's receiver goes by the hash, since a name may be somebody else's by now.
+    `call` has the arguments that the digest was made of, where an earlier version may have journaled an old name.
     """
     assert process.recall is not None
     if isinstance(process.recall, Diverged):
@@ -503,7 +512,9 @@ def recalled(process: Process, key: rows.Key, kind: str, name: str, digest: byte
         process.recall = None
     if entry is None:
         return None
-    if entry.kind != kind or (name and entry.name != name) or (entry.hash and digest and entry.hash != digest):
+    if (
+        entry.kind != kind or (name and entry.name != name) or (entry.hash and digest and entry.hash != digest)
+    ) and not (call is not None and entry.kind == kind and _is_under_old_names(entry, name, digest, *call)):
         asked = f"{kind} {name}".strip()
         held = f"{entry.kind} {entry.name}".strip()
         detail = " with other arguments" if asked == held else ""
@@ -517,6 +528,16 @@ def recalled(process: Process, key: rows.Key, kind: str, name: str, digest: byte
         )
         raise process.recall.error
     return entry
+
+
+def _is_under_old_names(entry: Entry, name: str, digest: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an entry is the same request, journaled when Lyra's own functions had other names."""
+    if fixed_name(entry.name) != fixed_name(name):
+        return False
+    if not entry.hash or entry.hash == digest:
+        return True
+    before = tuple(arg.under_old_names() if hasattr(arg, "under_old_names") else arg for arg in args)
+    return any(entry.hash == canonical_hash(old, before, kwargs) for old in (*old_names(name), name))
 
 
 def _no_more_doubt(process: Process, key: rows.Key) -> None:

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from lyra.core.effect import canonical_hash
 from lyra.core.limits import EFFECTS_KEPT
+from lyra.core.naming import old_names
 from lyra.core.policies.admission import Admission
 from lyra.core.policies.policy import RateLimit, counts_as_failure
 from lyra.errors import CircuitOpen, Overloaded, RateLimited
@@ -84,14 +85,16 @@ class Gate:
         self._line: deque[deque[Any]] = deque()
         self._busy = False
         if kernel.journal is not None:
-            self._label = f"{name} {_limits(limit, self._breaker).hex()[:16]}"
-            self._come_back()
+            limits_word = _limits(limit, self._breaker).hex()[:16]
+            self._label = f"{name} {limits_word}"
+            self._come_back([self._label, *(f"{old} {limits_word}" for old in old_names(name))])
 
     # ------------------------------------------------------------------ from life to life
 
-    def _come_back(self) -> None:
+    def _come_back(self, labels: Iterable[str]) -> None:
         """As the last kernel left it, and as much later as it is now; one that is in use here knows better."""
-        before = self._kernel.gate_state.moved.get(self._label)
+        moved = self._kernel.gate_state.moved
+        before = next((moved[label] for label in labels if label in moved), None)
         if before is None:
             return
         at, levels, breaker = before

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from lyra.core.naming import main_name, qualified_name
+from lyra.core.naming import main_name, named_thing, qualified_name
 from lyra.errors import EffectFailed, LyraError, error_from_data, error_to_data
 
 __all__ = ["error_from_row", "error_to_row", "text_of"]
@@ -38,12 +38,12 @@ def error_to_row(error: BaseException, depth: int = 0) -> dict[str, Any]:
         data = error_to_data(error)
         return {key: _or_text(value) for key, value in data.items()}
     cls = type(error)
-    module, _, _ = qualified_name(cls).partition(":")
-    if "<locals>" in cls.__qualname__ and len(_local) < _LOCAL_MAX:
-        _local[module, cls.__qualname__] = cls
+    module, _, kind = qualified_name(cls).partition(":")
+    if "<locals>" in kind and len(_local) < _LOCAL_MAX:
+        _local[module, kind] = cls
     row: dict[str, Any] = {
         "code": "python",
-        "type": cls.__qualname__,
+        "type": kind,
         "module": module,
         "message": text_of(error),
         "args": _arguments(error),
@@ -148,7 +148,7 @@ def _plain(value: Any, depth: int = 0) -> Any:
 
 
 def _known_exception(module: str, name: str) -> type[Exception] | None:
-    found: Any = _local.get((module, name))
+    found: Any = _local.get((module, name)) or named_thing(f"{module}:{name}")
     if found is None:
         found = sys.modules.get("__main__" if module == main_name() else module)
         for part in name.split("."):

@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from lyra.core.budgets.early_budget import NO_ROOM, Apart
 from lyra.core.limits import MONEY_MICRO_USD_MAX
+from lyra.core.naming import fixed_name
 from lyra.errors import Corrupt
 from lyra.kernel.base import subsystem
 from lyra.kernel.base.subsystem import State
@@ -214,7 +215,10 @@ def _snapshot_of(pid: str, data: bytes) -> ProcessState:
     state = _decode_state(data)
     if not pid:
         raise Corrupt("there is a snapshot of a process with the pid ''", pid=pid)
+    state.created.program = fixed_name(state.created.program)
     for key, entry in state.effects.items():
+        if entry.kind == "spawn":
+            entry.name = fixed_name(entry.name)
         fault = _fault(entry) if entry.kind in _CHECKED else None
         if fault is not None:
             raise Corrupt(f"the snapshot of process {pid} has at {key} no {fault}", pid=pid)

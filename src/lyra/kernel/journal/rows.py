@@ -9,10 +9,12 @@ replayed for ever.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Protocol
 
 import msgspec
 from msgspec import Raw
+
+from lyra.core.naming import fixed_name
 
 __all__ = [
     "ASIDE",
@@ -179,8 +181,28 @@ _KINDS: Final[dict[str, type[Row]]] = {
     "program.checkpoint": Checkpointed,
 }
 
-DECODERS: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
-    kind: msgspec.msgpack.Decoder(row) for kind, row in _KINDS.items()
+
+class RowDecoder(Protocol):
+    def decode(self, data: bytes, /) -> Any: ...
+
+
+class _CreatedDecoder:
+    """Reads a row that an earlier version wrote as if it had the fixed name of its program."""
+
+    __slots__ = ("_decode",)
+
+    def __init__(self) -> None:
+        self._decode = msgspec.msgpack.Decoder(Created).decode
+
+    def decode(self, data: bytes, /) -> Created:
+        row = self._decode(data)
+        row.program = fixed_name(row.program)
+        return row
+
+
+DECODERS: Final[dict[str, RowDecoder]] = {
+    **{kind: msgspec.msgpack.Decoder(row) for kind, row in _KINDS.items()},
+    "process.created": _CreatedDecoder(),
 }
 
 

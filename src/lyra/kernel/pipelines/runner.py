@@ -21,6 +21,7 @@ from lyra.core.checking.check import did_you_mean, short_text
 from lyra.core.effect import Charged, Effect
 from lyra.core.faultpoint import point
 from lyra.core.limits import EFFECTS_KEPT, NAME_LENGTH_MAX
+from lyra.core.naming import PIPELINE, named
 from lyra.errors import AgentFailed, ConfigError, Divergence, LyraError, NameTaken, ProcessExit
 from lyra.kernel.base.timeouts import in_time
 from lyra.kernel.pipelines.instruction import asked_data, metrics_data, response_data
@@ -439,6 +440,7 @@ def _asked(question: Question) -> list[Any]:
     return [question.kind, str(asked.get("question", "")), str(asked.get("message", "")), question.number]
 
 
+@named(PIPELINE)
 async def run_pipeline(ctx: Context) -> dict[str, Any]:
     """The program of every pipeline; its session has the pid of its process."""
     return await ctx.own_process.kernel.orchestrator.runner.run(ctx)

@@ -198,6 +198,11 @@ class Process:
         return self.exit is None
 
     @property
+    def is_dormant(self) -> bool:
+        """It came back from the store, and its kernel does not know its program."""
+        return self.state == "new" and self.coroutine is None and self.exit is None
+
+    @property
     def waits_outside(self) -> bool:
         """What it waits for is a future of the loop: an effect at work, a task of its own."""
         return self._fut_waiter is not None

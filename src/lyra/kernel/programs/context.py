@@ -23,6 +23,7 @@ from lyra.core.checking.check import sendable_text
 from lyra.core.effect import Effect, canonical_hash
 from lyra.core.ids import ProcessRandom, seeded
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX
+from lyra.core.naming import fixed_name
 from lyra.core.rights.capability import Grant
 from lyra.errors import ConfigError, Corrupt, Denied, Divergence, LyraError, NoSuchProcess, ProcessError
 from lyra.kernel.effects.door import Diverged, met_again, recalled
@@ -161,7 +162,7 @@ class Context:
         if kernel.journal is not None:
             digest = canonical_hash(word, args, {})
             if process.recall is not None:
-                entry = recalled(process, key, "spawn", word, digest)
+                entry = recalled(process, key, "spawn", word, digest, (args, {}))
                 if entry is not None:
                     if entry.error is not None:
                         raise error_from_row(entry.error)
@@ -172,7 +173,7 @@ class Context:
                 raise unknown_program(word)
             child = kernel.life.start(program, args, parent=process, key=key, digest=digest, **options)
         except LyraError as refusal:  # a name that is taken now may be free at a replay
-            kernel.door.cut_short(process, key, refusal, form="spawn", name=word, digest=digest)
+            kernel.door.cut_short(process, key, refusal, form="spawn", name=fixed_name(word), digest=digest)
             raise
         return ChildHandle(process, child)
 

@@ -10,6 +10,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Self
 
 from lyra.core.budgets.budget import Budget
+from lyra.core.naming import named
 from lyra.core.rights.capability import Grant
 from lyra.errors import Denied, ProcessExit
 from lyra.kernel.process.process import Exit, Process
@@ -107,10 +108,14 @@ class Handle:
     def kill(self, reason: str = "killed") -> Ack:
         return self._kernel.kill(self, reason)
 
+    @named("lyra:Handle.wait")
     async def wait(self) -> Exit:
-        """How it ended, once that is durable."""
+        """How it ended, once that is durable. ConfigError, if this kernel does not know its program."""
         kernel, process = self._kernel, self._process
         kernel.raise_if_failed()
+        if process.exit is None and not kernel.stopping and kernel.missing_program(process) is not None:
+            await kernel.until_known(process)
+            kernel.raise_if_failed()
         if process.exit is None:
             if kernel.stopping:
                 raise stopped_before(process.pid)

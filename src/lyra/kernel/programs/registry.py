@@ -1,30 +1,32 @@
 """Programs: async functions known by name, so that a journal can find them again.
 
-A process remembers its program as `module:function`. `Programs` maps those names to functions; a name in a journal
-is only ever looked up here, never imported. Arguments come back through the same form as results: what a program
-gets is what its journal holds, read as the types that its parameters declare.
+A process remembers its program as `module:function`, or by a fixed name where it is Lyra's own (`core.naming`).
+`Programs` maps those names to functions; a name in a journal is only ever looked up here, never imported. Arguments
+come back through the same form as results: what a program gets is what its journal holds, read as the types that its
+parameters declare.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from lyra.core import codec
 from lyra.core.limits import PROGRAMS_KEPT
-from lyra.core.naming import qualified_name
+from lyra.core.naming import old_names, qualified_name
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
 
-__all__ = ["Programs", "Spawnable", "program_of", "unknown_program"]
+__all__ = ["Programs", "Spawnable", "dormant_process", "program_of", "unknown_program"]
 
 H_co = TypeVar("H_co", covariant=True)
+_HINT: Final = "register it: Kernel(…, programs=[…]) or kernel.register(program)"
 
 
 class Spawnable(Protocol[H_co]):
@@ -68,6 +70,8 @@ class Programs:
             self._names.clear()
             self._types.clear()
         self._by_name[name] = program
+        for old in old_names(name):
+            self._by_name[old] = program
         self._names[program] = name
         if new:
             self._kernel.start_dormant(name)
@@ -104,8 +108,13 @@ class Programs:
 
 
 def unknown_program(name: str) -> ConfigError:
-    hint = "register it: Kernel(…, programs=[…]) or kernel.register(program)"
-    return ConfigError(f"this kernel does not know the program {name!r}", hint=hint, program=name)
+    return ConfigError(f"this kernel does not know the program {name!r}", hint=_HINT, program=name)
+
+
+def dormant_process(pid: str, name: str) -> ConfigError:
+    """For callers that wait for a process which cannot go on."""
+    message = f"process {pid} cannot go on: this kernel does not know its program {name!r}"
+    return ConfigError(message, hint=_HINT, pid=pid, program=name)
 
 
 def _parameter_types(program: Callable[..., Any]) -> list[Any]:

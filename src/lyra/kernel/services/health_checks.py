@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lyra.core.checking.check import one_of
 from lyra.errors import DeadlineExceeded
-from lyra.kernel.deadline import within
+from lyra.kernel.base.timeouts import in_time
 from lyra.kernel.services.service import STATUSES, HealthCheck, lower
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class ServiceCheck:
         kernel = self._registry._kernel
         try:
             late = DeadlineExceeded(f"the health check of {self._name} took too long")
-            status = self._status(await within(kernel.clock, _answer(self._check), self._interval_s, late))
+            status = self._status(await in_time(kernel.clock, _answer(self._check), self._interval_s, late))
         except Exception:  # noqa: BLE001 - whatever it raised, the service did not answer well
             status = self._status(False)
         if self._stopped or kernel.stopping or kernel.failure is not None:

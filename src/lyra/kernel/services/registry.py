@@ -41,7 +41,7 @@ from lyra.errors import (
     NoSuchService,
     Overloaded,
 )
-from lyra.kernel.deadline import within
+from lyra.kernel.base.timeouts import in_time
 from lyra.kernel.journal.error_rows import text_of
 from lyra.kernel.process.process import resume
 from lyra.kernel.programs.handle import Ack
@@ -321,7 +321,7 @@ class ServiceRegistry:
                         name=name,
                         timeout_s=limit_s,
                     )
-                    response = await within(self._kernel.clock, work, limit_s, late)
+                    response = await in_time(self._kernel.clock, work, limit_s, late)
             live.failed += response.error is not None
             return response
         except BaseException:
@@ -400,7 +400,7 @@ class ServiceRegistry:
                 kernel.resources.take(pid, {"inference_requests": 1, "inference_input_chars": chars})
         work = self.dispatch(name, request, limit_s, max_retries)
         left_s = kernel.time_limits.left_s(pid)
-        found = await (work if left_s is None else within(kernel.clock, work, left_s, out_of_time(pid)))
+        found = await (work if left_s is None else in_time(kernel.clock, work, left_s, out_of_time(pid)))
         return InferenceResponse(**msgspec.structs.asdict(found), model=model, service=name, input_chars=chars)
 
     def _service_for(self, model: str) -> str:

@@ -20,6 +20,7 @@ import msgspec
 from lyra.core.budgets.budget import Budget
 from lyra.core.checking.check import known_keys, one_of, real
 from lyra.core.limits import NAME_LENGTH_MAX
+from lyra.core.naming import old_names
 from lyra.core.policies.policy import Supervision
 from lyra.core.policies.restart import OTP, STRATEGIES
 from lyra.core.rights.capability import Grant
@@ -62,6 +63,11 @@ class Spec(msgspec.Struct):
     grant: dict[str, Any] | None = None
     priority: str | None = None
 
+    def under_old_names(self) -> Spec:
+        """As an earlier version had it, before Lyra's own programs had fixed names."""
+        args = [arg.under_old_names() if isinstance(arg, Plan) else arg for arg in self.args]
+        return msgspec.structs.replace(self, program=(*old_names(self.program), self.program)[0], args=args)
+
 
 class Plan(msgspec.Struct):
     """A supervisor as plain data."""
@@ -76,6 +82,12 @@ class Plan(msgspec.Struct):
     nested: bool = False  # a supervisor waits until this one's children are started
     template: Spec | None = None  # of a dynamic supervisor: every child is one of these
     guards: bool = False  # one child, for which this process stands: it passes messages on and ends as the child does
+
+    def under_old_names(self) -> Plan:
+        """The same plan as an earlier version journaled it."""
+        children = [spec.under_old_names() for spec in self.children]
+        template = None if self.template is None else self.template.under_old_names()
+        return msgspec.structs.replace(self, children=children, template=template)
 
 
 class Child:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from lyra.core.naming import fixed_name
 from lyra.core.policies.policy import Supervision
 from lyra.errors import ConfigError, Corrupt, NoSuchProcess, ProcessError, error_from_data
 from lyra.kernel.process.process import Process, looked_at
@@ -47,7 +48,7 @@ class ChildInfo(msgspec.Struct, frozen=True):
 class Supervisors:
     """Carries commands to supervisors and their answers back, and knows the tables of those that run."""
 
-    __slots__ = ("_ahead_s", "_count", "_kernel", "_life", "_plans", "_waiters", "_waiting", "tables")
+    __slots__ = ("_ahead_s", "_count", "_kernel", "_life", "_plans", "_waiters", "tables", "waiting")
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -57,7 +58,7 @@ class Supervisors:
         self._waiters: dict[str, tuple[Process, asyncio.Future[Any]]] = {}
         self._plans: dict[str, Any] = {}  # of those that came back and have not begun to replay
         self.tables: dict[str, Table] = {}
-        self._waiting: dict[str, dict[str, None]] = {}  # program → supervisors that wait until it is known
+        self.waiting: dict[str, dict[str, bool]] = {}  # program → supervisors that wait for it, whether each is a guard
 
     def begin(
         self, children: Iterable[Any], *, pid: str | None, name: str | None, options: dict[str, Any], **flags: Any
@@ -116,16 +117,29 @@ class Supervisors:
             self._ahead_s = clock.now() - clock.monotonic()
         return self._ahead_s + clock.monotonic()
 
-    def wait_for(self, program: str, pid: str) -> None:
+    def wait_for(self, program: str, process: Process, *, guards: bool) -> None:
         """A supervisor cannot go on without a program; it gets a message when there is one."""
-        waiting = self._waiting.setdefault(program, {})
-        if pid not in waiting:
-            waiting[pid] = None
-            self._kernel.publish(pid, "process.dormant", {"program": program})
+        program = fixed_name(program)
+        waiting = self.waiting.setdefault(program, {})
+        if process.pid not in waiting:
+            waiting[process.pid] = guards
+            self._kernel.publish(process.pid, "process.dormant", {"program": program})
+            if guards:  # callers may have waited before it came to this
+                self._kernel.tasks.start(self._refuse_waiters(process), name="lyra-dormant")
+
+    async def _refuse_waiters(self, process: Process) -> None:
+        try:
+            await self._kernel.until_known(process)
+        except ConfigError as error:
+            self._kernel.life.let_go(process, error)
+
+    def missing_program(self, pid: str) -> str | None:
+        """The program that a guard waits for."""
+        return next((program for program, waiting in self.waiting.items() if waiting.get(pid)), None)
 
     def known(self, program: str) -> None:
         """A program has been registered: supervisors that want to start it go on."""
-        for pid in self._waiting.pop(program, ()):
+        for pid in self.waiting.pop(program, ()):
             process = self._kernel.processes.get(pid)
             if process is not None and process.exit is None:
                 self._kernel.mailboxes.deliver(process, Order("known", id=program))
@@ -305,7 +319,7 @@ class SupervisorHandle(Handle):
                 row.spec.kind,
                 row.spec.restart,
                 row.spec.significant,
-                row.spec.program,
+                fixed_name(row.spec.program),
                 row.starts,
             )
             for row in self._rows()

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 import msgspec
 
 from lyra.core.faultpoint import point
+from lyra.core.naming import SUPERVISE, named
 from lyra.core.policies.policy import Backoff, RestartWindow, Supervision
 from lyra.errors import (
     ConfigError,
@@ -69,6 +70,7 @@ _SCOPE: Final[dict[str, Callable[[list[Row], Row], list[Row]]]] = {  # who is re
 
 
 # ---------------------------------------------------------------------- the program
+@named(SUPERVISE)
 async def supervise(ctx: Context, plan: Any) -> Any:
     """The program of every supervisor."""
     life = Run(ctx, plan if isinstance(plan, Plan) else read_kept(ctx, plan, Plan))
@@ -322,7 +324,7 @@ class Run:
         while self._waits_for(name):
             self._set(row, None, "restarting")
             if not self._ctx.replaying:
-                supervisors.wait_for(name, pid)
+                supervisors.wait_for(name, self._ctx._process, guards=self._plan.guards)
             event = event_of(await self._ctx.receive())
             if event["is"] == "command" and event["do"] != "stop":
                 unknown = unknown_program(name)

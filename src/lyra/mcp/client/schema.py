@@ -14,14 +14,11 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.core.checking.schema import KEYWORDS, schema_problems
-from lyra.core.limits import SCHEMA_DEPTH_MAX
+from lyra.core.schema_subset import checkable_part
 
 __all__ = ["SCHEMA_BYTES_MAX", "checkable", "problem", "seen", "shown"]
 
 SCHEMA_BYTES_MAX: Final = 256 * 1024
-_PARTS_MAX: Final = 5_000  # schemas inside one, references followed
-_LISTS: Final = ("anyOf", "oneOf", "allOf")
 _WORDS: Final = ("title", "description", "$comment")
 _UNSEEN: Final = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
@@ -58,41 +55,4 @@ def problem(schema: Any) -> str | None:
 
 def checkable(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a schema that can be checked; what cannot be is left open."""
-    made = _Reader(schema).read(schema, 1)
-    return made if isinstance(made, dict) and not any(schema_problems(made)) else {"type": "object"}
-
-
-class _Reader:
-    def __init__(self, root: Mapping[str, Any]) -> None:
-        self._root = root
-        self._left = _PARTS_MAX
-
-    def read(self, schema: Any, depth: int) -> Any:
-        self._left -= 1
-        if isinstance(schema, bool):
-            return schema
-        if not isinstance(schema, Mapping) or depth > SCHEMA_DEPTH_MAX - 2 or self._left < 0:
-            return True
-        if "$ref" in schema:
-            return self.read(self._referred(schema["$ref"]), depth + 1)
-        made = {key: self._keyword(key, value, depth) for key, value in schema.items() if key in KEYWORDS}
-        return True if any(schema_problems({**made})) else made
-
-    def _keyword(self, key: str, value: Any, depth: int) -> Any:
-        if key == "properties" and isinstance(value, Mapping):
-            return {name: self.read(each, depth + 1) for name, each in value.items()}
-        if key in _LISTS and isinstance(value, list):
-            return [self.read(each, depth + 1) for each in value]
-        if key in ("items", "additionalProperties", "not"):
-            return self.read(value, depth + 1)
-        return value
-
-    def _referred(self, reference: Any) -> Any:
-        """Of a reference within the schema; one that leads elsewhere is not followed."""
-        if not isinstance(reference, str) or not reference.startswith("#/"):
-            return True
-        found: Any = self._root
-        for part in reference[2:].split("/"):
-            name = part.replace("~1", "/").replace("~0", "~")
-            found = found.get(name, True) if isinstance(found, Mapping) else True
-        return found
+    return checkable_part(schema, drops_mistakes=True) or {"type": "object"}

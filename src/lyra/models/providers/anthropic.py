@@ -13,16 +13,15 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.errors import ModelError
 from lyra.models.providers.anthropic_body import REDACTED, body_of
 from lyra.models.request import Request
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, UsageSeen
 from lyra.models.toolcalls import ToolCalls
 from lyra.models.usage import TokenUsage
 from lyra.models.wire.faults import malformed, of_code, truncated, unknown_stop
-from lyra.models.wire.reader import EventReader
+from lyra.models.wire.reader import ServerEventReader
 from lyra.models.wire.remote import RemoteProvider, known_event
-from lyra.models.wire.sse import ServerEvents
+from lyra.models.wire.sse import ServerEvent
 
 __all__ = ["Anthropic", "AnthropicReader"]
 
@@ -119,13 +118,11 @@ class _Event(msgspec.Struct):
 _EVENT: Final = msgspec.json.Decoder(_Event)
 
 
-class AnthropicReader(EventReader):
+class AnthropicReader(ServerEventReader):
     """The bytes of one answer into its events."""
 
     __slots__ = (
         "_blocks",
-        "_broken",
-        "_events",
         "_signatures",
         "_spoken",
         "_started",
@@ -137,7 +134,6 @@ class AnthropicReader(EventReader):
 
     def __init__(self) -> None:
         super().__init__()
-        self._events = ServerEvents()
         self._tools = ToolCalls()
         self._blocks: dict[int, str] = {}  # the open ones, by index: their type
         self._whole: dict[int, Any] = {}  # arguments that came with the start of a call, used if no pieces follow
@@ -146,19 +142,12 @@ class AnthropicReader(EventReader):
         self._started = False
         self._spoken = False  # a block of text has begun
         self._stop = ""
-        self._broken: ModelError | None = None
-
-    def _take(self, data: bytes, found: list[StreamEvent]) -> None:
-        self._read(self._events.feed(data), found)
-
-    def _last(self, found: list[StreamEvent]) -> None:
-        self._read(self._events.close(), found)
 
     def _end(self, found: list[StreamEvent]) -> None:
         if not self.done:
-            raise self._broken or truncated("the stream ended before message_stop")
+            raise self._tools.broken or truncated("the stream ended before message_stop")
 
-    def _read(self, events: list[Any], found: list[StreamEvent]) -> None:
+    def _read(self, events: list[ServerEvent], found: list[StreamEvent]) -> None:
         for sent in events:
             if self.done:
                 break
@@ -243,11 +232,7 @@ class AnthropicReader(EventReader):
         found: list[StreamEvent] = []
         if index in self._whole:
             found = self._tools.more(index, msgspec.json.encode(self._whole.pop(index)).decode())
-        try:
-            return [*found, *self._tools.end(index)]
-        except ModelError as error:
-            self._broken = self._broken or error  # told with the stop reason, which may explain it
-            return found
+        return [*found, *self._tools.end_or_keep(index)]
 
     def _message_delta(self, event: _Event) -> list[StreamEvent]:
         if event.delta is not None and event.delta.stop_reason:
@@ -255,20 +240,15 @@ class AnthropicReader(EventReader):
             if stop is None:
                 raise unknown_stop(event.delta.stop_reason)
             self._stop = stop
-        if self._broken is not None:
-            if self._stop == "max_tokens":
-                self._broken.hint = "the answer was cut at max_tokens in the middle of the call; allow more"
-            raise self._broken
+        self._tools.raise_broken(self._stop)
         details = event.delta.stop_details if event.delta is not None else None
         if details is not None and details.explanation and not self._spoken:
             return [TextDelta(details.explanation)]  # as OpenAI does: a refusal says why
         return []
 
     def _stopped(self, _event: _Event) -> list[StreamEvent]:
-        if self._broken is not None:
-            raise self._broken
-        if self._tools.any_open:
-            raise malformed("the answer ended in the middle of a tool call", tool=self._tools.open_name)
+        self._tools.raise_broken()
+        self._tools.raise_open()
         if not self._stop:
             raise truncated("the answer ended without a stop reason")
         self.done = True

@@ -16,7 +16,6 @@ from urllib.parse import quote
 
 import msgspec
 
-from lyra.errors import ModelError
 from lyra.models.conversation_parts import refuse_images
 from lyra.models.providers.anthropic_body import REDACTED
 from lyra.models.providers.aws import AwsKeys, need_botocore, region_of_profile, sign
@@ -109,7 +108,6 @@ class BedrockReader(EventReader):
     __slots__ = (
         "_answer",
         "_answering",
-        "_broken",
         "_frames",
         "_held",
         "_model",
@@ -129,7 +127,6 @@ class BedrockReader(EventReader):
         self._whole: list[str] = []  # pieces of an answer that has to be unwrapped
         self._tools = ToolCalls()
         self._signatures: dict[int, str] = {}
-        self._broken: ModelError | None = None
         self._stop = ""
 
     def _take(self, data: bytes, found: list[StreamEvent]) -> None:
@@ -147,7 +144,7 @@ class BedrockReader(EventReader):
         if self.done:
             return
         if not self._stop:
-            raise self._broken or truncated("the stream ended before messageStop")
+            raise self._tools.broken or truncated("the stream ended before messageStop")
         self.done = True
         found.append(Finished(self._stop))
 
@@ -222,11 +219,7 @@ class BedrockReader(EventReader):
             return [ThinkingDelta("", self._signatures.pop(index))]
         if not self._tools.is_open(index):
             return self._unwrapped() if index == self._answering else []
-        try:
-            return self._tools.end(index)
-        except ModelError as error:
-            self._broken = self._broken or error  # told with the stop reason, which may explain it
-            return []
+        return self._tools.end_or_keep(index)
 
     def _unwrapped(self) -> list[StreamEvent]:
         text, self._whole = "".join(self._whole), []
@@ -246,12 +239,8 @@ class BedrockReader(EventReader):
         return [TextDelta(held)] if held and self._answering < 0 else []
 
     def _check(self, reason: str) -> None:
-        if self._broken is not None:
-            if _STOPS.get(reason) == "max_tokens":
-                self._broken.hint = "the answer was cut at max_tokens in the middle of the call; allow more"
-            raise self._broken
-        if self._tools.any_open:
-            raise malformed("the answer ended in the middle of a tool call", tool=self._tools.open_name)
+        self._tools.raise_broken(_STOPS.get(reason, ""))
+        self._tools.raise_open()
         if reason in _BROKEN:
             raise malformed(f"the model's answer is no answer: {reason}", provider_code=reason)
         if not reason:

@@ -22,9 +22,9 @@ from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, Thinki
 from lyra.models.toolcalls import ToolCalls
 from lyra.models.usage import TokenUsage
 from lyra.models.wire.faults import fault, malformed, of_status, truncated, unknown_stop
-from lyra.models.wire.reader import EventReader
+from lyra.models.wire.reader import ServerEventReader
 from lyra.models.wire.remote import RemoteProvider, piece
-from lyra.models.wire.sse import ServerEvent, ServerEvents
+from lyra.models.wire.sse import ServerEvent
 
 __all__ = ["BASE_URL", "Gemini", "GeminiReader"]
 
@@ -107,14 +107,13 @@ class _Chunk(_Camel, gc=False):
 _CHUNK: Final = msgspec.json.Decoder(_Chunk)
 
 
-class GeminiReader(EventReader):
+class GeminiReader(ServerEventReader):
     """The bytes of one answer into events; `close` when they have ended."""
 
-    __slots__ = ("_broken", "_calls", "_counted", "_events", "_signatures", "_started", "_stop")
+    __slots__ = ("_broken", "_calls", "_counted", "_signatures", "_started", "_stop")
 
     def __init__(self, first_call: int = 0) -> None:
         super().__init__()
-        self._events = ServerEvents()
         self._calls = ToolCalls(first_call)
         self._signatures: dict[str, str] = {}
         self._counted: _Counts | None = None
@@ -125,12 +124,6 @@ class GeminiReader(EventReader):
     @property
     def settled(self) -> bool:
         return bool(self._stop) and self._counted is not None
-
-    def _take(self, data: bytes, found: list[StreamEvent]) -> None:
-        self._read(self._events.feed(data), found)
-
-    def _last(self, found: list[StreamEvent]) -> None:
-        self._read(self._events.close(), found)
 
     def _end(self, found: list[StreamEvent]) -> None:
         if not self._stop:

@@ -21,11 +21,11 @@ from lyra.models.toolcalls import ToolCalls
 from lyra.models.usage import TokenUsage
 from lyra.models.wire.faults import of_code, truncated, unknown_stop
 from lyra.models.wire.http import usual_sentence
-from lyra.models.wire.reader import EventReader
+from lyra.models.wire.reader import ServerEventReader
 from lyra.models.wire.remote import fit_id, image_url, piece, result_parts, result_text
-from lyra.models.wire.sse import ServerEvents
+from lyra.models.wire.sse import ServerEvent
 
-__all__ = ["ChatReader", "chat_body", "effort", "json_schema"]
+__all__ = ["ChatReader", "chat_body", "common_options", "effort", "json_schema"]
 
 _STOPS: Final[dict[str, str]] = {
     "stop": "end",
@@ -59,17 +59,9 @@ def chat_body(request: Request, *, compatible: bool = False) -> dict[str, Any]:
     }
     if request.tools:
         body["tools"] = [_tool(tool.name, tool.description, tool.schema) for tool in request.tools]
-        choice = _CHOICES.get(request.tool_choice)
-        if choice != "auto":
-            body["tool_choice"] = choice or {"type": "function", "function": {"name": request.tool_choice}}
-        if not request.parallel_tools:
-            body["parallel_tool_calls"] = False
+    body |= common_options(request, {"function": {"name": request.tool_choice}})
     if request.max_tokens is not None:
         body["max_tokens" if compatible else "max_completion_tokens"] = request.max_tokens
-    if request.temperature is not None:
-        body["temperature"] = request.temperature
-    if request.top_p is not None:
-        body["top_p"] = request.top_p
     if request.stop:
         body["stop"] = list(request.stop)
     if request.thinking_tokens is not None:
@@ -77,6 +69,22 @@ def chat_body(request: Request, *, compatible: bool = False) -> dict[str, Any]:
     if request.output_schema is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": json_schema(request)}
     return body
+
+
+def common_options(request: Request, named: dict[str, Any]) -> dict[str, Any]:
+    """What both of OpenAI's APIs call by the same names; `named` is how a tool is named that has to be called."""
+    options: dict[str, Any] = {}
+    if request.tools:
+        choice = _CHOICES.get(request.tool_choice)
+        if choice != "auto":
+            options["tool_choice"] = choice or {"type": "function", **named}
+        if not request.parallel_tools:
+            options["parallel_tool_calls"] = False
+    if request.temperature is not None:
+        options["temperature"] = request.temperature
+    if request.top_p is not None:
+        options["top_p"] = request.top_p
+    return options
 
 
 def effort(thinking_tokens: int) -> str:
@@ -221,31 +229,24 @@ class _Chunk(msgspec.Struct):
 _CHUNK: Final = msgspec.json.Decoder(_Chunk)
 
 
-class ChatReader(EventReader):
+class ChatReader(ServerEventReader):
     """The bytes of one answer into its events. `first_call` is the number of the first id that has to be made up."""
 
-    __slots__ = ("_events", "_recent", "_refused", "_slots", "_started", "_stop", "_tools")
+    __slots__ = ("_recent", "_refused", "_slots", "_started", "_stop", "_tools")
 
     def __init__(self, first_call: int = 0) -> None:
         super().__init__()
-        self._events = ServerEvents()
         self._tools = ToolCalls(first_call)
         self._slots: dict[int, int] = {}  # the wire's index of a call → which call of the answer it is
         self._recent = -1  # the call that a piece without an index belongs to
         self._started = self._refused = False
         self._stop = ""
 
-    def _take(self, data: bytes, found: list[StreamEvent]) -> None:
-        self._read(self._events.feed(data), found)
-
-    def _last(self, found: list[StreamEvent]) -> None:
-        self._read(self._events.close(), found)
-
     def _end(self, found: list[StreamEvent]) -> None:
         if not self.done:
             self._finish(found)
 
-    def _read(self, events: list[Any], found: list[StreamEvent]) -> None:
+    def _read(self, events: list[ServerEvent], found: list[StreamEvent]) -> None:
         for event in events:
             if self.done:
                 break
@@ -308,12 +309,7 @@ class ChatReader(EventReader):
     def _finish(self, found: list[StreamEvent]) -> None:
         if not self._stop:
             raise truncated("the stream ended without a finish_reason")
-        try:
-            found += self._tools.end_all()
-        except ModelError as error:
-            if self._stop == "max_tokens":
-                error.hint = "the answer was cut at max_tokens in the middle of the call; allow more"
-            raise
+        found += self._tools.end_all(self._stop)
         self.done = True
         found.append(Finished(_stop(self._stop, called=self._tools.seen > 0, refused=self._refused)))
 

@@ -15,23 +15,22 @@ import msgspec
 
 from lyra.core.message import Message
 from lyra.core.tool import ToolCall, ToolResult
-from lyra.errors import ConfigError, ModelError
-from lyra.models.providers.openai_chat import effort, json_schema
+from lyra.errors import ConfigError
+from lyra.models.providers.openai_chat import common_options, effort, json_schema
 from lyra.models.request import Request
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, UsageSeen
 from lyra.models.toolcalls import ToolCalls
 from lyra.models.usage import TokenUsage
 from lyra.models.wire.faults import of_code, truncated
-from lyra.models.wire.reader import EventReader
+from lyra.models.wire.reader import ServerEventReader
 from lyra.models.wire.remote import fit_id, image_url, known_event, result_parts, result_text
-from lyra.models.wire.sse import ServerEvents
+from lyra.models.wire.sse import ServerEvent
 
 __all__ = ["ResponsesReader", "responses_body"]
 
 # What the signatures of these thoughts begin with; then come the item's id, how many calls were before it (`@1`, left
 # out for none), and what OpenAI sealed.
 _MAKER: Final = "openai:"
-_CHOICES: Final[dict[str, str]] = {"auto": "auto", "none": "none", "any": "required"}
 _ID_MAX: Final = 64
 _FAILURES: Final = ("response.failed", "error")
 _INCOMPLETE: Final[dict[str, str]] = {"max_output_tokens": "max_tokens", "content_filter": "content_filter"}
@@ -60,17 +59,9 @@ def responses_body(request: Request) -> dict[str, Any]:
             }
             for tool in request.tools
         ]
-        choice = _CHOICES.get(request.tool_choice)
-        if choice != "auto":
-            body["tool_choice"] = choice or {"type": "function", "name": request.tool_choice}
-        if not request.parallel_tools:
-            body["parallel_tool_calls"] = False
+    body |= common_options(request, {"name": request.tool_choice})
     if request.max_tokens is not None:
         body["max_output_tokens"] = request.max_tokens
-    if request.temperature is not None:
-        body["temperature"] = request.temperature
-    if request.top_p is not None:
-        body["top_p"] = request.top_p
     if request.thinking_tokens is not None:
         body["reasoning"] = {"effort": effort(request.thinking_tokens), "summary": "auto"}
         body["include"] = ["reasoning.encrypted_content"]
@@ -220,29 +211,22 @@ class _Event(msgspec.Struct):
 _EVENT: Final = msgspec.json.Decoder(_Event)
 
 
-class ResponsesReader(EventReader):
+class ResponsesReader(ServerEventReader):
     """The bytes of one answer into its events. `first_call` is the number of the first id that has to be made up."""
 
-    __slots__ = ("_events", "_got", "_refused", "_started", "_tools")
+    __slots__ = ("_got", "_refused", "_started", "_tools")
 
     def __init__(self, first_call: int = 0) -> None:
         super().__init__()
-        self._events = ServerEvents()
         self._tools = ToolCalls(first_call)
         self._got: set[int] = set()  # calls of which a piece has come
         self._refused = self._started = False
-
-    def _take(self, data: bytes, found: list[StreamEvent]) -> None:
-        self._read(self._events.feed(data), found)
-
-    def _last(self, found: list[StreamEvent]) -> None:
-        self._read(self._events.close(), found)
 
     def _end(self, found: list[StreamEvent]) -> None:
         if not self.done:
             raise truncated("the stream ended before response.completed")
 
-    def _read(self, events: list[Any], found: list[StreamEvent]) -> None:
+    def _read(self, events: list[ServerEvent], found: list[StreamEvent]) -> None:
         for sent in events:
             if self.done:
                 break
@@ -312,12 +296,7 @@ class ResponsesReader(EventReader):
         return self._finish(_INCOMPLETE.get(details.reason or "", "max_tokens"))
 
     def _finish(self, stop: str) -> list[StreamEvent]:
-        try:
-            calls = self._tools.end_all()
-        except ModelError as error:
-            if stop == "max_tokens":
-                error.hint = "the answer was cut at max_tokens in the middle of the call; allow more"
-            raise
+        calls = self._tools.end_all(stop)
         self.done = True
         return [*calls, Finished(stop or ("tool_calls" if self._tools.seen else "end"))]
 

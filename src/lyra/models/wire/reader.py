@@ -2,7 +2,8 @@
 
 A reader is pure: bytes in, events out, the same whatever way the bytes were cut. An error is told after the events
 that came before it, also where they came in the same bytes: then `feed` gives the events, and `error` holds what is to
-be raised next. A subclass writes `_take` (bytes) and `_last` (their end), which add to `found` what they read.
+be raised next. A subclass writes `_take` (bytes) and `_last` (their end), which add to `found` what they read; one of
+`ServerEventReader` writes `_read` for both.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from abc import ABC, abstractmethod
 from lyra.errors import ModelError
 from lyra.models.stream import StreamEvent
 from lyra.models.wire.faults import truncated
+from lyra.models.wire.sse import ServerEvent, ServerEvents
 
-__all__ = ["EventReader"]
+__all__ = ["EventReader", "ServerEventReader"]
 
 
 class EventReader(ABC):
@@ -72,3 +74,22 @@ class EventReader(ABC):
     @abstractmethod
     def _end(self, found: list[StreamEvent]) -> None:
         """An error where the answer is not whole."""
+
+
+class ServerEventReader(EventReader):
+    """Reads an answer that comes as server-sent events."""
+
+    __slots__ = ("_events",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._events = ServerEvents()
+
+    def _take(self, data: bytes, found: list[StreamEvent]) -> None:
+        self._read(self._events.feed(data), found)
+
+    def _last(self, found: list[StreamEvent]) -> None:
+        self._read(self._events.close(), found)
+
+    @abstractmethod
+    def _read(self, events: list[ServerEvent], found: list[StreamEvent]) -> None: ...

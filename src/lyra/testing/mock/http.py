@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 
 __all__ = ["Asked", "Exchange", "serve"]
 
-HEAD_BYTES_MAX: Final = 64 << 10
 BODY_BYTES_MAX: Final = 64 << 20
 SILENCE_S: Final = 120.0  # between two requests of a connection, and for the rest of one that began
 

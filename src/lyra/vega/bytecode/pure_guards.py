@@ -1,11 +1,11 @@
-"""What keeps generated code exact, one row each. `OFF` is for tests alone: with a guard's name in it the guard is left
-out, and the comparison of random functions with the machine has to notice."""
+"""The guards that keep generated code exact, one row each. Tests leave out each guard to see that the comparison of
+random functions with the machine notices."""
 
 from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["GUARDS", "OFF"]
+__all__ = ["GUARDS"]
 
 GUARDS: Final[dict[str, str]] = {
     "overflow": "a result that leaves 64 bits gives up",
@@ -17,5 +17,3 @@ GUARDS: Final[dict[str, str]] = {
     "mutation": "only what the function made itself is changed in it",
     "poll": "whoever waits for their turn gets it",
 }
-
-OFF: Final[set[str]] = set()

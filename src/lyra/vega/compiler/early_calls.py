@@ -37,12 +37,11 @@ from lyra.vega.bytecode.opcodes import (
     OP_UNLESS_NE,
 )
 from lyra.vega.compiler.arguments import compile_arguments
-from lyra.vega.compiler.blocks import compile_sequence, compile_statement, set_variable
+from lyra.vega.compiler.blocks import compile_sequence, compile_statement
 from lyra.vega.compiler.calls import compile_call
 from lyra.vega.compiler.control import compile_continue, leave_function
 from lyra.vega.compiler.emitter import Loop
 from lyra.vega.compiler.expressions import (
-    compile_expression,
     compile_into,
     compile_variable,
     jump_if_false,
@@ -59,7 +58,6 @@ from lyra.vega.compiler.processes import (
 from lyra.vega.compiler.references import compile_symbol
 from lyra.vega.compiler.statements import is_print
 from lyra.vega.plan.names import Symbol
-from lyra.vega.plan.rules import OFF
 from lyra.vega.plan.slices import Slice
 from lyra.vega.plan.straight_line import Site, Stretch, stretches
 from lyra.vega.plan.unroll import Unroller
@@ -221,9 +219,6 @@ def ahead_set(out: FunctionCode, node: Any, ahead: Slice) -> None:
     if variable is None:
         return
     assert out.copies is not None
-    if "copies" in OFF and isinstance(node, ast.Assign):
-        set_variable(out, variable, compile_expression(out, node.value))
-        return
     # Into a fresh register first: the value may read the copy that it replaces.
     value = out.register()
     if node.value is None:

@@ -24,7 +24,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from lyra.core.limits import VEGA_TREE_DEPTH_MAX, VEGA_TREE_NODES_MAX
-from lyra.vega.bytecode.pure_guards import OFF
 from lyra.vega.bytecode.pure_shapes import CHANGING, CONSTANTS, LEFT_OUT, changes_only_its_own
 from lyra.vega.compiler.function_code import ProgramParts
 from lyra.vega.plan.names import ModuleScope, Symbol, Unit, Variable
@@ -65,7 +64,7 @@ class _Tree:
         for parameter in node.parameters:
             self.slot(self.module.declared[id(parameter)])
         body = self.block(node.body)
-        if not changes_only_its_own(len(node.parameters), body) and "mutation" not in OFF:
+        if not changes_only_its_own(len(node.parameters), body):
             raise _Unfit
         return [len(node.parameters), len(self.slots), body, sorted(self.calls), self.has_loop]
 

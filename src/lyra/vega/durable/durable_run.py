@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.session.shared import scopes
 from lyra.core import codec
 from lyra.core.budgets.budget import NOTHING, Usage
-from lyra.core.naming import qualified_name
+from lyra.core.naming import SUPERVISE, VEGA_AGENT, VEGA_PROCESS, fixed_name
 from lyra.errors import ConfigError, Conflict, LyraError, StoreFull
 from lyra.kernel.kernel import Kernel
-from lyra.kernel.supervision.supervisor import supervise
 from lyra.vega.bytecode import file as bytecode
 from lyra.vega.durable import pids
 from lyra.vega.durable.record import MAIN, Record, RunState
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from lyra.vega.migrate.migration import Migration
 
 __all__ = [
-    "FRONT",
     "Life",
     "Overtaken",
     "agent_made",
@@ -60,9 +58,6 @@ __all__ = [
 
 _LOOK_S: Final = 0.25  # between two looks for notes
 _ENDED: Final = "cancelled"
-FRONT: Final = qualified_name(agent_front)  # the program of an agent's process, as a journal knows it
-_FIBER: Final = qualified_name(vega_process)
-_GUARD: Final = qualified_name(supervise)
 _ASK: Final = b"lyra.ask"
 
 
@@ -304,7 +299,7 @@ def _recall_spent(world: World, before: Run, pid: str, state: ProcessState) -> N
         return
     spent = Usage.from_data(state.spent)
     while (above := before.processes.get(state.created.parent)) is not None:
-        if above.exit is None and above.created.program == _FIBER:
+        if above.exit is None and above.created.program == VEGA_PROCESS:
             world.spent_before[pid] = world.spent_before.get(pid, NOTHING) + spent
             return
         pid, state = state.created.parent, above
@@ -318,14 +313,14 @@ def agent_of(before: Run, pid: str, state: ProcessState) -> tuple[str, str, Any]
 
 def agent_made(pid: str, created: rows.Created, arguments: Callable[[], Any]) -> tuple[str, str, Any] | None:
     """The same from the row that made the process; `arguments` are read only where they are needed."""
-    if created.program == FRONT:
+    if created.program == VEGA_AGENT:
         _, name, settings = arguments()
         return (created.parent if created.guarded else pid), str(name), settings
-    if created.program != _GUARD:
+    if created.program != SUPERVISE:
         return None
     (plan,) = arguments()
     child = plan["children"][0] if plan.get("guards") else {}
-    if child.get("program") != FRONT:
+    if fixed_name(child.get("program", "")) != VEGA_AGENT:
         return None
     _, name, settings = child["args"]
     return pid, str(name), settings
@@ -348,7 +343,7 @@ def arguments_of(before: Run, state: ProcessState) -> Any:
 
 def _is_conversation(before: Run, state: ProcessState) -> bool:
     """Whether a process is an agent's that answers many: it was started without a question."""
-    return state.created.program not in (_FIBER, FRONT) and not arguments_of(before, state)
+    return state.created.program not in (VEGA_PROCESS, VEGA_AGENT) and not arguments_of(before, state)
 
 
 def _is_open(before: Run, request_id: str) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from lyra.core.naming import SUPERVISE, VEGA_AGENT, VEGA_PROCESS, fixed_name
+
 __all__ = ["deed"]
 
 _STARTS: Final = {
-    "lyra.vega.runtime.driver:vega_process": "starts a function",
-    "lyra.vega.runtime.agents.agent:agent_front": "starts an agent",
-    "lyra.kernel.supervision.supervisor:supervise": "starts an agent or a supervisor",
+    VEGA_PROCESS: "starts a function",
+    VEGA_AGENT: "starts an agent",
+    SUPERVISE: "starts an agent or a supervisor",
 }
 _READS: Final = {"clock": "reads the clock", "seed": "draws a random number"}
 _ASKS: Final = {"vega.ask": "asks {}", "vega.stream": "reads a stream of {}"}
@@ -28,7 +30,7 @@ def deed(kind: str, name: str = "") -> str:
     """What a process does, by the kind and the name of its effect; one that has no words yet as it is called."""
     if kind == "spawn":
         agent = name.removeprefix("agent:").partition("~")[0]
-        return f"asks {agent}" if name.startswith("agent:") else _STARTS.get(name, "starts a process")
+        return f"asks {agent}" if name.startswith("agent:") else _STARTS.get(fixed_name(name), "starts a process")
     if kind == "do":
         what, _, agent = name.partition(":")
         return _ASKS[what].format(agent) if what in _ASKS else f"calls {name.removeprefix('vega.').replace('.', '::')}"

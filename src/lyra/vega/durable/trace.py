@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from lyra.core import codec
+from lyra.core.naming import VEGA_AGENT, VEGA_PROCESS
 from lyra.errors import LyraError
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_from_row
@@ -23,8 +24,6 @@ from lyra.vega.durable.runs import Run
 
 __all__ = ["Span", "Trace", "trace"]
 
-_VEGA: Final = "lyra.vega.runtime.driver:vega_process"
-_FRONT: Final = "lyra.vega.runtime.agents.agent:agent_front"
 _PIECES: Final = "vega.stream:"  # each a piece of an answer, which is shown as a call
 
 
@@ -168,9 +167,9 @@ class _Tracer:
             return "process", self._run.file
         if created.program.startswith("agent:"):
             return "call", created.program[6:].partition("~")[0]  # ~1 has the settings of a migration
-        if created.program == _FRONT:
+        if created.program == VEGA_AGENT:
             return "agent", str(self._arguments(created)[1])
-        if created.program == _VEGA:
+        if created.program == VEGA_PROCESS:
             seed = self._arguments(created)[1]
             return "process", f"fn {self._function(seed)}"
         return "process", created.program.rpartition(":")[2]

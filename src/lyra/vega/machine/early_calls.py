@@ -100,10 +100,10 @@ class Group:
             if call.kind == "send" and call.arguments[0] == promised:
                 call.arguments[0] = process
 
-    def take(self, site: int, kind: str, arguments: list[Any], *, is_same: bool = False) -> EarlyCall | None:
+    def take(self, site: int, kind: str, arguments: list[Any]) -> EarlyCall | None:
         """The call that the program comes to, if the host has to know of it; None: it is simply made."""
         call = self.next(0, site)
-        if call is not None and call.state != REFUSED and (is_same or call.is_same(arguments)):
+        if call is not None and call.state != REFUSED and call.is_same(arguments):
             call.state = TAKEN
             return call
         if kind == "call" and not self.is_kept:

@@ -35,7 +35,6 @@ from lyra.vega.bytecode.opcodes import (
 from lyra.vega.machine.early_calls import REFUSED, EarlyCall, Group, NotAhead
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect, wrong_count
 from lyra.vega.machine.link import Code
-from lyra.vega.plan.rules import OFF
 from lyra.vega.stdlib.natives import native
 from lyra.vega.stdlib.table import METHODS, entry
 from lyra.vega.values.fuel import CHARS, WORK
@@ -78,7 +77,7 @@ def too_deep() -> Fault:
 def look_on(fiber: Fiber) -> None:
     """A slice of looking ahead is over; after the last one the program goes on where it is."""
     fiber.looking -= 1
-    if not fiber.looking and "fuel" not in OFF:
+    if not fiber.looking:
         raise NotAhead("it takes too long")
 
 
@@ -343,7 +342,7 @@ def _par_spawn(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -
         return VmEffect("parallel_call", (r[a], r[a + 1], r[a + 2]))
     what = "send" if kind == "ahead" else "call"
     call = EarlyCall(site, what, _asked(r, a, what, flags), in_order=bool(in_order))
-    if kind == "ahead call" and flags & 2 and not _is_fixed(fiber, call.arguments) and "handed" not in OFF:
+    if kind == "ahead call" and flags & 2 and not _is_fixed(fiber, call.arguments):
         call.state = REFUSED  # its own process would hand back a copy of what belongs to this one
     return VmEffect("ahead_start", (_group(r[a]), call, what == "send" or bool(flags & 1)))
 
@@ -412,7 +411,7 @@ def _join_has(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int,
 def _come_to(group: Any, site: int, kind: str, arguments: list[Any]) -> EarlyCall | None:
     if type(group) is not Group:
         return None
-    return group.take(site, kind, arguments, is_same="same" in OFF)
+    return group.take(site, kind, arguments)
 
 
 def _join_promise(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect:

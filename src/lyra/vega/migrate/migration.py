@@ -23,18 +23,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.core import codec
+from lyra.core.naming import VEGA_AGENT, VEGA_PROCESS
 from lyra.errors import ConfigError
 from lyra.vega.bytecode.file import content_hash
 from lyra.vega.bytecode.opcodes import OP_GLOBAL_GET
 from lyra.vega.bytecode.program import Program
 from lyra.vega.bytecode.renumber import changed_functions, fitted, is_gone, reached
-from lyra.vega.durable.durable_run import FRONT, agent_of, arguments_of
+from lyra.vega.durable.durable_run import agent_of, arguments_of
 from lyra.vega.durable.effect_words import deed
 from lyra.vega.durable.record import MAIN
 from lyra.vega.machine.link import link
 from lyra.vega.migrate.changes import Change, Owners, changes, is_same_code, lines_changed
 from lyra.vega.migrate.rehearsal import Rehearsal
-from lyra.vega.replay.journal import VEGA
 from lyra.vega.runtime.agents.setting_versions import HARMLESS, Renewal, difference
 from lyra.vega.runtime.rights import Rights, settings_of
 from lyra.vega.values.values import UNSET
@@ -115,7 +115,7 @@ class _Case:
         self.changes: list[Change] = changes(run.sources(), migration.sources) if migration.sources else []
         self.troubles: list[_Trouble] = []
         self.live = {pid: state for pid, state in run.processes.items() if state.exit is None}
-        self.processes = {pid: state for pid, state in self.live.items() if state.created.program == VEGA}
+        self.processes = {pid: state for pid, state in self.live.items() if state.created.program == VEGA_PROCESS}
 
     def is_safe(self) -> bool:
         if self.run.is_over:
@@ -191,7 +191,7 @@ class _Case:
         if not added:
             return
         for pid, state in self.live.items():  # also of supervisors, who start others again with what they started with
-            is_agent = state.created.program == FRONT or state.created.program.startswith("agent:")
+            is_agent = state.created.program == VEGA_AGENT or state.created.program.startswith("agent:")
             if is_agent or (pid == MAIN and pid not in self._saved):
                 continue
             roots = self._held(state) | {frame[0] for frame in self._saved.get(pid, {"frames": ()})["frames"]}
@@ -257,7 +257,8 @@ class _Case:
                     _Trouble(f"process {pid} is a call under way, whose model knows its tools", ("agent", name), pid)
                 )
             for entry in state.effects.values():
-                ran = self.run.processes.get(entry.link) if entry.kind == "spawn" and entry.name == VEGA else None
+                is_ours = entry.kind == "spawn" and entry.name == VEGA_PROCESS
+                ran = self.run.processes.get(entry.link) if is_ours else None
                 indexes = set() if ran is None else _named(arguments_of(self.run, ran))
                 for index in reached(self.before, indexes) & self.changed:
                     said = f"process {pid}, a call under way, has run it as a tool"

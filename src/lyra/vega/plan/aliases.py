@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from lyra.vega.plan.names import ModuleScope, Symbol, Variable
-from lyra.vega.plan.rules import OFF
 from lyra.vega.plan.targets import Given, Targets
 from lyra.vega.stdlib.table import LIBRARY, Entry
 from lyra.vega.syntax import ast
@@ -130,8 +129,7 @@ class Aliases:
         elif isinstance(node, (ast.Function, ast.Tool)):
             self._function(node, module)
         elif isinstance(node, ast.Parameter) and id(node) in declared and node.default is not None:
-            if "defaults" not in OFF:
-                self._give(declared[id(node)], node.default, module)
+            self._give(declared[id(node)], node.default, module)
         elif isinstance(node, ast.Lambda):
             self._anywhere(node, module)
 
@@ -240,7 +238,7 @@ class Aliases:
             if meaning.is_top or meaning.is_parameter or meaning.is_captured:
                 self._foreign.add(id(meaning))
             return [id(meaning)]
-        if isinstance(meaning, Symbol) and meaning.kind in _FUNCTIONS and "returns" not in OFF:
+        if isinstance(meaning, Symbol) and meaning.kind in _FUNCTIONS:
             for parameter in meaning.node.parameters:  # it may be called by anybody
                 self._link(id(meaning.module.declared[id(parameter)]), [_ANYWHERE])
             return [id(meaning.node)]
@@ -252,7 +250,7 @@ class Aliases:
             return []
         meaning = module.meanings.get(id(node.callee))
         if isinstance(meaning, Symbol):
-            if meaning.kind in _FUNCTIONS and "returns" not in OFF:
+            if meaning.kind in _FUNCTIONS:
                 return [id(meaning.node)]
             todo.extend(node.arguments)
             return []
@@ -286,8 +284,6 @@ class Aliases:
         if node.is_stream:
             return False
         agents = self._targets.agents(node.target, module)
-        if "output" in OFF:
-            return True
         return agents is not None and all(_is_text(agent.node.fields.get("output")) for agent in agents)
 
     def _gives_scalar(self, node: ast.Call, module: ModuleScope) -> bool:

@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 
 from lyra.errors import CheckError, SourceError
-from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.source import Source, source_error
 
@@ -367,11 +366,6 @@ class Resolver:
         if found is None:
             raise complaint(self.source, node, f"`{symbol.target.source.name}` has no `{node.name}`")
         self.module.meanings[id(node)] = found
-
-
-def known_name(name: str) -> bool:
-    """Whether the language itself gives the name a meaning."""
-    return name in GLOBALS or name in LIBRARY
 
 
 _RULES: dict[type, Any] = {

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from typing import Final
-from xml.sax.saxutils import escape, quoteattr
 
+from lyra.core.svg_graph import Canvas
 from lyra.vega.plan.notes import Overlapping, PlannedCall
 from lyra.vega.plan.plan import Plan
 
@@ -98,65 +98,43 @@ def _edges(plan: Plan) -> list[tuple[PlannedCall, PlannedCall]]:
 
 # ---------------------------------------------------------------- svg
 
-_BOX: Final = (300, 34)
-_GAP: Final = (70, 10)
+_WIDTH: Final = 300
+_HEIGHT: Final = 34
 _MARGIN: Final = 24
-_STYLE: Final = (
-    "text{font:12px sans-serif;fill:#223}.why{fill:#776;font-style:italic}.title{font-weight:bold}"
-    "rect{fill:#eef4ff;stroke:#456}.alone{fill:#fff;stroke-dasharray:4 3}path{fill:none;stroke:#899;stroke-width:1.5}"
-)
+_TEXT_LENGTH_MAX: Final = 44
+_STYLE: Final = """\
+text { text-anchor: start; } .title { font-size: 13px; } .why { fill: #777766; font-style: italic; }
+.alone { fill: #ffffff; stroke-dasharray: 4 3; }
+"""
 
 
 def svg_of(plan: Plan) -> str:
     """Time goes to the right: what stands in one column is under way together."""
-    placed: dict[tuple[str, int, int], tuple[int, int]] = {}
-    body: list[str] = []
-    y = _MARGIN
-    groups: list[tuple[str, list[tuple[int, PlannedCall]]]] = [
-        (_title(group), [(max(group.step, 1), call) for call in group.calls]) for group in plan.groups
+    canvas = Canvas()
+    corners: dict[tuple[str, int, int], tuple[int, int]] = {}
+    alone = [(each.call, int(bool(each.call.after)), "alone", each.why) for each in plan.alone]
+    sections = [
+        (_title(group), [(call, max(group.step, 1) - 1, "", "") for call in group.calls]) for group in plan.groups
     ]
-    for title, calls in groups:
-        body.append(_text(_MARGIN, y + 12, title, "title"))
+    if alone or not sections:
+        sections.append(("in their turn" if alone else f"{plan.name} asks no agent", alone))
+    y = _MARGIN
+    for title, calls in sections:
+        canvas.text(_MARGIN, y + 12, title, "title")
         y += 22
-        for step, call in calls:
-            x = _MARGIN + (step - 1) * (_BOX[0] + _GAP[0])
-            placed[_key(call)] = (x, y)
-            body.append(_box(x, y, _label(call), call, ""))
-            y += _BOX[1] + _GAP[1]
-        y += _GAP[1]
-    if plan.alone or not plan.groups:
-        title = "in their turn" if plan.alone else f"{plan.name} asks no agent"
-        body.append(_text(_MARGIN, y + 12, title, "title"))
-        y += 22
-    for each in plan.alone:
-        x = _MARGIN + (_BOX[0] + _GAP[0] if each.call.after else 0)
-        placed[_key(each.call)] = (x, y)
-        body.append(_box(x, y, _label(each.call), each.call, "alone"))
-        body.append(_text(x + _BOX[0] + 10, y + 21, each.why, "why"))
-        y += _BOX[1] + _GAP[1]
-    arrows = [_arrow(placed[_key(one)], placed[_key(other)]) for one, other in _edges(plan)]
-    width = max([x for x, _ in placed.values()], default=0) + _BOX[0] + 480
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{y + _MARGIN}" '
-        f'viewBox="0 0 {width} {y + _MARGIN}"><title>{escape(plan.name)}</title><style>{_STYLE}</style>'
-    )
-    return "\n".join([head, *arrows, *body, "</svg>"]) + "\n"
-
-
-def _box(x: int, y: int, label: str, call: PlannedCall, kind: str) -> str:
-    short = label if len(label) <= 44 else label[:43] + "…"
-    title = f"<title>{escape(f'{_place(call)} {call.text}')}</title>"
-    rect = f'<rect x="{x}" y="{y}" width="{_BOX[0]}" height="{_BOX[1]}" rx="5" class={quoteattr(kind)}/>'
-    return f"<g>{title}{rect}{_text(x + 10, y + 21, short)}</g>"
-
-
-def _text(x: int, y: int, text: str, kind: str = "") -> str:
-    return f'<text x="{x}" y="{y}" class={quoteattr(kind)}>{escape(text)}</text>'
-
-
-def _arrow(one: tuple[int, int], other: tuple[int, int]) -> str:
-    """From the right side of one box to the left side of another."""
-    x1, y1 = one[0] + _BOX[0], one[1] + _BOX[1] // 2
-    x2, y2 = other[0], other[1] + _BOX[1] // 2
-    bend = max(abs(x2 - x1) // 2, 30)
-    return f'<path d="M{x1} {y1} C{x1 + bend} {y1} {x2 - bend} {y2} {x2} {y2}"/>'
+        for call, column, kind, why in calls:
+            x = _MARGIN + column * (_WIDTH + 70)
+            corners[_key(call)] = (x, y)
+            canvas.box(x, y, _WIDTH, _HEIGHT, kind, title=f"{_place(call)} {call.text}")
+            canvas.text(x + 10, y + 21, _label(call), length_max=_TEXT_LENGTH_MAX)
+            if why:
+                canvas.text(x + _WIDTH + 10, y + 21, why, "why")
+            y += _HEIGHT + 10
+        y += 10
+    for source, target in _edges(plan):
+        (x1, y1), (x2, y2) = corners[_key(source)], corners[_key(target)]
+        x1, y1, y2 = x1 + _WIDTH, y1 + _HEIGHT // 2, y2 + _HEIGHT // 2
+        bend = max(abs(x2 - x1) // 2, 30)
+        canvas.curve([(x1, y1), (x1 + bend, y1), (x2 - bend, y2), (x2, y2)])
+    width = max((x for x, _ in corners.values()), default=0) + _WIDTH + 480
+    return canvas.document(plan.name, width, y + _MARGIN, _STYLE)

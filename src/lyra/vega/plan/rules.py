@@ -1,14 +1,11 @@
-"""The rules that calls made ahead of their turn keep, one row each: what `vega plan` rests on and tests try to break.
-
-`OFF` is for tests alone: with a rule's name in it the rule is not kept, and the comparison of random programs with
-their line-by-line runs has to notice.
-"""
+"""The rules that calls made ahead of their turn keep, one row each. `vega plan` rests on them. Tests break each rule to
+see that the comparison of random programs with their line-by-line runs notices."""
 
 from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["OFF", "RULES"]
+__all__ = ["RULES"]
 
 RULES: Final[dict[str, str]] = {
     "ordered": "an agent that remembers, writes, answers by order or is not known is asked in its turn",
@@ -41,5 +38,3 @@ RULES: Final[dict[str, str]] = {
     "spawn": "a process is started when the program comes to its spawn, and not before",
     "window": "no more calls of an agent are under way than its concurrency allows",
 }
-
-OFF: Final[set[str]] = set()

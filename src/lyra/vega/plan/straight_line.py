@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 
 from lyra.vega.plan.aliases import CHANGING, Aliases
 from lyra.vega.plan.names import ModuleScope, Symbol, Variable
-from lyra.vega.plan.rules import OFF
 from lyra.vega.plan.summaries import EFFECTS, SAFE_METHODS, Found, Summaries, changed
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.walk import children, parts
@@ -132,8 +131,6 @@ class Stretch:
                 if not because:
                     continue
                 raise Barrier("the spawn", found.node, because)
-            if "barrier" in OFF and found.effect in ("return", "break", "try", "session"):
-                continue
             raise Barrier(says(found), found.node)
 
     def _note_writes(self, node: Any) -> None:
@@ -186,9 +183,7 @@ class Stretch:
             self._if(node)
         elif kind in (ast.While, ast.For, ast.ForIn):
             self._loop(node)
-        elif "barrier" in OFF and kind in (ast.Try, ast.Session):
-            self._statement(node.body)
-        elif kind is not ast.Continue and "barrier" not in OFF:
+        elif kind is not ast.Continue:
             raise Barrier(f"the {kind.__name__.lower()}", node)
 
     def _set(self, node: ast.Statement, variable: Variable, value: ast.Expression | None) -> None:
@@ -244,7 +239,7 @@ class Stretch:
         value = self._expression(condition)
         if len(self.sites) > sites:
             raise Barrier(f"a {what} that asks in its condition", condition)
-        if value.level > 1 and "branch" not in OFF:
+        if value.level > 1:
             raise Barrier(f"a {what} that depends on an answer", condition)
 
     # ------------------------------------------------------------ expressions
@@ -290,7 +285,7 @@ class Stretch:
     def _is_changed(self, variable: Variable) -> bool:
         held_by = self.aliases.read_with(variable)
         self._read |= held_by
-        return bool(held_by & self._changed) and "aliases" not in OFF
+        return bool(held_by & self._changed)
 
     def _says_changed(self, variable: Variable) -> str:
         names = {self._changed_as[key] for key in self.aliases.read_with(variable) & self._changed}
@@ -353,11 +348,10 @@ class Stretch:
                 asked = NOT_AHEAD  # its tools would see what the program has not yet come to change
                 self._because = f"the tools of {agent.name} read what changes beside it"
         process = self.summaries.targets.process(node.target, self.module)
-        if "delivery" not in OFF:
-            told = self._told(process)
-            if told > asked.level:
-                self._because = "its receiver gets its messages in order, and one before it is not yet known"
-            asked = Value(max(asked.level, told), asked.needs)
+        told = self._told(process)
+        if told > asked.level:
+            self._because = "its receiver gets its messages in order, and one before it is not yet known"
+        asked = Value(max(asked.level, told), asked.needs)
         answer = self._made(self._site(node), asked)
         self._state["to", process] = Value(max(answer.level - 1, 1), frozenset())
         return answer
@@ -377,7 +371,7 @@ class Stretch:
         reads = self.summaries.setting_reads(agent) or ()
         self._captured.update(map(id, reads))
         changes = any(id(variable) in self.assigned or self._is_changed(variable) for variable in reads)
-        if not changes or "settings" in OFF:
+        if not changes:
             return KNOWN
         self._because = f"the settings of {agent.name} read what changes beside it: they are not known ahead"
         return NOT_AHEAD

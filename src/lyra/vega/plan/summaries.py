@@ -15,7 +15,6 @@ import msgspec
 
 from lyra.vega.plan.aliases import CHANGING, Aliases
 from lyra.vega.plan.names import ModuleScope, Symbol, Variable
-from lyra.vega.plan.rules import OFF
 from lyra.vega.plan.targets import Targets
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY, METHODS
 from lyra.vega.syntax import ast
@@ -209,7 +208,7 @@ class Summaries:
             meaning = symbol.module.meanings.get(id(node)) if isinstance(node, (ast.Name, ast.Path)) else None
             if isinstance(meaning, Variable) and meaning.is_top:
                 local.reads[meaning] = None
-            elif isinstance(node, ast.Send) and "tools" not in OFF:
+            elif isinstance(node, ast.Send):
                 agents = self.targets.agents(node.target, symbol.module) or ()
                 for agent in sorted(agents, key=lambda each: each.name):
                     local.tools += self._tools(agent)
@@ -270,7 +269,7 @@ class Summaries:
         """Why a send waits for its turn; "" when it need not."""
         agents = self.targets.agents(node.target, module)
         if agents is None:
-            return "" if "ordered" in OFF else "the receiver is not known to be an agent that may be asked early"
+            return "the receiver is not known to be an agent that may be asked early"
         return next((why for why in map(self.why_agent_ordered, agents) if why), "")
 
     def _call(self, node: ast.Call, module: ModuleScope, function: _Called) -> list[Found]:
@@ -312,7 +311,7 @@ class Summaries:
         found: list[Found] = []
         for value in values:
             meaning = module.meanings.get(id(value)) if isinstance(value, (ast.Name, ast.Path)) else None
-            through = "" if "given" in OFF else getattr(value, "name", "") or "the function it is given"
+            through = getattr(value, "name", "") or "the function it is given"
             if isinstance(value, ast.Lambda):
                 found.extend(self._in_lambda(value, node, module, function))
             elif isinstance(meaning, Symbol) and meaning.kind in ("function", "tool"):
@@ -338,7 +337,7 @@ class Summaries:
                     continue
             else:
                 at = node
-            found.append(Found(effect, at, "" if "given" in OFF else each.through or "the function it is given"))
+            found.append(Found(effect, at, each.through or "the function it is given"))
         return found
 
     # ------------------------------------------------------------ spawns
@@ -352,7 +351,7 @@ class Summaries:
             return "somebody awaits what it starts"
         if node.supervision is not None:
             return "it says how the process is supervised"
-        if self.targets.is_held(node) and "held" not in OFF:
+        if self.targets.is_held(node):
             return "its process is used for more than to ask it"
         return f"the settings of {meaning.name} are computed" if self.setting_reads(meaning) is None else ""
 
@@ -390,7 +389,7 @@ class Summaries:
         if key not in self._agents:
             self._agents[key] = f"a tool of {symbol.name} asks it"  # where it comes back here while it is looked at
             self._agents[key] = self._why_agent(symbol)
-        return "" if "ordered" in OFF else self._agents[key]
+        return self._agents[key]
 
     def tool_reads(self, symbol: Symbol) -> tuple[Variable, ...]:
         """The globals that the tools of an agent read when they are called."""
@@ -427,8 +426,6 @@ class Summaries:
 
     def _why_limited(self, symbol: Symbol, limit: Any) -> str:
         """Calls that come together wait for the rate, which line by line they would not: that must not fail them."""
-        if "limits" in OFF:
-            return ""
         strategy = limit.get("strategy") if isinstance(limit, dict) else limit
         word = "queue" if strategy is None else getattr(strategy, "name", "")
         if word == "reject":
@@ -470,7 +467,7 @@ class Summaries:
 
 def _code(function: Any) -> list[Any]:
     """What runs when a function is called: its defaults, and its body."""
-    return [*(() if "defaults" in OFF else function.parameters), function.body]
+    return [*function.parameters, function.body]
 
 
 def _given_effects(effects: Iterable[str]) -> frozenset[str]:

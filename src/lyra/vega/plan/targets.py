@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from lyra.vega.plan.names import ModuleScope, Symbol, Variable
-from lyra.vega.plan.rules import OFF
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.facts import every_node
 
@@ -86,8 +85,6 @@ class Targets:
             meaning = module.meanings.get(id(value)) if isinstance(value, (ast.Name, ast.Path)) else None
             if not isinstance(meaning, Variable) or id(meaning) in self._bound:
                 break
-            if "names" in OFF:
-                return id(meaning)
             values = self._values.get(id(meaning), [])
             if len(values) != 1:
                 break
@@ -123,7 +120,7 @@ class Targets:
             elif isinstance(node, ast.Call):
                 callees.add(id(node.callee))
                 self._arguments(module, node)
-            elif isinstance(node, ast.Parameter) and node.default is not None and "defaults" not in OFF:
+            elif isinstance(node, ast.Parameter) and node.default is not None:
                 self._give(module.declared[id(node)], module, node.default)
             else:
                 self._bind(module, node)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from lyra.core.naming import named
 from lyra.errors import ProcessExit
 from lyra.vega.machine.fiber import Fiber
 from lyra.vega.runtime.driver import vega_process
@@ -94,6 +95,7 @@ class Interactive(World):
                     done.set_result(value)
 
 
+@named("vega:repl")
 async def _pieces(ctx: Context, run_id: str) -> None:
     from lyra.vega.runtime.world import world_of
 

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from lyra.core import codec
+from lyra.core.naming import VEGA_AGENT
 from lyra.kernel.journal import rows
 from lyra.store.protocol import Record
-from lyra.vega.durable.durable_run import FRONT, agent_made
+from lyra.vega.durable.durable_run import agent_made
 from lyra.vega.machine.snapshot import value_from_data
 
 __all__ = ["AgentView", "Aside", "Said"]
@@ -78,7 +79,7 @@ class Aside:
         if made is not None:
             known, name, settings = made
             self._agents[known] = (name, settings)
-            if row.program == FRONT:
+            if row.program == VEGA_AGENT:
                 self._fronts.setdefault(known, []).append(pid)
                 self._stands.add(pid)
         elif row.program.startswith(_CALL):

@@ -10,9 +10,10 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from lyra.core.naming import VEGA_PROCESS
 from lyra.kernel.programs.registry import Programs
 from lyra.vega.machine.fiber import Fiber, OutOfFuel, VmEffect
-from lyra.vega.replay.journal import VEGA, Journal
+from lyra.vega.replay.journal import Journal
 from lyra.vega.runtime.agents.agent import AgentPlan, Cell, Turn
 from lyra.vega.runtime.world import World, padded
 from lyra.vega.values.values import copied
@@ -91,7 +92,7 @@ class OnlyVega(Programs):
         super().__init__(kernel)
 
     def get(self, name: str) -> Any:
-        return self._process if name == VEGA else None
+        return self._process if name == VEGA_PROCESS else None
 
 
 class StillWorld(World):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.core import codec
+from lyra.core.naming import VEGA_PROCESS
 from lyra.errors import Corrupt, StoreError
 from lyra.kernel.journal import rows
 from lyra.vega.durable.durable_run import agent_made
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
     from lyra.store.protocol import Record
     from lyra.vega.durable.runs import Run
 
-__all__ = ["VEGA", "Journal"]
+__all__ = ["Journal"]
 
-VEGA: Final = "lyra.vega.runtime.driver:vega_process"
 _LEFT_OUT: Final = "replay.left_out"
 _GONE: Final = frozenset({"process.terminated", "process.stopping", "process.linked", "process.monitored"})
 _KEPT: Final = frozenset({"effect.started", "effect.finished", "message.received", "timer.set"})
@@ -122,7 +122,7 @@ class Journal:
             self._parents[pid] = (row.parent, row.key)
             self.children[row.parent, row.key] = pid
             self._seqs[row.parent, row.key] = seq
-        if row.program == VEGA:
+        if row.program == VEGA_PROCESS:
             self.processes[pid] = row
         else:
             self._made_agent(seq, pid, row)

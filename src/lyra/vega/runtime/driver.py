@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.session.shared import scopes
 from lyra.core.budgets.early_budget import NO_ROOM
 from lyra.core.limits import TICK_S
+from lyra.core.naming import VEGA_PROCESS, named
 from lyra.errors import Divergence
 from lyra.vega.machine.fiber import WAIT, Done, OutOfFuel, VmEffect
 from lyra.vega.machine.vm import run
-from lyra.vega.plan.rules import OFF
 from lyra.vega.runtime.early.calls import give_up
 from lyra.vega.runtime.handlers import HANDLERS, handler
 from lyra.vega.runtime.job import Job
@@ -34,6 +34,7 @@ __all__ = ["vega_process"]
 EFFECTS_A_TURN: Final = 256  # without waiting once
 
 
+@named(VEGA_PROCESS)
 async def vega_process(ctx: Context, run_id: str, seed: Any, asked: VmEffect | Done | None = None) -> Any:
     """A process of the run: `seed` is what it begins with, None for the main one; `asked` what a fiber that has run
     already wants first."""
@@ -66,7 +67,7 @@ async def _lived(job: Job, asked: VmEffect | Done | None, saver: Saver | None, *
     try:
         return await _steps(job, asked, saver, is_main=is_main)
     except asyncio.CancelledError:
-        if job.has_state and job.state.ahead and "cancelled" not in OFF:
+        if job.has_state and job.state.ahead:
             await give_up(job)
         raise
 

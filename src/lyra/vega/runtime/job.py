@@ -12,7 +12,6 @@ from lyra.agents.session.time_won import Lead
 from lyra.kernel.process.links import Down
 from lyra.kernel.process.process import PARKED
 from lyra.vega.machine.fiber import Done, Fiber, OutOfFuel, VmEffect
-from lyra.vega.plan.rules import OFF
 from lyra.vega.runtime.convert import from_python
 from lyra.vega.runtime.light_processes import Member
 from lyra.vega.values.values import Fault, Process
@@ -78,7 +77,7 @@ class Job:
         What itself runs ahead of its turn meets nobody who does."""
         if beside.get():
             return
-        if self._state is not None and self._state.lead.seconds > 0.0 and "clock" not in OFF:
+        if self._state is not None and self._state.lead.seconds > 0.0:
             await self._state.lead.give_back(wanted)
 
     def callers(self) -> Iterator[Turn]:

@@ -19,6 +19,7 @@ from lyra.core import codec
 from lyra.core.budgets.budget import NOTHING, Budget, Usage
 from lyra.core.checking.check import whole
 from lyra.core.effect import canonical_hash
+from lyra.core.naming import old_names
 from lyra.core.rights.capability import Grant
 from lyra.errors import CapabilityDenied, ConfigError
 from lyra.kernel.process.call_keys import upcoming
@@ -27,7 +28,6 @@ from lyra.vega.bytecode.program import Program
 from lyra.vega.machine.fiber import Fiber
 from lyra.vega.machine.link import Linked, link
 from lyra.vega.machine.snapshot import value_from_data, value_to_data
-from lyra.vega.plan.rules import OFF
 from lyra.vega.runtime.agents.setting_versions import Renewals, is_alike, name_plan
 from lyra.vega.runtime.agents.undeclared_tools import Foreign
 from lyra.vega.runtime.light_processes import Fleet, Member
@@ -226,7 +226,11 @@ class World:
         if entry is None or entry.kind != "spawn":
             return full
         seeds = [full, *(self._seed(fiber, function, arguments, slots, count) for count in self.shorter)]
-        return next((one for one in seeds if canonical_hash(entry.name, (self.run_id, one), {}) == entry.hash), full)
+        names = (entry.name, *old_names(entry.name))
+        return next(
+            (seed for seed in seeds for name in names if canonical_hash(name, (self.run_id, seed), {}) == entry.hash),
+            full,
+        )
 
     def _seed(
         self, fiber: Fiber, function: Any, arguments: list[Any], slots: list[int] | None, count: int | None
@@ -278,9 +282,9 @@ class World:
         some scripts do, or have a limit that could fail a call which waits for others."""
         if plan.name in self.mocks:
             return False
-        if "ordered" not in OFF and self.runtime.answers_in_order(plan.agent):
+        if self.runtime.answers_in_order(plan.agent):
             return True
-        limits = () if "limits" in OFF else self.runtime.model_limits(plan.agent).values()
+        limits = self.runtime.model_limits(plan.agent).values()
         return any(timed or limit.strategy != "queue" for limit in limits)
 
     def wanted_s(self) -> float:

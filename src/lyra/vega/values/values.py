@@ -14,6 +14,7 @@ import msgspec
 
 from lyra.core.budgets.money import Money
 from lyra.core.limits import VEGA_SHOWN_PIECES_MAX
+from lyra.core.naming import named
 from lyra.vega.values.fuel import WORK
 
 __all__ = [
@@ -60,6 +61,7 @@ UNITS: Final = {
 }
 
 
+@named("vega:Fault")
 class Fault(Exception):
     """An error on its way to a Vega `catch`: its name there and its text."""
 

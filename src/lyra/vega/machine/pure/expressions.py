@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 from typing import Any, Final
 
-from lyra.vega.bytecode.pure_guards import OFF
 from lyra.vega.machine.pure import GiveUp
 from lyra.vega.machine.pure.kinds import Facts, Look, Row, Trees, called, is_positive, row_name
 from lyra.vega.machine.pure.pieces import LOAD, SMALL, STORE, call, compare, constant, fitting, named
@@ -44,18 +43,16 @@ class Values:
         return self.kind(node[2]), self.kind(node[3])
 
     def _is_positive(self, node: list[Any]) -> bool:
-        return "sign" in OFF or is_positive(node, self.facts.positive)
+        return is_positive(node, self.facts.positive)
 
     def _is_safe(self, node: list[Any], slot: int = -1) -> bool:
         """Whether an int result cannot leave 64 bits."""
-        if "overflow" in OFF:
-            return True
         _, operator, left, right = node
         if right[0] != "constant" or not 0 <= right[1] < STEP_MAX:
             return False
         if operator == "-":
             return self._is_positive(left) or (left[0] == "slot" and left[1] in self.least)
-        return operator == "+" and left == ["slot", slot] and right[1] == 1 and ("bound" in OFF or slot in self.bounded)
+        return operator == "+" and left == ["slot", slot] and right[1] == 1 and slot in self.bounded
 
     # ------------------------------------------------------------ values
 
@@ -131,7 +128,7 @@ class Values:
         # `/` and `%` truncate: Python's do too where nothing is negative.
         python: ast.operator = ast.FloorDiv() if operator == "/" else ast.Mod()
         divisor_fits = right[0] == "constant" and right[1] > 0
-        if "truncate" in OFF or (divisor_fits and self._is_positive(left)):
+        if divisor_fits and self._is_positive(left):
             return ast.BinOp(self.value(left), python, self.value(right))
         first, again = self._twice(left)
         second, once_more = self._twice(right)
@@ -178,7 +175,7 @@ class Values:
 
     def _index(self, whole: list[Any], at: list[Any]) -> ast.expr:
         kinds = (self.kind(whole), self.kind(at))
-        if kinds[0] in ("list", "str") and kinds[1] == "int" and ("index" in OFF or self._is_positive(at)):
+        if kinds[0] in ("list", "str") and kinds[1] == "int" and self._is_positive(at):
             return ast.Subscript(self.value(whole), self.value(at), LOAD)
         if kinds[0] == "map" and kinds[1] in ("str", "int"):
             return ast.Subscript(self.value(whole), self.value(at), LOAD)

@@ -13,7 +13,6 @@ import ast
 from typing import Any
 
 from lyra.core.limits import VEGA_STRING_CHARS_MAX
-from lyra.vega.bytecode.pure_guards import OFF
 from lyra.vega.bytecode.pure_shapes import CHANGING, nodes
 from lyra.vega.machine import rare_instructions as machinery
 from lyra.vega.machine.pure import GiveUp
@@ -93,8 +92,6 @@ class _Function(Values):
         return [self._poll()]
 
     def _poll(self) -> ast.stmt:
-        if "poll" in OFF:
-            return ast.Pass()
         return ast.If(named("STOP"), [give_up()], [])
 
     # ------------------------------------------------------------ statements
@@ -148,7 +145,7 @@ class _Function(Values):
             kinds[0] == "map" and kinds[1] in ("str", "int")
         )
         # Python evaluates the value before the index, which is the same unless one of them changes something.
-        if is_plain and (at[0] in ("slot", "constant") or not (_changes(at) or _changes(value)) or "order" in OFF):
+        if is_plain and (at[0] in ("slot", "constant") or not (_changes(at) or _changes(value))):
             return [ast.Assign([ast.Subscript(whole, self.value(at), STORE)], self.value(value))]
         return [ast.Expr(call("store", whole, self.value(at), self.value(value)))]
 
@@ -218,7 +215,7 @@ class _Generator(_Function):
         return []
 
     def _poll(self) -> ast.stmt:
-        return ast.If(constant(False) if "poll" in OFF else named("PAUSE"), [ast.Expr(ast.Yield(None))], [])
+        return ast.If(named("PAUSE"), [ast.Expr(ast.Yield(None))], [])
 
 
 def _changes(value: list[Any]) -> bool:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.declaration.agent import Agent
 from lyra.core.limits import VEGA_AHEAD_CALLS_MAX
+from lyra.core.naming import VEGA_AGENT, named
 from lyra.core.policies.policy import CircuitBreaker, RateLimit, Retry
 from lyra.errors import AgentFailed, ConfigError
 from lyra.kernel.programs.registry import program_of
@@ -63,8 +64,8 @@ def _options(world: World, name: str, settings: Mapping[str, Any], memory: Any) 
     if not models:
         raise ConfigError(f"agent {name} has no model", hint=f'say `model "…"` in agent {name}, or run with --model')
     model, *fallback = models
-    for named in models:
-        world.runtime.settings.need(named)  # from here on its keys are known, and kept out of what it is asked
+    for model_name in models:
+        world.runtime.settings.need(model_name)  # from here on its keys are known, and kept out of what it is asked
     found: dict[str, Any] = {
         "model": model,
         "fallback": fallback,
@@ -225,6 +226,7 @@ def leave(room: asyncio.Semaphore | None) -> None:
         room.release()
 
 
+@named(VEGA_AGENT)
 async def agent_front(ctx: Context, run_id: str, name: str, settings: Any) -> None:
     """The process of an agent. It waits to be told that a call failed, and crashes with it."""
     world = world_of(ctx, run_id)

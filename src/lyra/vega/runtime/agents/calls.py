@@ -33,7 +33,6 @@ from lyra.errors import (
 )
 from lyra.kernel.process.call_keys import upcoming
 from lyra.kernel.programs.registry import program_of
-from lyra.vega.plan.rules import OFF
 from lyra.vega.runtime.agents.agent import CRASH, Cell, Turn
 from lyra.vega.runtime.agents.deadlines import in_time
 from lyra.vega.runtime.agents.refused_calls import refusals_kept
@@ -146,10 +145,9 @@ async def asked(
         await job.give_back(partial(job.world.runtime.ready_in, plan.agent, timed=limit_s is not None))
     with job.waiting(pid):
         if is_early:
-            window = cell.ahead if ahead is not None and "window" not in OFF else nullcontext()
+            window = cell.ahead if ahead is not None else nullcontext()
             came_s = now_s()
-            turn_of_it = cell.turn(outer) if "window" not in OFF else nullcontext()
-            async with window, turn_of_it, in_time(cell.plan.name, limit_s, turn=turn):
+            async with window, cell.turn(outer), in_time(cell.plan.name, limit_s, turn=turn):
                 if ahead is not None:
                     ahead.idle_s += now_s() - came_s
                 return read_answer(cell, await answer())
@@ -346,7 +344,7 @@ def is_crash(error: BaseException) -> bool:
 def crash(job: Job, cell: Cell, error: LyraError) -> None:
     """End the agent's process with an error: now, or when the program comes to the call."""
     early = job.world.early.get(job.ctx.pid)
-    if early is not None and "crash" not in OFF:
+    if early is not None:
         early.crashes.append((cell, error))
         return
     pid = job.ctx.journaled_read(

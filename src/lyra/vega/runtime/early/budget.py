@@ -5,9 +5,8 @@ they would have allowed just this, and are charged; if they would not, the call 
 again, as the line-by-line run makes it. While it is under way it asks for room in program order: beside everything
 that the calls before it have set aside, and not before those have. A call that finds no room is not made early.
 
-Not `early_budget`, which is for calls that the program may come to while they are under way: there a scope joins
-those around it in the middle, and so may have none below it. Here the program waits for the end and is charged with the
-sum, and a function that runs ahead opens scopes of its own.
+Unlike `Apart` of `core`, it never joins the scopes around it: the program waits for the end of the call and is
+charged with the sum, and a function that runs ahead opens scopes of its own.
 """
 
 from __future__ import annotations
@@ -16,10 +15,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from lyra.core.budgets.budget import DIMENSIONS, NOTHING, Budget, Reservation, Usage
-from lyra.core.budgets.early_budget import NO_ROOM, is_limited
-from lyra.errors import BudgetExceeded
-from lyra.vega.plan.rules import OFF
+from lyra.core.budgets.budget import NOTHING, Budget, Reservation, Usage
+from lyra.core.budgets.early_budget import EarlyBudget, is_limited
 from lyra.vega.values.values import Money
 
 __all__ = ["Apart", "Kept", "take_back"]
@@ -30,24 +27,19 @@ def take_back(scope: Budget, usage: Usage) -> None:
     scope.charge_alone(Usage._from_pairs(tuple((index, -amount) for index, amount in usage.items)))
 
 
-class Apart(Budget):
-    """`around` is the innermost scope that the call will be charged to, `before` the scopes of the calls that stand
-    before it and are not charged yet."""
+class Apart(EarlyBudget):
+    """`before` gives the scopes of the calls that stand before it and are not charged yet."""
 
-    __slots__ = ("_before", "admitted", "around", "guessed", "is_over", "known", "peak", "was_refused")
+    __slots__ = ("_before", "admitted", "guessed", "known")
 
     def __init__(self, around: Budget, before: Callable[[], list[Apart]], limit: Money | None) -> None:
-        super().__init__(usd=limit)
-        self.around = around
+        super().__init__(around, usd=limit)
         self.limits_money = self.limits_money or around.limits_money
         self.limits_tokens = self.limits_tokens or around.limits_tokens
         self._before = before
         self.admitted = 0  # questions under way that found room in an earlier life of the run
         self.known = asyncio.Event()  # set when those behind it can tell what it takes
         self.guessed: Usage = NOTHING  # at what was on its way when it was given up; nobody is charged for it
-        self.is_over = False  # charged, or given up
-        self.was_refused = False
-        self.peak = [0] * len(DIMENSIONS)  # the most that was used and set aside at one time
 
     def child(self, value: Any = None, **limits: Any) -> Budget:
         """The scope of the call that a function makes: it has to find room like any other."""
@@ -71,18 +63,13 @@ class Apart(Budget):
         """BudgetExceeded where there is no room; it only says: not yet."""
         if self.admitted:
             self.admitted -= 1
-        elif "reserve" not in OFF and not self._has_room(usage):
-            self.was_refused = True
-            marked: dict[str, Any] = {NO_ROOM: True}
-            raise BudgetExceeded("there is no room for a call that is made early", **marked)
+        elif not self._has_room(usage):
+            raise self._refused()
         self.known.set()
-
-    def note(self) -> None:
-        self.peak = list(map(max, self.peak, self._taken))
 
     async def those_before(self) -> None:
         """Wait until it is known what the calls before it take, where that matters."""
-        if is_limited(self.around) and "reserve" not in OFF:
+        if is_limited(self.around):
             for scope in self._before():
                 await scope.known.wait()
 
@@ -92,24 +79,8 @@ class Apart(Budget):
         before = [scope for scope in self._before() if not scope.is_over]
         if any(scope.was_refused or not scope.known.is_set() for scope in before):
             return False  # nobody knows what that one will take, or whether the program goes on behind it
-        asked = dict(usage.items)
-        wanted = [
-            self._taken[index] + asked.get(index, 0) + sum(scope._taken[index] for scope in before)
-            for index in range(len(DIMENSIONS))
-        ]
-        return self._fits(wanted)
-
-    def is_allowed(self) -> bool:
-        """Whether the scopes around it, as they are now that its turn has come, would have let it happen like this."""
-        return "spend" in OFF or self._fits(self.peak)
-
-    def _fits(self, wanted: list[int]) -> bool:
-        return all(
-            taken[index] + amount <= limits[index]
-            for _, taken, limits in self.around._chain
-            for index, amount in enumerate(wanted)
-            if amount
-        )
+        levels = zip(self._taken_with(usage), *(scope._taken for scope in before), strict=True)
+        return self._fits([sum(amounts) for amounts in levels])
 
 
 class _Inside(Budget):

@@ -30,7 +30,6 @@ from lyra.errors import AgentFailed, Divergence, LyraError, VegaError
 from lyra.kernel.process.call_keys import name_branch
 from lyra.vega.machine.early_calls import REFUSED, EarlyCall, Group, NotAhead
 from lyra.vega.machine.rare_instructions import again
-from lyra.vega.plan.rules import OFF
 from lyra.vega.runtime.agents.agent import Cell
 from lyra.vega.runtime.agents.calls import asked, crash, crash_again, failed, hung_up, is_crash, now_s
 from lyra.vega.runtime.early.budget import Apart, take_back
@@ -116,13 +115,12 @@ def _publish(job: Job, kind: str, pid: str) -> None:
 class Flock:
     """The early calls of one group in this life of the process, in the order they were started."""
 
-    __slots__ = ("calls", "failed", "has_gap", "promised", "spawned", "too_soon", "under_way")
+    __slots__ = ("calls", "failed", "has_gap", "promised", "spawned", "under_way")
 
     def __init__(self) -> None:
         self.calls: dict[str, Early] = {}
         self.promised: dict[str, Cell] = {}  # agents that the program has not come to spawn
         self.spawned: list[Cell] = []  # those it has, whose processes may not have begun
-        self.too_soon: dict[str, Process] = {}  # where a rule is off
         self.failed: list[Early] = []  # in the order of time
         self.has_gap = False  # a call was not made early: what it will cost is not known to those behind it
         self.under_way: set[asyncio.Task[None]] = set()
@@ -228,26 +226,26 @@ def _path(group: Group, key: str) -> str:
 def _may(job: Job, call: EarlyCall, flock: Flock, *, asks_once: bool) -> bool:
     """What only the run knows: who is asked, and whether money allows to look ahead."""
     limited = is_limited(scopes.get()[-1])
-    if limited and (flock.has_gap or not call.in_order) and "reserve" not in OFF:
+    if limited and (flock.has_gap or not call.in_order):
         return False  # a call before it comes later, and nobody knows what that one will cost
     if call.kind == "call" and not _has_depth(job):
         return False
     if call.kind == "call":  # one that asks more than once might find room for a part of it, which is then in vain
-        fits = asks_once or not limited or "once" in OFF
+        fits = asks_once or not limited
         return fits and not any(map(job.world.is_in_turn, job.world.plans.values()))
     cell = _cell(job, flock, call.arguments[0].pid)
-    if cell is None or "ordered" in OFF:
-        return cell is not None
+    if cell is None:
+        return False
     if job.world.is_in_turn(cell.plan, timed=call.arguments[2] is not None or cell.plan.timeout_s is not None):
         return False
-    return not cell.plan.keeps and (job.world.linked.program.agents[cell.plan.name].is_early or "early" in OFF)
+    return not cell.plan.keeps and job.world.linked.program.agents[cell.plan.name].is_early
 
 
 def _has_depth(job: Job) -> bool:
     """A function that runs early may call others early, but not without end: recursion goes on in its own process,
     as deep as the line-by-line run would."""
     outer = job.world.early.get(job.ctx.pid)
-    if outer is None or "depth" in OFF:
+    if outer is None:
         return True
     return outer.depth < VEGA_AHEAD_DEPTH_MAX and len(job.world.early) < VEGA_AHEAD_FUNCTIONS_MAX
 
@@ -279,12 +277,7 @@ async def _asked(job: Job, early: Early, flock: Flock) -> Any:
     target, message, timeout, budget = early.call.arguments
     cell = _cell(job, flock, target.pid)
     assert cell is not None
-    try:
-        return await asked(job, cell, target.pid, message, timeout, budget, is_early=True, early=early)
-    except LyraError as error:
-        if "crash" in OFF:
-            failed(job, cell, error)
-        raise
+    return await asked(job, cell, target.pid, message, timeout, budget, is_early=True, early=early)
 
 
 async def _called(job: Job, early: Early) -> Any:
@@ -312,7 +305,7 @@ async def _called(job: Job, early: Early) -> Any:
 
 def _depth(job: Job) -> int:
     """How deep a function is that its caller waits for, whichever process it runs in."""
-    return 0 if "depth" in OFF else job.fiber.depth + 1
+    return job.fiber.depth + 1
 
 
 # ---------------------------------------------------------------- agents that are not spawned yet
@@ -326,8 +319,6 @@ def _promise(job: Job, group: Group, promised: Process, name: str, settings: dic
     if promised.pid not in flock.promised:
         flock.promised[promised.pid] = cell = Cell(job.world.plan(name, settings))
         cell.is_promised = True
-        if "spawn" in OFF:
-            flock.too_soon[promised.pid] = spawn_agent(job, name, settings, cell)
     return promised
 
 
@@ -337,7 +328,7 @@ def _spawn(job: Job, group: Group, promised: Process, name: str, settings: dict[
     if flock is None:
         return spawn_agent(job, name, settings)
     cell = flock.promised.get(promised.pid)
-    process = flock.too_soon.get(promised.pid) or spawn_agent(job, name, settings, cell)
+    process = spawn_agent(job, name, settings, cell)
     now = job.world.cells[process.pid]
     if now is cell:
         group.keep(promised, process)
@@ -377,8 +368,6 @@ async def _take(job: Job, group: Group, call: EarlyCall) -> Any:
     if early is None:  # not made early; or it was under way when the process was saved: the same key finds it
         early = await _now(job, group, call, call.key)
     else:
-        if "first" in OFF:
-            early = await _first_in_time(job, group, early)
         with _waiting(job):
             await _ended(early)
             await _settled(job, group)
@@ -426,9 +415,8 @@ async def _give_back(job: Job) -> None:
 def _spend(job: Job, early: Early) -> None:
     """The program has come to an early call: its cost is the program's from now on."""
     early.is_taken = early.scope.is_over = True
-    if "spend" not in OFF:
-        early.scope.around.charge(early.scope.usage)
-        take_back(job.world.budget, early.before)
+    early.scope.around.charge(early.scope.usage)
+    take_back(job.world.budget, early.before)
     early.over(job, "call.taken")
 
 
@@ -503,13 +491,6 @@ def _raise(job: Job, early: Early) -> None:
     raise fault_of(error)
 
 
-async def _first_in_time(job: Job, group: Group, early: Early) -> Early:
-    flock = job.state.ahead[group.number]
-    while not early.task.done() and not flock.failed:  # type: ignore[union-attr]
-        await asyncio.wait(flock.under_way, return_when=asyncio.FIRST_COMPLETED)
-    return flock.failed[0] if flock.failed else early
-
-
 # ---------------------------------------------------------------- the end
 
 
@@ -529,12 +510,11 @@ async def _end(job: Job, group: Group) -> None:
 
 async def _over(job: Job, flock: Flock) -> None:
     left = [early for early in flock.calls.values() if not early.is_taken]
-    if "cancelled" not in OFF:
-        tasks = [early.task for early in left if early.task is not None and not early.task.done()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.gather(*tasks, return_exceptions=True)
+    tasks = [early.task for early in left if early.task is not None and not early.task.done()]
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.gather(*tasks, return_exceptions=True)
     for early in left:
         early.scope.is_over = True
         take_back(job.world.budget, early.before)

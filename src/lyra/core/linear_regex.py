@@ -1,0 +1,281 @@
+"""Regular expressions in Python's syntax whose matching time grows with the text, never exponentially.
+
+A pattern becomes a small program of tests, splits and jumps. `search` backtracks and never runs the same instruction at
+the same place of the text twice, so its steps are bounded by program times text, and the groups are those of ordinary
+backtracking. `matches_whole` follows all ways at once and needs memory for the program only. What cannot be matched so
+(back references, look-around) is Unsupported.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from re import _parser as parser  # type: ignore[attr-defined]
+from typing import Any, Final
+
+__all__ = ["BadPattern", "Program", "TooLarge", "TooManySteps", "Unsupported"]
+
+# Instructions: (kind, x, y). CHAR x=answers of a test; SPLIT tries x, then y; JUMP x; SAVE x; AT x=test; MATCH.
+_CHAR, _SPLIT, _JUMP, _SAVE, _AT, _MATCH = range(6)
+
+Test = Callable[[str], bool]
+
+
+class BadPattern(ValueError):
+    """The pattern cannot be read; the message says why."""
+
+
+class Unsupported(BadPattern):
+    """The pattern has a construct that cannot be matched in linear time; the message is its name."""
+
+
+class TooLarge(BadPattern):
+    """The program of the pattern has too many instructions."""
+
+
+class TooManySteps(Exception):
+    """A match takes more steps than it may."""
+
+
+def _is_word(char: str) -> bool:
+    return char.isalnum() or char == "_"
+
+
+def _is_ascii_word(char: str) -> bool:
+    return char.isascii() and _is_word(char)
+
+
+def _negated(test: Test) -> Test:
+    return lambda char: not test(char)
+
+
+_CATEGORIES: Final[dict[str, tuple[Test, Test]]] = {  # of Unicode and of ASCII
+    "CATEGORY_DIGIT": (str.isdecimal, frozenset("0123456789").__contains__),
+    "CATEGORY_SPACE": (str.isspace, frozenset(" \t\n\r\f\v").__contains__),
+    "CATEGORY_WORD": (_is_word, _is_ascii_word),
+}
+
+
+def _is_boundary(text: str, index: int, is_word: Test = _is_word) -> bool:
+    return (index > 0 and is_word(text[index - 1])) != (index < len(text) and is_word(text[index]))
+
+
+_POSITIONS: Final[dict[str, Callable[[str, int], bool]]] = {
+    "AT_BEGINNING": lambda _, index: index == 0,
+    "AT_BEGINNING_STRING": lambda _, index: index == 0,
+    "AT_BEGINNING_LINE": lambda text, index: index == 0 or text[index - 1] == "\n",
+    "AT_END": lambda text, index: index == len(text) or (index == len(text) - 1 and text[index] == "\n"),
+    "AT_END_STRING": lambda text, index: index == len(text),
+    "AT_END_LINE": lambda text, index: index == len(text) or text[index] == "\n",
+    "AT_BOUNDARY": _is_boundary,
+    "AT_NON_BOUNDARY": lambda text, index: not _is_boundary(text, index),
+    "AT_BOUNDARY_ASCII": lambda text, index: _is_boundary(text, index, _is_ascii_word),
+    "AT_NON_BOUNDARY_ASCII": lambda text, index: not _is_boundary(text, index, _is_ascii_word),
+}
+
+
+class _Answers(dict[str, bool]):
+    """Whether a character passes a test, remembered."""
+
+    __slots__ = ("_test",)
+
+    def __init__(self, test: Test) -> None:
+        super().__init__()
+        self._test = test
+
+    def __missing__(self, char: str) -> bool:
+        answer = self[char] = self._test(char)
+        return answer
+
+
+class Program:
+    """A pattern that can be matched; `groups` counts its groups."""
+
+    __slots__ = ("_code", "_flags", "_size_max", "groups")
+
+    def __init__(self, pattern: str, *, size_max: int, flags: int = 0) -> None:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of what a later Python may read otherwise
+                tree = parser.parse(pattern, flags)
+        except (re.error, OverflowError, RecursionError, ValueError) as error:
+            raise BadPattern(str(error)) from None
+        self.groups = tree.state.groups - 1
+        self._flags = int(tree.state.flags)
+        self._size_max = size_max
+        self._code: list[list[Any]] = []
+        self._row(tree)
+        self._add(_MATCH)
+
+    # ------------------------------------------------------------ compiling
+    def _add(self, kind: int, x: Any = None, y: Any = None) -> int:
+        if len(self._code) >= self._size_max:
+            raise TooLarge("the pattern is too large: make its repetitions smaller")
+        self._code.append([kind, x, y])
+        return len(self._code) - 1
+
+    def _row(self, items: Any) -> None:
+        for kind, value in items:
+            self._item(str(kind), value)
+
+    def _item(self, kind: str, value: Any) -> None:
+        if kind in ("LITERAL", "NOT_LITERAL", "ANY", "IN"):
+            self._add(_CHAR, _Answers(self._test(kind, value)))
+        elif kind == "SUBPATTERN":
+            self._group(*value)
+        elif kind == "BRANCH":
+            self._branch(value[1])
+        elif kind in ("MAX_REPEAT", "MIN_REPEAT"):
+            self._repeat(*value, is_greedy=kind == "MAX_REPEAT")
+        elif kind == "AT":
+            name = str(value)
+            if self._flags & re.MULTILINE and name in ("AT_BEGINNING", "AT_END"):
+                name += "_LINE"
+            elif self._flags & re.ASCII and name.endswith("_BOUNDARY"):
+                name += "_ASCII"
+            self._add(_AT, _POSITIONS[name])
+        else:
+            raise Unsupported(kind.lower().replace("_", " "))
+
+    def _group(self, number: int | None, added_flags: int, removed_flags: int, items: Any) -> None:
+        outer_flags = self._flags
+        if added_flags & re.UNICODE:
+            self._flags &= ~re.ASCII
+        self._flags = (self._flags | added_flags) & ~removed_flags
+        if number is not None:
+            self._add(_SAVE, 2 * number)
+        self._row(items)
+        if number is not None:
+            self._add(_SAVE, 2 * number + 1)
+        self._flags = outer_flags
+
+    def _branch(self, ways: Any) -> None:
+        ends = []
+        for way in ways[:-1]:
+            split = self._add(_SPLIT)
+            self._row(way)
+            ends.append(self._add(_JUMP))
+            self._code[split][1:] = [split + 1, len(self._code)]
+        self._row(ways[-1])
+        for end in ends:
+            self._code[end][1] = len(self._code)
+
+    def _repeat(self, least: int, most: Any, items: Any, *, is_greedy: bool) -> None:
+        is_endless = most is parser.MAXREPEAT
+        for _ in range(least):
+            start = len(self._code)
+            self._row(items)
+            if len(self._code) == start:
+                break  # nothing, however often
+        splits = []
+        for _ in range(1 if is_endless else int(most) - least):
+            splits.append(self._add(_SPLIT))
+            self._row(items)
+        if is_endless:
+            self._add(_JUMP, splits[0])
+        end = len(self._code)
+        for split in splits:
+            self._code[split][1:] = [split + 1, end] if is_greedy else [end, split + 1]
+
+    def _test(self, kind: str, value: Any) -> Test:
+        ignores_case = self._flags & re.IGNORECASE
+        if kind == "ANY":
+            is_any = bool(self._flags & re.DOTALL)
+            return lambda char: is_any or char != "\n"
+        if kind in ("LITERAL", "NOT_LITERAL"):
+            fold: Callable[[str], str] = str.lower if ignores_case else str
+            wanted, is_positive = fold(chr(value)), kind == "LITERAL"
+            return lambda char: (fold(char) == wanted) is is_positive
+        parts = [(str(name), part) for name, part in value]
+        is_negated = parts[0][0] == "NEGATE"
+        tests = [self._member(name, part) for name, part in parts[is_negated:]]
+        if ignores_case:
+            return lambda char: any(test(char.lower()) or test(char.upper()) for test in tests) is not is_negated
+        return lambda char: any(test(char) for test in tests) is not is_negated
+
+    def _member(self, name: str, part: Any) -> Test:
+        if name == "LITERAL":
+            return lambda char: len(char) == 1 and ord(char) == part
+        if name == "RANGE":
+            low, high = part
+            return lambda char: len(char) == 1 and low <= ord(char) <= high
+        category = str(part)
+        test = _CATEGORIES[category.replace("NOT_", "")][bool(self._flags & re.ASCII)]
+        return _negated(test) if "NOT_" in category else test
+
+    # ------------------------------------------------------------ matching
+    def matches_whole(self, text: str) -> bool:
+        """Whether the whole text fits."""
+        code = self._code
+        places = self._reached([0], text, 0)
+        for index, char in enumerate(text):
+            after = [place + 1 for place in places if code[place][0] == _CHAR and code[place][1][char]]
+            if not after:
+                return False
+            places = self._reached(after, text, index + 1)
+        return len(code) - 1 in places
+
+    def _reached(self, todo: list[int], text: str, index: int) -> set[int]:
+        """The instructions that are reached from these without a character."""
+        reached: set[int] = set()
+        while todo:
+            place = todo.pop()
+            if place in reached:
+                continue
+            reached.add(place)
+            kind, x, y = self._code[place]
+            if kind == _SPLIT:
+                todo += (x, y)
+            elif kind == _JUMP:
+                todo.append(x)
+            elif kind == _SAVE or (kind == _AT and x(text, index)):
+                todo.append(place + 1)
+        return reached
+
+    def search(self, text: str, start: int, steps_max: int) -> tuple[tuple[int, ...] | None, int]:
+        """The first match from `start` on, and the steps it took; TooManySteps where it would take more than may be. A
+        match is the begin and the end of the whole and of each group, -1 where a group took no part."""
+        visited: set[int] = set()
+        match = None
+        for begin in range(start, len(text) + 1):
+            match = self._match_at(text, begin, visited, steps_max)
+            if match is not None:
+                break
+        return match, len(visited)
+
+    def _match_at(self, text: str, begin: int, visited: set[int], steps_max: int) -> tuple[int, ...] | None:
+        code, size, width = self._code, len(text), len(self._code)
+        saved: tuple[int, ...] = (begin, -1) + (-1, -1) * self.groups
+        todo: list[tuple[int, int, tuple[int, ...]]] = [(0, begin, saved)]
+        left = steps_max - len(visited)
+        while todo:
+            place, index, saved = todo.pop()
+            while True:
+                mark = index * width + place
+                if mark in visited:
+                    break
+                visited.add(mark)
+                left -= 1
+                if left < 0:
+                    raise TooManySteps
+                kind, x, y = code[place]
+                if kind == _CHAR:
+                    if index >= size or not x[text[index]]:
+                        break
+                    place, index = place + 1, index + 1
+                elif kind == _SPLIT:
+                    todo.append((y, index, saved))
+                    place = x
+                elif kind == _JUMP:
+                    place = x
+                elif kind == _SAVE:
+                    saved = (*saved[:x], index, *saved[x + 1 :])
+                    place += 1
+                elif kind == _AT:
+                    if not x(text, index):
+                        break
+                    place += 1
+                else:
+                    return (begin, index, *saved[2:])
+        return None

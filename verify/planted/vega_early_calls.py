@@ -1,0 +1,191 @@
+"""Bugs in the calls that Vega programs make ahead of their turn: one for each rule of `lyra.vega.plan.rules.RULES`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from verify.planted.apply import Change
+
+__all__ = ["BUGS"]
+
+_COMPILER: Final = "lyra.vega.compiler.early_calls"
+_GROUP: Final = "lyra.vega.machine.early_calls"
+_MACHINE: Final = "lyra.vega.machine.rare_instructions"
+_ALIASES: Final = "lyra.vega.plan.aliases"
+_STRETCH: Final = "lyra.vega.plan.straight_line"
+_SUMMARIES: Final = "lyra.vega.plan.summaries"
+_TARGETS: Final = "lyra.vega.plan.targets"
+_AHEAD: Final = "lyra.vega.runtime.early.calls"
+_BUDGET: Final = "lyra.vega.runtime.early.budget"
+_SHARED_BUDGET: Final = "lyra.core.budgets.early_budget"
+_CALLS: Final = "lyra.vega.runtime.agents.calls"
+_DRIVER: Final = "lyra.vega.runtime.driver"
+_JOB: Final = "lyra.vega.runtime.job"
+_WORLD: Final = "lyra.vega.runtime.world"
+
+BUGS: Final[dict[str, tuple[Change, ...]]] = {
+    "ordered": (
+        Change(_WORLD, "World.is_in_turn", "self.runtime.answers_in_order(plan.agent)", "False"),
+        Change(_AHEAD, "_may", "if cell is None:\n    return False", "return cell is not None"),
+        Change(
+            _SUMMARIES,
+            "Summaries.why_ordered",
+            "'the receiver is not known to be an agent that may be asked early'",
+            "''",
+        ),
+        Change(_SUMMARIES, "Summaries.why_agent_ordered", "return self._agents[key]", "return ''"),
+    ),
+    "barrier": (
+        Change(
+            _STRETCH,
+            "Stretch.check",
+            "raise Barrier(says(found), found.node)",
+            """
+if found.effect not in ("return", "break", "try", "session"):
+    raise Barrier(says(found), found.node)
+""",
+        ),
+        Change(
+            _STRETCH,
+            "Stretch._statement",
+            "raise Barrier(f'the {kind.__name__.lower()}', node)",
+            """
+if kind in (ast.Try, ast.Session):
+    self._statement(node.body)
+""",
+        ),
+    ),
+    "branch": (Change(_STRETCH, "Stretch._known", "value.level > 1", "False"),),
+    "delivery": (Change(_STRETCH, "Stretch._send", "self._told(process)", "0"),),
+    "aliases": (Change(_STRETCH, "Stretch._is_changed", "bool(held_by & self._changed)", "False"),),
+    "copies": (
+        Change(
+            _COMPILER,
+            "ahead_set",
+            "value = out.register()",
+            """
+if isinstance(node, ast.Assign):
+    from lyra.vega.compiler.blocks import set_variable
+    from lyra.vega.compiler.expressions import compile_expression
+    set_variable(out, variable, compile_expression(out, node.value))
+    return
+value = out.register()
+""",
+        ),
+    ),
+    "same": (Change(_GROUP, "Group.take", "call.is_same(arguments)", "True"),),
+    # The first failure in time is raised, not the first in the order of the program.
+    "first": (
+        Change(
+            _AHEAD,
+            "_take",
+            "early = _found(job, group, call)",
+            """
+early = _found(job, group, call)
+if early is not None:
+    flock = job.state.ahead[group.number]
+    while not early.task.done() and not flock.failed:
+        await asyncio.wait(flock.under_way, return_when=asyncio.FIRST_COMPLETED)
+    early = flock.failed[0] if flock.failed else early
+""",
+        ),
+    ),
+    "cancelled": (
+        Change(_DRIVER, "_lived", "await give_up(job)", "None"),
+        Change(_AHEAD, "_over", "task.cancel()", "None"),
+        Change(_AHEAD, "_over", "await asyncio.gather(*tasks, return_exceptions=True)", "None"),
+    ),
+    "crash": (
+        Change(_CALLS, "crash", "early is not None", "False"),
+        Change(
+            _AHEAD,
+            "_asked",
+            "return await asked(job, cell, target.pid, message, timeout, budget, is_early=True, early=early)",
+            """
+try:
+    return await asked(job, cell, target.pid, message, timeout, budget, is_early=True, early=early)
+except LyraError as error:
+    failed(job, cell, error)
+    raise
+""",
+        ),
+    ),
+    "spend": (
+        Change(_SHARED_BUDGET, "EarlyBudget.is_allowed", "self._fits(self.peak)", "True"),
+        Change(_AHEAD, "_spend", "early.scope.around.charge(early.scope.usage)", "None"),
+        Change(_AHEAD, "_spend", "take_back(job.world.budget, early.before)", "None"),
+    ),
+    "reserve": (
+        Change(_BUDGET, "Apart.admit", "self._has_room(usage)", "True"),
+        Change(_BUDGET, "Apart.those_before", "is_limited(self.around)", "False"),
+        Change(_AHEAD, "_may", "flock.has_gap or not call.in_order", "False"),
+    ),
+    "once": (Change(_AHEAD, "_may", "asks_once or not limited", "True"),),
+    "early": (Change(_AHEAD, "_may", "job.world.linked.program.agents[cell.plan.name].is_early", "True"),),
+    "limits": (
+        Change(_WORLD, "World.is_in_turn", "self.runtime.model_limits(plan.agent).values()", "()"),
+        Change(_SUMMARIES, "Summaries._why_agent", "self._why_limited(symbol, fields['rate_limit'])", "''"),
+    ),
+    "clock": (Change(_JOB, "Job.give_back", "self._state.lead.seconds > 0.0", "False"),),
+    "names": (Change(_TARGETS, "Targets.process", "values = self._values.get(id(meaning), [])", "return id(meaning)"),),
+    "given": (
+        Change(_SUMMARIES, "Summaries._given", "getattr(value, 'name', '') or 'the function it is given'", "''"),
+        Change(_SUMMARIES, "Summaries._in_lambda", "each.through or 'the function it is given'", "''"),
+    ),
+    "handed": (Change(_MACHINE, "_par_spawn", "_is_fixed(fiber, call.arguments)", "True"),),
+    "returns": (
+        Change(_ALIASES, "Aliases._named", "meaning.kind in _FUNCTIONS", "False"),
+        Change(_ALIASES, "Aliases._result", "meaning.kind in _FUNCTIONS", "False"),
+    ),
+    "defaults": (
+        Change(_ALIASES, "Aliases._read", "self._give(declared[id(node)], node.default, module)", "None"),
+        Change(_SUMMARIES, "_code", "[*function.parameters, function.body]", "[function.body]"),
+        Change(_TARGETS, "Targets._read", "node.default is not None", "False"),
+    ),
+    "output": (
+        Change(
+            _ALIASES,
+            "Aliases._answers_text",
+            "agents = self._targets.agents(node.target, module)",
+            "return True",
+        ),
+    ),
+    "tools": (Change(_SUMMARIES, "Summaries._local", "isinstance(node, ast.Send)", "False"),),
+    "depth": (
+        Change(_AHEAD, "_has_depth", "outer is None", "True"),
+        Change(_AHEAD, "_depth", "job.fiber.depth + 1", "0"),
+    ),
+    "fuel": (Change(_MACHINE, "look_on", "not fiber.looking", "False"),),
+    "held": (Change(_SUMMARIES, "Summaries.why_spawn_stays", "self.targets.is_held(node)", "False"),),
+    "settings": (Change(_STRETCH, "Stretch._spawn", "not changes", "True"),),
+    # The process is started when it is promised, and found again when the program comes to its spawn.
+    "spawn": (
+        Change(
+            _AHEAD,
+            "_promise",
+            "cell.is_promised = True",
+            """
+cell.is_promised = True
+flock.promised["started", promised.pid] = spawn_agent(job, name, settings, cell)
+""",
+        ),
+        Change(
+            _AHEAD,
+            "_spawn",
+            "spawn_agent(job, name, settings, cell)",
+            "flock.promised.get(('started', promised.pid)) or spawn_agent(job, name, settings, cell)",
+        ),
+    ),
+    # Early calls wait neither for a place in the window of their agent nor for its turn.
+    "window": (
+        Change(
+            _CALLS,
+            "asked",
+            "window = cell.ahead if ahead is not None else nullcontext()",
+            """
+async with in_time(cell.plan.name, limit_s, turn=turn):
+    return read_answer(cell, await answer())
+""",
+        ),
+    ),
+}

@@ -1,0 +1,27 @@
+"""Bugs in the code that is generated for pure Vega functions: one for each guard of `pure_guards.GUARDS`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from verify.planted.apply import Change
+
+__all__ = ["BUGS"]
+
+_EXPRESSIONS: Final = "lyra.vega.machine.pure.expressions"
+_GENERATE: Final = "lyra.vega.machine.pure.generate"
+_TREES: Final = "lyra.vega.compiler.pure_trees"
+
+BUGS: Final[dict[str, tuple[Change, ...]]] = {
+    "overflow": (Change(_EXPRESSIONS, "Values._is_safe", "_, operator, left, right = node", "return True"),),
+    "truncate": (Change(_EXPRESSIONS, "Values._ints", "divisor_fits and self._is_positive(left)", "True"),),
+    "index": (Change(_EXPRESSIONS, "Values._index", "self._is_positive(at)", "True"),),
+    "sign": (Change(_EXPRESSIONS, "Values._is_positive", "is_positive(node, self.facts.positive)", "True"),),
+    "order": (Change(_GENERATE, "_Function._store_statement", "_changes(at) or _changes(value)", "False"),),
+    "bound": (Change(_EXPRESSIONS, "Values._is_safe", "slot in self.bounded", "True"),),
+    "mutation": (Change(_TREES, "_Tree.function", "changes_only_its_own(len(node.parameters), body)", "True"),),
+    "poll": (
+        Change(_GENERATE, "_Function._poll", "ast.If(named('STOP'), [give_up()], [])", "ast.Pass()"),
+        Change(_GENERATE, "_Generator._poll", "named('PAUSE')", "constant(False)"),
+    ),
+}
