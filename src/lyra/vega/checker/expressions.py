@@ -86,7 +86,8 @@ def _kind_of_path(check: ModuleCheck, node: Path) -> Kind:
 
 
 def member_of(check: ModuleCheck, node: Path) -> Binding | None:
-    """What `module::name` stands for; None if unknown, which is told, or if nobody can know."""
+    """What `module::name` stands for; None if it is unknown, which is reported, or if the imported file was not
+    read."""
     found = check.scope.find(node.module)
     if found is not None and found.role == "import":
         if found.members is None:

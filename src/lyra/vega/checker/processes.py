@@ -76,7 +76,7 @@ def _kind_of_send(check: ModuleCheck, node: Send) -> Kind:
 
 
 def _warn_if_meant_as_less(check: ModuleCheck, node: Send) -> None:
-    """`x <-1` sends; whoever wrote it so may have wanted to compare."""
+    """Warn about `x <-1`: it sends, and may be meant as a comparison."""
     message, text = node.message, check.source.text
     is_number = isinstance(message, Literal) and type(message.value) in (int, float)
     if is_number and text[message.at - 2 : message.at] == "<-":

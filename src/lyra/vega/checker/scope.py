@@ -63,7 +63,7 @@ class Binding(msgspec.Struct):
     kind: Kind = ANY
     signature: Signature | None = None
     is_declared: bool = False  # its kind was written, so it holds for assignments too
-    members: dict[str, Binding] | None = None  # of an import; None when nobody looked into it
+    members: dict[str, Binding] | None = None  # of an import; None where the file was not read
 
 
 class Scope:
@@ -148,7 +148,8 @@ class ModuleCheck:
         self.error(node.at, node.end, message, hint)
 
     def fault(self, node: Node, message: str, hint: str | None = None) -> None:
-        """Something that fails when it is run. Where somebody waits to catch it, that may be what is wanted."""
+        """Report something that fails when it runs: an error, or a warning inside a `try` that may be meant to catch
+        it."""
         severity = "warning" if self.context.in_try else "error"
         self.problems.append(self.source.problem(node.at, node.end, message, hint=hint, severity=severity))
 
@@ -175,7 +176,7 @@ class ModuleCheck:
         self.scope.names[name] = binding
 
     def unknown(self, node: Node, name: str, hint: str | None = None) -> None:
-        # Behind the last problem that is told nobody reads a hint.
+        # Problems beyond the limit are not shown, so their hints are not computed.
         many = len(self.problems) >= VEGA_PROBLEMS_MAX
         near = None if many else nearest(name, self.scope.all_names() | set(GLOBALS))
         if near is None and name in LIBRARY:

@@ -315,7 +315,7 @@ def _check_capability(check: ModuleCheck, item: Path, written: str) -> None:
 
 
 def _check_capability_text(check: ModuleCheck, item: Literal, written: str) -> None:
-    """As a text it may be one that only somebody's own tools know, but it has to be one."""
+    """A text may name a capability that only the user's own tools know, but it has to be well formed."""
     from lyra.core.rights.capability import Capability
 
     try:

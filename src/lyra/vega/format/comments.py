@@ -1,8 +1,8 @@
 """The comments of a source, handed out in order while it is written anew.
 
-Whoever writes a statement, a field or an item takes the comments before it, then those behind it on its line. A comment
-in the middle of an expression has no line of its own to go to: it is put before the statement it stands in. So every
-comment is taken exactly once, and where it then stands it stays.
+The function that writes a statement, a field or an item takes the comments before it, then those behind it on its line.
+A comment in the middle of an expression has no line of its own to go to: it is put before the statement it stands in.
+So every comment is taken exactly once, and where it then stands it stays.
 """
 
 from __future__ import annotations

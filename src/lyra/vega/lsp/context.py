@@ -1,4 +1,4 @@
-"""Where in a program somebody is typing: what stands before the cursor, and what is open around it.
+"""The place in a program where text is typed: what stands before the cursor, and what is open around it.
 
 Only the tokens before the cursor count, so it works in a text that is broken right there. Inside a string nothing is
 offered, but in a `${…}` of it everything is; inside the string of an import, files are.

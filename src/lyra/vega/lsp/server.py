@@ -108,7 +108,7 @@ class VegaLanguageServer(LanguageServer):
     # ---------------------------------------------------------------- what may come late
 
     async def rest(self, path: str) -> None:
-        """Wait until nobody types in a file. A client that wants the answer no more cancels the request."""
+        """Wait for a pause in the typing in a file. A client that no longer wants the answer cancels the request."""
         loop = asyncio.get_running_loop()
         while (left_s := self._changed_s.get(path, -_REST_S) + _REST_S - loop.time()) > 0:  # noqa: ASYNC110 - changes
             await asyncio.sleep(left_s)

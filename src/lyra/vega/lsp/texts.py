@@ -206,7 +206,7 @@ def price_line(model: str, path: str = "") -> str:
     try:
         name = model_name(model)
     except ConfigError:
-        return "unknown: whose model this is, nobody can tell"
+        return "unknown: no provider is known for this model"
     price = _prices(os.path.dirname(path)).of(str(name))
     if price is None:
         return "unknown"

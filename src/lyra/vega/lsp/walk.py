@@ -1,7 +1,7 @@
 """A walk over a tree that notes every declaration and every use of a name, and where each is written.
 
 The rules of scope are those of the compiler's resolver, but nothing is ever complained about: a tree with holes in it,
-as it is while somebody types, gives the names that are there. `index` answers questions about what was found.
+as it is while it is being typed, gives the names that are there. `index` answers questions about what was found.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Variables are put together, whatever the order of statements and whichever file they stand in, when one is given the
 other, a part of it, or something that holds it; a push or a store puts what is stored together with where. What a
-function returns is a variable of its own, and so is whatever is handed to functions that nobody can name. Values that
-cannot be changed (texts, numbers, answers of agents that are texts) hold nothing, and keep variables apart that would
-otherwise all hang together.
+function returns is a variable of its own, and so is whatever is handed to functions that are not known by name. Values
+that cannot be changed (texts, numbers, answers of agents that are texts) hold nothing, and keep variables apart that
+would otherwise all hang together.
 
 `hands_back` asks the other way round: whether the value of a function may hold something that its caller has too.
 """
@@ -29,7 +29,7 @@ _OF_SCALARS: Final = frozenset({"range", "split", "lines", "keys", "find_all"}) 
 _DEPTH_MAX: Final = 50  # functions that return what others return: further ones may return anything
 _PLAIN: Final = (ast.Literal, ast.Interpolation, ast.Spawn, ast.Unary)
 _FUNCTIONS: Final = ("function", "tool")
-_ANYWHERE: Final = 0  # what functions that nobody can name are given; no id() is 0
+_ANYWHERE: Final = 0  # what functions that are not known by name are given; no id() is 0
 
 
 class Aliases:
@@ -42,7 +42,7 @@ class Aliases:
         self._items: dict[int, tuple[Any, ModuleScope]] = {}  # what a loop's variable goes over
         self._given: dict[int, list[int]] = {}  # key → those it was given, or a part of them
         self._put: list[tuple[int, int]] = []  # what a list or map is put into, and what
-        self._alone: set[int] = set()  # ids of variables whose list nobody else has, whoever has its items
+        self._alone: set[int] = set()  # ids of variables whose list no other variable has, though its items may be shared
         self._foreign: set[int] = {_ANYWHERE}  # keys of what a function has not made itself
         self._owned: dict[int, bool] = {}
         self._depth = 0
@@ -61,7 +61,8 @@ class Aliases:
         return self._class(id(variable))
 
     def changed_with(self, variable: Variable) -> int:
-        """What changes when a variable's list or map does: its class, or that list alone where nobody else has it."""
+        """What changes when a variable's list or map does: its class, or that list alone where no other variable has
+        it."""
         return -id(variable) if id(variable) in self._alone else self.of(variable)
 
     def read_with(self, variable: Variable) -> frozenset[int]:

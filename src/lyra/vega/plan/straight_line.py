@@ -234,7 +234,7 @@ class Stretch:
             self._loops -= 1
 
     def _known(self, condition: ast.Expression, what: str) -> None:
-        """A condition that decides where the program goes must be known ahead, and ask nobody."""
+        """A condition that decides where the program goes must be known ahead and make no call."""
         sites = len(self.sites)
         value = self._expression(condition)
         if len(self.sites) > sites:

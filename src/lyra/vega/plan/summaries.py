@@ -218,7 +218,7 @@ class Summaries:
         """Whether what is changed was made by this very call of the function."""
         root = changed(node)
         while isinstance(root, (ast.Index, ast.Field)):
-            return False  # a part of something may belong to somebody else
+            return False  # a part of a value may belong to another variable too
         meaning = symbol.module.meanings.get(id(root)) if root is not None else None
         return isinstance(meaning, Variable) and not meaning.is_top and self._is_made(meaning)
 
@@ -348,7 +348,7 @@ class Summaries:
         if node.is_function or not isinstance(meaning, Symbol) or meaning.kind != "agent":
             return "what it starts is no agent"
         if node.is_async:
-            return "somebody awaits what it starts"
+            return "the program awaits what it starts"
         if node.supervision is not None:
             return "it says how the process is supervised"
         if self.targets.is_held(node):
@@ -444,7 +444,7 @@ class Summaries:
             meaning = module.meanings.get(id(item))
             name = getattr(item, "name", "")
             if not isinstance(meaning, Symbol) or meaning.kind not in ("tool", "function"):
-                return f"nobody here knows what the tool {name} of {agent.name} does".replace("  ", " ")
+                return f"the effects of the tool {name} of {agent.name} are not known".replace("  ", " ")
             why = self._why_tool(meaning.node, meaning.module, agent.fields)
             if why:
                 return f"the tool {meaning.name} of {agent.name} {why}"

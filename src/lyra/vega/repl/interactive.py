@@ -87,7 +87,7 @@ class Interactive(World):
             done = await self._turns.get()
             try:
                 value = await vega_process(ctx, self.run_id, None)
-            except Exception as error:  # noqa: BLE001 - whoever typed it sees it
+            except Exception as error:  # noqa: BLE001 - it is shown to the user who typed the line
                 if not done.done():
                     done.set_exception(error)
             else:

@@ -42,7 +42,7 @@ class Session:
         self.linked = Linked(Program(name=NAME), "")
         self.values: list[Any] = []  # of the program's globals
         self.text = ""  # that was compiled last
-        self.lines_before = 0  # of it, those that nobody typed just now
+        self.lines_before = 0  # lines of the text that come from earlier inputs
         self._load = load
         self._declared: dict[str, str] = {}
         self._variables: list[str] = []

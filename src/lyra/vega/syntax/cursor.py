@@ -44,7 +44,7 @@ _STARTS: Final = frozenset(
     {"agent", "break", "const", "continue", "defer", "fn", "for", "if", "import", "let", "parallel", "return"}
     | {"session", "supervisor", "throw", "tool", "try", "while"}
 )
-# What somebody used to another language writes behind a value, by its first token.
+# Hints for habits of other languages, by the token that stands behind a value.
 _HABITS: Final = {
     "in": "whether a list or text has something in it: `whole.has(part)`",
     "=>": "a function without a name is a lambda: `|x| …`",
