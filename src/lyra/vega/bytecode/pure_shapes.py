@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.limits import VEGA_REGISTERS_MAX, VEGA_TREE_DEPTH_MAX, VEGA_TREE_NODES_MAX
 from lyra.vega.stdlib.natives import native
-from lyra.vega.stdlib.table import GLOBALS, LIBRARY, Entry
+from lyra.vega.stdlib.table import GLOBALS, LIBRARY, LibraryEntry
 from lyra.vega.values.values import INT_MAX, INT_MIN
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ FRESH: Final = frozenset(
 LEFT_OUT: Final = frozenset({"str::builder", "assert", "list::push"})  # the last has a node of its own
 
 
-def library_row(full: str) -> Entry | None:
+def library_row(full: str) -> LibraryEntry | None:
     module, _, name = full.rpartition("::")
     return (LIBRARY.get(module, {}) if module else GLOBALS).get(name)
 

@@ -19,7 +19,7 @@ from lyra.core.limits import VEGA_PROBLEMS_MAX
 from lyra.errors import CheckError, ParseError
 from lyra.vega.checker.expressions import KINDS
 from lyra.vega.checker.processes import PROCESS_KINDS
-from lyra.vega.checker.scope import Binding, CheckRules, ModuleCheck, Scope
+from lyra.vega.checker.scope import Binding, CheckRules, CheckScope, ModuleCheck
 from lyra.vega.checker.statements import check_block, check_bodies, check_statements
 from lyra.vega.checker.types import ANY
 from lyra.vega.syntax.ast import Import, Module, Statement
@@ -124,7 +124,7 @@ class Checker:
         """What an imported file declares; None if it cannot be read. What is wrong with it is told with the rest."""
         members = self.files[source.name] = {}
         module, problems, _ = parse_all(source)
-        scope: Scope | None = None
+        scope: CheckScope | None = None
         if not problems:
             checker = Checker(source, self.load, self.files, self.host_names)
             checker.depth = self.depth + 1

@@ -10,8 +10,18 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final
 
-from lyra.vega.checker.scope import ROLES, Binding, Context, ModuleCheck, Scope, Signature, nearest, of_entry
-from lyra.vega.checker.types import ANY, BOOL, FOREIGN_METHODS, STR, Kind, an, kind_of_literal, of_operator, of_word
+from lyra.vega.checker.scope import ROLES, Binding, CheckContext, CheckScope, ModuleCheck, Signature, nearest, of_entry
+from lyra.vega.checker.types import (
+    ANY,
+    BOOL,
+    FOREIGN_METHODS,
+    STR,
+    ValueKind,
+    an,
+    kind_of_literal,
+    of_operator,
+    of_word,
+)
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY, METHODS
 from lyra.vega.syntax.ast import (
     Argument,
@@ -37,37 +47,37 @@ from lyra.vega.syntax.ast import (
 __all__ = ["KINDS", "NOT_CALLED", "check_function_body", "kind_of", "member_of", "methods_of"]
 
 NOT_CALLED: Final = ("agent", "supervisor")
-_FIELDS: Final[dict[str, dict[str, Kind]]] = {
-    "response": {"status": Kind("int"), "body": STR, "headers": Kind("map")},
+_FIELDS: Final[dict[str, dict[str, ValueKind]]] = {
+    "response": {"status": ValueKind("int"), "body": STR, "headers": ValueKind("map")},
 }
 _SCALARS: Final = ("null", "bool", "int", "float", "money", "duration", "str")
 
 
-def kind_of(check: ModuleCheck, node: Expression) -> Kind:
+def kind_of(check: ModuleCheck, node: Expression) -> ValueKind:
     return check.kind_rules[type(node)](check, node)
 
 
 # ---------------------------------------------------------------- values and names
 
 
-def _kind_of_literal(check: ModuleCheck, node: Literal) -> Kind:
+def _kind_of_literal(check: ModuleCheck, node: Literal) -> ValueKind:
     return kind_of_literal(node.value)
 
 
-def _kind_of_interpolation(check: ModuleCheck, node: Interpolation) -> Kind:
+def _kind_of_interpolation(check: ModuleCheck, node: Interpolation) -> ValueKind:
     for part in node.parts:
         if isinstance(part, Expression):
             kind_of(check, part)
     return STR
 
 
-def _kind_of_name(check: ModuleCheck, node: Name) -> Kind:
+def _kind_of_name(check: ModuleCheck, node: Name) -> ValueKind:
     binding = check.scope.find(node.name)
     if binding is None:
         if node.name not in GLOBALS:
             check.unknown(node, node.name)
             return ANY
-        return Kind("function")
+        return ValueKind("function")
     if binding.role in NOT_CALLED:
         hint = f"start it with `spawn {node.name}`"
         check.error_on(node, f"`{node.name}` is {ROLES[binding.role]}, not a value", hint)
@@ -77,7 +87,7 @@ def _kind_of_name(check: ModuleCheck, node: Name) -> Kind:
     return binding.kind
 
 
-def _kind_of_path(check: ModuleCheck, node: Path) -> Kind:
+def _kind_of_path(check: ModuleCheck, node: Path) -> ValueKind:
     binding = member_of(check, node)
     if binding is not None and binding.role in NOT_CALLED:
         hint = f"start it with `spawn {node.module}::{node.name}`"
@@ -109,7 +119,7 @@ def member_of(check: ModuleCheck, node: Path) -> Binding | None:
         check.error(node.end - len(node.name), node.end, f"`{node.module}` has no `{node.name}`", hint)
         return None
     entry = known[node.name]
-    return entry if isinstance(entry, Binding) else Binding("function", Kind("function"), of_entry(entry))
+    return entry if isinstance(entry, Binding) else Binding("function", ValueKind("function"), of_entry(entry))
 
 
 def _is_import(check: ModuleCheck, name: str) -> bool:
@@ -117,17 +127,17 @@ def _is_import(check: ModuleCheck, name: str) -> bool:
     return binding is not None and binding.role == "import"
 
 
-def _kind_of_list(check: ModuleCheck, node: ListLiteral) -> Kind:
-    kinds: set[Kind] = set()
+def _kind_of_list(check: ModuleCheck, node: ListLiteral) -> ValueKind:
+    kinds: set[ValueKind] = set()
     for item in node.items:  # a comprehension would cost a frame for each level of nesting
         kinds.add(kind_of(check, item))
-    return Kind("list", (kinds.pop(),)) if len(kinds) == 1 else Kind("list", (ANY,))
+    return ValueKind("list", (kinds.pop(),)) if len(kinds) == 1 else ValueKind("list", (ANY,))
 
 
-def _kind_of_map(check: ModuleCheck, node: MapLiteral) -> Kind:
+def _kind_of_map(check: ModuleCheck, node: MapLiteral) -> ValueKind:
     seen: set[tuple[type, Any]] = set()
-    keys: set[Kind] = set()
-    values: set[Kind] = set()
+    keys: set[ValueKind] = set()
+    values: set[ValueKind] = set()
     for key, value in node.entries:
         if isinstance(key, Name) and check.scope.find(key.name) is None:
             check.error_on(key, f"unknown name `{key.name}`", f'a key that is a text stands in quotes: `"{key.name}"`')
@@ -138,17 +148,17 @@ def _kind_of_map(check: ModuleCheck, node: MapLiteral) -> Kind:
             if (type(key.value), key.value) in seen:
                 check.warn(key.at, key.end, "this key is given twice", "the last value wins")
             seen.add((type(key.value), key.value))
-    return Kind("map", (keys.pop() if len(keys) == 1 else ANY, values.pop() if len(values) == 1 else ANY))
+    return ValueKind("map", (keys.pop() if len(keys) == 1 else ANY, values.pop() if len(values) == 1 else ANY))
 
 
-def _kind_of_type_literal(check: ModuleCheck, node: TypeLiteral) -> Kind:
+def _kind_of_type_literal(check: ModuleCheck, node: TypeLiteral) -> ValueKind:
     return check.kind_of_type(node.type)
 
 
 # ---------------------------------------------------------------- operators
 
 
-def _kind_of_unary(check: ModuleCheck, node: Unary) -> Kind:
+def _kind_of_unary(check: ModuleCheck, node: Unary) -> ValueKind:
     kind = kind_of(check, node.operand)
     if node.operator == "!":
         if kind.name not in ("any", "bool"):
@@ -160,7 +170,7 @@ def _kind_of_unary(check: ModuleCheck, node: Unary) -> Kind:
     return kind
 
 
-def _kind_of_binary(check: ModuleCheck, node: Binary) -> Kind:
+def _kind_of_binary(check: ModuleCheck, node: Binary) -> ValueKind:
     chain = [node]
     while isinstance(chain[-1].left, Binary):
         chain.append(chain[-1].left)
@@ -170,7 +180,7 @@ def _kind_of_binary(check: ModuleCheck, node: Binary) -> Kind:
     return kind
 
 
-def _kind_of_operation(check: ModuleCheck, node: Binary, left: Kind, right: Kind) -> Kind:
+def _kind_of_operation(check: ModuleCheck, node: Binary, left: ValueKind, right: ValueKind) -> ValueKind:
     found = of_operator(node.operator, left, right)
     if found is None:
         hint = _mix_hint(node.operator, left, right)
@@ -183,7 +193,7 @@ def _kind_of_operation(check: ModuleCheck, node: Binary, left: Kind, right: Kind
     return found
 
 
-def _kind_of_index(check: ModuleCheck, node: Index) -> Kind:
+def _kind_of_index(check: ModuleCheck, node: Index) -> ValueKind:
     target, index = kind_of(check, node.target), kind_of(check, node.index)
     if target.name not in ("any", "list", "map", "str"):
         check.fault(node, f"{an(target)} has no items", "only lists and maps have `[…]`")
@@ -198,7 +208,7 @@ def _kind_of_index(check: ModuleCheck, node: Index) -> Kind:
     return target.inner[-1] if target.inner else ANY
 
 
-def _kind_of_record_field(check: ModuleCheck, kind: Kind, name: str, at: int, end: int) -> Kind:
+def _kind_of_record_field(check: ModuleCheck, kind: ValueKind, name: str, at: int, end: int) -> ValueKind:
     """A field of a map whose type says which it has."""
     known = dict(kind.fields)
     if name not in known:
@@ -207,7 +217,7 @@ def _kind_of_record_field(check: ModuleCheck, kind: Kind, name: str, at: int, en
     return known.get(name, ANY)
 
 
-def _kind_of_field(check: ModuleCheck, node: Field) -> Kind:
+def _kind_of_field(check: ModuleCheck, node: Field) -> ValueKind:
     kind = kind_of(check, node.target)
     if kind.fields:
         return _kind_of_record_field(check, kind, node.name, node.end - len(node.name), node.end)
@@ -227,7 +237,7 @@ def _kind_of_field(check: ModuleCheck, node: Field) -> Kind:
 # ---------------------------------------------------------------- calls
 
 
-def _kind_of_call(check: ModuleCheck, node: Call) -> Kind:
+def _kind_of_call(check: ModuleCheck, node: Call) -> ValueKind:
     callee = node.callee
     name = ""
     signature: Signature | None = None
@@ -252,7 +262,7 @@ def _kind_of_call(check: ModuleCheck, node: Call) -> Kind:
         if isinstance(callee, Lambda):
             name = f"|{', '.join(parameter.name for parameter in callee.parameters)}|"
             signature = check.signature(callee.parameters, None)
-    given: list[tuple[Argument, Kind]] = []
+    given: list[tuple[Argument, ValueKind]] = []
     for argument in node.arguments:  # a loop: a comprehension costs a frame for each level of nesting
         given.append((argument, kind_of(check, argument.value)))  # noqa: PERF401
     if signature is not None:
@@ -263,9 +273,9 @@ def _kind_of_call(check: ModuleCheck, node: Call) -> Kind:
     return ANY
 
 
-def _kind_of_method_call(check: ModuleCheck, node: MethodCall) -> Kind:
+def _kind_of_method_call(check: ModuleCheck, node: MethodCall) -> ValueKind:
     kind = kind_of(check, node.target)
-    given: list[tuple[Argument, Kind]] = []
+    given: list[tuple[Argument, ValueKind]] = []
     for argument in node.arguments:  # a loop: a comprehension costs a frame for each level of nesting
         given.append((argument, kind_of(check, argument.value)))  # noqa: PERF401
     methods = methods_of(kind.name)
@@ -290,16 +300,16 @@ def _kind_of_method_call(check: ModuleCheck, node: MethodCall) -> Kind:
     return ANY
 
 
-def _kind_of_lambda(check: ModuleCheck, node: Lambda) -> Kind:
+def _kind_of_lambda(check: ModuleCheck, node: Lambda) -> ValueKind:
     check_function_body(check, node.parameters, node.body, ANY)
-    return Kind("function")
+    return ValueKind("function")
 
 
-def check_function_body(check: ModuleCheck, parameters: list[Parameter], body: Block, result: Kind) -> None:
+def check_function_body(check: ModuleCheck, parameters: list[Parameter], body: Block, result: ValueKind) -> None:
     """Parameters, their defaults and the body, in a scope of their own."""
     outer, context = check.scope, check.context
-    check.scope = Scope(outer)
-    check.context = Context(in_function=True, in_test=context.in_test, in_try=context.in_try, result=result)
+    check.scope = CheckScope(outer)
+    check.context = CheckContext(in_function=True, in_test=context.in_test, in_try=context.in_try, result=result)
     had_default = ""
     for parameter in parameters:
         kind = check.kind_of_type(parameter.type)
@@ -332,7 +342,7 @@ def methods_of(kind: str) -> Mapping[str, Signature]:
     return rows
 
 
-def _mix_hint(sign: str, left: Kind, right: Kind) -> str | None:
+def _mix_hint(sign: str, left: ValueKind, right: ValueKind) -> str | None:
     both = {left.name, right.name}
     if sign in ("&&", "||"):
         return "both sides are bools"
@@ -347,7 +357,7 @@ def _mix_hint(sign: str, left: Kind, right: Kind) -> str | None:
     return None
 
 
-KINDS: Final[dict[type, Callable[[ModuleCheck, Any], Kind]]] = {
+KINDS: Final[dict[type, Callable[[ModuleCheck, Any], ValueKind]]] = {
     Literal: _kind_of_literal,
     Interpolation: _kind_of_interpolation,
     Name: _kind_of_name,

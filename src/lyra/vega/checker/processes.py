@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from lyra.vega.checker.expressions import NOT_CALLED, kind_of, member_of
-from lyra.vega.checker.scope import ROLES, Binding, ModuleCheck, Scope, nearest
+from lyra.vega.checker.scope import ROLES, Binding, CheckScope, ModuleCheck, nearest
 from lyra.vega.checker.settings import check_supervision
-from lyra.vega.checker.types import ANY, Kind, an
+from lyra.vega.checker.types import ANY, ValueKind, an
 from lyra.vega.syntax.ast import (
     Arm,
     Await,
@@ -31,11 +31,11 @@ from lyra.vega.syntax.ast import (
 __all__ = ["PROCESS_KINDS", "check_spawn_target"]
 
 
-def _kind_of_spawn(check: ModuleCheck, node: Spawn) -> Kind:
+def _kind_of_spawn(check: ModuleCheck, node: Spawn) -> ValueKind:
     check_spawn_target(check, node.target, is_function=node.is_function)
     if node.supervision is not None:
         check_supervision(check, node.supervision.settings, node.supervision.places)
-    return Kind("future" if node.is_async else "process")
+    return ValueKind("future" if node.is_async else "process")
 
 
 def check_spawn_target(check: ModuleCheck, node: Expression, *, is_function: bool) -> None:
@@ -57,7 +57,7 @@ def check_spawn_target(check: ModuleCheck, node: Expression, *, is_function: boo
         check.error_on(node, f"`{name}` is {ROLES[binding.role]}, not an agent")
 
 
-def _kind_of_send(check: ModuleCheck, node: Send) -> Kind:
+def _kind_of_send(check: ModuleCheck, node: Send) -> ValueKind:
     if isinstance(node.target, Name) and _role_of(check, node.target) in NOT_CALLED:
         hint = f"start it first: `let p = spawn {node.target.name};`"
         check.error_on(node.target, f"`{node.target.name}` is no process yet", hint)
@@ -69,10 +69,10 @@ def _kind_of_send(check: ModuleCheck, node: Send) -> Kind:
     kind_of(check, node.message)
     _warn_if_meant_as_less(check, node)
     if node.timeout is not None:
-        check.wanted(node.timeout, Kind("duration"), kind_of(check, node.timeout), "`timeout`")
+        check.wanted(node.timeout, ValueKind("duration"), kind_of(check, node.timeout), "`timeout`")
     if node.budget is not None:
-        check.wanted(node.budget, Kind("money"), kind_of(check, node.budget), "`budget`")
-    return Kind("stream") if node.is_stream else ANY
+        check.wanted(node.budget, ValueKind("money"), kind_of(check, node.budget), "`budget`")
+    return ValueKind("stream") if node.is_stream else ANY
 
 
 def _warn_if_meant_as_less(check: ModuleCheck, node: Send) -> None:
@@ -90,27 +90,27 @@ def _role_of(check: ModuleCheck, node: Name) -> str:
     return binding.role if binding is not None else ""
 
 
-def _kind_of_await(check: ModuleCheck, node: Await) -> Kind:
+def _kind_of_await(check: ModuleCheck, node: Await) -> ValueKind:
     kind = kind_of(check, node.operand)
     if kind.name not in ("any", "future", "stream", "process"):
         check.fault(node.operand, f"only a future or a stream can be awaited, not {an(kind)}")
-    return Kind("process") if isinstance(node.operand, Spawn) else ANY
+    return ValueKind("process") if isinstance(node.operand, Spawn) else ANY
 
 
 # ---------------------------------------------------------------- match and receive
 
 
-def _kind_of_match(check: ModuleCheck, node: Match) -> Kind:
+def _kind_of_match(check: ModuleCheck, node: Match) -> ValueKind:
     kind_of(check, node.subject)
     _check_arms(check, node.arms)
     return ANY
 
 
-def _kind_of_receive(check: ModuleCheck, node: Receive) -> Kind:
+def _kind_of_receive(check: ModuleCheck, node: Receive) -> ValueKind:
     _check_arms(check, node.arms)
     if node.after is not None and node.after_body is not None:
-        check.wanted(node.after, Kind("duration"), kind_of(check, node.after), "`after`")
-        _check_arm_body(check, node.after_body, Scope(check.scope))
+        check.wanted(node.after, ValueKind("duration"), kind_of(check, node.after), "`after`")
+        _check_arm_body(check, node.after_body, CheckScope(check.scope))
     return ANY
 
 
@@ -120,13 +120,13 @@ def _check_arms(check: ModuleCheck, arms: list[Arm]) -> None:
         if catch_all:
             check.warn(arm.at, arm.pattern.end, "this arm is never reached", "an arm above it takes everything")
             catch_all = False  # told once
-        scope = Scope(check.scope)
+        scope = CheckScope(check.scope)
         _check_pattern(check, arm.pattern, scope)
         _check_arm_body(check, arm, scope)
         catch_all = catch_all or isinstance(arm.pattern, (Wildcard, NamePattern))
 
 
-def _check_arm_body(check: ModuleCheck, arm: Arm, scope: Scope) -> None:
+def _check_arm_body(check: ModuleCheck, arm: Arm, scope: CheckScope) -> None:
     if not arm.is_value:
         check.block_rule(check, arm.body, scope)
         return
@@ -137,7 +137,7 @@ def _check_arm_body(check: ModuleCheck, arm: Arm, scope: Scope) -> None:
     check.scope = outer
 
 
-def _check_pattern(check: ModuleCheck, pattern: Pattern, scope: Scope) -> None:
+def _check_pattern(check: ModuleCheck, pattern: Pattern, scope: CheckScope) -> None:
     if isinstance(pattern, NamePattern):
         outer = check.scope.find(pattern.name)
         if pattern.name in scope.names:
@@ -153,7 +153,7 @@ def _check_pattern(check: ModuleCheck, pattern: Pattern, scope: Scope) -> None:
             _check_pattern(check, item, scope)
 
 
-PROCESS_KINDS: Final[dict[type, Callable[[ModuleCheck, Any], Kind]]] = {
+PROCESS_KINDS: Final[dict[type, Callable[[ModuleCheck, Any], ValueKind]]] = {
     Spawn: _kind_of_spawn,
     Send: _kind_of_send,
     Await: _kind_of_await,

@@ -16,18 +16,18 @@ import msgspec
 
 from lyra.core.checking.check import did_you_mean
 from lyra.core.limits import VEGA_PROBLEMS_MAX
-from lyra.vega.checker.types import ANY, Kind, accepts, an, kind_of_literal, of_type, of_word
-from lyra.vega.stdlib.table import GLOBALS, LIBRARY, Entry
+from lyra.vega.checker.types import ANY, ValueKind, accepts, an, kind_of_literal, of_type, of_word
+from lyra.vega.stdlib.table import GLOBALS, LIBRARY, LibraryEntry
 from lyra.vega.syntax.ast import Argument, Import, ListLiteral, Literal, MapLiteral, Node, Parameter, Type
 from lyra.vega.syntax.source import Diagnostic, Source
 
 __all__ = [
     "Binding",
+    "CheckContext",
     "CheckRules",
-    "Context",
+    "CheckScope",
     "KindRule",
     "ModuleCheck",
-    "Scope",
     "Signature",
     "of_entry",
     "of_parameters",
@@ -52,31 +52,31 @@ _KNOWN_MAX: Final = 2_000  # names that a wrong one is compared with
 class Signature(msgspec.Struct, frozen=True):
     """How something is called: its parameters with their kinds, how many must be given, what it gives."""
 
-    parameters: tuple[tuple[str, Kind], ...]
+    parameters: tuple[tuple[str, ValueKind], ...]
     optional: frozenset[str]
-    result: Kind
+    result: ValueKind
     is_library: bool = False
 
 
 class Binding(msgspec.Struct):
     role: str
-    kind: Kind = ANY
+    kind: ValueKind = ANY
     signature: Signature | None = None
     is_declared: bool = False  # its kind was written, so it holds for assignments too
     members: dict[str, Binding] | None = None  # of an import; None where the file was not read
 
 
-class Scope:
+class CheckScope:
     """One block's names."""
 
     __slots__ = ("names", "parent")
 
-    def __init__(self, parent: Scope | None = None) -> None:
+    def __init__(self, parent: CheckScope | None = None) -> None:
         self.parent = parent
         self.names: dict[str, Binding] = {}
 
     def find(self, name: str) -> Binding | None:
-        scope: Scope | None = self
+        scope: CheckScope | None = self
         while scope is not None:
             if name in scope.names:
                 return scope.names[name]
@@ -85,14 +85,14 @@ class Scope:
 
     def all_names(self) -> set[str]:
         found: set[str] = set()
-        scope: Scope | None = self
+        scope: CheckScope | None = self
         while scope is not None:
             found.update(scope.names)
             scope = scope.parent
         return found
 
 
-class Context(msgspec.Struct, frozen=True):
+class CheckContext(msgspec.Struct, frozen=True):
     """What surrounds a statement: a function (and what it gives), a loop, a `defer`, a test, a `try` that catches."""
 
     in_function: bool = False
@@ -100,10 +100,10 @@ class Context(msgspec.Struct, frozen=True):
     in_defer: bool = False
     in_test: bool = False
     in_try: bool = False
-    result: Kind = ANY
+    result: ValueKind = ANY
 
 
-KindRule: TypeAlias = "Callable[[ModuleCheck, Any], Kind]"  # checks one kind of expression
+KindRule: TypeAlias = "Callable[[ModuleCheck, Any], ValueKind]"  # checks one kind of expression
 
 
 class CheckRules(NamedTuple):
@@ -132,11 +132,11 @@ class ModuleCheck:
         self.kind_rules, self.block_rule = rules
         self.resolve_import = resolve_import  # what an import's name stands for
         self.problems: list[Diagnostic] = []
-        host = Scope()
-        host.names.update((name, Binding("function", Kind("function"))) for name in host_names)
-        self.top = Scope(host)
+        host = CheckScope()
+        host.names.update((name, Binding("function", ValueKind("function"))) for name in host_names)
+        self.top = CheckScope(host)
         self.scope = self.top
-        self.context = Context()
+        self.context = CheckContext()
         self.agents: set[str] = set()
 
     # ---------------------------------------------------------------- remarks
@@ -185,7 +185,7 @@ class ModuleCheck:
             hint = f"did you mean {' or '.join(found[:3])}?"
         self.error_on(node, f"unknown name `{name}`", f"did you mean `{near}`?" if near else hint)
 
-    def kind_of_type(self, written: Type | None) -> Kind:
+    def kind_of_type(self, written: Type | None) -> ValueKind:
         if written is None:
             return ANY
         return of_type(written, self.agents, self._type_problem)
@@ -198,7 +198,7 @@ class ModuleCheck:
 
     # ---------------------------------------------------------------- calls
 
-    def wanted(self, node: Node, wanted: Kind, given: Kind, what: str, *, is_library: bool = False) -> None:
+    def wanted(self, node: Node, wanted: ValueKind, given: ValueKind, what: str, *, is_library: bool = False) -> None:
         """Complain if a value of one kind stands where another is declared; the library finds out when it is run."""
         if not accepts(wanted, given):
             tell = self.fault if is_library else self.error_on
@@ -206,7 +206,7 @@ class ModuleCheck:
         elif wanted.inner or wanted.fields:
             self._inside(node, wanted, what)
 
-    def _inside(self, node: Node, wanted: Kind, what: str) -> None:
+    def _inside(self, node: Node, wanted: ValueKind, what: str) -> None:
         """The same for what a list or map that is written out holds."""
         if isinstance(node, ListLiteral) and wanted.name == "list" and wanted.inner:
             for item in node.items:
@@ -224,13 +224,13 @@ class ModuleCheck:
                 self._part(key, wanted.inner[0], f"a key of {what}")
                 self._part(value, wanted.inner[1], f"a value of {what}")
 
-    def _part(self, node: Node, wanted: Kind, what: str) -> None:
+    def _part(self, node: Node, wanted: ValueKind, what: str) -> None:
         if isinstance(node, (Literal, ListLiteral, MapLiteral)):
-            written = {ListLiteral: Kind("list"), MapLiteral: Kind("map")}
+            written = {ListLiteral: ValueKind("list"), MapLiteral: ValueKind("map")}
             given = kind_of_literal(node.value) if isinstance(node, Literal) else written[type(node)]
             self.wanted(node, wanted, given, what)
 
-    def arguments(self, name: str, call: Node, given: list[tuple[Argument, Kind]], signature: Signature) -> None:
+    def arguments(self, name: str, call: Node, given: list[tuple[Argument, ValueKind]], signature: Signature) -> None:
         """Hold a call's arguments against what the function takes."""
         order = [parameter for parameter, _ in signature.parameters]
         kinds = dict(signature.parameters)
@@ -279,7 +279,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return same or (did_you_mean(name, known) if len(name) > 2 else None)
 
 
-def how_to_write(wanted: Kind, given: Kind) -> str | None:
+def how_to_write(wanted: ValueKind, given: ValueKind) -> str | None:
     number = given.name in ("int", "float")
     if wanted.name == "money" and number:
         return "an amount of money is written `$0.50`"
@@ -297,7 +297,7 @@ def _heading(name: str, order: list[str]) -> str:
 
 
 @cache
-def of_entry(entry: Entry, *, is_method: bool = False) -> Signature:
+def of_entry(entry: LibraryEntry, *, is_method: bool = False) -> Signature:
     """How a library function is called; as a method its first parameter is the value before the dot."""
     rows = entry.parameters[1:] if is_method else entry.parameters
     first_optional = entry.required - (1 if is_method else 0)
@@ -306,7 +306,9 @@ def of_entry(entry: Entry, *, is_method: bool = False) -> Signature:
     return Signature(parameters, optional, of_word(entry.result), is_library=True)
 
 
-def of_parameters(parameters: list[Parameter], result: Kind, kind_of: Callable[[Type | None], Kind]) -> Signature:
+def of_parameters(
+    parameters: list[Parameter], result: ValueKind, kind_of: Callable[[Type | None], ValueKind]
+) -> Signature:
     return Signature(
         tuple((parameter.name, kind_of(parameter.type)) for parameter in parameters),
         frozenset(parameter.name for parameter in parameters if parameter.default is not None),

@@ -17,7 +17,7 @@ from lyra.errors import ConfigError
 from lyra.vega.bytecode.program import SPELLINGS
 from lyra.vega.checker.expressions import kind_of, member_of
 from lyra.vega.checker.scope import ModuleCheck, nearest
-from lyra.vega.checker.types import Kind, accepts
+from lyra.vega.checker.types import ValueKind, accepts
 from lyra.vega.syntax.ast import (
     Agent,
     Argument,
@@ -94,12 +94,12 @@ _BACKOFFS: Final[dict[str, tuple[str, ...]]] = {
     "linear": ("duration", "duration"),
     "constant": ("duration",),
 }
-_WANTED: Final[dict[str, tuple[str, Kind]]] = {
-    "text": ("a text", Kind("str")),
-    "number": ("a number", Kind("float")),
-    "int": ("a whole number", Kind("int")),
-    "duration": ("a duration, such as `30s`", Kind("duration")),
-    "money": ("an amount of money, such as `$0.50`", Kind("money")),
+_WANTED: Final[dict[str, tuple[str, ValueKind]]] = {
+    "text": ("a text", ValueKind("str")),
+    "number": ("a number", ValueKind("float")),
+    "int": ("a whole number", ValueKind("int")),
+    "duration": ("a duration, such as `30s`", ValueKind("duration")),
+    "money": ("an amount of money, such as `$0.50`", ValueKind("money")),
 }
 
 
@@ -204,7 +204,7 @@ def _check_text_or_texts(check: ModuleCheck, name: str, value: Expression, _: st
         _check_texts(check, name, value, "")
         return
     kind = kind_of(check, value)
-    if not (accepts(Kind("str"), kind) or accepts(Kind("list", (Kind("str"),)), kind)):
+    if not (accepts(ValueKind("str"), kind) or accepts(ValueKind("list", (ValueKind("str"),)), kind)):
         check.error_on(value, f"`{name}` is a text or a list of texts")
 
 
@@ -212,7 +212,7 @@ def _items_of(check: ModuleCheck, name: str, value: Expression, what: str) -> li
     if isinstance(value, ListLiteral):
         return value.items
     kind = kind_of(check, value) if what == "texts" else None
-    if kind is None or not accepts(Kind("list"), kind):
+    if kind is None or not accepts(ValueKind("list"), kind):
         check.error_on(value, f"`{name}` is a list of {what}", f"write `{name} […]`")
     return []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lyra.vega.stdlib.table import Entry
+from lyra.vega.stdlib.table import LibraryEntry
 
 __all__ = ["signature_text", "takes_text"]
 
@@ -25,7 +25,7 @@ _TAKES: Final = {
 }
 
 
-def signature_text(name: str, row: Entry) -> str:
+def signature_text(name: str, row: LibraryEntry) -> str:
     """`split(s: str, separator: str) -> list`; a parameter with `?` may be left out."""
     parts = [
         f"{parameter}{'' if at < row.required else '?'}{'' if kind == 'any' else f': {kind}'}"

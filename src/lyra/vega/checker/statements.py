@@ -14,9 +14,9 @@ import msgspec
 from lyra.errors import CODES
 from lyra.vega.checker.expressions import check_function_body, kind_of
 from lyra.vega.checker.processes import check_spawn_target
-from lyra.vega.checker.scope import ROLES, Binding, Context, ModuleCheck, Scope, nearest
+from lyra.vega.checker.scope import ROLES, Binding, CheckContext, CheckScope, ModuleCheck, nearest
 from lyra.vega.checker.settings import check_agent_settings, check_supervision, check_tool_settings
-from lyra.vega.checker.types import ANY, STR, Kind, an
+from lyra.vega.checker.types import ANY, STR, ValueKind, an
 from lyra.vega.stdlib.table import ERRORS, GLOBALS
 from lyra.vega.syntax.ast import (
     Agent,
@@ -77,9 +77,9 @@ def _asks(statement: Statement) -> bool:
 # ---------------------------------------------------------------- blocks
 
 
-def check_block(check: ModuleCheck, block: Block, scope: Scope | None = None) -> None:
+def check_block(check: ModuleCheck, block: Block, scope: CheckScope | None = None) -> None:
     outer = check.scope
-    check.scope = scope or Scope(outer)
+    check.scope = scope or CheckScope(outer)
     check_statements(check, block.statements)
     check.scope = outer
 
@@ -108,12 +108,12 @@ def _declare_hoisted(check: ModuleCheck, statements: Sequence[Statement]) -> Non
             check.has_foreign_tools = check.has_foreign_tools or statement.kind == "mcp"
         elif isinstance(statement, (Function, Tool)):
             signature = check.signature(statement.parameters, statement.result)
-            check.declare(statement, statement.name, Binding(role, Kind("function"), signature))
+            check.declare(statement, statement.name, Binding(role, ValueKind("function"), signature))
         elif isinstance(statement, (Agent, Supervisor)):
             check.declare(statement, statement.name, Binding(role))
 
 
-def _check_block_within(check: ModuleCheck, block: Block, scope: Scope | None = None, **changes: Any) -> None:
+def _check_block_within(check: ModuleCheck, block: Block, scope: CheckScope | None = None, **changes: Any) -> None:
     """A block in a changed context."""
     context = check.context
     check.context = msgspec.structs.replace(context, **changes)
@@ -134,7 +134,7 @@ def _check_let(check: ModuleCheck, node: Let) -> None:
     calls_itself = isinstance(node.value, Lambda) and check.scope.find(node.name) is None
     if calls_itself:  # by the name that will hold it
         check.scope.names[node.name] = Binding("variable")
-    kind = kind_of(check, node.value) if node.value is not None else Kind("null")
+    kind = kind_of(check, node.value) if node.value is not None else ValueKind("null")
     if calls_itself:
         del check.scope.names[node.name]
     if node.type is not None:
@@ -146,7 +146,7 @@ def _check_let(check: ModuleCheck, node: Let) -> None:
         binding = Binding("variable")
     else:
         # What a list or map holds may change without an assignment, so only that it is one is kept.
-        binding = Binding("variable", Kind(kind.name))
+        binding = Binding("variable", ValueKind(kind.name))
     if isinstance(node.value, Lambda) and node.name not in check.assigned:
         binding.signature = check.signature(node.value.parameters, None)  # it holds this function for good
     check.declare(node, node.name, binding)
@@ -156,7 +156,7 @@ def _check_const(check: ModuleCheck, node: Const) -> None:
     kind = kind_of(check, node.value)
     declared = check.kind_of_type(node.type)
     check.wanted(node.value, declared, kind, f"`{node.name}`")
-    check.declare(node, node.name, Binding("constant", declared if node.type is not None else Kind(kind.name)))
+    check.declare(node, node.name, Binding("constant", declared if node.type is not None else ValueKind(kind.name)))
 
 
 def _check_assign(check: ModuleCheck, node: Assign) -> None:
@@ -185,7 +185,7 @@ def _check_expression(check: ModuleCheck, node: ExpressionStatement) -> None:
 
 
 def _check_return(check: ModuleCheck, node: Return) -> None:
-    kind = kind_of(check, node.value) if node.value is not None else Kind("null")
+    kind = kind_of(check, node.value) if node.value is not None else ValueKind("null")
     if check.context.in_defer:
         check.error(node.at, node.at + 6, "`return` cannot stand in `defer`", "the function has returned already")
     elif not check.context.in_function:
@@ -225,7 +225,7 @@ def _check_while(check: ModuleCheck, node: While) -> None:
 
 def _check_for(check: ModuleCheck, node: For) -> None:
     outer = check.scope
-    check.scope = Scope(outer)
+    check.scope = CheckScope(outer)
     start = node.start
     if isinstance(start, Assign) and isinstance(start.target, Name) and check.scope.find(start.target.name) is None:
         _check_let(check, Let(start.target.name, None, start.value, at=start.at, end=start.end))  # the loop's own
@@ -245,7 +245,7 @@ def _check_for_in(check: ModuleCheck, node: ForIn) -> None:
         hint = "count with `for let i = 0; i < n; i = i + 1 {`" if kind.name == "int" else None
         check.fault(node.source, f"{an(kind)} has no items to go through", hint)
     inner = kind.inner[0] if kind.name == "list" and kind.inner else ANY
-    scope = Scope(check.scope)
+    scope = CheckScope(check.scope)
     scope.names[node.name] = Binding("variable", STR if kind.name == "str" else inner)
     if node.name in check.assigned:
         scope.names[node.name] = Binding("variable")
@@ -268,7 +268,7 @@ def _check_try(check: ModuleCheck, node: Try) -> None:
             hint = f"did you mean `{near}`?" if near else "nothing here throws it"
             check.warn(at, end, f"no error is called `{catch.error}`", hint)
         seen.add(catch.error)
-        scope = Scope(check.scope)
+        scope = CheckScope(check.scope)
         if catch.binding:
             scope.names[catch.binding] = Binding("variable", ANY if catch.binding in check.assigned else STR)
         check_block(check, catch.body, scope)
@@ -286,7 +286,7 @@ def _check_parallel(check: ModuleCheck, node: Parallel) -> None:
 
 
 def _check_session(check: ModuleCheck, node: Session) -> None:
-    check.wanted(node.budget, Kind("money"), kind_of(check, node.budget), "the budget of a session")
+    check.wanted(node.budget, ValueKind("money"), kind_of(check, node.budget), "the budget of a session")
     check_block(check, node.body)
 
 
@@ -320,7 +320,7 @@ def _check_declared_body(check: ModuleCheck, node: Function | Tool) -> None:
     check_function_body(check, node.parameters, node.body, _result_kind(check, node))
 
 
-def _result_kind(check: ModuleCheck, node: Function | Tool) -> Kind:
+def _result_kind(check: ModuleCheck, node: Function | Tool) -> ValueKind:
     """What it gives; a wrong type was told when its name was made known."""
     told = len(check.problems)
     kind = check.kind_of_type(node.result)
@@ -345,9 +345,9 @@ def check_bodies(check: ModuleCheck, statements: Sequence[Statement]) -> None:
         elif isinstance(node, Supervisor):
             _check_supervisor(check, node)
         elif isinstance(node, Test):
-            check.context = Context(in_test=True)
+            check.context = CheckContext(in_test=True)
             check_block(check, node.body)
-            check.context = Context()
+            check.context = CheckContext()
 
 
 def _check_agent_tools(check: ModuleCheck, agent: Agent) -> None:

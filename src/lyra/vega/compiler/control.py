@@ -35,7 +35,7 @@ from lyra.vega.bytecode.opcodes import (
     OP_UNLESS_LT,
 )
 from lyra.vega.compiler.blocks import bind_variable, compile_block, compile_statement, enter_scope
-from lyra.vega.compiler.emitter import Finally, Loop
+from lyra.vega.compiler.emitter import Finally, LoopExits
 from lyra.vega.compiler.expressions import (
     compile_closure,
     compile_expression,
@@ -80,7 +80,7 @@ def _compile_for(out: FunctionCode, node: ast.For) -> None:
 def _compile_loop(
     out: FunctionCode, condition: ast.Expression | None, body: ast.Block, step: ast.Statement | None
 ) -> None:
-    loop = Loop()
+    loop = LoopExits()
     out.exits.append(loop)
     is_endless = condition is None or (type(condition) is ast.Literal and condition.value is True)
     entry = None if is_endless else out.jump()
@@ -111,7 +111,7 @@ def _compile_for_in(out: FunctionCode, node: ast.ForIn) -> None:
     variable.register = item = out.register()
     if variable.is_cell:
         item = out.register()
-    loop = Loop(lambda: _close_stream(out, state))
+    loop = LoopExits(lambda: _close_stream(out, state))
     out.exits.append(loop)
     entry = out.jump()
     start = len(out.code)
@@ -136,7 +136,7 @@ def _compile_for_stream(out: FunctionCode, node: ast.ForIn, source: ast.Send) ->
     stream, chunk, done = out.register(), out.register(), out.register()
     compile_into(out, source, stream)
     variable = out.module.declared[id(node)]
-    loop = Loop(lambda: _close_stream(out, stream))
+    loop = LoopExits(lambda: _close_stream(out, stream))
     out.exits.append(loop)
     start = len(out.code)
     out.at(source)
@@ -169,7 +169,7 @@ def compile_continue(out: FunctionCode, node: ast.Continue) -> None:
 
 
 def _leave_loop(
-    out: FunctionCode, node: ast.Node, level: int, which: Callable[[Loop], list[int]], *, is_break: bool
+    out: FunctionCode, node: ast.Node, level: int, which: Callable[[LoopExits], list[int]], *, is_break: bool
 ) -> None:
     """Jump out of (or on in) the innermost loop below `level`, through every `finally` on the way."""
     if level == 0:

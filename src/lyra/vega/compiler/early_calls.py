@@ -40,7 +40,7 @@ from lyra.vega.compiler.arguments import compile_arguments
 from lyra.vega.compiler.blocks import compile_sequence, compile_statement
 from lyra.vega.compiler.calls import compile_call
 from lyra.vega.compiler.control import compile_continue, leave_function
-from lyra.vega.compiler.emitter import Loop
+from lyra.vega.compiler.emitter import LoopExits
 from lyra.vega.compiler.expressions import (
     compile_into,
     compile_variable,
@@ -288,11 +288,11 @@ def _ahead_counter(out: FunctionCode) -> int:
     return counter
 
 
-def _ahead_turn(out: FunctionCode, body: ast.Block, turns: int, ahead: Slice) -> Loop:
+def _ahead_turn(out: FunctionCode, body: ast.Block, turns: int, ahead: Slice) -> LoopExits:
     """One turn of a loop; when there were very many, the looking ends."""
     out.emit(OP_ADD_INT, turns, turns, 1)
     out.stops.append(out.emit(OP_UNLESS_LT, 0, turns, out.constant(_TURNS_MAX)))
-    loop = Loop()
+    loop = LoopExits()
     out.exits.append(loop)
     _ahead_statement(out, body, ahead)
     out.exits.pop()

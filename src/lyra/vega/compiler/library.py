@@ -26,14 +26,14 @@ from lyra.vega.bytecode.opcodes import (
 from lyra.vega.compiler.arguments import match_arguments
 from lyra.vega.compiler.expressions import compile_into
 from lyra.vega.compiler.function_code import FunctionCode
-from lyra.vega.stdlib.table import GLOBALS, LIBRARY, Entry
+from lyra.vega.stdlib.table import GLOBALS, LIBRARY, LibraryEntry
 from lyra.vega.syntax import ast
 from lyra.vega.values.values import UNSET
 
 __all__ = ["PRIVATE", "host_call", "library_call", "library_value", "prelude_call"]
 
 # Functions that only the prelude calls.
-PRIVATE: Final = {"list::sorted": Entry((("xs", "list"),), 1, "list", "pure", "")}
+PRIVATE: Final = {"list::sorted": LibraryEntry((("xs", "list"),), 1, "list", "pure", "")}
 
 # Library functions with an instruction of their own that has one operand: (opcode, whether it gives a value).
 _SINGLE: Final = {
@@ -46,7 +46,7 @@ _SINGLE: Final = {
 _BUDGET: Final = {"budget::remaining": 0, "budget::used": 1, "budget::limit": 2}
 
 
-def _library_entry(out: FunctionCode, node: ast.Node, module: str, name: str) -> Entry:
+def _library_entry(out: FunctionCode, node: ast.Node, module: str, name: str) -> LibraryEntry:
     """The row of a library function; an unknown name is an error with a hint."""
     full = f"{module}::{name}" if module else name
     if out.is_hidden and full in PRIVATE:
@@ -88,7 +88,7 @@ def library_call(out: FunctionCode, node: ast.Call, into: int) -> None:
     _emit(out, node, full, entry, first, count, into)
 
 
-def _emit(out: FunctionCode, node: ast.Node, full: str, entry: Entry, first: int, count: int, into: int) -> None:
+def _emit(out: FunctionCode, node: ast.Node, full: str, entry: LibraryEntry, first: int, count: int, into: int) -> None:
     if full in _SINGLE:
         out.emit(_SINGLE[full], into, first)
     elif full in _BUDGET:

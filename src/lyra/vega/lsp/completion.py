@@ -19,11 +19,11 @@ from lyra.vega.checker.signatures import signature_text, takes_text
 from lyra.vega.checker.types import TYPES
 from lyra.vega.lsp import texts
 from lyra.vega.lsp.analysis import Analysis
-from lyra.vega.lsp.context import Context, context_at
+from lyra.vega.lsp.context import CursorContext, context_at
 from lyra.vega.lsp.project import Project
 from lyra.vega.lsp.snippets import BACKOFFS, FIELD_SNIPPETS, STATEMENT_SNIPPETS, TOP_SNIPPETS
-from lyra.vega.lsp.symbols import Symbol
-from lyra.vega.stdlib.table import ERRORS, GLOBALS, LIBRARY, METHODS, Entry
+from lyra.vega.lsp.symbols import SourceSymbol
+from lyra.vega.stdlib.table import ERRORS, GLOBALS, LIBRARY, METHODS, LibraryEntry
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.tokens import KEYWORDS
 
@@ -49,12 +49,12 @@ class Item(NamedTuple):
     insert: str = ""
 
 
-class _Asked(NamedTuple):
+class _CompletionRequest(NamedTuple):
     project: Project
     known: Analysis
     path: str
     offset: int
-    context: Context
+    context: CursorContext
 
 
 def complete(project: Project, path: str, offset: int) -> list[Item]:
@@ -63,7 +63,7 @@ def complete(project: Project, path: str, offset: int) -> list[Item]:
     known = project.whole(path)
     if text is None or known is None:
         return []
-    asked = _Asked(project, known, path, offset, context_at(text, offset))
+    asked = _CompletionRequest(project, known, path, offset, context_at(text, offset))
     if asked.context.is_comment:
         return []
     for place in _PLACES:
@@ -76,7 +76,7 @@ def complete(project: Project, path: str, offset: int) -> list[Item]:
 # ---------------------------------------------------------------- places, in the order they are asked
 
 
-def _in_string(asked: _Asked) -> list[Item] | None:
+def _in_string(asked: _CompletionRequest) -> list[Item] | None:
     context = asked.context
     if context.string is None:
         return None
@@ -85,7 +85,7 @@ def _in_string(asked: _Asked) -> list[Item] | None:
     return []
 
 
-def _files(asked: _Asked, written: str) -> list[Item]:
+def _files(asked: _CompletionRequest, written: str) -> list[Item]:
     """Vega files and folders below the one that is written."""
     folder = asked.project.target(os.path.dirname(written) or ".", asked.path)
     try:
@@ -103,7 +103,7 @@ def _files(asked: _Asked, written: str) -> list[Item]:
     return found
 
 
-def _members(asked: _Asked) -> list[Item] | None:
+def _members(asked: _CompletionRequest) -> list[Item] | None:
     """Behind `module::`."""
     context = asked.context
     if context.before().kind != "::":
@@ -128,7 +128,7 @@ def _after(verb: str, module: str) -> list[str]:
     return [name] if lead == module and name else []
 
 
-def _methods(asked: _Asked) -> list[Item] | None:
+def _methods(asked: _CompletionRequest) -> list[Item] | None:
     """Behind `value.`."""
     context = asked.context
     if context.before().kind != ".":
@@ -151,7 +151,7 @@ def _methods(asked: _Asked) -> list[Item] | None:
     return found
 
 
-def _setting(asked: _Asked) -> list[Item] | None:
+def _setting(asked: _CompletionRequest) -> list[Item] | None:
     """Inside the block of an agent, a supervisor, `retry` …: a setting's name, or what it takes."""
     context = asked.context
     if context.opened and context.opened[-1].sign == "[":
@@ -177,7 +177,7 @@ def _field(name: str, takes: str) -> Item:
     return Item(name, "field", what, texts.SETTING_TEXTS.get(name, ""), FIELD_SNIPPETS.get(name, ""))
 
 
-def _listed(asked: _Asked, what: str) -> list[Item] | None:
+def _listed(asked: _CompletionRequest, what: str) -> list[Item] | None:
     """Inside `[…]` of a setting."""
     if what == "tools":
         index = asked.known.index
@@ -191,12 +191,12 @@ def _listed(asked: _Asked, what: str) -> list[Item] | None:
     return None
 
 
-def _around(symbol: Symbol, offset: int) -> bool:
+def _around(symbol: SourceSymbol, offset: int) -> bool:
     owner = symbol.owner
     return owner is not None and owner.node.at <= offset <= owner.node.end
 
 
-def _values(asked: _Asked, takes: str) -> list[Item] | None:
+def _values(asked: _CompletionRequest, takes: str) -> list[Item] | None:
     form, *words = takes.split(" ")
     if form == "word":
         return [Item(word, "word") for word in words]
@@ -213,7 +213,7 @@ def _values(asked: _Asked, takes: str) -> list[Item] | None:
     return None
 
 
-def _tool_setting(asked: _Asked) -> list[Item] | None:
+def _tool_setting(asked: _CompletionRequest) -> list[Item] | None:
     """Between a tool's head and its body."""
     context = asked.context
     if context.inside not in ("", "agent") or context.before().kind not in (")", "name", "]", "string", "null"):
@@ -226,13 +226,13 @@ def _tool_setting(asked: _Asked) -> list[Item] | None:
     return None
 
 
-def _is_spawned(context: Context, back: int) -> bool:
+def _is_spawned(context: CursorContext, back: int) -> bool:
     """Whether the token that many steps back is `spawn` or `spawn async`."""
     one = context.before(back)
     return one.kind == "spawn" or (one.value == "async" and context.before(back + 1).kind == "spawn")
 
 
-def _process(asked: _Asked) -> list[Item] | None:
+def _process(asked: _CompletionRequest) -> list[Item] | None:
     """Behind `spawn` and `mock`."""
     context = asked.context
     if context.before().value == "mock" and context.before().kind == "name":
@@ -243,14 +243,14 @@ def _process(asked: _Asked) -> list[Item] | None:
     return found if context.before().value == "async" else [*found, Item("async", "keyword")]
 
 
-def _spawnable(asked: _Asked) -> list[Item]:
+def _spawnable(asked: _CompletionRequest) -> list[Item]:
     seen = asked.known.index.visible(asked.offset).values()
     roles = ("agent", "supervisor", "import")
     found = [_item(asked.known, symbol) for symbol in seen if symbol.role in roles]
     return [*found, Item("fn", "keyword", "", "A function in a process of its own.", "fn ${1:name}($2)")]
 
 
-def _type(asked: _Asked) -> list[Item] | None:
+def _type(asked: _CompletionRequest) -> list[Item] | None:
     """Behind `->`, and behind the `:` of a variable or parameter."""
     context = asked.context
     one, three = context.before(), context.before(3)
@@ -264,7 +264,7 @@ def _types(known: Analysis) -> list[Item]:
     return [*plain, Item("Result", "type"), *agents]
 
 
-def _error(asked: _Asked) -> list[Item] | None:
+def _error(asked: _CompletionRequest) -> list[Item] | None:
     """Behind `catch` and `throw`."""
     if asked.context.before().kind not in ("catch", "throw"):
         return None
@@ -275,7 +275,7 @@ def _error(asked: _Asked) -> list[Item] | None:
     return [Item(name, "error", "", text, f'{name}("$1")') for name, text in names.items()]
 
 
-def _nothing(asked: _Asked) -> list[Item] | None:
+def _nothing(asked: _CompletionRequest) -> list[Item] | None:
     """Where a new name is being invented."""
     context = asked.context
     one, two = context.before(), context.before(2)
@@ -284,7 +284,7 @@ def _nothing(asked: _Asked) -> list[Item] | None:
     return [] if invents or names or (one.value == "as" and two.kind == "string") else None
 
 
-def _anything(asked: _Asked) -> list[Item]:
+def _anything(asked: _CompletionRequest) -> list[Item]:
     """Where a statement or an expression may stand."""
     context = asked.context
     found = [_item(asked.known, symbol) for symbol in asked.known.index.visible(asked.offset).values()]
@@ -307,7 +307,7 @@ def _snippets(table: dict[str, tuple[str, str]]) -> Iterable[Item]:
     return [Item(name, "snippet", text, "", insert) for name, (text, insert) in table.items()]
 
 
-def _named_arguments(asked: _Asked) -> list[Item]:
+def _named_arguments(asked: _CompletionRequest) -> list[Item]:
     """`name: ` for the parameters of a function of this file."""
     place = asked.context.opened[-1].place
     callee = asked.context.tokens[place - 1].value
@@ -319,7 +319,7 @@ def _named_arguments(asked: _Asked) -> list[Item]:
 # ---------------------------------------------------------------- items
 
 
-def _item(known: Analysis, symbol: Symbol) -> Item:
+def _item(known: Analysis, symbol: SourceSymbol) -> Item:
     detail = ""
     if symbol.role in ("function", "tool"):
         detail = texts.heading(known.source, symbol)
@@ -333,11 +333,11 @@ def _item(known: Analysis, symbol: Symbol) -> Item:
     return Item(symbol.name, symbol.role, detail, above, insert)
 
 
-def _library_item(name: str, entry: Entry) -> Item:
+def _library_item(name: str, entry: LibraryEntry) -> Item:
     return Item(name, "function", signature_text(name, entry), entry.text)
 
 
-_PLACES: Final[tuple[Callable[[_Asked], list[Item] | None], ...]] = (
+_PLACES: Final[tuple[Callable[[_CompletionRequest], list[Item] | None], ...]] = (
     _in_string,
     _members,
     _methods,

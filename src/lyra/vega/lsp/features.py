@@ -22,7 +22,7 @@ from lyra.vega.lsp.layout import formatted
 from lyra.vega.lsp.outline import outline
 from lyra.vega.lsp.project import path_of
 from lyra.vega.lsp.protocol import REQUEST_FAILED
-from lyra.vega.lsp.rename import Refused, prepare, rename
+from lyra.vega.lsp.rename import RenameRefused, prepare, rename
 from lyra.vega.lsp.server import VegaLanguageServer
 from lyra.vega.lsp.signature import signature_help
 from lyra.vega.lsp.tokens import MODIFIERS, TYPES, coloured
@@ -203,7 +203,7 @@ def _rename(ls: VegaLanguageServer, params: types.RenameParams) -> types.Workspa
         return None
     try:
         places = rename(ls.project, at.path, at.offset, params.new_name)
-    except Refused as refused:
+    except RenameRefused as refused:
         raise JsonRpcException(str(refused), REQUEST_FAILED) from None
     changes: dict[str, list[types.TextEdit]] = {}
     for place in places:

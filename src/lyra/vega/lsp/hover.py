@@ -11,7 +11,7 @@ from lyra.vega.checker.signatures import signature_text, takes_text
 from lyra.vega.lsp import texts
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.project import Project
-from lyra.vega.lsp.symbols import Member, Symbol
+from lyra.vega.lsp.symbols import MemberReference, SourceSymbol
 from lyra.vega.stdlib.table import ERRORS, LIBRARY, METHODS
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.source import Source
@@ -116,7 +116,7 @@ def method_text(kind: object, name: str) -> str:
     return "\n\n".join(dict.fromkeys(found))
 
 
-def _member(project: Project, path: str, member: Member) -> str | None:
+def _member(project: Project, path: str, member: MemberReference) -> str | None:
     entry = texts.entry_of(member.module_name, member.name) if member.module is None else None
     if entry is not None:
         lead = f"{member.module_name}::" if member.module_name else ""
@@ -129,7 +129,7 @@ def _member(project: Project, path: str, member: Member) -> str | None:
     return describe(project, known, found[1])
 
 
-def describe(project: Project, known: Analysis, symbol: Symbol) -> str:
+def describe(project: Project, known: Analysis, symbol: SourceSymbol) -> str:
     """A symbol of the program."""
     kind = str(known.kind_of(symbol))
     asked = _asked(project, known, symbol.node.value) if isinstance(symbol.node, ast.Let) else None
@@ -168,7 +168,7 @@ def _tool(known: Analysis, node: ast.Tool) -> list[str]:
     return ["\n".join(rows)] if rows else []
 
 
-def _import(project: Project, known: Analysis, symbol: Symbol) -> list[str]:
+def _import(project: Project, known: Analysis, symbol: SourceSymbol) -> list[str]:
     target = project.imported(symbol, known.name)
     index = project.index(target) if target is not None else None
     if index is None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from lyra.vega.lsp.project import Place, Project
-from lyra.vega.lsp.symbols import Symbol
+from lyra.vega.lsp.symbols import SourceSymbol
 
 __all__ = ["definition", "highlights", "meaning", "references"]
 
 
-def meaning(project: Project, path: str, offset: int) -> tuple[str, Symbol] | None:
+def meaning(project: Project, path: str, offset: int) -> tuple[str, SourceSymbol] | None:
     """The symbol under an offset and the file that declares it."""
     index = project.index(path)
     if index is None:
@@ -54,7 +54,7 @@ def references(project: Project, path: str, offset: int, *, with_declaration: bo
     return places
 
 
-def _elsewhere(project: Project, path: str, file: str, symbol: Symbol, owner: Symbol) -> list[Place]:
+def _elsewhere(project: Project, path: str, file: str, symbol: SourceSymbol, owner: SourceSymbol) -> list[Place]:
     """The uses in one other file; one that does not even hold the word is not read closely."""
     text = project.text(path)
     if text is None or symbol.name not in text or "import" not in text:

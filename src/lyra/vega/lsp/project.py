@@ -14,10 +14,10 @@ from urllib.parse import quote, unquote, urlsplit
 
 from lyra.vega.checker.checker import Load
 from lyra.vega.lsp.analysis import Analysis
-from lyra.vega.lsp.document import UTF16, Document, Lines
+from lyra.vega.lsp.document import UTF16, Document, LineOffsets
 from lyra.vega.lsp.imports import Imports
-from lyra.vega.lsp.index import Index
-from lyra.vega.lsp.symbols import Member, Symbol
+from lyra.vega.lsp.index import SymbolIndex
+from lyra.vega.lsp.symbols import MemberReference, SourceSymbol
 from lyra.vega.syntax import ast
 
 __all__ = ["Place", "Project", "path_of", "uri_of"]
@@ -78,9 +78,9 @@ class Project:
         document = self.open.get(path)
         return document.text if document is not None else self._read(path)
 
-    def lines(self, path: str) -> Lines:
+    def lines(self, path: str) -> LineOffsets:
         document = self.open.get(path)
-        return document.lines if document is not None else Lines(self.text(path) or "", self.encoding)
+        return document.lines if document is not None else LineOffsets(self.text(path) or "", self.encoding)
 
     def uri(self, path: str) -> str:
         """As the editor writes it, if the file is open."""
@@ -147,7 +147,7 @@ class Project:
                     self._good[path] = known
         return known
 
-    def index(self, path: str) -> Index | None:
+    def index(self, path: str) -> SymbolIndex | None:
         known = self.analysis(path)
         return None if known is None else known.index
 
@@ -158,14 +158,14 @@ class Project:
             return self._whole.get(path, known)
         return known
 
-    def imported(self, symbol: Symbol, path: str) -> str | None:
+    def imported(self, symbol: SourceSymbol, path: str) -> str | None:
         """The file that an import of the file at `path` names."""
         node = symbol.node
         if not isinstance(node, ast.Import) or node.kind != "vega":
             return None
         return self.target(node.target, path)
 
-    def meaning(self, member: Member, path: str) -> tuple[str, Symbol] | None:
+    def meaning(self, member: MemberReference, path: str) -> tuple[str, SourceSymbol] | None:
         """The file and the symbol that `module::name` stands for; of a named argument, the parameter."""
         target = self.imported(member.module, path) if member.module is not None else None
         index = self.index(target) if target is not None else None

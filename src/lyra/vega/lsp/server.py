@@ -20,7 +20,7 @@ from lyra._version import __version__
 from lyra.vega.lsp import wire
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.diagnostics import diagnose
-from lyra.vega.lsp.document import Change, Document, Position
+from lyra.vega.lsp.document import Document, Position, TextChange
 from lyra.vega.lsp.project import Project, path_of
 from lyra.vega.lsp.protocol import Protocol
 
@@ -170,8 +170,8 @@ class VegaLanguageServer(LanguageServer):
             print(f"vega lsp: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
 
-def _change(change: types.TextDocumentContentChangeEvent) -> Change:
+def _change(change: types.TextDocumentContentChangeEvent) -> TextChange:
     if isinstance(change, types.TextDocumentContentChangePartial):
         start, end = change.range.start, change.range.end
-        return Change(change.text, Position(start.line, start.character), Position(end.line, end.character))
-    return Change(change.text)
+        return TextChange(change.text, Position(start.line, start.character), Position(end.line, end.character))
+    return TextChange(change.text)

@@ -10,8 +10,8 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from lyra.core.budgets.money import Money
-from lyra.vega.lsp.symbols import Symbol
-from lyra.vega.stdlib.table import GLOBALS, LIBRARY, Entry
+from lyra.vega.lsp.symbols import SourceSymbol
+from lyra.vega.stdlib.table import GLOBALS, LIBRARY, LibraryEntry
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.source import Source
 
@@ -100,11 +100,11 @@ def code(text: str) -> str:
     return f"```vega\n{text}\n```"
 
 
-def entry_of(module: str, name: str) -> Entry | None:
+def entry_of(module: str, name: str) -> LibraryEntry | None:
     return LIBRARY.get(module, {}).get(name) if module else GLOBALS.get(name)
 
 
-def heading(source: Source, symbol: Symbol, kind: str = "") -> str:
+def heading(source: Source, symbol: SourceSymbol, kind: str = "") -> str:
     """The first line of a declaration, as one would write it."""
     node, shown = symbol.node, f": {kind}" if kind and kind != "any" else ""
     if isinstance(node, (ast.Function, ast.Tool)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from lyra.vega.lsp.analysis import Analysis
-from lyra.vega.lsp.symbols import Symbol
+from lyra.vega.lsp.symbols import SourceSymbol
 from lyra.vega.stdlib.table import LIBRARY
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.tokens import KEYWORDS, Tokens
@@ -70,7 +70,7 @@ def coloured(analysis: Analysis) -> list[Coloured]:
     return [found[at] for at in sorted(found)]
 
 
-def _modifiers(at: int, symbol: Symbol) -> list[str]:
+def _modifiers(at: int, symbol: SourceSymbol) -> list[str]:
     found = ["declaration"] if at == symbol.at else []
     return [*found, "readonly"] if symbol.role == "constant" else found
 

@@ -8,8 +8,8 @@ from lsprotocol import types
 
 from lyra.vega.lsp.completion import Item
 from lyra.vega.lsp.diagnostics import Elsewhere, Remark
-from lyra.vega.lsp.document import Document, Lines
-from lyra.vega.lsp.outline import Entry
+from lyra.vega.lsp.document import Document, LineOffsets
+from lyra.vega.lsp.outline import OutlineEntry
 from lyra.vega.lsp.project import Place, Project
 from lyra.vega.lsp.tokens import MODIFIERS, TYPES, Coloured
 
@@ -50,11 +50,11 @@ _KINDS: Final[dict[str, types.CompletionItemKind]] = {
 _ORDER: Final = {"variable": "0", "parameter": "0", "field": "0", "keyword": "8", "snippet": "9", "module": "3"}
 
 
-def position(lines: Lines, offset: int) -> types.Position:
+def position(lines: LineOffsets, offset: int) -> types.Position:
     return types.Position(*lines.position(offset))
 
 
-def range_of(lines: Lines, at: int, end: int) -> types.Range:
+def range_of(lines: LineOffsets, at: int, end: int) -> types.Range:
     return types.Range(position(lines, at), position(lines, end))
 
 
@@ -95,7 +95,7 @@ def completion(item: Item, *, with_snippets: bool) -> types.CompletionItem:
     )
 
 
-def symbol(lines: Lines, entry: Entry) -> types.DocumentSymbol:
+def symbol(lines: LineOffsets, entry: OutlineEntry) -> types.DocumentSymbol:
     return types.DocumentSymbol(
         name=entry.name,
         kind=_SYMBOLS.get(entry.role, types.SymbolKind.Variable),
@@ -106,7 +106,7 @@ def symbol(lines: Lines, entry: Entry) -> types.DocumentSymbol:
     )
 
 
-def numbers(lines: Lines, found: list[Coloured]) -> list[int]:
+def numbers(lines: LineOffsets, found: list[Coloured]) -> list[int]:
     """Five numbers for each token, places relative to the one before: how the protocol packs them."""
     packed: list[int] = []
     last_line = last_start = 0

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from lyra.vega.plan.names import ModuleScope, Symbol, Variable
 from lyra.vega.plan.targets import Given, Targets
-from lyra.vega.stdlib.table import LIBRARY, Entry
+from lyra.vega.stdlib.table import LIBRARY, LibraryEntry
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.facts import every_node
 from lyra.vega.syntax.walk import children, own_parts
@@ -42,7 +42,9 @@ class Aliases:
         self._items: dict[int, tuple[Any, ModuleScope]] = {}  # what a loop's variable goes over
         self._given: dict[int, list[int]] = {}  # key → those it was given, or a part of them
         self._put: list[tuple[int, int]] = []  # what a list or map is put into, and what
-        self._alone: set[int] = set()  # ids of variables whose list no other variable has, though its items may be shared
+        self._alone: set[int] = (
+            set()
+        )  # ids of variables whose list no other variable has, though its items may be shared
         self._foreign: set[int] = {_ANYWHERE}  # keys of what a function has not made itself
         self._owned: dict[int, bool] = {}
         self._depth = 0
@@ -344,7 +346,7 @@ class Aliases:
         return self._all_scalar(key, values)
 
 
-def _library(node: ast.Call) -> Entry | None:
+def _library(node: ast.Call) -> LibraryEntry | None:
     callee = node.callee
     return LIBRARY.get(callee.module, {}).get(callee.name) if isinstance(callee, ast.Path) else None
 

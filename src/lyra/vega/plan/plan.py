@@ -8,10 +8,10 @@ import msgspec
 
 from lyra.vega.plan.notes import Alone, Overlapping, PlannedCall
 
-__all__ = ["Plan"]
+__all__ = ["OverlapPlan"]
 
 
-class Plan(msgspec.Struct, frozen=True):
+class OverlapPlan(msgspec.Struct, frozen=True):
     name: str
     groups: tuple[Overlapping, ...]
     alone: tuple[Alone, ...]

@@ -6,12 +6,12 @@ import ast
 
 from lyra.agents.parallel.source.plan import Called, picture_of
 from lyra.vega.plan.notes import Alone, Overlapping, PlannedCall
-from lyra.vega.plan.plan import Plan
+from lyra.vega.plan.plan import OverlapPlan
 
 __all__ = ["plan_of_python"]
 
 
-def plan_of_python(text: str, name: str) -> Plan:
+def plan_of_python(text: str, name: str) -> OverlapPlan:
     """The plan of a source that is not imported; ParseError when it is no Python."""
     picture = picture_of(text, name)
     groups = [
@@ -23,7 +23,7 @@ def plan_of_python(text: str, name: str) -> Plan:
         Alone(PlannedCall(name, line, 1, f"@lyra.parallel {function}"), f"the function is refused: {why}")
         for function, line, why in picture.refused
     ]
-    return Plan(name, tuple(groups), tuple(sorted(alone, key=lambda each: each.call.line)))
+    return OverlapPlan(name, tuple(groups), tuple(sorted(alone, key=lambda each: each.call.line)))
 
 
 def _early(call: Called, name: str) -> PlannedCall:

@@ -6,7 +6,7 @@ from typing import Final
 
 from lyra.core.svg_graph import Canvas
 from lyra.vega.plan.notes import Overlapping, PlannedCall
-from lyra.vega.plan.plan import Plan
+from lyra.vega.plan.plan import OverlapPlan
 
 __all__ = ["dot_of", "svg_of", "text_of"]
 
@@ -14,7 +14,7 @@ __all__ = ["dot_of", "svg_of", "text_of"]
 # ---------------------------------------------------------------- text
 
 
-def text_of(plan: Plan) -> str:
+def text_of(plan: OverlapPlan) -> str:
     lines: list[str] = []
     for group in plan.groups:
         lines.append(f"{_title(group)}:")
@@ -54,7 +54,7 @@ def _facts(call: PlannedCall) -> str:
 # ---------------------------------------------------------------- dot
 
 
-def dot_of(plan: Plan) -> str:
+def dot_of(plan: OverlapPlan) -> str:
     lines = ["digraph plan {", "  rankdir=LR;", '  node [shape=box, fontname="sans-serif"];']
     names = {_key(call): f"c{index}" for index, call in enumerate(plan.calls)}
     for index, group in enumerate(plan.groups):
@@ -82,7 +82,7 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _edges(plan: Plan) -> list[tuple[PlannedCall, PlannedCall]]:
+def _edges(plan: OverlapPlan) -> list[tuple[PlannedCall, PlannedCall]]:
     """From each call to those that need its answer."""
     by_line: dict[tuple[str, int], list[PlannedCall]] = {}
     for call in plan.calls:
@@ -108,7 +108,7 @@ text { text-anchor: start; } .title { font-size: 13px; } .why { fill: #777766; f
 """
 
 
-def svg_of(plan: Plan) -> str:
+def svg_of(plan: OverlapPlan) -> str:
     """Time goes to the right: what stands in one column is under way together."""
     canvas = Canvas()
     corners: dict[tuple[str, int, int], tuple[int, int]] = {}

@@ -22,7 +22,7 @@ from lyra.vega.syntax.walk import children, own_parts
 
 _Called = Callable[[Symbol, bool], frozenset[str]]  # the effects of a function; whether a library function calls it
 
-__all__ = ["EFFECTS", "SAFE_METHODS", "Found", "Summaries", "changed"]
+__all__ = ["EFFECTS", "SAFE_METHODS", "EffectSite", "Summaries", "changed"]
 
 # Each effect, and how a plan says that it is in the way.
 EFFECTS: Final[dict[str, str]] = {
@@ -96,7 +96,7 @@ SAFE_METHODS: Final = frozenset(
 )
 
 
-class Found(NamedTuple):
+class EffectSite(NamedTuple):
     """An effect and the node that has it; `through` names the function it comes from."""
 
     effect: str
@@ -231,7 +231,7 @@ class Summaries:
 
     # ------------------------------------------------------------ any code
 
-    def effects(self, node: Any, module: ModuleScope) -> list[Found]:
+    def effects(self, node: Any, module: ModuleScope) -> list[EffectSite]:
         """All effects of a statement or expression, in the order they stand in."""
         found = self._walk(node, module, self._called)
         return sorted(found, key=lambda each: each.node.at)
@@ -240,20 +240,20 @@ class Summaries:
         effects = self.function(symbol).effects
         return _given_effects(effects) if is_given else effects
 
-    def _walk(self, root: Any, module: ModuleScope, function: _Called) -> list[Found]:
-        found: list[Found] = []
+    def _walk(self, root: Any, module: ModuleScope, function: _Called) -> list[EffectSite]:
+        found: list[EffectSite] = []
         for node in _below(root):
             word = _STATEMENTS.get(type(node))
             if word is not None:
-                found.append(Found(word, node))
+                found.append(EffectSite(word, node))
             elif isinstance(node, ast.Send):
-                found.append(Found(self.send_effect(node, module), node))
+                found.append(EffectSite(self.send_effect(node, module), node))
             elif isinstance(node, ast.Assign):
                 meaning = module.meanings.get(id(node.target))
                 if isinstance(node.target, (ast.Index, ast.Field)):
-                    found.append(Found("change", node))
+                    found.append(EffectSite("change", node))
                 elif isinstance(meaning, Variable) and meaning.is_top:
-                    found.append(Found("global", node))
+                    found.append(EffectSite("global", node))
             elif isinstance(node, ast.Call):
                 found.extend(self._call(node, module, function))
             elif isinstance(node, ast.MethodCall):
@@ -272,59 +272,59 @@ class Summaries:
             return "the receiver is not known to be an agent that may be asked early"
         return next((why for why in map(self.why_agent_ordered, agents) if why), "")
 
-    def _call(self, node: ast.Call, module: ModuleScope, function: _Called) -> list[Found]:
+    def _call(self, node: ast.Call, module: ModuleScope, function: _Called) -> list[EffectSite]:
         callee = node.callee
         meaning = module.meanings.get(id(callee))
         if isinstance(meaning, Symbol):
             if meaning.kind not in ("function", "tool"):
-                return [Found("io", node, meaning.name)]
-            return [Found(effect, node, meaning.name) for effect in sorted(function(meaning, False))]
+                return [EffectSite("io", node, meaning.name)]
+            return [EffectSite(effect, node, meaning.name) for effect in sorted(function(meaning, False))]
         if meaning is not None or not isinstance(callee, (ast.Name, ast.Path)):
-            return [Found("unknown", node)]
+            return [EffectSite("unknown", node)]
         full = f"{callee.module}::{callee.name}" if isinstance(callee, ast.Path) else callee.name
         if full in self._host_names:
-            return [Found("io", node, full)]
+            return [EffectSite("io", node, full)]
         table = LIBRARY.get(callee.module, {}) if isinstance(callee, ast.Path) else GLOBALS
         entry = table.get(callee.name)
         if entry is None:
-            return [Found("unknown", node)]
+            return [EffectSite("unknown", node)]
         if entry.how == "effect":
-            return [Found(_LIBRARY_EFFECTS.get(full, "io"), node, full)]
+            return [EffectSite(_LIBRARY_EFFECTS.get(full, "io"), node, full)]
         if entry.how == "vega":
             values = [argument.value for argument in node.arguments]
             return self._given(node, values, module, function)
         if callee.name in CHANGING and isinstance(callee, ast.Path):
-            return [Found("change", node)]
+            return [EffectSite("change", node)]
         return []
 
-    def _method(self, node: ast.MethodCall, module: ModuleScope, function: _Called) -> list[Found]:
+    def _method(self, node: ast.MethodCall, module: ModuleScope, function: _Called) -> list[EffectSite]:
         if node.name in CHANGING:
-            return [Found("change", node)]
+            return [EffectSite("change", node)]
         if node.name not in _METHODS:
-            return [Found("unknown", node)]
+            return [EffectSite("unknown", node)]
         if node.name not in SAFE_METHODS:
-            return [Found("method", node)]
+            return [EffectSite("method", node)]
         return self._given(node, [argument.value for argument in node.arguments], module, function)
 
-    def _given(self, node: ast.Node, values: Sequence[Any], module: ModuleScope, function: _Called) -> list[Found]:
+    def _given(self, node: ast.Node, values: Sequence[Any], module: ModuleScope, function: _Called) -> list[EffectSite]:
         """The effects of functions that a library function is given, and calls."""
-        found: list[Found] = []
+        found: list[EffectSite] = []
         for value in values:
             meaning = module.meanings.get(id(value)) if isinstance(value, (ast.Name, ast.Path)) else None
             through = getattr(value, "name", "") or "the function it is given"
             if isinstance(value, ast.Lambda):
                 found.extend(self._in_lambda(value, node, module, function))
             elif isinstance(meaning, Symbol) and meaning.kind in ("function", "tool"):
-                found.extend(Found(effect, node, through) for effect in sorted(function(meaning, True)))
+                found.extend(EffectSite(effect, node, through) for effect in sorted(function(meaning, True)))
             elif isinstance(meaning, Variable) and _takes_function(node):
-                found.append(Found("unknown", node))
+                found.append(EffectSite("unknown", node))
         return found
 
-    def _in_lambda(self, value: ast.Lambda, node: ast.Node, module: ModuleScope, function: _Called) -> list[Found]:
+    def _in_lambda(self, value: ast.Lambda, node: ast.Node, module: ModuleScope, function: _Called) -> list[EffectSite]:
         """What a lambda does that is called here: it would do so again in its turn, were it looked ahead."""
         inside = self._walk(value.body, module, function)
         own = {id(module.declared[id(part)]) for part in own_parts(value.body) if id(part) in module.declared}
-        found: list[Found] = []
+        found: list[EffectSite] = []
         for each in inside:
             if each.effect in _INSIDE:
                 continue
@@ -337,7 +337,7 @@ class Summaries:
                     continue
             else:
                 at = node
-            found.append(Found(effect, at, each.through or "the function it is given"))
+            found.append(EffectSite(effect, at, each.through or "the function it is given"))
         return found
 
     # ------------------------------------------------------------ spawns

@@ -26,7 +26,9 @@ Given = tuple[ModuleScope, ast.Expression | None]  # where a value comes from; N
 class Targets:
     def __init__(self) -> None:
         self._values: dict[int, list[Given]] = {}  # id(Variable) → what is given to it
-        self._holders: dict[int, Variable | None] = {}  # id(Spawn) → the variable that has its process; None: no variable has it
+        self._holders: dict[
+            int, Variable | None
+        ] = {}  # id(Spawn) → the variable that has its process; None: no variable has it
         self._used: set[int] = set()  # ids of variables that are used otherwise than to ask
         self._bound: set[int] = set()  # ids of variables that also get values from places that are not analysed
         self._timed: list[tuple[ModuleScope, Any]] = []  # the receivers of sends that have a time-out
