@@ -107,9 +107,9 @@ def changes_only_its_own(parameters: int, body: list[Any]) -> bool:
             changed.add(node[2][0][1])
     grown = True
     while grown:
-        found = {slot for slot, source in copies if source in borrowed} - borrowed
-        borrowed |= found
-        grown = bool(found)
+        reached = {slot for slot, source in copies if source in borrowed} - borrowed
+        borrowed |= reached
+        grown = bool(reached)
     return not changed & borrowed
 
 

@@ -71,49 +71,51 @@ def _places(old: Sequence[tuple[Hashable, ...]], new: Sequence[tuple[Hashable, .
     """For each of the new ones its place among the old ones, or one behind them. The last part of each says how it
     reads, those before it what it is known by."""
     free: dict[Hashable, list[int]] = {}
-    for index, one in enumerate(old):
-        free.setdefault(one[:-1], []).append(index)
-    found: dict[int, int] = {}
+    for index, item in enumerate(old):
+        free.setdefault(item[:-1], []).append(index)
+    by_index: dict[int, int] = {}
     for is_exact in (True, False):
-        for index, one in enumerate(new):
-            places = free.get(one[:-1], ()) if index not in found else ()
-            at = next((place for place in places if not is_exact or old[place] == one), None)
+        for index, item in enumerate(new):
+            places = free.get(item[:-1], ()) if index not in by_index else ()
+            at = next((place for place in places if not is_exact or old[place] == item), None)
             if at is not None:
-                found[index] = at
-                free[one[:-1]].remove(at)
+                by_index[index] = at
+                free[item[:-1]].remove(at)
     behind = len(old)
     for index in range(len(new)):
-        if index not in found:
-            found[index] = behind
+        if index not in by_index:
+            by_index[index] = behind
             behind += 1
-    return [found[index] for index in range(len(new))]
+    return [by_index[index] for index in range(len(new))]
 
 
 # ---------------------------------------------------------------- renumbering
 def _renumbered(function: Function, functions: list[int], variables: list[int]) -> Function:
     tables = {"function": functions, "global": variables}
-    code = [_instruction(one, tables) for one in function.code]
+    code = [_instruction(instruction, tables) for instruction in function.code]
     return msgspec.structs.replace(function, code=code, tree=_tree(function.tree, functions))
 
 
-def _instruction(one: Instruction, tables: dict[str, list[int]]) -> Instruction:
-    naming = _NAMING.get(one[0])
+def _instruction(instruction: Instruction, tables: dict[str, list[int]]) -> Instruction:
+    naming = _NAMING.get(instruction[0])
     if naming is None:
-        return one
-    a, b, c = (tables[kind][operand] if kind else operand for kind, operand in zip(naming, one[1:], strict=True))
-    return one[0], a, b, c
+        return instruction
+    a, b, c = (
+        tables[kind][operand] if kind else operand for kind, operand in zip(naming, instruction[1:], strict=True)
+    )
+    return instruction[0], a, b, c
 
 
 def _tree(node: Any, functions: list[int], *, is_root: bool = True) -> Any:
     """A pure function's tree: ["call", function, values] anywhere in it, and the list of those at its fourth place."""
     if type(node) is not list:
         return node
-    made = [_tree(part, functions, is_root=False) for part in node]
+    parts = [_tree(part, functions, is_root=False) for part in node]
     if is_root:
-        made[3] = sorted(functions[index] for index in node[3])
+        parts[3] = sorted(functions[index] for index in node[3])
     elif len(node) == 3 and node[0] == "call" and type(node[1]) is int:
-        made[1] = functions[node[1]]
-    return made
+        parts[1] = functions[node[1]]
+    return parts
 
 
 def _tool(info: ToolInfo, functions: list[int]) -> ToolInfo:
@@ -156,7 +158,7 @@ def shape(function: Function) -> bytes:
 def _masked(function: Function) -> bytes:
     """The same without the numbers of others."""
     blind = {"function": _Zero(), "global": _Zero()}
-    return _encoded(function, [_instruction(one, blind) for one in function.code])  # type: ignore[arg-type]
+    return _encoded(function, [_instruction(instruction, blind) for instruction in function.code])  # type: ignore[arg-type]
 
 
 class _Zero:
@@ -181,11 +183,11 @@ def changed_functions(old: Program, new: Program) -> set[int]:
 
 def reached(program: Program, start: Iterable[int]) -> set[int]:
     """Functions, and all that they call or make."""
-    found: set[int] = set()
+    functions: set[int] = set()
     todo = list(start)
     while todo:
         index = todo.pop()
-        if index not in found:
-            found.add(index)
+        if index not in functions:
+            functions.add(index)
             todo += [b for op, _, b, _ in program.functions[index].code if op in (OP_CALL, OP_CLOSURE)]
-    return found
+    return functions

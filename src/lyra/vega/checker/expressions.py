@@ -98,19 +98,19 @@ def _kind_of_path(check: ModuleCheck, node: Path) -> ValueKind:
 def member_of(check: ModuleCheck, node: Path) -> Binding | None:
     """What `module::name` stands for; None if it is unknown, which is reported, or if the imported file was not
     read."""
-    found = check.scope.find(node.module)
-    if found is not None and found.role == "import":
-        if found.members is None:
+    module = check.scope.find(node.module)
+    if module is not None and module.role == "import":
+        if module.members is None:
             return None
-        known: Any = found.members
+        known: Any = module.members
     elif node.module in LIBRARY:
         known = LIBRARY[node.module]
     else:
         modules = {name for name in check.scope.all_names() if _is_import(check, name)} | set(LIBRARY)
         near = nearest(node.module, modules)
         hint = f"did you mean `{near}`?" if near else None
-        if found is not None:
-            hint = f"`{node.module}` is {ROLES[found.role]}; its parts are reached with `.`"
+        if module is not None:
+            hint = f"`{node.module}` is {ROLES[module.role]}; its parts are reached with `.`"
         check.error(node.at, node.at + len(node.module), f"unknown module `{node.module}`", hint)
         return None
     if node.name not in known:
@@ -175,14 +175,14 @@ def _kind_of_binary(check: ModuleCheck, node: Binary) -> ValueKind:
     while isinstance(chain[-1].left, Binary):
         chain.append(chain[-1].left)
     kind = kind_of(check, chain[-1].left)
-    for each in reversed(chain):
-        kind = _kind_of_operation(check, each, kind, kind_of(check, each.right))
+    for link in reversed(chain):
+        kind = _kind_of_operation(check, link, kind, kind_of(check, link.right))
     return kind
 
 
 def _kind_of_operation(check: ModuleCheck, node: Binary, left: ValueKind, right: ValueKind) -> ValueKind:
-    found = of_operator(node.operator, left, right)
-    if found is None:
+    kind = of_operator(node.operator, left, right)
+    if kind is None:
         hint = _mix_hint(node.operator, left, right)
         check.fault(node, f"`{node.operator}` cannot join {an(left)} and {an(right)}", hint)
         return ANY
@@ -190,7 +190,7 @@ def _kind_of_operation(check: ModuleCheck, node: Binary, left: ValueKind, right:
         both = {left.name, right.name}
         if both & {"money", "duration"} and not both & {"any", "null"}:
             check.warn(node.at, node.end, f"{an(left)} never equals {an(right)}", _mix_hint("==", left, right))
-    return found
+    return kind
 
 
 def _kind_of_index(check: ModuleCheck, node: Index) -> ValueKind:
@@ -252,11 +252,11 @@ def _kind_of_call(check: ModuleCheck, node: Call) -> ValueKind:
             kind = kind_of(check, callee)
             signature = binding.signature if binding is not None else None
     elif isinstance(callee, Path):
-        name, found = f"{callee.module}::{callee.name}", member_of(check, callee)
-        if found is not None and found.role in NOT_CALLED:
-            check.error_on(callee, f"`{name}` is {ROLES[found.role]} and cannot be called", f"`spawn {name}`")
-        elif found is not None:
-            kind, signature = found.kind, found.signature
+        name, member = f"{callee.module}::{callee.name}", member_of(check, callee)
+        if member is not None and member.role in NOT_CALLED:
+            check.error_on(callee, f"`{name}` is {ROLES[member.role]} and cannot be called", f"`spawn {name}`")
+        elif member is not None:
+            kind, signature = member.kind, member.signature
     else:
         kind = kind_of(check, callee)
         if isinstance(callee, Lambda):

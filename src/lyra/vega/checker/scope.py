@@ -84,12 +84,12 @@ class CheckScope:
         return None
 
     def all_names(self) -> set[str]:
-        found: set[str] = set()
+        names: set[str] = set()
         scope: CheckScope | None = self
         while scope is not None:
-            found.update(scope.names)
+            names.update(scope.names)
             scope = scope.parent
-        return found
+        return names
 
 
 class CheckContext(msgspec.Struct, frozen=True):
@@ -181,8 +181,10 @@ class ModuleCheck:
         near = None if many else nearest(name, self.scope.all_names() | set(GLOBALS))
         if near is None and name in LIBRARY:
             hint = hint or f"`{name}` is a module: `{name}::{next(iter(LIBRARY[name]))}(…)`"
-        elif near is None and (found := [f"`{module}::{name}`" for module, rows in LIBRARY.items() if name in rows]):
-            hint = f"did you mean {' or '.join(found[:3])}?"
+        elif near is None and (
+            candidates := [f"`{module}::{name}`" for module, rows in LIBRARY.items() if name in rows]
+        ):
+            hint = f"did you mean {' or '.join(candidates[:3])}?"
         self.error_on(node, f"unknown name `{name}`", f"did you mean `{near}`?" if near else hint)
 
     def kind_of_type(self, written: Type | None) -> ValueKind:

@@ -37,9 +37,9 @@ def signature_text(name: str, row: LibraryEntry) -> str:
 
 def takes_text(takes: str) -> str:
     """What a setting takes, from the word for it in the checker's tables."""
-    found = _TAKES.get(takes)
-    if found is not None:
-        return found
+    text = _TAKES.get(takes)
+    if text is not None:
+        return text
     form, *words = takes.split(" ")
     if form == "word":
         return "one of " + ", ".join(f"`{word}`" for word in words)

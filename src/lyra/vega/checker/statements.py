@@ -279,7 +279,7 @@ def _check_try(check: ModuleCheck, node: Try) -> None:
 def _check_parallel(check: ModuleCheck, node: Parallel) -> None:
     """Its names are seen after it, so it has no scope of its own."""
     check_statements(check, node.body.statements)
-    asking = [each for each in node.body.statements if _asks(each)]
+    asking = [part for part in node.body.statements if _asks(part)]
     for statement in asking[:-1]:  # nothing waits for the last
         if not isinstance(getattr(statement, "value", None), Send):
             check.warn(statement.at, statement.end, "what follows in `parallel` waits for this statement", _ALONE)

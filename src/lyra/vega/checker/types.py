@@ -159,7 +159,7 @@ def accepts(wanted: ValueKind, given: ValueKind) -> bool:
     ):
         return False
     # What one side does not say of its inside, it does not contradict.
-    return all(accepts(one, other) for one, other in zip(wanted.inner, given.inner, strict=False))
+    return all(accepts(inner, other) for inner, other in zip(wanted.inner, given.inner, strict=False))
 
 
 def an(kind: ValueKind) -> str:
@@ -206,9 +206,9 @@ def _subtracted(left: ValueKind, right: ValueKind) -> ValueKind | None:
 
 
 def _multiplied(left: ValueKind, right: ValueKind) -> ValueKind | None:
-    for one, other in ((left, right), (right, left)):
-        if one.name in ("money", "duration") and other.name == "int":
-            return one
+    for amount, factor in ((left, right), (right, left)):
+        if amount.name in ("money", "duration") and factor.name == "int":
+            return amount
     return None
 
 

@@ -148,10 +148,10 @@ class Linker:
     def imported(self, module: ModuleScope, node: ast.Import) -> ModuleScope:
         from lyra.vega.syntax.parser import parse
 
-        found = self.load(node.target, module.source.name) if self.load is not None else None
-        if found is None:
+        loaded = self.load(node.target, module.source.name) if self.load is not None else None
+        if loaded is None:
             raise complaint(module.source, node, f"cannot find the file {node.target!r}")
-        name, text = found
+        name, text = loaded
         if name in self.loading or name == self.source.name:
             raise complaint(module.source, node, f"{name} imports itself, directly or through others")
         known = self.modules.get(name)

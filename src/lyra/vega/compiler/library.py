@@ -52,9 +52,9 @@ def _library_entry(out: FunctionCode, node: ast.Node, module: str, name: str) ->
     if out.is_hidden and full in PRIVATE:
         return PRIVATE[full]
     table = LIBRARY.get(module, {}) if module else GLOBALS
-    found = table.get(name)
-    if found is not None:
-        return found
+    entry = table.get(name)
+    if entry is not None:
+        return entry
     from difflib import get_close_matches  # imported only for programs that are wrong
 
     if module and module not in LIBRARY:

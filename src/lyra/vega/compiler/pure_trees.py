@@ -79,9 +79,9 @@ class _Tree:
         self.depth += 1
         if self.depth > VEGA_TREE_DEPTH_MAX:
             raise _Unfit
-        made = [part for statement in block.statements for part in self.statement(statement)]
+        statements = [part for statement in block.statements for part in self.statement(statement)]
         self.depth -= 1
-        return made
+        return statements
 
     def statement(self, node: ast.Statement) -> list[Any]:
         rule = _STATEMENTS.get(type(node))
@@ -165,9 +165,9 @@ class _Tree:
         self.depth += 1
         if self.depth > VEGA_TREE_DEPTH_MAX:
             raise _Unfit
-        made = rule(self, node)
+        tree = rule(self, node)
         self.depth -= 1
-        return made
+        return tree
 
     def values(self, nodes: list[ast.Expression]) -> list[Any]:
         return [self.value(node) for node in nodes]

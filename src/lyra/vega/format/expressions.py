@@ -193,8 +193,8 @@ def _format_binary(state: FormatState, node: Binary) -> Doc:
         chain.append(left)
     first = _format_operand(state, chain[-1].left, power)
     steps: list[Doc] = []
-    for each in reversed(chain):
-        steps += [LINE, each.operator + " ", _format_operand(state, each.right, power + 1)]
+    for link in reversed(chain):
+        steps += [LINE, link.operator + " ", _format_operand(state, link.right, power + 1)]
     return group(first, indent(*steps))
 
 

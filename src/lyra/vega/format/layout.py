@@ -57,12 +57,12 @@ def only_broken(*parts: Doc) -> DocNode:
 
 
 def join(separator: Sequence[Doc], parts: Sequence[Doc]) -> list[Doc]:
-    found: list[Doc] = []
+    joined: list[Doc] = []
     for part in parts:
-        if found:
-            found.extend(separator)
-        found.append(part)
-    return found
+        if joined:
+            joined.extend(separator)
+        joined.append(part)
+    return joined
 
 
 # What is still to be printed: how far in, whether broken, what.

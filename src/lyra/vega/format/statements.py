@@ -162,8 +162,8 @@ def _format_defer(state: FormatState, node: Defer) -> Doc:
 
 
 def _format_mock(state: FormatState, node: Mock) -> Doc:
-    def reply(each: MockReply) -> Doc:
-        return ["on ", state.comments.string_in(each.at), " reply ", format_value(state, each.reply)]
+    def reply(node: MockReply) -> Doc:
+        return ["on ", state.comments.string_in(node.at), " reply ", format_value(state, node.reply)]
 
     return [f"mock {node.agent} ", braces(state, format_lines(state, node.replies, node.end - 1, reply))]
 

@@ -67,9 +67,9 @@ def complete(project: Project, path: str, offset: int) -> list[Item]:
     if asked.context.is_comment:
         return []
     for place in _PLACES:
-        found = place(asked)
-        if found is not None:
-            return list({(item.label, item.kind): item for item in found}.values())
+        items = place(asked)
+        if items is not None:
+            return list({(item.label, item.kind): item for item in items}.values())
     return []
 
 
@@ -93,14 +93,14 @@ def _files(asked: _CompletionRequest, written: str) -> list[Item]:
     except (OSError, ValueError):
         return []
     lead = "" if "/" in written else "./"
-    found = []
+    items = []
     for name in names:
         path = os.path.join(folder, name)
         if name.endswith(".vega") and path != asked.path:
-            found.append(Item(lead + name, "file"))
+            items.append(Item(lead + name, "file"))
         elif not name.startswith(".") and os.path.isdir(path):
-            found.append(Item(f"{lead}{name}/", "file"))
-    return found
+            items.append(Item(f"{lead}{name}/", "file"))
+    return items
 
 
 def _members(asked: _CompletionRequest) -> list[Item] | None:
@@ -119,7 +119,11 @@ def _members(asked: _CompletionRequest) -> list[Item] | None:
             return []
         names = other.index.top.names.values()
         wanted = ("agent", "supervisor") if _is_spawned(context, 3) else None
-        return [_item(other, each) for each in names if each.role != "import" and (not wanted or each.role in wanted)]
+        return [
+            _item(other, member)
+            for member in names
+            if member.role != "import" and (not wanted or member.role in wanted)
+        ]
     return [_library_item(name, entry) for name, entry in LIBRARY.get(module, {}).items()]
 
 
@@ -139,16 +143,16 @@ def _methods(asked: _CompletionRequest) -> list[Item] | None:
     if symbol is not None:
         kind = asked.known.kind_of(symbol).name
     kinds = [kind] if kind in METHODS else list(METHODS)
-    found = []
-    for each in kinds:
-        for name in methods_of(each):
-            module, _, function = METHODS[each].get(name, f"{each}::{name}").partition("::")
+    items = []
+    for kind_name in kinds:
+        for name in methods_of(kind_name):
+            module, _, function = METHODS[kind_name].get(name, f"{kind_name}::{name}").partition("::")
             entry = texts.entry_of(module, function)
             detail = signature_text(function, entry) if entry is not None else ""
-            found.append(Item(name, "method", detail, entry.text if entry is not None else ""))
+            items.append(Item(name, "method", detail, entry.text if entry is not None else ""))
     if kind == "response":
-        found += [Item(name, "field") for name in ("status", "body", "headers")]
-    return found
+        items += [Item(name, "field") for name in ("status", "body", "headers")]
+    return items
 
 
 def _setting(asked: _CompletionRequest) -> list[Item] | None:
@@ -164,12 +168,12 @@ def _setting(asked: _CompletionRequest) -> list[Item] | None:
         return _values(asked, table[before.value])
     if context.inside == "supervisor" and before.kind == "=":
         return _spawnable(asked)
-    found = [_field(name, takes) for name, takes in table.items()]
+    items = [_field(name, takes) for name, takes in table.items()]
     if context.inside == "agent":
-        found.append(Item("tool", "keyword", "", texts.KEYWORD_TEXTS["tool"], FIELD_SNIPPETS["tool"]))
+        items.append(Item("tool", "keyword", "", texts.KEYWORD_TEXTS["tool"], FIELD_SNIPPETS["tool"]))
     if context.inside == "supervisor":
-        found.append(Item("child", "keyword", "", "One of its processes.", FIELD_SNIPPETS["child"]))
-    return found
+        items.append(Item("child", "keyword", "", "One of its processes.", FIELD_SNIPPETS["child"]))
+    return items
 
 
 def _field(name: str, takes: str) -> Item:
@@ -182,8 +186,8 @@ def _listed(asked: _CompletionRequest, what: str) -> list[Item] | None:
     if what == "tools":
         index = asked.known.index
         own = [symbol for symbol in index.symbols if symbol.role == "tool" and _around(symbol, asked.offset)]
-        seen = [each for each in index.visible(asked.offset).values() if each.role in ("function", "tool", "import")]
-        return [_item(asked.known, each) for each in (*own, *seen)]
+        seen = [tool for tool in index.visible(asked.offset).values() if tool.role in ("function", "tool", "import")]
+        return [_item(asked.known, tool) for tool in (*own, *seen)]
     if what == "capabilities":
         return [Item(verb.replace(".", "::"), "word") for verb in VERBS]
     if what == "on" and asked.context.block == "retry":
@@ -228,8 +232,8 @@ def _tool_setting(asked: _CompletionRequest) -> list[Item] | None:
 
 def _is_spawned(context: CursorContext, back: int) -> bool:
     """Whether the token that many steps back is `spawn` or `spawn async`."""
-    one = context.before(back)
-    return one.kind == "spawn" or (one.value == "async" and context.before(back + 1).kind == "spawn")
+    token = context.before(back)
+    return token.kind == "spawn" or (token.value == "async" and context.before(back + 1).kind == "spawn")
 
 
 def _process(asked: _CompletionRequest) -> list[Item] | None:
@@ -239,23 +243,23 @@ def _process(asked: _CompletionRequest) -> list[Item] | None:
         return [item for item in _spawnable(asked) if item.kind == "agent"]
     if not _is_spawned(context, 1):
         return None
-    found = _spawnable(asked)
-    return found if context.before().value == "async" else [*found, Item("async", "keyword")]
+    items = _spawnable(asked)
+    return items if context.before().value == "async" else [*items, Item("async", "keyword")]
 
 
 def _spawnable(asked: _CompletionRequest) -> list[Item]:
     seen = asked.known.index.visible(asked.offset).values()
     roles = ("agent", "supervisor", "import")
-    found = [_item(asked.known, symbol) for symbol in seen if symbol.role in roles]
-    return [*found, Item("fn", "keyword", "", "A function in a process of its own.", "fn ${1:name}($2)")]
+    items = [_item(asked.known, symbol) for symbol in seen if symbol.role in roles]
+    return [*items, Item("fn", "keyword", "", "A function in a process of its own.", "fn ${1:name}($2)")]
 
 
 def _type(asked: _CompletionRequest) -> list[Item] | None:
     """Behind `->`, and behind the `:` of a variable or parameter."""
     context = asked.context
-    one, three = context.before(), context.before(3)
-    declared = one.kind == ":" and (three.kind in ("let", "const") or context.inside == "parameters")
-    return _types(asked.known) if one.kind == "->" or declared else None
+    last, three = context.before(), context.before(3)
+    declared = last.kind == ":" and (three.kind in ("let", "const") or context.inside == "parameters")
+    return _types(asked.known) if last.kind == "->" or declared else None
 
 
 def _types(known: Analysis) -> list[Item]:
@@ -278,29 +282,31 @@ def _error(asked: _CompletionRequest) -> list[Item] | None:
 def _nothing(asked: _CompletionRequest) -> list[Item] | None:
     """Where a new name is being invented."""
     context = asked.context
-    one, two = context.before(), context.before(2)
-    invents = one.kind in ("let", "const", "agent", "supervisor", "tool") or (one.kind == "fn" and two.kind != "spawn")
-    names = context.inside == "parameters" and one.kind in ("(", ",")
-    return [] if invents or names or (one.value == "as" and two.kind == "string") else None
+    last, two = context.before(), context.before(2)
+    invents = last.kind in ("let", "const", "agent", "supervisor", "tool") or (
+        last.kind == "fn" and two.kind != "spawn"
+    )
+    names = context.inside == "parameters" and last.kind in ("(", ",")
+    return [] if invents or names or (last.value == "as" and two.kind == "string") else None
 
 
 def _anything(asked: _CompletionRequest) -> list[Item]:
     """Where a statement or an expression may stand."""
     context = asked.context
-    found = [_item(asked.known, symbol) for symbol in asked.known.index.visible(asked.offset).values()]
-    found += [_library_item(name, entry) for name, entry in GLOBALS.items()]
-    found += [
+    items = [_item(asked.known, symbol) for symbol in asked.known.index.visible(asked.offset).values()]
+    items += [_library_item(name, entry) for name, entry in GLOBALS.items()]
+    items += [
         Item(name, "module", "module", f"{', '.join(list(names)[:8])} …", f"{name}::")
         for name, names in LIBRARY.items()
     ]
-    found += [Item(word, "keyword", "", texts.KEYWORD_TEXTS[word]) for word in KEYWORDS]
+    items += [Item(word, "keyword", "", texts.KEYWORD_TEXTS[word]) for word in KEYWORDS]
     if context.new_line or context.before().kind in (";", "{", "}"):
-        found += _snippets(STATEMENT_SNIPPETS)
+        items += _snippets(STATEMENT_SNIPPETS)
         if not context.opened:
-            found += _snippets(TOP_SNIPPETS)
+            items += _snippets(TOP_SNIPPETS)
     if context.opened and context.opened[-1].what == "call":
-        found += _named_arguments(asked)
-    return found
+        items += _named_arguments(asked)
+    return items
 
 
 def _snippets(table: dict[str, tuple[str, str]]) -> Iterable[Item]:
@@ -313,7 +319,7 @@ def _named_arguments(asked: _CompletionRequest) -> list[Item]:
     callee = asked.context.tokens[place - 1].value
     symbol = asked.known.index.visible(asked.offset).get(callee)
     parameters = getattr(symbol.node, "parameters", ()) if symbol is not None else ()
-    return [Item(f"{each.name}:", "parameter", "", "", f"{each.name}: ") for each in parameters]
+    return [Item(f"{parameter.name}:", "parameter", "", "", f"{parameter.name}: ") for parameter in parameters]
 
 
 # ---------------------------------------------------------------- items

@@ -60,7 +60,7 @@ class CursorContext(NamedTuple):
     @property
     def block(self) -> str:
         """What the innermost brace belongs to."""
-        return next((each.what for each in reversed(self.opened) if each.sign == "{"), "")
+        return next((bracket.what for bracket in reversed(self.opened) if bracket.sign == "{"), "")
 
 
 def context_at(text: str, offset: int) -> CursorContext:
@@ -95,8 +95,8 @@ def context_at(text: str, offset: int) -> CursorContext:
 
 def _open_expression(lexed: Lexed) -> int | None:
     """Where the expression of a `${` that is never closed begins."""
-    found = [problem.at + 2 for problem in lexed.problems if problem.message == _NEVER_CLOSED]
-    return found[-1] if found else None
+    starts = [problem.at + 2 for problem in lexed.problems if problem.message == _NEVER_CLOSED]
+    return starts[-1] if starts else None
 
 
 def _ends_in_comment(text: str, comment: tuple[int, str]) -> bool:
@@ -121,21 +121,21 @@ def _brackets(tokens: list[CursorToken]) -> list[OpenBracket]:
 
 def _owner(tokens: list[CursorToken], index: int, opened: list[OpenBracket]) -> str:
     """What a bracket belongs to, by the words before it."""
-    one = tokens[index - 1] if index else CursorToken("", "", 0, 0)
+    before = tokens[index - 1] if index else CursorToken("", "", 0, 0)
     two = tokens[index - 2] if index > 1 else CursorToken("", "", 0, 0)
     inside = opened[-1].what if opened else ""
     if tokens[index].kind == "{":
         if two.kind in ("agent", "supervisor"):
             return two.kind
-        if inside == "agent" and one.value in BLOCKS:
-            return one.value
-        if (two.value, one.value) == ("supervised", "by"):
+        if inside == "agent" and before.value in BLOCKS:
+            return before.value
+        if (two.value, before.value) == ("supervised", "by"):
             return "supervision"
-        return "mock" if two.value == "mock" else "receive" if one.kind == "receive" else "block"
+        return "mock" if two.value == "mock" else "receive" if before.kind == "receive" else "block"
     if tokens[index].kind == "(":
         if two.kind in ("fn", "tool"):
             three = tokens[index - 3] if index > 2 else CursorToken("", "", 0, 0)
             spawned = three.kind in ("spawn", "=") or three.value == "async"
             return "call" if two.kind == "fn" and spawned else "parameters"
-        return "call" if one.is_word and one.kind not in KEYWORDS else "("
-    return one.value if one.is_word and inside in ("agent", "block", "") else "["
+        return "call" if before.is_word and before.kind not in KEYWORDS else "("
+    return before.value if before.is_word and inside in ("agent", "block", "") else "["

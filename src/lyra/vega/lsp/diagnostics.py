@@ -105,28 +105,28 @@ def _imported(analysis: Analysis, problems: list[Diagnostic]) -> list[Remark]:
     for problem in problems:
         by_file.setdefault(problem.file, []).append(problem)
     imports = [(node, _reached(node, analysis)) for node in analysis.imports()]
-    found = []
+    remarks = []
     for file, told in by_file.items():
         node = next((node for node, names in imports if file in names), imports[0][0] if imports else None)
         at = analysis.text.find('"', node.at) if node is not None else 0
         end = at + len(node.target) + 2 if node is not None else 1
         count = f"{len(told)} mistakes" if len(told) > 1 else "a mistake"
-        there = tuple(Elsewhere(file, each.line, each.column, each.message) for each in told[:5])
-        found.append(Remark(at, end, f"`{file.rpartition('/')[2]}` has {count}: {told[0].message}", elsewhere=there))
-    return found
+        there = tuple(Elsewhere(file, mistake.line, mistake.column, mistake.message) for mistake in told[:5])
+        remarks.append(Remark(at, end, f"`{file.rpartition('/')[2]}` has {count}: {told[0].message}", elsewhere=there))
+    return remarks
 
 
 def _reached(node: ast.Import, analysis: Analysis) -> set[str]:
     """The files that one import leads to."""
-    found: set[str] = set()
+    files: set[str] = set()
     todo: list[tuple[str, str]] = [(node.target, analysis.name)]
     while todo and analysis.load is not None:
         loaded = analysis.load(*todo.pop())
-        if loaded is not None and loaded[0] not in found and loaded[0] != analysis.name:
-            found.add(loaded[0])
+        if loaded is not None and loaded[0] not in files and loaded[0] != analysis.name:
+            files.add(loaded[0])
             inner = Analysis(loaded[1], loaded[0], analysis.load)
-            todo += [(each.target, loaded[0]) for each in inner.imports()]
-    return found
+            todo += [(import_node.target, loaded[0]) for import_node in inner.imports()]
+    return files
 
 
 def fixes_of(remark: Remark, text: str) -> list[Fix]:

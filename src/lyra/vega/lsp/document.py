@@ -43,7 +43,7 @@ class LineOffsets:
         self.text = text
         self.encoding = encoding
         self._is_plain = encoding == UTF32 or text.isascii()  # a unit is a character
-        self._starts = [0, *(found.end() for found in _LINE_END.finditer(text))]
+        self._starts = [0, *(line_end.end() for line_end in _LINE_END.finditer(text))]
 
     def __len__(self) -> int:
         return len(self._starts)

@@ -94,11 +94,11 @@ def _folders(ls: VegaLanguageServer, params: types.DidChangeWorkspaceFoldersPara
 
 def _hover(ls: VegaLanguageServer, params: types.HoverParams) -> types.Hover | None:
     at = _at(ls, params)
-    found = hover(ls.project, at.path, at.offset) if at is not None else None
-    if at is None or found is None or not found.text:
+    shown = hover(ls.project, at.path, at.offset) if at is not None else None
+    if at is None or shown is None or not shown.text:
         return None
-    content = types.MarkupContent(types.MarkupKind.Markdown, found.text)
-    return types.Hover(content, wire.range_of(at.document.lines, found.at, found.end))
+    content = types.MarkupContent(types.MarkupKind.Markdown, shown.text)
+    return types.Hover(content, wire.range_of(at.document.lines, shown.at, shown.end))
 
 
 def _definition(ls: VegaLanguageServer, params: types.DefinitionParams) -> types.Location | None:
@@ -118,35 +118,35 @@ def _references(ls: VegaLanguageServer, params: types.ReferenceParams) -> list[t
 
 def _highlights(ls: VegaLanguageServer, params: types.DocumentHighlightParams) -> list[types.DocumentHighlight]:
     at = _at(ls, params)
-    found = navigation.highlights(ls.project, at.path, at.offset) if at is not None else []
-    return [types.DocumentHighlight(wire.range_of(at.document.lines, *span)) for span in found if at is not None]
+    places = navigation.highlights(ls.project, at.path, at.offset) if at is not None else []
+    return [types.DocumentHighlight(wire.range_of(at.document.lines, *span)) for span in places if at is not None]
 
 
 def _symbols(ls: VegaLanguageServer, params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
-    found = _known(ls, params)
-    return [wire.symbol(found[0].lines, entry) for entry in outline(found[1])] if found is not None else []
+    opened = _known(ls, params)
+    return [wire.symbol(opened[0].lines, entry) for entry in outline(opened[1])] if opened is not None else []
 
 
 async def _tokens(ls: VegaLanguageServer, params: types.SemanticTokensParams) -> types.SemanticTokens:
     await ls.rest(path_of(params.text_document.uri))
-    found = _known(ls, params)
-    if found is None:
+    opened = _known(ls, params)
+    if opened is None:
         return types.SemanticTokens([])
-    document, known = found
-    made = ls.colours.get(document.path)
-    if made is None or made[0] is not known:
-        made = ls.colours[document.path] = (known, wire.numbers(document.lines, coloured(known)))
-    return types.SemanticTokens(made[1])
+    document, known = opened
+    colours = ls.colours.get(document.path)
+    if colours is None or colours[0] is not known:
+        colours = ls.colours[document.path] = (known, wire.numbers(document.lines, coloured(known)))
+    return types.SemanticTokens(colours[1])
 
 
 async def _lenses(ls: VegaLanguageServer, params: types.CodeLensParams) -> list[types.CodeLens]:
     document = _document(ls, params)
-    found = await ls.overlaps(document.path) if document is not None else []
+    remarks = await ls.overlaps(document.path) if document is not None else []
     document = _document(ls, params)
     if document is None:
         return []
     lenses = []
-    for line, text in found:
+    for line, text in remarks:
         at = document.lines.start(line - 1)
         lenses.append(types.CodeLens(wire.range_of(document.lines, at, at), types.Command(text, "")))
     return lenses
@@ -157,9 +157,9 @@ async def _lenses(ls: VegaLanguageServer, params: types.CodeLensParams) -> list[
 
 def _completion(ls: VegaLanguageServer, params: types.CompletionParams) -> types.CompletionList:
     at = _at(ls, params)
-    found = complete(ls.project, at.path, at.offset) if at is not None else []
+    items = complete(ls.project, at.path, at.offset) if at is not None else []
     can = _snippets(ls)
-    return types.CompletionList(is_incomplete=False, items=[wire.completion(each, with_snippets=can) for each in found])
+    return types.CompletionList(is_incomplete=False, items=[wire.completion(item, with_snippets=can) for item in items])
 
 
 def _snippets(ls: VegaLanguageServer) -> bool:
@@ -170,15 +170,15 @@ def _snippets(ls: VegaLanguageServer) -> bool:
 
 def _signature(ls: VegaLanguageServer, params: types.SignatureHelpParams) -> types.SignatureHelp | None:
     at = _at(ls, params)
-    found = signature_help(ls.project, at.path, at.offset) if at is not None else None
-    if found is None:
+    signature = signature_help(ls.project, at.path, at.offset) if at is not None else None
+    if signature is None:
         return None
     information = types.SignatureInformation(
-        label=found.label,
-        documentation=found.text or None,
-        parameters=[types.ParameterInformation(each) for each in found.parameters],
+        label=signature.label,
+        documentation=signature.text or None,
+        parameters=[types.ParameterInformation(parameter) for parameter in signature.parameters],
     )
-    return types.SignatureHelp([information], 0, found.active)
+    return types.SignatureHelp([information], 0, signature.active)
 
 
 def _format(ls: VegaLanguageServer, params: types.DocumentFormattingParams) -> list[types.TextEdit]:
@@ -190,10 +190,10 @@ def _format(ls: VegaLanguageServer, params: types.DocumentFormattingParams) -> l
 
 def _prepare(ls: VegaLanguageServer, params: types.PrepareRenameParams) -> types.PrepareRenamePlaceholder | None:
     at = _at(ls, params)
-    found = prepare(ls.project, at.path, at.offset) if at is not None else None
-    if at is None or found is None:
+    name_place = prepare(ls.project, at.path, at.offset) if at is not None else None
+    if at is None or name_place is None:
         return None
-    place, name = found
+    place, name = name_place
     return types.PrepareRenamePlaceholder(wire.range_of(at.document.lines, place.at, place.end), name)
 
 
@@ -214,10 +214,10 @@ def _rename(ls: VegaLanguageServer, params: types.RenameParams) -> types.Workspa
 
 def _actions(ls: VegaLanguageServer, params: types.CodeActionParams) -> list[types.CodeAction]:
     """What would mend the mistakes in a range."""
-    found = _known(ls, params)
-    if found is None:
+    opened = _known(ls, params)
+    if opened is None:
         return []
-    document, known = found
+    document, known = opened
     lines = document.lines
     first = lines.offset((params.range.start.line, params.range.start.character))
     last = lines.offset((params.range.end.line, params.range.end.character))

@@ -56,9 +56,9 @@ def hover(project: Project, path: str, offset: int) -> Hover | None:
 def _word_at(text: str, offset: int) -> tuple[int, int, str] | None:
     start = text.rfind("\n", 0, offset) + 1
     end = text.find("\n", offset)
-    for found in _WORD.finditer(text, start, end if end >= 0 else len(text)):
-        if found.start() <= offset <= found.end():
-            return found.start(), found.end(), found[0]
+    for word in _WORD.finditer(text, start, end if end >= 0 else len(text)):
+        if word.start() <= offset <= word.end():
+            return word.start(), word.end(), word[0]
     return None
 
 
@@ -105,15 +105,15 @@ def setting_text(table: str, name: str) -> str:
 def method_text(kind: object, name: str) -> str:
     """A method by the kind of the value before its dot; of an unknown kind, every one it may be."""
     word = getattr(kind, "name", "any")
-    kinds = [word] if name in methods_of(word) else [each for each in METHODS if name in methods_of(each)]
-    found = []
-    for each in kinds:
-        target = METHODS[each].get(name, f"{each}::{name}")
+    kinds = [word] if name in methods_of(word) else [owner for owner in METHODS if name in methods_of(owner)]
+    sections = []
+    for owner in kinds:
+        target = METHODS[owner].get(name, f"{owner}::{name}")
         module, _, function = target.partition("::")
         entry = texts.entry_of(module, function)
         if entry is not None:
-            found.append(f"{texts.code(f'{module}::{signature_text(function, entry)}')}\n{entry.text}")
-    return "\n\n".join(dict.fromkeys(found))
+            sections.append(f"{texts.code(f'{module}::{signature_text(function, entry)}')}\n{entry.text}")
+    return "\n\n".join(dict.fromkeys(sections))
 
 
 def _member(project: Project, path: str, member: MemberReference) -> str | None:
@@ -122,11 +122,11 @@ def _member(project: Project, path: str, member: MemberReference) -> str | None:
         lead = f"{member.module_name}::" if member.module_name else ""
         kind = "Goes through the door: an effect." if entry.how == "effect" else "Pure."
         return f"{texts.code(lead + signature_text(member.name, entry))}\n{entry.text}\n\n{kind}"
-    found = project.meaning(member, path)
-    known = project.analysis(found[0]) if found is not None else None
-    if found is None or known is None:
+    meaning = project.meaning(member, path)
+    known = project.analysis(meaning[0]) if meaning is not None else None
+    if meaning is None or known is None:
         return texts.code(f"{member.module_name}::{member.name}")
-    return describe(project, known, found[1])
+    return describe(project, known, meaning[1])
 
 
 def describe(project: Project, known: Analysis, symbol: SourceSymbol) -> str:
@@ -173,7 +173,7 @@ def _import(project: Project, known: Analysis, symbol: SourceSymbol) -> list[str
     index = project.index(target) if target is not None else None
     if index is None:
         return []
-    names = [f"`{name}`" for name, each in index.top.names.items() if each.role != "import"]
+    names = [f"`{name}`" for name, declared in index.top.names.items() if declared.role != "import"]
     return [f"It has {', '.join(names[:20])}." if names else "It declares nothing."]
 
 
@@ -211,10 +211,10 @@ def _agent_of(project: Project, known: Analysis, value: ast.Expression | None) -
     member = known.index.member_at(at)
     use = known.index.use_at(at)
     if member is not None and member.module is not None:
-        found = project.meaning(member, known.name)
+        meaning = project.meaning(member, known.name)
     else:
-        found = (known.name, use.symbol) if use is not None else None
-    declared = project.analysis(found[0]) if found is not None else None
-    if found is None or declared is None or not isinstance(found[1].node, ast.Agent):
+        meaning = (known.name, use.symbol) if use is not None else None
+    declared = project.analysis(meaning[0]) if meaning is not None else None
+    if meaning is None or declared is None or not isinstance(meaning[1].node, ast.Agent):
         return None
-    return declared.source, found[1].node
+    return declared.source, meaning[1].node

@@ -65,6 +65,6 @@ class ImportingChecker(Checker):
         return _Imported(texts, members, alone.others, alone.check.thrown, alone.check.has_foreign_tools)
 
 
-def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+def _same(before: dict[str, Any], now: dict[str, Any]) -> bool:
     """Whether these are the very same texts; equal ones in other places are read again, which is harmless."""
-    return one.keys() == other.keys() and all(one[name] is other[name] for name in one)
+    return before.keys() == now.keys() and all(before[name] is now[name] for name in before)

@@ -32,8 +32,8 @@ class SymbolIndex(Walk):
 
     def exported(self, name: str) -> SourceSymbol | None:
         """What `name` means to who imports this file."""
-        found = self.top.names.get(name)
-        return None if found is None or found.role == "import" else found
+        symbol = self.top.names.get(name)
+        return None if symbol is None or symbol.role == "import" else symbol
 
     def scope_at(self, offset: int) -> SymbolScope:
         inside = [scope for scope in self.scopes if scope.at <= offset <= scope.end]
@@ -41,18 +41,18 @@ class SymbolIndex(Walk):
 
     def visible(self, offset: int) -> dict[str, SourceSymbol]:
         """What can be named at an offset."""
-        found: dict[str, SourceSymbol] = {}
+        symbols: dict[str, SourceSymbol] = {}
         scope: SymbolScope | None = self.scope_at(offset)
         in_body = scope is not None and scope.owner is not None
         while scope is not None:
             anywhere = scope is self.top and in_body
             for start, symbol in reversed(scope.entries):
                 if anywhere or start <= offset:
-                    found.setdefault(symbol.name, symbol)
+                    symbols.setdefault(symbol.name, symbol)
             scope = scope.parent
-        return found
+        return symbols
 
 
-def _under(found: list[_Written], offset: int) -> _Written | None:
-    index = bisect_right(found, offset, key=lambda each: each.at) - 1
-    return found[index] if index >= 0 and found[index].at <= offset <= found[index].end else None
+def _under(node: list[_Written], offset: int) -> _Written | None:
+    index = bisect_right(node, offset, key=lambda each: each.at) - 1
+    return node[index] if index >= 0 and node[index].at <= offset <= node[index].end else None

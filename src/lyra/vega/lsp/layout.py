@@ -28,10 +28,10 @@ def formatted(text: str) -> list[tuple[int, int, str]]:
     return [(at, end, "".join(new_lines[first : len(new_lines) - last]))]
 
 
-def _common(one: list[str], other: list[str]) -> int:
+def _common(old: list[str], other: list[str]) -> int:
     """How many lines at the beginning are equal."""
     count = 0
-    for left, right in zip(one, other, strict=False):
+    for left, right in zip(old, other, strict=False):
         if left != right:
             break
         count += 1

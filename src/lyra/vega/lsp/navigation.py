@@ -15,9 +15,9 @@ def meaning(project: Project, path: str, offset: int) -> tuple[str, SourceSymbol
         return None
     member = index.member_at(offset)
     if member is not None:
-        found = project.meaning(member, path)
-        if found is not None:
-            return found
+        target = project.meaning(member, path)
+        if target is not None:
+            return target
     use = index.use_at(offset)
     return None if use is None else (path, use.symbol)
 
@@ -29,19 +29,19 @@ def definition(project: Project, path: str, offset: int) -> Place | None:
         if node.at <= offset <= node.end:
             target = project.target(node.target, path)
             return Place(target, 0, 0) if project.text(target) is not None else None
-    found = meaning(project, path, offset)
-    if found is None:
+    meant = meaning(project, path, offset)
+    if meant is None:
         return None
-    file, symbol = found
+    file, symbol = meant
     return Place(file, symbol.at, symbol.end)
 
 
 def references(project: Project, path: str, offset: int, *, with_declaration: bool = True) -> list[Place]:
     """Everywhere a symbol is written, in this file and in those that import it."""
-    found = meaning(project, path, offset)
-    if found is None:
+    target = meaning(project, path, offset)
+    if target is None:
         return []
-    file, symbol = found
+    file, symbol = target
     index = project.index(file)
     places = [Place(file, *span) for span in index.places(symbol)] if index is not None else []
     if not with_declaration:

@@ -26,19 +26,19 @@ def outline(analysis: Analysis) -> list[OutlineEntry]:
 
 
 def _entries(index: SymbolIndex, nodes: list[ast.Statement]) -> list[OutlineEntry]:
-    found: list[OutlineEntry] = []
+    entries: list[OutlineEntry] = []
     for node in nodes:
         if isinstance(node, ast.Parallel):
-            found += _entries(index, node.body.statements)
+            entries += _entries(index, node.body.statements)
         elif isinstance(node, ast.Test):
-            found.append(
+            entries.append(
                 OutlineEntry(node.name or "test", "test", node.at, node.end, node.at, node.at + len("test"), [])
             )
         else:
             entry = _entry(index, node)
             if entry is not None:
-                found.append(entry)
-    return found
+                entries.append(entry)
+    return entries
 
 
 def _entry(index: SymbolIndex, node: ast.Node) -> OutlineEntry | None:
@@ -52,7 +52,7 @@ def _entry(index: SymbolIndex, node: ast.Node) -> OutlineEntry | None:
     elif isinstance(node, ast.Supervisor):
         parts = list(node.children)
     elif isinstance(node, ast.Function):
-        parts = [each for each in node.body.statements if isinstance(each, ast.Function)]
+        parts = [statement for statement in node.body.statements if isinstance(statement, ast.Function)]
     for part in parts:
         entry = _entry(index, part)
         if entry is not None:

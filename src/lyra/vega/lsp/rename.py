@@ -32,21 +32,21 @@ class RenameRefused(ValueError):
 def prepare(project: Project, path: str, offset: int) -> tuple[Place, str] | None:
     """What would be renamed: its place under the offset and its name; None where nothing can be."""
     index = project.index(path)
-    found = meaning(project, path, offset)
-    if index is None or found is None or _has_no_name(found[1]):
+    target = meaning(project, path, offset)
+    if index is None or target is None or _has_no_name(target[1]):
         return None
     for written in (index.member_at(offset), index.use_at(offset)):
-        if written is not None and index.text[written.at : written.end] == found[1].name:
-            return Place(path, written.at, written.end), found[1].name
+        if written is not None and index.text[written.at : written.end] == target[1].name:
+            return Place(path, written.at, written.end), target[1].name
     return None
 
 
 def rename(project: Project, path: str, offset: int, name: str) -> list[Place]:
     """Every place to write the new name at; Refused with the reason if it cannot be given."""
-    found = meaning(project, path, offset)
-    if found is None or prepare(project, path, offset) is None:
+    target = meaning(project, path, offset)
+    if target is None or prepare(project, path, offset) is None:
         raise RenameRefused(_nothing_here(project, path))
-    file, symbol = found
+    file, symbol = target
     if name == symbol.name:
         return []
     _check_name(symbol, name)
@@ -54,8 +54,8 @@ def rename(project: Project, path: str, offset: int, name: str) -> list[Place]:
     places = references(project, path, offset)
     if index is not None:
         _check_free(index, symbol, name, [place for place in places if place.path == file])
-    for each in dict.fromkeys(place.path for place in places):
-        _check_same(project, each, [place for place in places if place.path == each], name)
+    for changed_file in dict.fromkeys(place.path for place in places):
+        _check_same(project, changed_file, [place for place in places if place.path == changed_file], name)
     return places
 
 

@@ -124,8 +124,8 @@ class VegaLanguageServer(LanguageServer):
         texts, load = self.project.kept(path)
         known = self._lenses.get(path)
         if known is None or known[0] != texts:
-            found = await asyncio.to_thread(lens.overlaps, analysis.text, path, load)
-            known = self._lenses[path] = (texts, found)
+            lines = await asyncio.to_thread(lens.overlaps, analysis.text, path, load)
+            known = self._lenses[path] = (texts, lines)
         return known[1]
 
     # ---------------------------------------------------------------- diagnostics

@@ -32,8 +32,8 @@ def signature_help(project: Project, path: str, offset: int) -> Help | None:
     for opened in reversed(context.opened):
         if opened.sign == "(" and opened.what == "call":
             named = _named(context, opened.place)
-            found = _callee(project, known, context, opened.place, offset)
-            return found._replace(active=_active(found, opened.commas, named)) if found is not None else None
+            callee = _callee(project, known, context, opened.place, offset)
+            return callee._replace(active=_active(callee, opened.commas, named)) if callee is not None else None
         if opened.sign == "{":
             return None
     return None
@@ -50,11 +50,11 @@ def _named(context: CursorContext, index: int) -> str:
     return ""
 
 
-def _active(found: Help, commas: int, named: str) -> int:
-    for index, parameter in enumerate(found.parameters):
+def _active(callee: Help, commas: int, named: str) -> int:
+    for index, parameter in enumerate(callee.parameters):
         if named and parameter.split(":")[0].split("=")[0].strip(" ?") == named:
             return index
-    return min(commas, max(0, len(found.parameters) - 1))
+    return min(commas, max(0, len(callee.parameters) - 1))
 
 
 def _callee(project: Project, known: Analysis, context: CursorContext, index: int, offset: int) -> Help | None:
@@ -66,9 +66,9 @@ def _callee(project: Project, known: Analysis, context: CursorContext, index: in
     if sign == "::":
         module = visible.get(before)
         if module is not None and module.role == "import":
-            found = project.meaning(MemberReference(0, 0, module, before, name), known.name)
-            other = project.analysis(found[0]) if found is not None else None
-            return _declared(other, found[1]) if found is not None and other is not None else None
+            meaning = project.meaning(MemberReference(0, 0, module, before, name), known.name)
+            other = project.analysis(meaning[0]) if meaning is not None else None
+            return _declared(other, meaning[1]) if meaning is not None and other is not None else None
         return _library(f"{before}::", name, texts.entry_of(before, name))
     if sign == ".":
         kind = known.kind_of(visible[before]).name if before in visible else "any"

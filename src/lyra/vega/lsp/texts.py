@@ -123,7 +123,7 @@ def heading(source: Source, symbol: SourceSymbol, kind: str = "") -> str:
 
 
 def parameters(source: Source, given: list[ast.Parameter]) -> list[str]:
-    return [source.text[each.at : each.end] for each in given]
+    return [source.text[parameter.at : parameter.end] for parameter in given]
 
 
 def _result(source: Source, result: ast.Type | None) -> str:

@@ -43,11 +43,11 @@ class Coloured(NamedTuple):
 def coloured(analysis: Analysis) -> list[Coloured]:
     """Every word that has a meaning, in order of place."""
     index = analysis.index
-    found: dict[int, Coloured] = {}
+    tokens: dict[int, Coloured] = {}
 
     def put(at: int, length: int, kind: str, *modifiers: str) -> None:
         if at >= 0 and length > 0:
-            found[at] = Coloured(at, length, kind, modifiers)
+            tokens[at] = Coloured(at, length, kind, modifiers)
 
     _keywords(analysis.lexed.tokens, put)
     for at, (_, name) in index.settings.items():
@@ -67,12 +67,12 @@ def coloured(analysis: Analysis) -> list[Coloured]:
     for use in index.uses:
         if analysis.text[use.at : use.end] == use.symbol.name:
             put(use.at, use.end - use.at, _ROLES[use.symbol.role], *_modifiers(use.at, use.symbol))
-    return [found[at] for at in sorted(found)]
+    return [tokens[at] for at in sorted(tokens)]
 
 
 def _modifiers(at: int, symbol: SourceSymbol) -> list[str]:
-    found = ["declaration"] if at == symbol.at else []
-    return [*found, "readonly"] if symbol.role == "constant" else found
+    modifiers = ["declaration"] if at == symbol.at else []
+    return [*modifiers, "readonly"] if symbol.role == "constant" else modifiers
 
 
 def _keywords(tokens: Tokens, put: object) -> None:

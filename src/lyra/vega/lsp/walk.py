@@ -73,8 +73,8 @@ class Walk:
             for i in range(index, min(index + 12, len(starts))):
                 if values[i] == name and self.tokens.kinds[i] not in ("string", "template"):
                     return starts[i], starts[i] + len(name)
-        found = re.compile(rf"\b{re.escape(name)}\b").search(self.text, at)
-        start = found.start() if found is not None else at
+        word = re.compile(rf"\b{re.escape(name)}\b").search(self.text, at)
+        start = word.start() if word is not None else at
         return start, start + len(name)
 
     # ---------------------------------------------------------------- declaring
@@ -113,9 +113,9 @@ class Walk:
 
     def _import_place(self, node: ast.Import) -> tuple[int, int]:
         """The name behind `as`; without one, the text it was taken from."""
-        found = re.compile(rf"\bas\s+({re.escape(node.name)})\b").search(self.text, node.at, node.end)
-        if found is not None and found.start() > self.text.find('"', node.at):
-            return found.span(1)
+        alias = re.compile(rf"\bas\s+({re.escape(node.name)})\b").search(self.text, node.at, node.end)
+        if alias is not None and alias.start() > self.text.find('"', node.at):
+            return alias.span(1)
         at = self.text.find('"', node.at)
         return at, min(node.end, at + len(node.target) + 2)
 
@@ -306,8 +306,8 @@ class Walk:
         self._member(node, scope)
 
     def _member(self, node: ast.Path, scope: SymbolScope) -> MemberReference:
-        found = scope.find(node.module)
-        module = found if found is not None and found.role == "import" else None
+        imported = scope.find(node.module)
+        module = imported if imported is not None and imported.role == "import" else None
         if module is not None:
             self.uses.append(Use(node.at, node.at + len(node.module), module))
         else:

@@ -99,15 +99,15 @@ class Aliases:
             key = self._above[key]
         return key
 
-    def _join(self, one: int, other: int) -> None:
-        first, second = self._class(one), self._class(other)
+    def _join(self, key: int, other: int) -> None:
+        first, second = self._class(key), self._class(other)
         if first != second:
             self._above[second] = first
 
-    def learn_map(self, made: Variable, value: ast.Call, node: ast.ForIn, module: ModuleScope) -> None:
+    def learn_map(self, result: Variable, value: ast.Call, node: ast.ForIn, module: ModuleScope) -> None:
         """A loop that is not in the file, and the list that it makes, which has what was in the call it stands for."""
-        self._alone.add(id(made))
-        self._hold(id(made), value, module)
+        self._alone.add(id(result))
+        self._hold(id(result), value, module)
         self._items[id(module.declared[id(node)])] = (node.source, module)
         self._read(node, module)
 
@@ -198,9 +198,9 @@ class Aliases:
     def _put_in(self, whole: Any, items: list[Any], module: ModuleScope) -> None:
         for key in self._holders(whole, module):
             for item in items:
-                found = self._holders(item, module)
-                self._put += [(key, each) for each in found]
-                self._link(key, found, is_part=True)
+                holders = self._holders(item, module)
+                self._put += [(key, holder) for holder in holders]
+                self._link(key, holders, is_part=True)
 
     def _give(self, variable: Variable, value: Any, module: ModuleScope) -> None:
         if not self._is_scalar_variable(variable):
@@ -217,24 +217,24 @@ class Aliases:
 
     def _holders(self, root: Any, module: ModuleScope) -> list[int]:
         """The keys of those whose lists and maps a value may be, be in, or hold."""
-        found: list[int] = []
+        holders: list[int] = []
         todo = [root]
         while todo:
             node = todo.pop()
             if node is None or isinstance(node, (*_PLAIN, ast.Send)):
                 continue  # what an agent answers, it has made
             if isinstance(node, (ast.Name, ast.Path)):
-                found += self._named(module.meanings.get(id(node)))
+                holders += self._named(module.meanings.get(id(node)))
             elif isinstance(node, ast.Binary):
                 if node.operator == "+" and not self.is_scalar(node, module):
                     todo += [node.left, node.right]
             elif isinstance(node, (ast.Index, ast.Field)):
                 todo.append(node.target)
             elif isinstance(node, ast.Call):
-                found += self._result(node, module, todo)
+                holders += self._result(node, module, todo)
             else:
                 todo.extend(children(node))
-        return found
+        return holders
 
     def _named(self, meaning: Variable | Symbol | None) -> list[int]:
         if isinstance(meaning, Variable) and not self._is_scalar_variable(meaning):
@@ -313,13 +313,13 @@ class Aliases:
             self._scalar[key] = True
             mark = len(self._assumed)
             self._depth += 1
-            found = all(value is not None and self.is_scalar(value, module) for module, value in values)
+            are_scalar = all(value is not None and self.is_scalar(value, module) for module, value in values)
             self._depth -= 1
-            if found:
+            if are_scalar:
                 self._assumed.append(key)
             else:
-                for each in self._assumed[mark:]:
-                    del self._scalar[each]
+                for assumption in self._assumed[mark:]:
+                    del self._scalar[assumption]
                 del self._assumed[mark:]
                 self._scalar[key] = False
             if not self._depth:

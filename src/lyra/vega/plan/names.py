@@ -360,12 +360,12 @@ class Resolver:
         symbol = self.module.symbols.get(node.module)
         if symbol is None or symbol.target is None:
             return
-        found: Variable | Symbol | None = symbol.target.symbols.get(node.name)
-        if found is None:
-            found = symbol.target.scope.names.get(node.name)
-        if found is None:
+        meaning: Variable | Symbol | None = symbol.target.symbols.get(node.name)
+        if meaning is None:
+            meaning = symbol.target.scope.names.get(node.name)
+        if meaning is None:
             raise complaint(self.source, node, f"`{symbol.target.source.name}` has no `{node.name}`")
-        self.module.meanings[id(node)] = found
+        self.module.meanings[id(node)] = meaning
 
 
 _RULES: dict[type, Any] = {

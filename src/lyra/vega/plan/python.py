@@ -36,7 +36,7 @@ def _unless(call: Called) -> str:
     asked = call.node.value if isinstance(call.node, ast.Await) else call.node
     if isinstance(asked, ast.Call) and isinstance(asked.func, ast.Attribute) and asked.func.attr == "send":
         return f"a journal keeps the conversation, or {more}"
-    if isinstance(asked, ast.Call) and any(each.arg == "on" for each in asked.keywords):
+    if isinstance(asked, ast.Call) and any(keyword.arg == "on" for keyword in asked.keywords):
         return f"`on` is a kernel with a journal (a program's ctx may have one), or {more}"
     return more
 

@@ -120,18 +120,18 @@ class Stretch:
         self.statements.append(statement)
 
     def check(self, node: Any) -> None:
-        for found in self.summaries.effects(node, self.module):
-            if found.effect == "continue" and not _is_inside(found.node, node):
-                raise Barrier("the continue", found.node)  # it leaves the stretch
-            is_through = bool(found.through) and found.effect in ("change", "global")
-            if found.effect in ALLOWED and not is_through:
+        for effect_site in self.summaries.effects(node, self.module):
+            if effect_site.effect == "continue" and not _is_inside(effect_site.node, node):
+                raise Barrier("the continue", effect_site.node)  # it leaves the stretch
+            is_through = bool(effect_site.through) and effect_site.effect in ("change", "global")
+            if effect_site.effect in ALLOWED and not is_through:
                 continue
-            if isinstance(found.node, ast.Spawn):
-                because = self.summaries.why_spawn_stays(found.node, self.module)
+            if isinstance(effect_site.node, ast.Spawn):
+                because = self.summaries.why_spawn_stays(effect_site.node, self.module)
                 if not because:
                     continue
-                raise Barrier("the spawn", found.node, because)
-            raise Barrier(says(found), found.node)
+                raise Barrier("the spawn", effect_site.node, because)
+            raise Barrier(says(effect_site), effect_site.node)
 
     def _note_writes(self, node: Any) -> None:
         for part in parts(node):
@@ -159,12 +159,12 @@ class Stretch:
     @property
     def overlaps(self) -> list[list[Site]]:
         """The early calls that run beside each other: those of one level, where there are several or a loop of them."""
-        found = []
+        levels = []
         for level in sorted({site.level for site in self.early}):
             sites = [site for site in self.early if site.level == level]
             if len(sites) > 1 or sites[0].in_loop:
-                found.append(sites)
-        return found
+                levels.append(sites)
+        return levels
 
     # ------------------------------------------------------------ statements
 
@@ -187,9 +187,9 @@ class Stretch:
             raise Barrier(f"the {kind.__name__.lower()}", node)
 
     def _set(self, node: ast.Statement, variable: Variable, value: ast.Expression | None) -> None:
-        found = KNOWN if value is None else self._expression(value)
-        self._state[variable] = found
-        self.levels[id(node)] = max(self.levels.get(id(node), 1), found.level)
+        early_value = KNOWN if value is None else self._expression(value)
+        self._state[variable] = early_value
+        self.levels[id(node)] = max(self.levels.get(id(node), 1), early_value.level)
 
     def _assign(self, node: ast.Assign) -> None:
         meaning = self.module.meanings.get(id(node.target))
@@ -431,10 +431,10 @@ def _is_inside(leaving: ast.Node, statement: Any) -> bool:
     return any(part is leaving for loop in loops for part in parts(loop.body))
 
 
-def says(found: EffectSite) -> str:
-    if found.through and found.through != "print":
-        return f"`{found.through}` ({EFFECTS[found.effect]})"
-    return EFFECTS[found.effect] if " " in EFFECTS[found.effect] else f"`{EFFECTS[found.effect]}`"
+def says(effect_site: EffectSite) -> str:
+    if effect_site.through and effect_site.through != "print":
+        return f"`{effect_site.through}` ({EFFECTS[effect_site.effect]})"
+    return EFFECTS[effect_site.effect] if " " in EFFECTS[effect_site.effect] else f"`{EFFECTS[effect_site.effect]}`"
 
 
 def _is_change(node: Any) -> bool:

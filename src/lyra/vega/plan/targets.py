@@ -53,12 +53,12 @@ class Targets:
 
     def is_timed(self, agent: Symbol) -> bool:
         """Whether a question to an agent may have a time-out of its own."""
-        found = (self.agents(target, module) for module, target in self._timed)
-        return any(agents is None or agent in agents for agents in found)
+        receivers = (self.agents(target, module) for module, target in self._timed)
+        return any(agents is None or agent in agents for agents in receivers)
 
     def agents(self, node: Any, module: ModuleScope) -> frozenset[Symbol] | None:
         """The agents that an expression may stand for; None when that is not known."""
-        found: set[Symbol] = set()
+        agents: set[Symbol] = set()
         todo: list[Given] = [(module, node)]
         visited: set[int] = set()
         while todo:
@@ -69,7 +69,7 @@ class Targets:
                 meaning = at.meanings.get(id(value.target))
                 if not isinstance(meaning, Symbol) or meaning.kind != "agent":
                     return None
-                found.add(meaning)
+                agents.add(meaning)
                 continue
             meaning = at.meanings.get(id(value)) if isinstance(value, (ast.Name, ast.Path)) else None
             if not isinstance(meaning, Variable) or id(meaning) in self._bound:
@@ -77,7 +77,7 @@ class Targets:
             if id(meaning) not in visited:
                 visited.add(id(meaning))
                 todo.extend(self._values.get(id(meaning)) or [(at, None)])
-        return frozenset(found) or None
+        return frozenset(agents) or None
 
     def process(self, node: Any, module: ModuleScope) -> int | None:
         """What tells one process from another: the `spawn` it comes from, under whatever names; None where several may

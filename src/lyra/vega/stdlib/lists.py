@@ -158,7 +158,7 @@ def _flatten(items: Any) -> list[Any]:
 def _zip(items: Any, others: Any) -> list[Any]:
     needed("list::zip", (items, "list"), (others, "list"))
     WORK.units += min(len(items), len(others)) >> 1
-    return [[one, other] for one, other in zip(items, others, strict=False)]
+    return [[item, other] for item, other in zip(items, others, strict=False)]
 
 
 def _compare(left: Any, right: Any) -> int:

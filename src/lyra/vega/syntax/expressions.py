@@ -138,18 +138,18 @@ def parse_arguments(cursor: Cursor) -> list[Argument]:
     """`(a, name: b)`."""
     opened = cursor.starts[cursor.i]
     cursor.i += 1
-    found: list[Argument] = []
+    arguments: list[Argument] = []
     while cursor.kinds[cursor.i] != ")":
         i, name = cursor.i, ""
         if cursor.kinds[i + 1] == ":" and (cursor.kinds[i] == "name" or cursor.kinds[i] in KEYWORDS):
             name = cursor.values[i]
             cursor.i += 2
         value = parse_expression(cursor)
-        found.append(Argument(value, name, at=cursor.starts[i], end=cursor.ends[cursor.i - 1]))
+        arguments.append(Argument(value, name, at=cursor.starts[i], end=cursor.ends[cursor.i - 1]))
         if not cursor.take(","):
             break
     cursor.close(")", opened, "after the arguments")
-    return found
+    return arguments
 
 
 def _parse_send(cursor: Cursor, target: Expression, kind: str, at: int) -> Expression:
@@ -234,20 +234,20 @@ def _parse_map(cursor: Cursor) -> Expression:
 
 def parse_parameters(cursor: Cursor, close: str) -> list[Parameter]:
     """`x, y: int = 1` up to the closing sign, which is stepped over."""
-    opened, found = cursor.starts[cursor.i - 1], []
+    opened, parameters = cursor.starts[cursor.i - 1], []
     while cursor.kinds[cursor.i] != close:
         at = cursor.starts[cursor.i]
         name = cursor.name("the name of a parameter")
         kind = parse_type(cursor) if cursor.take(":") else None
         default = parse_expression(cursor) if cursor.take("=") else None
-        found.append(Parameter(name, kind, default, at=at, end=cursor.ends[cursor.i - 1]))
+        parameters.append(Parameter(name, kind, default, at=at, end=cursor.ends[cursor.i - 1]))
         if not cursor.take(","):
             break
     if close == ")":
         cursor.close(")", opened, "after the parameters")
     else:
         cursor.expect(close, "after the parameters")
-    return found
+    return parameters
 
 
 def _parse_lambda(cursor: Cursor) -> Expression:

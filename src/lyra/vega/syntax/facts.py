@@ -83,7 +83,7 @@ def ends(statement: Statement) -> bool:
         return True
     if isinstance(statement, (Block, Session, Parallel)):
         inside = statement.statements if isinstance(statement, Block) else statement.body.statements
-        return any(ends(each) for each in inside)
+        return any(ends(block) for block in inside)
     if isinstance(statement, (While, For)):
         return _is_endless(statement) and not _breaks(statement.body)
     step: Statement | None = statement

@@ -87,39 +87,39 @@ class _Lexer:
         add_kind, add_value, add_start, add_end = kinds.append, values.append, starts.append, ends.append
         fixed, open_braces = FIXED, 0
         while True:
-            for found in _TOKEN.finditer(self.text, at):
-                which = found.lastindex
+            for token in _TOKEN.finditer(self.text, at):
+                which = token.lastindex
                 if which == _WORD:
-                    word = found[1]
+                    word = token[1]
                     add_kind(fixed.get(word, "name"))
                     add_value(word)
                 elif which == _SIGN:
-                    sign = found[2]
+                    sign = token[2]
                     if nested and (sign == "{" or sign == "}"):
                         open_braces += 1 if sign == "{" else -1
                         if open_braces < 0:
-                            tokens.add("end", "}", found.start(2), found.start(2))
-                            return found.end()
+                            tokens.add("end", "}", token.start(2), token.start(2))
+                            return token.end()
                     add_kind(fixed[sign])
                     add_value(None)
                 elif which == _STRING:
-                    tokens.add("string", found[3], found.start(3) - 1, found.end())
+                    tokens.add("string", token[3], token.start(3) - 1, token.end())
                     continue
                 elif which == _INT:
                     add_kind("int")
-                    add_value(int(found[4]))
+                    add_value(int(token[4]))
                 elif which == _COMMENT:
                     if not nested:
-                        self.comments.append((found.start(5), found[5].rstrip("\r")))
+                        self.comments.append((token.start(5), token[5].rstrip("\r")))
                     continue
                 elif which == _OTHER:
-                    at = self._other(tokens, found.start(6), nested=nested)
+                    at = self._other(tokens, token.start(6), nested=nested)
                     break
                 else:
-                    tokens.add("end", None, found.end(), found.end())
-                    return found.end()
-                add_start(found.start(which))
-                add_end(found.end())
+                    tokens.add("end", None, token.end(), token.end())
+                    return token.end()
+                add_start(token.start(which))
+                add_end(token.end())
             if self.cut_off:
                 tokens.add("end", None, len(self.text), len(self.text))
                 return len(self.text)
@@ -161,17 +161,17 @@ class _Lexer:
     # ---------------------------------------------------------------- numbers
 
     def _number(self, tokens: Tokens, at: int) -> int:
-        found = _NUMBER.match(self.text, at)
-        assert found is not None
-        unit = _SUFFIX.match(self.text, found.end())
+        number = _NUMBER.match(self.text, at)
+        assert number is not None
+        unit = _SUFFIX.match(self.text, number.end())
         assert unit is not None
-        end, digits = unit.end(), found[0].replace("_", "")
-        if found[0].endswith("_") or "_." in found[0]:
+        end, digits = unit.end(), number[0].replace("_", "")
+        if number[0].endswith("_") or "_." in number[0]:
             self._error(at, end, f"`{self.text[at:end][:40]}` is not a number", "`_` stands between digits")
         elif unit[0]:
-            self._duration(tokens, at, end, (found[2] or "").replace("_", "") + (found[3] or ""), unit[0])
+            self._duration(tokens, at, end, (number[2] or "").replace("_", "") + (number[3] or ""), unit[0])
             return end
-        elif found[3] or "." in found[0]:
+        elif number[3] or "." in number[0]:
             self._float(tokens, at, end, digits)
             return end
         else:
@@ -217,15 +217,15 @@ class _Lexer:
         tokens.add("duration", value, at, end)
 
     def _money(self, tokens: Tokens, at: int) -> int:
-        found = _MONEY.match(self.text, at)
-        if found is None:
+        amount = _MONEY.match(self.text, at)
+        if amount is None:
             self._error(at, at + 1, "unexpected character `$`", _BAD["$"])
             return at + 1
-        rest = _SUFFIX.match(self.text, found.end())
+        rest = _SUFFIX.match(self.text, amount.end())
         assert rest is not None
-        end, fraction, dollars = rest.end(), found[2] or "", found[1].replace("_", "")
+        end, fraction, dollars = rest.end(), amount[2] or "", amount[1].replace("_", "")
         micro = 0
-        if rest[0] or found[1].endswith("_"):
+        if rest[0] or amount[1].endswith("_"):
             self._error(at, end, f"`{self.text[at:end][:40]}` is not an amount of money", _BAD["$"])
         elif len(fraction) > 6:
             self._error(at, end, "an amount of money has at most six decimals", "the smallest is $0.000001")
@@ -245,9 +245,9 @@ class _Lexer:
         piece: list[str] = []
         at = start + len(quote)
         while not text.startswith(quote, at):
-            if (found := plain.match(text, at)) is not None:
-                piece.append(found[0])
-                at = found.end()
+            if (plain_part := plain.match(text, at)) is not None:
+                piece.append(plain_part[0])
+                at = plain_part.end()
             elif at >= len(text) or text[at] == "\n":
                 return self._unterminated(tokens, start, at, quote)
             elif text[at] == "\\":
@@ -300,20 +300,22 @@ class _Lexer:
         return end
 
     def _escape(self, piece: list[str], at: int) -> int:
-        found = _ESCAPE.match(self.text, at)
-        if found is None:  # a backslash at the very end
+        escape = _ESCAPE.match(self.text, at)
+        if escape is None:  # a backslash at the very end
             return at + 1
-        code = found[1] or found[2] or found[3]
+        code = escape[1] or escape[2] or escape[3]
         if code is None:
-            char = _ESCAPES.get(found[4])
+            char = _ESCAPES.get(escape[4])
             if char is None:
-                what = f"`\\{found[4]}`" if found[4].isprintable() else "a backslash here"
+                what = f"`\\{escape[4]}`" if escape[4].isprintable() else "a backslash here"
                 known = " ".join(f"\\{name}" for name in _ESCAPES)
                 self._error(at, at + 2, f"{what} is not an escape", f"known: {known} \\xNN \\uNNNN \\u{{N…}}")
-                return at + (1 if found[4] == "\n" else 2)
+                return at + (1 if escape[4] == "\n" else 2)
             piece.append(char)
         elif (number := int(code, 16)) > 0x10FFFF or 0xD800 <= number <= 0xDFFF:
-            self._error(at, found.end(), f"there is no character {number:X}", "one beyond FFFF is written `\\u{1F600}`")
+            self._error(
+                at, escape.end(), f"there is no character {number:X}", "one beyond FFFF is written `\\u{1F600}`"
+            )
         else:
             piece.append(chr(number))
-        return found.end()
+        return escape.end()

@@ -108,16 +108,16 @@ def _parse_pattern(cursor: Cursor) -> Pattern:
     if cursor.depth > VEGA_NESTING_MAX:
         cursor.too_deep()
     i, at, kind = cursor.i, cursor.starts[cursor.i], cursor.kinds[cursor.i]
-    found: Pattern
+    pattern: Pattern
     if kind == "name":
-        found = _parse_named(cursor)
+        pattern = _parse_named(cursor)
     elif kind == "[":
-        found = _parse_items(cursor)
+        pattern = _parse_items(cursor)
     elif kind in ("string", "int", "float", "money", "duration", "-"):
-        found = LiteralPattern(_literal_value(cursor), at=at, end=cursor.ends[cursor.i - 1])
+        pattern = LiteralPattern(_literal_value(cursor), at=at, end=cursor.ends[cursor.i - 1])
     elif kind in CONSTANTS:
         cursor.i = i + 1
-        found = LiteralPattern(CONSTANTS[kind], at=at, end=cursor.ends[i])
+        pattern = LiteralPattern(CONSTANTS[kind], at=at, end=cursor.ends[i])
     elif kind == "template":
         cursor.fail_here("a pattern's string has no `${…}` in it", "bind a name and compare it in the arm")
     else:
@@ -125,7 +125,7 @@ def _parse_pattern(cursor: Cursor) -> Pattern:
     if cursor.kinds[cursor.i] == "|":
         cursor.fail_here("an arm has one pattern", "write an arm for each")
     cursor.depth -= 1
-    return found
+    return pattern
 
 
 def _parse_named(cursor: Cursor) -> Pattern:

@@ -54,7 +54,7 @@ def parse_block(cursor: Cursor, what: str) -> Block:
     return Block(statements, at=at, end=cursor.ends[cursor.i - 1])
 
 
-def parse_statements(cursor: Cursor, found: list[Statement]) -> None:
+def parse_statements(cursor: Cursor, statements: list[Statement]) -> None:
     """All statements up to a `}` or the end; one that is wrong is left out."""
     rules, kinds, depth, braces = cursor.grammar.statements, cursor.kinds, cursor.depth, len(cursor.braces)
     while (kind := kinds[cursor.i]) != "}" and kind != "end":
@@ -63,7 +63,7 @@ def parse_statements(cursor: Cursor, found: list[Statement]) -> None:
             continue
         start = cursor.i
         try:
-            found.append(rules.get(kind, _parse_unkeyed)(cursor))
+            statements.append(rules.get(kind, _parse_unkeyed)(cursor))
         except Stop:
             cursor.depth = depth
             cursor.recover(start, braces)

@@ -14,34 +14,34 @@ def parse_type(cursor: Cursor) -> Type:
     if cursor.depth > VEGA_NESTING_MAX:
         cursor.too_deep()
     at, kind = cursor.starts[cursor.i], cursor.kinds[cursor.i]
-    found = Type("map", at=at)
+    written = Type("map", at=at)
     if kind == "{":
-        found.fields = _parse_record(cursor)
+        written.fields = _parse_record(cursor)
     elif kind == "fn":
         cursor.i += 1
-        found = Type("fn", _parse_signature(cursor), at=at)
+        written = Type("fn", _parse_signature(cursor), at=at)
     elif kind in ("name", "null"):
         cursor.i += 1
-        found = Type(cursor.values[cursor.i - 1], at=at)
+        written = Type(cursor.values[cursor.i - 1], at=at)
         if cursor.kinds[cursor.i] == "[":
-            found.parameters = _parse_inner_types(cursor, "[", "]")
+            written.parameters = _parse_inner_types(cursor, "[", "]")
     else:
         cursor.expected("a type", hint="such as `int`, `str`, `list[str]`")
-    found.end = cursor.ends[cursor.i - 1]
+    written.end = cursor.ends[cursor.i - 1]
     cursor.depth -= 1
-    return found
+    return written
 
 
 def _parse_inner_types(cursor: Cursor, opening: str, closing: str) -> list[Type]:
     opened = cursor.starts[cursor.i]
     cursor.expect(opening)
-    found: list[Type] = []
+    types: list[Type] = []
     while cursor.kinds[cursor.i] != closing:
-        found.append(parse_type(cursor))
+        types.append(parse_type(cursor))
         if not cursor.take(","):
             break
     cursor.close(closing, opened, "after the types")
-    return found
+    return types
 
 
 def _parse_signature(cursor: Cursor) -> list[Type]:

@@ -244,10 +244,10 @@ def index(whole: Any, at: Any) -> Any:
     if kind is list:
         return whole[_position(at, len(whole), "list")]
     if kind is dict:
-        found = whole.get(key(at), whole)
-        if found is whole and at not in whole:
+        value = whole.get(key(at), whole)
+        if value is whole and at not in whole:
             raise Fault("KeyError", f"the map has no key {shown(at)}")
-        return found
+        return value
     if kind is str:
         return whole[_position(at, len(whole), "string")]
     raise Fault("TypeError", f"{kind_of(whole)} has no items")

@@ -328,32 +328,32 @@ def equal(left: Any, right: Any) -> bool:
     seen: set[tuple[int, int]] = set()
     todo = [(left, right)]
     while todo:
-        one, other = todo.pop()
-        kind = type(one)
-        if kind is not type(other):
-            if kind in _NUMBERS and type(other) in _NUMBERS and one == other:
+        first, second = todo.pop()
+        kind = type(first)
+        if kind is not type(second):
+            if kind in _NUMBERS and type(second) in _NUMBERS and first == second:
                 continue
             return False
         if kind is list or kind is dict:
-            if one is other or (id(one), id(other)) in seen:
+            if first is second or (id(first), id(second)) in seen:
                 continue
-            if len(one) != len(other):
+            if len(first) != len(second):
                 return False
-            WORK.units += len(one) >> 1
-            seen.add((id(one), id(other)))
+            WORK.units += len(first) >> 1
+            seen.add((id(first), id(second)))
             if kind is list:
-                todo.extend(zip(one, other, strict=True))
+                todo.extend(zip(first, second, strict=True))
                 continue
-            for key, value in one.items():
-                if key not in other:
+            for key, value in first.items():
+                if key not in second:
                     return False
-                todo.append((value, other[key]))
+                todo.append((value, second[key]))
         elif kind is Ok or kind is Err:
-            todo.append((one.value, other.value))
+            todo.append((first.value, second.value))
         elif kind is Closure:
-            if one is not other and (one.function != other.function or one.captured or other.captured):
+            if first is not second and (first.function != second.function or first.captured or second.captured):
                 return False
-        elif one != other:
+        elif first != second:
             return False
     return True
 
