@@ -58,11 +58,11 @@ class Function(msgspec.Struct, kw_only=True):
     def required(self) -> int:
         return sum(not parameter.has_default for parameter in self.parameters)
 
-    def place(self, at: int) -> tuple[int, int]:
+    def place(self, index: int) -> tuple[int, int]:
         """Line and column of an instruction; (0, 0) when unknown."""
-        if not 0 <= at < len(self.places):
+        if not 0 <= index < len(self.places):
             return 0, 0
-        return self.places[at] >> _COLUMN_BITS, self.places[at] & ((1 << _COLUMN_BITS) - 1)
+        return self.places[index] >> _COLUMN_BITS, self.places[index] & ((1 << _COLUMN_BITS) - 1)
 
 
 def packed_place(line: int, column: int) -> int:

@@ -35,12 +35,12 @@ def fitted(old: Program, new: Program) -> Program:
     functions = numbers(old, new)
     variables = _places([(name, "") for name in old.globals], [(name, "") for name in new.globals])
     names = [*old.globals, *[""] * (1 + max(variables, default=-1) - len(old.globals))]
-    for at, name in zip(variables, new.globals, strict=True):
-        names[at] = name
+    for number, name in zip(variables, new.globals, strict=True):
+        names[number] = name
     laid: list[Function] = [_gone(function) for function in old.functions]
     laid += [_gone(old.functions[0])] * (1 + max(functions, default=-1) - len(laid))
-    for at, function in zip(functions, new.functions, strict=True):
-        laid[at] = _renumbered(function, functions, variables)
+    for number, function in zip(functions, new.functions, strict=True):
+        laid[number] = _renumbered(function, functions, variables)
     return msgspec.structs.replace(
         new,
         functions=laid,
@@ -62,7 +62,7 @@ def numbers(old: Program, new: Program) -> list[int]:
 
 
 def _key(program: Program, function: Function) -> tuple[str, str, bool]:
-    """What a function is known by; the file that is run may have another name by now."""
+    """The key that a function is found by; the file that is run may have another name by now."""
     file = program.files[function.file] if function.file < len(program.files) else ""
     return ("" if file == program.name else file), function.name, function.is_hidden
 
@@ -77,10 +77,10 @@ def _places(old: Sequence[tuple[Hashable, ...]], new: Sequence[tuple[Hashable, .
     for is_exact in (True, False):
         for index, item in enumerate(new):
             places = free.get(item[:-1], ()) if index not in by_index else ()
-            at = next((place for place in places if not is_exact or old[place] == item), None)
-            if at is not None:
-                by_index[index] = at
-                free[item[:-1]].remove(at)
+            match = next((place for place in places if not is_exact or old[place] == item), None)
+            if match is not None:
+                by_index[index] = match
+                free[item[:-1]].remove(match)
     behind = len(old)
     for index in range(len(new)):
         if index not in by_index:
@@ -156,7 +156,7 @@ def shape(function: Function) -> bytes:
 
 
 def _masked(function: Function) -> bytes:
-    """The same without the numbers of others."""
+    """The function as data with the numbers of other functions and globals left out."""
     blind = {"function": _Zero(), "global": _Zero()}
     return _encoded(function, [_instruction(instruction, blind) for instruction in function.code])  # type: ignore[arg-type]
 

@@ -56,8 +56,8 @@ def verify(program: Program) -> None:
         _FunctionVerifier(program, function).verify()
 
 
-def _refused(function: Function | None, at: int, why: str) -> BytecodeError:
-    where = f" in `{function.name}` at {at}" if function is not None else ""
+def _refused(function: Function | None, index: int, why: str) -> BytecodeError:
+    where = f" in `{function.name}` at {index}" if function is not None else ""
     return BytecodeError(f"this bytecode cannot be run: {why}{where}", hint="compile the source again")
 
 

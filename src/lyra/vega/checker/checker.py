@@ -103,16 +103,16 @@ class Checker:
         return [*list(distinct.values())[:VEGA_PROBLEMS_MAX], *self.others]
 
     def resolve_import(self, node: Import) -> Binding:
-        """What an import's name stands for; one that cannot be found is told."""
+        """The binding of an import's name; a file that cannot be found is reported."""
         if node.kind != "vega":
             return Binding("import", ANY)
         if self.load is None or self.depth >= _IMPORTS_DEEP_MAX:
             return Binding("import", ANY, members=None)
         loaded = self.load(node.target, self.source.name)
         if loaded is None:
-            at = self.source.text.find('"', node.at)
+            offset = self.source.text.find('"', node.at)
             self.check.error(
-                at, at + len(node.target) + 2, f"cannot find `{node.target}`", "a path is relative to this file"
+                offset, offset + len(node.target) + 2, f"cannot find `{node.target}`", "a path is relative to this file"
             )
             return Binding("import", ANY, members=None)
         name, text = loaded
@@ -121,7 +121,8 @@ class Checker:
         return Binding("import", ANY, members=self.imported(Source(name, text)))
 
     def imported(self, source: Source) -> dict[str, Binding] | None:
-        """What an imported file declares; None if it cannot be read. What is wrong with it is told with the rest."""
+        """The names that an imported file declares; None if it cannot be parsed. Its errors are reported with the
+        others."""
         members = self.files[source.name] = {}
         module, problems, _ = parse_all(source)
         scope: CheckScope | None = None

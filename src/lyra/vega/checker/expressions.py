@@ -208,12 +208,12 @@ def _kind_of_index(check: ModuleCheck, node: Index) -> ValueKind:
     return target.inner[-1] if target.inner else ANY
 
 
-def _kind_of_record_field(check: ModuleCheck, kind: ValueKind, name: str, at: int, end: int) -> ValueKind:
+def _kind_of_record_field(check: ModuleCheck, kind: ValueKind, name: str, offset: int, end: int) -> ValueKind:
     """A field of a map whose type says which it has."""
     known = dict(kind.fields)
     if name not in known:
         near = nearest(name, known)
-        check.error(at, end, f"{kind} has no field `{name}`", f"did you mean `{near}`?" if near else None)
+        check.error(offset, end, f"{kind} has no field `{name}`", f"did you mean `{near}`?" if near else None)
     return known.get(name, ANY)
 
 
@@ -294,9 +294,9 @@ def _kind_of_method_call(check: ModuleCheck, node: MethodCall) -> ValueKind:
         near = nearest(node.name, methods) or next(
             (name for name in FOREIGN_METHODS.get(node.name, ()) if name in methods), None
         )
-        at = check.source.text.find(node.name, node.target.end, node.end)
+        offset = check.source.text.find(node.name, node.target.end, node.end)
         message = f"{an(kind)} has no method `{node.name}`"
-        check.error(at, at + len(node.name), message, f"did you mean `{near}`?" if near else None)
+        check.error(offset, offset + len(node.name), message, f"did you mean `{near}`?" if near else None)
     return ANY
 
 

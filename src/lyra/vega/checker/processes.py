@@ -39,7 +39,7 @@ def _kind_of_spawn(check: ModuleCheck, node: Spawn) -> ValueKind:
 
 
 def check_spawn_target(check: ModuleCheck, node: Expression, *, is_function: bool) -> None:
-    """What `spawn` and `child` may start."""
+    """Check that `spawn` or `child` names an agent, a supervisor or a call."""
     if is_function:
         kind_of(check, node)
         return

@@ -141,8 +141,8 @@ class ModuleCheck:
 
     # ---------------------------------------------------------------- remarks
 
-    def error(self, at: int, end: int, message: str, hint: str | None = None) -> None:
-        self.problems.append(self.source.problem(at, end, message, hint=hint))
+    def error(self, offset: int, end: int, message: str, hint: str | None = None) -> None:
+        self.problems.append(self.source.problem(offset, end, message, hint=hint))
 
     def error_on(self, node: Node, message: str, hint: str | None = None) -> None:
         self.error(node.at, node.end, message, hint)
@@ -153,14 +153,14 @@ class ModuleCheck:
         severity = "warning" if self.context.in_try else "error"
         self.problems.append(self.source.problem(node.at, node.end, message, hint=hint, severity=severity))
 
-    def warn(self, at: int, end: int, message: str, hint: str | None = None) -> None:
-        self.problems.append(self.source.problem(at, end, message, hint=hint, severity="warning"))
+    def warn(self, offset: int, end: int, message: str, hint: str | None = None) -> None:
+        self.problems.append(self.source.problem(offset, end, message, hint=hint, severity="warning"))
 
     def name_place(self, node: Node, name: str) -> tuple[int, int]:
         """Where a declaration's own name stands: behind its keyword."""
         words = [word.start() for word in _WORD.finditer(self.source.text, node.at, node.end) if word[0] == name]
-        at = words[-1] if words and isinstance(node, Import) else words[0] if words else node.at
-        return at, at + len(name)
+        offset = words[-1] if words and isinstance(node, Import) else words[0] if words else node.at
+        return offset, offset + len(name)
 
     # ---------------------------------------------------------------- names
 
@@ -168,8 +168,8 @@ class ModuleCheck:
         """A new name in this scope. A `let` may follow a `let`; two of anything else are one too many."""
         before = self.scope.names.get(name)
         if before is not None and not (before.role == binding.role == "variable"):
-            at, end = self.name_place(node, name)
-            self.error(at, end, f"`{name}` is already {ROLES[before.role]} here", "choose another name")
+            offset, end = self.name_place(node, name)
+            self.error(offset, end, f"`{name}` is already {ROLES[before.role]} here", "choose another name")
             return
         if before is not None and self.scope is self.top:
             binding = Binding("variable", ANY)  # functions may see either of the two
@@ -209,7 +209,7 @@ class ModuleCheck:
             self._inside(node, wanted, what)
 
     def _inside(self, node: Node, wanted: ValueKind, what: str) -> None:
-        """The same for what a list or map that is written out holds."""
+        """Check the parts of a list or map that is written out."""
         if isinstance(node, ListLiteral) and wanted.name == "list" and wanted.inner:
             for item in node.items:
                 self._part(item, wanted.inner[0], f"an item of {what}")
@@ -274,8 +274,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """A known word that was probably meant: a slip of the finger, or only other capitals."""
     known = sorted(known)
     if len(known) > _KNOWN_MAX:  # a generated program: its neighbours in the alphabet have to do
-        at = bisect_left(known, name)
-        known = known[max(0, at - _KNOWN_MAX // 2) : at + _KNOWN_MAX // 2]
+        index = bisect_left(known, name)
+        known = known[max(0, index - _KNOWN_MAX // 2) : index + _KNOWN_MAX // 2]
     folded = name.casefold()
     same = next((other for other in known if other.casefold() == folded), None)
     return same or (did_you_mean(name, known) if len(name) > 2 else None)

@@ -110,18 +110,20 @@ def check_supervision(check: ModuleCheck, settings: dict[str, Expression], place
 def check_agent_settings(check: ModuleCheck, agent: Agent) -> None:
     check.own_tools = frozenset(tool.name for tool in agent.tools)
     for name, value in agent.fields.items():
-        at = agent.places[name]
+        offset = agent.places[name]
         takes = AGENT_FIELDS.get(name)
         if takes is None:
-            _unknown_setting(check, at, name, "an agent", AGENT_FIELDS)
+            _unknown_setting(check, offset, name, "an agent", AGENT_FIELDS)
         elif isinstance(value, dict):
             if takes != "block":
-                check.error(at, at + len(name), f"`{name}` takes no `{{ … }}`")
+                check.error(offset, offset + len(name), f"`{name}` takes no `{{ … }}`")
                 continue
             places = {setting: agent.places[f"{name}.{setting}"] for setting in value}
             _check_settings(check, name, value, places, BLOCKS[name])
             if name == "rate_limit" and not {"requests_per_minute", "tokens_per_minute"} & set(value):
-                check.error(at, at + len(name), "`rate_limit` says neither requests_per_minute nor tokens_per_minute")
+                check.error(
+                    offset, offset + len(name), "`rate_limit` says neither requests_per_minute nor tokens_per_minute"
+                )
         elif takes == "block":
             settings = ", ".join(BLOCKS[name])
             check.error_on(value, f"`{name}` takes a block", f"write `{name} {{ … }}` with {settings}")
@@ -150,11 +152,13 @@ def _check_settings(
             _unknown_setting(check, places.get(name, value.at), name, what, table)
 
 
-def _unknown_setting(check: ModuleCheck, at: int, name: str, what: str, table: Iterable[str]) -> None:
+def _unknown_setting(check: ModuleCheck, offset: int, name: str, what: str, table: Iterable[str]) -> None:
     near = nearest(name, table)
     hint = f"did you mean `{near}`?" if near else f"there are {', '.join(table)}"
     noun = "field" if what == "an agent" else "setting"
-    check.error(at, at + len(name), f"{what if what[:2] in ('a ', 'an') else f'`{what}`'} has no {noun} `{name}`", hint)
+    check.error(
+        offset, offset + len(name), f"{what if what[:2] in ('a ', 'an') else f'`{what}`'} has no {noun} `{name}`", hint
+    )
 
 
 def _check_setting(check: ModuleCheck, name: str, value: Expression, takes: str) -> None:

@@ -28,8 +28,8 @@ _TAKES: Final = {
 def signature_text(name: str, row: LibraryEntry) -> str:
     """`split(s: str, separator: str) -> list`; a parameter with `?` may be left out."""
     parts = [
-        f"{parameter}{'' if at < row.required else '?'}{'' if kind == 'any' else f': {kind}'}"
-        for at, (parameter, kind) in enumerate(row.parameters)
+        f"{parameter}{'' if index < row.required else '?'}{'' if kind == 'any' else f': {kind}'}"
+        for index, (parameter, kind) in enumerate(row.parameters)
     ]
     result = "" if row.result == "null" else f" -> {row.result}"
     return f"{name}({', '.join(parts)}){result}"

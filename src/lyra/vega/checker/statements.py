@@ -259,14 +259,14 @@ def _check_try(check: ModuleCheck, node: Try) -> None:
     _check_block_within(check, node.body, in_try=check.context.in_try or bool(node.catches))
     seen: set[str] = set()
     for catch in node.catches:
-        at = check.source.text.find(catch.error, catch.at + len("catch"))
-        end = at + len(catch.error)
+        offset = check.source.text.find(catch.error, catch.at + len("catch"))
+        end = offset + len(catch.error)
         if catch.error in seen or "Error" in seen:
-            check.warn(at, end, "this `catch` is never reached", "one above it takes the same errors")
+            check.warn(offset, end, "this `catch` is never reached", "one above it takes the same errors")
         elif catch.error not in CATCH_NAMES and catch.error not in check.thrown:
             near = nearest(catch.error, CATCH_NAMES | check.thrown)
             hint = f"did you mean `{near}`?" if near else "nothing here throws it"
-            check.warn(at, end, f"no error is called `{catch.error}`", hint)
+            check.warn(offset, end, f"no error is called `{catch.error}`", hint)
         seen.add(catch.error)
         scope = CheckScope(check.scope)
         if catch.binding:
@@ -295,13 +295,13 @@ def _check_defer(check: ModuleCheck, node: Defer) -> None:
 
 
 def _check_mock(check: ModuleCheck, node: Mock) -> None:
-    at, end = check.name_place(node, node.agent)
+    offset, end = check.name_place(node, node.agent)
     binding = check.scope.find(node.agent)
     if not check.context.in_test:
         check.error(node.at, node.at + len("mock"), "`mock` stands outside a test")
     if binding is None or binding.role != "agent":
         near = nearest(node.agent, check.agents)
-        check.error(at, end, f"unknown agent `{node.agent}`", f"did you mean `{near}`?" if near else None)
+        check.error(offset, end, f"unknown agent `{node.agent}`", f"did you mean `{near}`?" if near else None)
     for reply in node.replies:
         kind_of(check, reply.reply)
 
@@ -321,7 +321,7 @@ def _check_declared_body(check: ModuleCheck, node: Function | Tool) -> None:
 
 
 def _result_kind(check: ModuleCheck, node: Function | Tool) -> ValueKind:
-    """What it gives; a wrong type was told when its name was made known."""
+    """The kind of the result. A wrong type was reported when the name was declared."""
     told = len(check.problems)
     kind = check.kind_of_type(node.result)
     del check.problems[told:]
@@ -354,8 +354,8 @@ def _check_agent_tools(check: ModuleCheck, agent: Agent) -> None:
     seen: set[str] = set()
     for tool in agent.tools:
         if tool.name in seen:
-            at, end = check.name_place(tool, tool.name)
-            check.error(at, end, f"two tools of `{agent.name}` are called `{tool.name}`")
+            offset, end = check.name_place(tool, tool.name)
+            check.error(offset, end, f"two tools of `{agent.name}` are called `{tool.name}`")
         seen.add(tool.name)
         check.signature(tool.parameters, tool.result)
         _check_declared_body(check, tool)
@@ -370,8 +370,8 @@ def _check_supervisor(check: ModuleCheck, node: Supervisor) -> None:
         seen.add(child.name)
         check_spawn_target(check, child.target, is_function=child.is_function)
     if not node.children:
-        at, end = check.name_place(node, node.name)
-        check.warn(at, end, f"`{node.name}` has no children", "add `child name = Agent`")
+        offset, end = check.name_place(node, node.name)
+        check.warn(offset, end, f"`{node.name}` has no children", "add `child name = Agent`")
 
 
 _CHECKS: Final[dict[type, Callable[[ModuleCheck, Any], None]]] = {

@@ -158,7 +158,7 @@ def accepts(wanted: ValueKind, given: ValueKind) -> bool:
         name in given_fields and accepts(kind, given_fields[name]) for name, kind in wanted.fields
     ):
         return False
-    # What one side does not say of its inside, it does not contradict.
+    # A side that does not say what it holds accepts everything inside.
     return all(accepts(inner, other) for inner, other in zip(wanted.inner, given.inner, strict=False))
 
 
@@ -177,7 +177,7 @@ _ORDERED: Final = ("str", "money", "duration")
 
 
 def of_operator(sign: str, left: ValueKind, right: ValueKind) -> ValueKind | None:
-    """What `left sign right` gives; None if it cannot be."""
+    """The kind of `left sign right`; None if the operator does not join them."""
     if sign in ("==", "!="):
         return BOOL
     if sign in ("&&", "||"):
@@ -213,7 +213,7 @@ def _multiplied(left: ValueKind, right: ValueKind) -> ValueKind | None:
 
 
 def _divided(_left: ValueKind, _right: ValueKind) -> ValueKind | None:
-    return None  # numbers were looked at before, and nothing else has parts
+    return None  # numbers are handled in `of_operator`, and no other kind can be divided
 
 
 _COMPARISONS: Final = ("<", "<=", ">", ">=")

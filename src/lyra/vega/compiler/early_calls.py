@@ -174,7 +174,7 @@ def _look_ahead(out: FunctionCode, stretch: Stretch, error: int) -> None:
 
 
 def _ahead_statement(out: FunctionCode, node: Any, ahead: Slice) -> None:
-    """What of a statement the pass needs."""
+    """Compile the parts of a statement that the pass needs."""
     if not ahead.wants(node):
         return
     out.at(node)

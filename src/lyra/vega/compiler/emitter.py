@@ -78,7 +78,7 @@ class Emitter:
         return len(self.code) - 1
 
     def at(self, node: ast.Node) -> None:
-        """What is emitted from now on stands where the node does."""
+        """Give the instructions that follow the place of this node."""
         self.here = packed_place(*self.source.place(node.at))
 
     def jump(self) -> int:

@@ -148,7 +148,7 @@ def compile_wrapper(out: FunctionCode, module: str, name: str, count: int) -> Fu
 
 
 def compile_start(out: FunctionCode, init: int, main: int, *, takes_arguments: bool) -> Function:
-    """What a run begins with: the file's top level, then `main`."""
+    """The entry of a run: the file's top level, then `main`."""
     into = out.register(2)
     out.emit(OP_CALL, into, init, into)
     if main >= 0:

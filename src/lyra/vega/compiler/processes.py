@@ -249,7 +249,7 @@ def compile_spawn(out: FunctionCode, node: ast.Spawn, into: int | None) -> int:
 def compile_spawned(
     out: FunctionCode, node: ast.Node, target: ast.Expression, first: int, *, is_function: bool
 ) -> tuple[str, str]:
-    """What is to be started in two registers: a function and its arguments, or an agent's settings and null."""
+    """Put what is spawned into two registers: a function and its arguments, or an agent's settings and null."""
     meaning = out.module.meanings.get(id(target))
     if is_function or type(target) is ast.Call:
         if type(target) is not ast.Call:

@@ -180,7 +180,8 @@ _STAY: Final = (ast.Let, ast.Assign, ast.ExpressionStatement, ast.Block, ast.If,
 
 
 def _may_leave(statement: ast.Statement) -> bool:
-    """Whether it could go past the end of the block, where what was started is waited for, other than by an error."""
+    """Whether the statement may leave the block other than by an error, and so pass the end, where the started calls
+    are joined."""
     return not isinstance(statement, _STAY) or _goes(statement, in_loop=False)
 
 

@@ -63,6 +63,6 @@ def _add_comments(state: FormatState, out: list[Doc], comments: list[Comment], l
     return last
 
 
-def gap(state: FormatState, last: int, at: int) -> Doc:
+def gap(state: FormatState, last: int, offset: int) -> Doc:
     """A new line, and an empty one where there was one; `last` is -1 at the beginning of a block."""
-    return [HARD, HARD] if last >= 0 and state.comments.blank_between(last, at) else HARD
+    return [HARD, HARD] if last >= 0 and state.comments.blank_between(last, offset) else HARD

@@ -106,9 +106,9 @@ def _format_items(
     lines: list[Doc] = []
     has_comments = False
     for node in nodes:
-        at = node[0].at if isinstance(node, tuple) else node.at
+        offset = node[0].at if isinstance(node, tuple) else node.at
         stop = node[1].end if isinstance(node, tuple) else node.end
-        before = state.comments.before(at)
+        before = state.comments.before(offset)
         written = write(node)
         before += state.comments.before(stop)  # from its inside, where they have no line of their own
         doc: list[Doc] = [part for comment in before for part in (comment.text, HARD)]
@@ -146,9 +146,9 @@ def _format_arguments(state: FormatState, arguments: list[Argument], end: int) -
     return ["(", _format_items(state, arguments, argument, end - 1), ")"]
 
 
-def format_parameters(state: FormatState, parameters: list[Parameter], at: int) -> Doc:
+def format_parameters(state: FormatState, parameters: list[Parameter], offset: int) -> Doc:
     """Those of a declaration that begins at `at`."""
-    end = state.comments.sign_behind(")", parameters[-1].end if parameters else at)
+    end = state.comments.sign_behind(")", parameters[-1].end if parameters else offset)
     return ["(", _format_items(state, parameters, lambda parameter: _format_parameter(state, parameter), end), ")"]
 
 

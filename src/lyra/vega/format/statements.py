@@ -231,8 +231,8 @@ def _format_test(state: FormatState, node: Test) -> Doc:
 class _SettingLine:
     """A setting of a supervisor as a line of its block."""
 
-    def __init__(self, name: str, value: Expression, at: int) -> None:
-        self.name, self.value, self.at, self.end = name, value, at, value.end
+    def __init__(self, name: str, value: Expression, offset: int) -> None:
+        self.name, self.value, self.at, self.end = name, value, offset, value.end
 
 
 class _FieldLine:

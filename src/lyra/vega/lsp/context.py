@@ -71,18 +71,20 @@ def context_at(text: str, offset: int) -> CursorContext:
         start += inner
         lexed = lex(Source("", text[start:]))
     tokens = [
-        CursorToken(kind, value if isinstance(value, str) else "", at + start, end + start)
-        for kind, value, at, end in zip(
+        CursorToken(kind, value if isinstance(value, str) else "", begin + start, end + start)
+        for kind, value, begin, end in zip(
             lexed.tokens.kinds, lexed.tokens.values, lexed.tokens.starts, lexed.tokens.ends, strict=True
         )
         if kind != "end"
     ]
     broken = [problem for problem in lexed.problems if "never closed" in problem.message]
     if broken:
-        at = broken[-1].at + start
-        is_string = text[at] == '"'
-        tokens = [token for token in tokens if token.at < at]
-        return CursorContext(tokens, "", _brackets(tokens), text[at:].lstrip('"') if is_string else None, not is_string)
+        begin = broken[-1].at + start
+        is_string = text[begin] == '"'
+        tokens = [token for token in tokens if token.at < begin]
+        return CursorContext(
+            tokens, "", _brackets(tokens), text[begin:].lstrip('"') if is_string else None, not is_string
+        )
     if lexed.comments and _ends_in_comment(text[start:], lexed.comments[-1]):
         return CursorContext(tokens, "", [], None, is_comment=True)
     word = ""
@@ -100,8 +102,8 @@ def _open_expression(lexed: Lexed) -> int | None:
 
 
 def _ends_in_comment(text: str, comment: tuple[int, str]) -> bool:
-    at, body = comment
-    return body.startswith("//") and at + len(body) == len(text)
+    offset, body = comment
+    return body.startswith("//") and offset + len(body) == len(text)
 
 
 def _brackets(tokens: list[CursorToken]) -> list[OpenBracket]:

@@ -67,9 +67,9 @@ class LineOffsets:
             return start + max(0, min(character, len(text)))
         return start + _characters(text, character, self.encoding)
 
-    def units(self, at: int, end: int) -> int:
+    def units(self, offset: int, end: int) -> int:
         """How long a piece of one line is."""
-        return end - at if self._is_plain else _units(self.text[at:end], self.encoding)
+        return end - offset if self._is_plain else _units(self.text[offset:end], self.encoding)
 
     def position(self, offset: int) -> Position:
         offset = max(0, min(offset, len(self.text)))

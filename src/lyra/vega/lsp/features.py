@@ -93,33 +93,33 @@ def _folders(ls: VegaLanguageServer, params: types.DidChangeWorkspaceFoldersPara
 
 
 def _hover(ls: VegaLanguageServer, params: types.HoverParams) -> types.Hover | None:
-    at = _at(ls, params)
-    shown = hover(ls.project, at.path, at.offset) if at is not None else None
-    if at is None or shown is None or not shown.text:
+    asked = _at(ls, params)
+    shown = hover(ls.project, asked.path, asked.offset) if asked is not None else None
+    if asked is None or shown is None or not shown.text:
         return None
     content = types.MarkupContent(types.MarkupKind.Markdown, shown.text)
-    return types.Hover(content, wire.range_of(at.document.lines, shown.at, shown.end))
+    return types.Hover(content, wire.range_of(asked.document.lines, shown.at, shown.end))
 
 
 def _definition(ls: VegaLanguageServer, params: types.DefinitionParams) -> types.Location | None:
-    at = _at(ls, params)
-    place = navigation.definition(ls.project, at.path, at.offset) if at is not None else None
+    asked = _at(ls, params)
+    place = navigation.definition(ls.project, asked.path, asked.offset) if asked is not None else None
     return wire.location(ls.project, place) if place is not None else None
 
 
 def _references(ls: VegaLanguageServer, params: types.ReferenceParams) -> list[types.Location]:
-    at = _at(ls, params)
-    if at is None:
+    asked = _at(ls, params)
+    if asked is None:
         return []
-    asked = params.context.include_declaration
-    places = navigation.references(ls.project, at.path, at.offset, with_declaration=asked)
+    with_declaration = params.context.include_declaration
+    places = navigation.references(ls.project, asked.path, asked.offset, with_declaration=with_declaration)
     return [wire.location(ls.project, place) for place in places]
 
 
 def _highlights(ls: VegaLanguageServer, params: types.DocumentHighlightParams) -> list[types.DocumentHighlight]:
-    at = _at(ls, params)
-    places = navigation.highlights(ls.project, at.path, at.offset) if at is not None else []
-    return [types.DocumentHighlight(wire.range_of(at.document.lines, *span)) for span in places if at is not None]
+    asked = _at(ls, params)
+    places = navigation.highlights(ls.project, asked.path, asked.offset) if asked is not None else []
+    return [types.DocumentHighlight(wire.range_of(asked.document.lines, *span)) for span in places if asked is not None]
 
 
 def _symbols(ls: VegaLanguageServer, params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
@@ -147,8 +147,8 @@ async def _lenses(ls: VegaLanguageServer, params: types.CodeLensParams) -> list[
         return []
     lenses = []
     for line, text in remarks:
-        at = document.lines.start(line - 1)
-        lenses.append(types.CodeLens(wire.range_of(document.lines, at, at), types.Command(text, "")))
+        offset = document.lines.start(line - 1)
+        lenses.append(types.CodeLens(wire.range_of(document.lines, offset, offset), types.Command(text, "")))
     return lenses
 
 
@@ -156,8 +156,8 @@ async def _lenses(ls: VegaLanguageServer, params: types.CodeLensParams) -> list[
 
 
 def _completion(ls: VegaLanguageServer, params: types.CompletionParams) -> types.CompletionList:
-    at = _at(ls, params)
-    items = complete(ls.project, at.path, at.offset) if at is not None else []
+    asked = _at(ls, params)
+    items = complete(ls.project, asked.path, asked.offset) if asked is not None else []
     can = _snippets(ls)
     return types.CompletionList(is_incomplete=False, items=[wire.completion(item, with_snippets=can) for item in items])
 
@@ -169,8 +169,8 @@ def _snippets(ls: VegaLanguageServer) -> bool:
 
 
 def _signature(ls: VegaLanguageServer, params: types.SignatureHelpParams) -> types.SignatureHelp | None:
-    at = _at(ls, params)
-    signature = signature_help(ls.project, at.path, at.offset) if at is not None else None
+    asked = _at(ls, params)
+    signature = signature_help(ls.project, asked.path, asked.offset) if asked is not None else None
     if signature is None:
         return None
     information = types.SignatureInformation(
@@ -185,24 +185,26 @@ def _format(ls: VegaLanguageServer, params: types.DocumentFormattingParams) -> l
     document = _document(ls, params)
     if document is None:
         return []
-    return [types.TextEdit(wire.range_of(document.lines, at, end), new) for at, end, new in formatted(document.text)]
+    return [
+        types.TextEdit(wire.range_of(document.lines, offset, end), new) for offset, end, new in formatted(document.text)
+    ]
 
 
 def _prepare(ls: VegaLanguageServer, params: types.PrepareRenameParams) -> types.PrepareRenamePlaceholder | None:
-    at = _at(ls, params)
-    name_place = prepare(ls.project, at.path, at.offset) if at is not None else None
-    if at is None or name_place is None:
+    asked = _at(ls, params)
+    name_place = prepare(ls.project, asked.path, asked.offset) if asked is not None else None
+    if asked is None or name_place is None:
         return None
     place, name = name_place
-    return types.PrepareRenamePlaceholder(wire.range_of(at.document.lines, place.at, place.end), name)
+    return types.PrepareRenamePlaceholder(wire.range_of(asked.document.lines, place.at, place.end), name)
 
 
 def _rename(ls: VegaLanguageServer, params: types.RenameParams) -> types.WorkspaceEdit | None:
-    at = _at(ls, params)
-    if at is None:
+    asked = _at(ls, params)
+    if asked is None:
         return None
     try:
-        places = rename(ls.project, at.path, at.offset, params.new_name)
+        places = rename(ls.project, asked.path, asked.offset, params.new_name)
     except RenameRefused as refused:
         raise JsonRpcException(str(refused), REQUEST_FAILED) from None
     changes: dict[str, list[types.TextEdit]] = {}

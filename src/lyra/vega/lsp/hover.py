@@ -62,25 +62,25 @@ def _word_at(text: str, offset: int) -> tuple[int, int, str] | None:
     return None
 
 
-def _word(known: Analysis, offset: int, at: int, end: int, word: str) -> Hover | None:
+def _word(known: Analysis, offset: int, start: int, end: int, word: str) -> Hover | None:
     """What is no name of the program: settings, models, modules, methods, errors, keywords."""
-    setting = known.index.settings.get(at)
+    setting = known.index.settings.get(start)
     if setting is not None:
-        return Hover(at, end, setting_text(*setting))
-    if (at, word) in known.index.modules and word in LIBRARY:
-        return Hover(at, end, f"{texts.code(word)}\nA module of the library: {', '.join(LIBRARY[word])}.")
-    if (at, word) in known.index.errors:
-        return Hover(at, end, f"{texts.code(word)}\nAn error{': ' + ERRORS[word] if word in ERRORS else ''}.")
+        return Hover(start, end, setting_text(*setting))
+    if (start, word) in known.index.modules and word in LIBRARY:
+        return Hover(start, end, f"{texts.code(word)}\nA module of the library: {', '.join(LIBRARY[word])}.")
+    if (start, word) in known.index.errors:
+        return Hover(start, end, f"{texts.code(word)}\nAn error{': ' + ERRORS[word] if word in ERRORS else ''}.")
     model = _model_at(known, offset)
     if model is not None:
         return model
     for node in known.index.methods:
-        if isinstance(node, ast.MethodCall) and known.text.find(node.name, node.target.end, node.end) == at:
+        if isinstance(node, ast.MethodCall) and known.text.find(node.name, node.target.end, node.end) == start:
             text = method_text(known.kinds.get(id(node.target)), node.name)
-            return Hover(at, end, text) if text else None
+            return Hover(start, end, text) if text else None
     tokens = known.lexed.tokens
-    if word in KEYWORDS and at in tokens.starts and tokens.kinds[tokens.starts.index(at)] == word:
-        return Hover(at, end, f"{texts.code(word)}\n{texts.KEYWORD_TEXTS[word]}")
+    if word in KEYWORDS and start in tokens.starts and tokens.kinds[tokens.starts.index(start)] == word:
+        return Hover(start, end, f"{texts.code(word)}\n{texts.KEYWORD_TEXTS[word]}")
     return None
 
 
@@ -180,15 +180,15 @@ def _import(project: Project, known: Analysis, symbol: SourceSymbol) -> list[str
 def _arrow(project: Project, known: Analysis, offset: int) -> Hover | None:
     """`<-` and `<~`: who is asked, what comes back and what it costs."""
     for node in known.index.sends:
-        at = known.text.find("<", node.target.end, node.message.at)
-        if not 0 <= at <= offset <= at + 2:
+        start = known.text.find("<", node.target.end, node.message.at)
+        if not 0 <= start <= offset <= start + 2:
             continue
         asked = _asked(project, known, node)
         if asked is None:
-            return Hover(at, at + 2, "Sends a message to a process, and waits for its answer.")
+            return Hover(start, start + 2, "Sends a message to a process, and waits for its answer.")
         answer = "a stream of its text" if node.is_stream else f"`{texts.answer_type(*asked)}`"
         lead = f"Asks agent `{asked[1].name}`; the answer is {answer}."
-        return Hover(at, at + 2, f"{lead}\n\n{texts.agent_card(*asked)}")
+        return Hover(start, start + 2, f"{lead}\n\n{texts.agent_card(*asked)}")
     return None
 
 
@@ -207,9 +207,9 @@ def _agent_of(project: Project, known: Analysis, value: ast.Expression | None) -
         value = value.operand
     if not isinstance(value, ast.Spawn) or value.is_function:
         return None
-    at = value.target.end - 1
-    member = known.index.member_at(at)
-    use = known.index.use_at(at)
+    offset = value.target.end - 1
+    member = known.index.member_at(offset)
+    use = known.index.use_at(offset)
     if member is not None and member.module is not None:
         meaning = project.meaning(member, known.name)
     else:

@@ -115,5 +115,5 @@ def _shape(index: SymbolIndex) -> tuple[list[int], int]:
     return [order[id(use.symbol)] for use in index.uses], len(index.members)
 
 
-def _line(index: SymbolIndex, at: int) -> int:
-    return index.text.count("\n", 0, at) + 1
+def _line(index: SymbolIndex, offset: int) -> int:
+    return index.text.count("\n", 0, offset) + 1

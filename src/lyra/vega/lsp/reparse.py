@@ -50,8 +50,8 @@ def reparsed(before: Parsed, old: str, new: str) -> Parsed | None:
     _move(statements[last:], moved)
     comments = [
         *(comment for comment in before.module.comments if comment[0] < start),
-        *((at + start, text) for at, text in lexed.comments),
-        *((at + moved, text) for at, text in before.module.comments if at >= old_end),
+        *((offset + start, text) for offset, text in lexed.comments),
+        *((offset + moved, text) for offset, text in before.module.comments if offset >= old_end),
     ]
     module = ast.Module([*statements[:kept], *read_again, *statements[last:]], comments, at=0, end=len(new))
     return Parsed(module, [])

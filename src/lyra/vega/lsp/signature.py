@@ -42,11 +42,11 @@ def signature_help(project: Project, path: str, offset: int) -> Help | None:
 def _named(context: CursorContext, index: int) -> str:
     """The name of the argument that is being written, if it is given by name."""
     inside = context.tokens[index + 1 :]
-    for at in range(len(inside) - 1, 0, -1):
-        if inside[at].kind == ",":
+    for token_index in range(len(inside) - 1, 0, -1):
+        if inside[token_index].kind == ",":
             break
-        if inside[at].kind == ":" and inside[at - 1].is_word:
-            return inside[at - 1].value
+        if inside[token_index].kind == ":" and inside[token_index - 1].is_word:
+            return inside[token_index - 1].value
     return ""
 
 

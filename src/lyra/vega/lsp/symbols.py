@@ -53,9 +53,9 @@ class SymbolScope:
 
     __slots__ = ("at", "end", "entries", "names", "owner", "parent")
 
-    def __init__(self, parent: SymbolScope | None, at: int, end: int, owner: SourceSymbol | None = None) -> None:
+    def __init__(self, parent: SymbolScope | None, offset: int, end: int, owner: SourceSymbol | None = None) -> None:
         self.parent = parent
-        self.at = at
+        self.at = offset
         self.end = end
         self.owner: SourceSymbol | None = owner if owner is not None or parent is None else parent.owner
         self.names: dict[str, SourceSymbol] = {}  # as the walk has reached it

@@ -130,11 +130,11 @@ def _result(source: Source, result: ast.Type | None) -> str:
     return f" -> {source.text[result.at : result.end]}" if result is not None else ""
 
 
-def comment_above(source: Source, comments: list[tuple[int, str]], at: int) -> str:
+def comment_above(source: Source, comments: list[tuple[int, str]], start: int) -> str:
     """The `//` lines right above a declaration, without their slashes."""
     lines: list[str] = []
-    line, _ = source.place(at)
-    by_line = {source.place(offset)[0]: text for offset, text in comments if offset < at}
+    line, _ = source.place(start)
+    by_line = {source.place(offset)[0]: text for offset, text in comments if offset < start}
     while (text := by_line.get(line - 1)) is not None:
         if not text.startswith("//") or source.line(line - 1).strip() != text.strip():
             break

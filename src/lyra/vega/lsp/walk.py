@@ -65,16 +65,16 @@ class Walk:
         """What a node declares."""
         return self._declared.get(id(node))
 
-    def word_from(self, at: int, name: str) -> tuple[int, int]:
+    def word_from(self, offset: int, name: str) -> tuple[int, int]:
         """Where a word first stands at or behind an offset; in a string's `${…}` it is looked for in the text."""
         starts, values = self.tokens.starts, self.tokens.values
-        index = bisect_left(starts, at)
-        if index < len(starts) and starts[index] == at:
+        index = bisect_left(starts, offset)
+        if index < len(starts) and starts[index] == offset:
             for i in range(index, min(index + 12, len(starts))):
                 if values[i] == name and self.tokens.kinds[i] not in ("string", "template"):
                     return starts[i], starts[i] + len(name)
-        word = re.compile(rf"\b{re.escape(name)}\b").search(self.text, at)
-        start = word.start() if word is not None else at
+        word = re.compile(rf"\b{re.escape(name)}\b").search(self.text, offset)
+        start = word.start() if word is not None else offset
         return start, start + len(name)
 
     # ---------------------------------------------------------------- declaring
@@ -116,8 +116,8 @@ class Walk:
         alias = re.compile(rf"\bas\s+({re.escape(node.name)})\b").search(self.text, node.at, node.end)
         if alias is not None and alias.start() > self.text.find('"', node.at):
             return alias.span(1)
-        at = self.text.find('"', node.at)
-        return at, min(node.end, at + len(node.target) + 2)
+        offset = self.text.find('"', node.at)
+        return offset, min(node.end, offset + len(node.target) + 2)
 
     def _scope(self, parent: SymbolScope, node: ast.Node, owner: SourceSymbol | None = None) -> SymbolScope:
         scope = SymbolScope(parent, node.at, node.end, owner)
@@ -189,8 +189,8 @@ class Walk:
         self._block(node.body, scope)
 
     def _catch(self, node: ast.Catch, parent: SymbolScope) -> None:
-        at, end = self.word_from(node.at, node.error)
-        self.errors.append((at, node.error))
+        offset, end = self.word_from(node.at, node.error)
+        self.errors.append((offset, node.error))
         scope = self._scope(parent, node)
         if node.binding:
             place = self.word_from(end + self.text[end : node.end].find("(") + 1, node.binding)
@@ -214,8 +214,8 @@ class Walk:
         self._declare(node, node.name, "variable", (node.at, node.at + len(node.name)), scope)
 
     def _mock(self, node: ast.Mock, scope: SymbolScope) -> None:
-        at, end = self.word_from(node.at + len("mock"), node.agent)
-        self._found(node.agent, at, end, scope)
+        offset, end = self.word_from(node.at + len("mock"), node.agent)
+        self._found(node.agent, offset, end, scope)
         self._walk(node.replies, scope)
 
     # ---------------------------------------------------------------- declarations
@@ -289,13 +289,13 @@ class Walk:
 
     # ---------------------------------------------------------------- names
 
-    def _found(self, name: str, at: int, end: int, scope: SymbolScope) -> SourceSymbol | MemberReference | None:
+    def _found(self, name: str, offset: int, end: int, scope: SymbolScope) -> SourceSymbol | MemberReference | None:
         symbol = scope.find(name)
         if symbol is not None:
-            self.uses.append(Use(at, end, symbol))
+            self.uses.append(Use(offset, end, symbol))
             return symbol
         if name in GLOBALS:
-            self.members.append(MemberReference(at, end, None, "", name))
+            self.members.append(MemberReference(offset, end, None, "", name))
             return self.members[-1]
         return None
 

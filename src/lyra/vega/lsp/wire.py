@@ -54,8 +54,8 @@ def position(lines: LineOffsets, offset: int) -> types.Position:
     return types.Position(*lines.position(offset))
 
 
-def range_of(lines: LineOffsets, at: int, end: int) -> types.Range:
-    return types.Range(position(lines, at), position(lines, end))
+def range_of(lines: LineOffsets, offset: int, end: int) -> types.Range:
+    return types.Range(position(lines, offset), position(lines, end))
 
 
 def location(project: Project, place: Place) -> types.Location:
@@ -77,8 +77,10 @@ def diagnostic(project: Project, document: Document, remark: Remark) -> types.Di
 
 def _related(project: Project, elsewhere: Elsewhere) -> types.DiagnosticRelatedInformation:
     lines = project.lines(elsewhere.file)
-    at = lines.start(elsewhere.line - 1) + elsewhere.column - 1
-    return types.DiagnosticRelatedInformation(location(project, Place(elsewhere.file, at, at + 1)), elsewhere.message)
+    offset = lines.start(elsewhere.line - 1) + elsewhere.column - 1
+    return types.DiagnosticRelatedInformation(
+        location(project, Place(elsewhere.file, offset, offset + 1)), elsewhere.message
+    )
 
 
 def completion(item: Item, *, with_snippets: bool) -> types.CompletionItem:

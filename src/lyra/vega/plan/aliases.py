@@ -59,16 +59,16 @@ class Aliases:
             self._read(node, module)
 
     def of(self, variable: Variable) -> int:
-        """What all variables of a class have in common."""
+        """The key that all variables of an alias class share."""
         return self._class(id(variable))
 
     def changed_with(self, variable: Variable) -> int:
-        """What changes when a variable's list or map does: its class, or that list alone where no other variable has
+        """The key that changes with a variable's list or map: its class, or that list alone where no other variable has
         it."""
         return -id(variable) if id(variable) in self._alone else self.of(variable)
 
     def read_with(self, variable: Variable) -> frozenset[int]:
-        """What must not change while a variable is read: what is in its list or map, and that itself."""
+        """The keys that must not change while a variable is read: those of its list or map and of the items."""
         return frozenset((self.of(variable), self.changed_with(variable)))
 
     def hands_back(self, function: Symbol) -> bool:
@@ -85,13 +85,13 @@ class Aliases:
         seen: set[int] = set()
         todo = [key]
         while todo:
-            at = todo.pop()
-            if at in self._foreign:
+            holder = todo.pop()
+            if holder in self._foreign:
                 return False
-            if at not in seen:
-                seen.add(at)
-                todo += self._given.get(at, ())
-                todo += put.get(self._class(at), ())
+            if holder not in seen:
+                seen.add(holder)
+                todo += self._given.get(holder, ())
+                todo += put.get(self._class(holder), ())
         return True
 
     def _class(self, key: int) -> int:

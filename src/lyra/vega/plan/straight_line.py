@@ -112,7 +112,7 @@ class Stretch:
             self._statement(statement)
 
     def add_end(self, statement: ast.Statement, value: ast.Expression) -> None:
-        """The same for a print or return: its value is computed before it acts."""
+        """Add a print or return as the last statement: its value is computed before it acts."""
         self.check(value)
         self._expression(value)
         self.end = value
@@ -395,7 +395,7 @@ class Stretch:
         return "asks" in self.summaries.function(meaning).effects
 
     def _call(self, node: ast.Call) -> EarlyValue | None:
-        """What a call gives; None where its parts say all there is to say."""
+        """The early value of a call; None where its parts determine it."""
         meaning = self.module.meanings.get(id(node.callee))
         if not isinstance(meaning, Symbol):
             name = getattr(node.callee, "name", "")
@@ -452,10 +452,10 @@ def stretches(
     ends: Callable[[ast.Statement], ast.Expression | None],
 ) -> Iterator[Stretch | ast.Statement]:
     """The statements of a block in order: each by itself, or in a stretch whose calls overlap."""
-    at = 0
-    while at < len(statements):
+    first = 0
+    while first < len(statements):
         stretch = Stretch(summaries, module)
-        index = at
+        index = first
         while index < len(statements):
             statement = statements[index]
             try:
@@ -476,8 +476,8 @@ def stretches(
             index += 1
         if stretch.sites:
             yield stretch
-        if index == at or not stretch.sites:
-            yield statements[at]
-            at += 1
+        if index == first or not stretch.sites:
+            yield statements[first]
+            first += 1
         else:
-            at = index
+            first = index

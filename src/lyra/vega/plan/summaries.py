@@ -137,7 +137,7 @@ class Summaries:
     # ------------------------------------------------------------ functions
 
     def function(self, symbol: Symbol) -> Summary:
-        """What a declared function or tool does."""
+        """The effects and reads of a declared function or tool."""
         if id(symbol.node) not in self._functions:
             self._summarize(symbol)
         return self._functions[id(symbol.node)]
@@ -194,7 +194,7 @@ class Summaries:
         return any(effect_site.effect in ("ask", "asks") for effect_site in self._walk(node, module, self._called))
 
     def _local(self, symbol: Symbol) -> _Local:
-        """What a function does by itself, and whom it calls."""
+        """The effects of a function's own code, and the functions it calls."""
         local = _Local()
 
         def called(callee: Symbol, is_given: bool) -> frozenset[str]:
@@ -323,7 +323,8 @@ class Summaries:
         return effect_sites
 
     def _in_lambda(self, value: ast.Lambda, node: ast.Node, module: ModuleScope, function: _Called) -> list[EffectSite]:
-        """What a lambda does that is called here: it would do so again in its turn, were it looked ahead."""
+        """The effects of a lambda that is called here. Looking ahead would run them, and the program would run them
+        again."""
         inside = self._walk(value.body, module, function)
         own = {id(module.declared[id(part)]) for part in own_parts(value.body) if id(part) in module.declared}
         effect_sites: list[EffectSite] = []
@@ -331,15 +332,15 @@ class Summaries:
             if effect_site.effect in _INSIDE:
                 continue
             (effect,) = _given_effects([effect_site.effect])
-            at = effect_site.node
+            place = effect_site.node
             if effect_site.effect == "change" and not effect_site.through:
-                root = changed(at)
+                root = changed(place)
                 meaning = module.meanings.get(id(root)) if root is not None else None
                 if isinstance(meaning, Variable) and id(meaning) in own and self._is_made(meaning):
                     continue
             else:
-                at = node
-            effect_sites.append(EffectSite(effect, at, effect_site.through or "the function it is given"))
+                place = node
+            effect_sites.append(EffectSite(effect, place, effect_site.through or "the function it is given"))
         return effect_sites
 
     # ------------------------------------------------------------ spawns
@@ -468,7 +469,7 @@ class Summaries:
 
 
 def _code(function: Any) -> list[Any]:
-    """What runs when a function is called: its defaults, and its body."""
+    """The code that runs when a function is called: its defaults and its body."""
     return [*function.parameters, function.body]
 
 
@@ -478,7 +479,7 @@ def _given_effects(effects: Iterable[str]) -> frozenset[str]:
 
 
 def changed(node: ast.Node) -> Any:
-    """What a changing node changes."""
+    """The value that a changing node changes."""
     if isinstance(node, ast.Assign):
         return node.target.target if isinstance(node.target, (ast.Index, ast.Field)) else None
     if isinstance(node, ast.MethodCall):

@@ -62,21 +62,21 @@ class Targets:
         todo: list[Given] = [(module, node)]
         visited: set[int] = set()
         while todo:
-            at, value = todo.pop()
+            scope, value = todo.pop()
             if isinstance(value, ast.Await):
                 value = value.operand
             if isinstance(value, ast.Spawn) and not value.is_function:
-                meaning = at.meanings.get(id(value.target))
+                meaning = scope.meanings.get(id(value.target))
                 if not isinstance(meaning, Symbol) or meaning.kind != "agent":
                     return None
                 agents.add(meaning)
                 continue
-            meaning = at.meanings.get(id(value)) if isinstance(value, (ast.Name, ast.Path)) else None
+            meaning = scope.meanings.get(id(value)) if isinstance(value, (ast.Name, ast.Path)) else None
             if not isinstance(meaning, Variable) or id(meaning) in self._bound:
                 return None
             if id(meaning) not in visited:
                 visited.add(id(meaning))
-                todo.extend(self._values.get(id(meaning)) or [(at, None)])
+                todo.extend(self._values.get(id(meaning)) or [(scope, None)])
         return frozenset(agents) or None
 
     def process(self, node: Any, module: ModuleScope) -> int | None:

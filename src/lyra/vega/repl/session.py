@@ -1,4 +1,4 @@
-"""What a REPL keeps between its lines: declarations as text, variables as values, and one program that grows.
+"""The state of a REPL between its lines: declarations as text, variables as values, and one program that grows.
 
 Each piece of text is compiled together with the declarations before it, and with a bare `let` for every variable there
 is; of that, only the new piece runs. Its functions are added behind those of the program so far, so that a function, an
@@ -74,7 +74,7 @@ class ReplSession:
         return bool(parsed.problems) and parsed.is_unfinished
 
     def value(self) -> Any:
-        """What the last expression gave."""
+        """The value of the last expression."""
         return self._value_of(VALUE)
 
     def _value_of(self, name: str) -> Any:
@@ -166,7 +166,7 @@ class ReplSession:
         """The functions that a piece brought, those of declarations before it left out: its top level first. Where
         there is a function of that name, only it, whenever it was declared."""
         top_level = self.program.functions[entry].code[0][2]
-        named = [at for at in range(top_level + 1, entry) if self.program.functions[at].name == name]
+        named = [number for number in range(top_level + 1, entry) if self.program.functions[number].name == name]
         if name and named:
             yield named[0]
             return
@@ -178,11 +178,11 @@ class ReplSession:
 
 
 def _skip(top_level: Function, first_line: int) -> None:
-    """What stands before the new piece has happened: leave it out."""
-    for at, (op, *_) in enumerate(top_level.code):
-        if 0 < top_level.place(at)[0] < first_line and op not in (OP_RETURN, OP_RETURN_NULL):
-            top_level.code[at] = (OP_NOP, 0, 0, 0)
-            top_level.places[at] = 0
+    """Leave out the code of earlier inputs, which has run."""
+    for index, (op, *_) in enumerate(top_level.code):
+        if 0 < top_level.place(index)[0] < first_line and op not in (OP_RETURN, OP_RETURN_NULL):
+            top_level.code[index] = (OP_NOP, 0, 0, 0)
+            top_level.places[index] = 0
 
 
 def _moved(instruction: tuple[int, int, int, int], offset: int, slots: list[int]) -> tuple[int, int, int, int]:

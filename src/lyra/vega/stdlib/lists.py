@@ -99,11 +99,11 @@ def _reverse(items: Any) -> list[Any]:
     return list(items[::-1])
 
 
-def _end(function: str, at: int) -> Callable[[Any], Any]:
+def _end(function: str, index: int) -> Callable[[Any], Any]:
     def take(items: Any) -> Any:
         if not need(items, "list", function):
             raise Fault("IndexError", f"{function} of an empty list: there is no such index")
-        return items[at]
+        return items[index]
 
     return take
 

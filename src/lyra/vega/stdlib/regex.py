@@ -83,23 +83,23 @@ def _find_all(text: Any, pattern: Any) -> list[str]:
 
 def _replace(text: Any, pattern: Any, new: Any) -> str:
     needed("regex::replace", (new, "str"))
-    pieces, at, size = [], 0, 0
+    pieces, last_end, size = [], 0, 0
     for match in _compiled("regex::replace", text, pattern).all(text):
-        pieces += [text[at : match[0]], new]
+        pieces += [text[last_end : match[0]], new]
         size += len(pieces[-2]) + len(new)
         limited(size)
-        at = match[1]
-    return "".join(pieces) + str(text[at:])
+        last_end = match[1]
+    return "".join(pieces) + str(text[last_end:])
 
 
 def _split(text: Any, pattern: Any) -> list[str]:
-    pieces, at = [], 0
+    pieces, last_end = [], 0
     for match in _compiled("regex::split", text, pattern).all(text):
         if match[1] == match[0]:
             continue
-        pieces.append(text[at : match[0]])
-        at = match[1]
-    return [*pieces, text[at:]]
+        pieces.append(text[last_end : match[0]])
+        last_end = match[1]
+    return [*pieces, text[last_end:]]
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {

@@ -97,15 +97,15 @@ class Cursor:
 
     # ---------------------------------------------------------------- mistakes
 
-    def note(self, at: int, end: int, message: str, hint: str | None = None) -> None:
+    def note(self, offset: int, end: int, message: str, hint: str | None = None) -> None:
         """Remember a mistake and go on; the same place is told once, and there is an end to it."""
         if self.kinds[self.i] == "end":
             self.is_unfinished = True
-        if len(self.problems) < VEGA_PROBLEMS_MAX and not (self.problems and self.problems[-1].at == at):
-            self.problems.append(self.source.problem(at, end, message, hint=hint))
+        if len(self.problems) < VEGA_PROBLEMS_MAX and not (self.problems and self.problems[-1].at == offset):
+            self.problems.append(self.source.problem(offset, end, message, hint=hint))
 
-    def fail(self, at: int, end: int, message: str, hint: str | None = None) -> NoReturn:
-        self.note(at, end, message, hint)
+    def fail(self, offset: int, end: int, message: str, hint: str | None = None) -> NoReturn:
+        self.note(offset, end, message, hint)
         raise Stop
 
     def fail_here(self, message: str, hint: str | None = None) -> NoReturn:
@@ -128,11 +128,11 @@ class Cursor:
     def _misplaced_brace(self) -> str | None:
         """A brace whose partner stands further left than its line begins: there the missing one may belong."""
         place, opened = self.source.place, []
-        for kind, at in zip(self.kinds, self.starts, strict=False):
+        for kind, offset in zip(self.kinds, self.starts, strict=False):
             if kind == "{":
-                opened.append(at)
+                opened.append(offset)
             elif kind == "}" and opened:
-                (line, _), (last, column) = place(opened.pop()), place(at)
+                (line, _), (last, column) = place(opened.pop()), place(offset)
                 text = self.source.line(line)
                 indented = len(text) - len(text.lstrip())
                 if last > line and not self.source.line(last)[: column - 1].strip() and column - 1 < indented:
@@ -148,7 +148,7 @@ class Cursor:
         self.fail_here(message, hint or self.word_hint())
 
     def word_hint(self) -> str | None:
-        """What a wrong word at this place may have meant."""
+        """A hint for the word at this place: a word of another language, or a misspelt keyword."""
         if self.kinds[self.i] != "name":
             return None
         word = self.values[self.i]
@@ -209,10 +209,10 @@ class Cursor:
 
     def open_brace(self, where: str) -> int:
         """Step over a `{` and remember it; gives its offset."""
-        at = self.starts[self.i]
+        offset = self.starts[self.i]
         self.expect("{", where)
-        self.braces.append(at)
-        return at
+        self.braces.append(offset)
+        return offset
 
     def close_brace(self, where: str) -> None:
         if self.kinds[self.i] != "}":

@@ -39,30 +39,30 @@ def _parse_head(cursor: Cursor, what: str) -> tuple[str, list[Parameter], Type |
 
 
 def _parse_function(cursor: Cursor) -> Statement:
-    at = cursor.starts[cursor.i]
+    offset = cursor.starts[cursor.i]
     cursor.i += 1
     name, parameters, result = _parse_head(cursor, "function")
     if cursor.kinds[cursor.i] == ":":
         cursor.fail_here("what a function gives stands behind `->`", f"write `fn {name}(…) -> type {{`")
     body = parse_block(cursor, "before the body of the function")
-    return Function(name, parameters, result, body, at=at, end=cursor.ends[cursor.i - 1])
+    return Function(name, parameters, result, body, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 def _parse_tool(cursor: Cursor) -> Tool:
-    at = cursor.starts[cursor.i]
+    offset = cursor.starts[cursor.i]
     cursor.i += 1
     name, parameters, result = _parse_head(cursor, "tool")
     settings, places = parse_settings(cursor, "{")
     body = parse_block(cursor, "before the body of the tool")
-    return Tool(name, parameters, result, settings, body, places, at=at, end=cursor.ends[cursor.i - 1])
+    return Tool(name, parameters, result, settings, body, places, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 def _parse_agent(cursor: Cursor) -> Statement:
-    at = cursor.starts[cursor.i]
+    offset = cursor.starts[cursor.i]
     cursor.i += 1
     name = cursor.name("the name of an agent")
     cursor.open_brace("after the agent's name")
-    agent = Agent(name, {}, {}, [], at=at)
+    agent = Agent(name, {}, {}, [], at=offset)
     depth, braces = cursor.depth, len(cursor.braces)
     while cursor.kinds[cursor.i] != "}":
         if cursor.kinds[cursor.i] == "end":
@@ -119,7 +119,7 @@ def _recover_field(cursor: Cursor, braces: int) -> None:
 
 
 def _parse_supervisor(cursor: Cursor) -> Statement:
-    at = cursor.starts[cursor.i]
+    offset = cursor.starts[cursor.i]
     cursor.i += 1
     name = cursor.name("the name of a supervisor")
     cursor.open_brace("after the supervisor's name")
@@ -139,11 +139,11 @@ def _parse_supervisor(cursor: Cursor) -> Statement:
         while cursor.kinds[cursor.i] in (",", ";"):
             cursor.i += 1
     cursor.close_brace("after the children")
-    return Supervisor(name, settings, children, places, at=at, end=cursor.ends[cursor.i - 1])
+    return Supervisor(name, settings, children, places, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 def _parse_child(cursor: Cursor) -> Child:
-    at = cursor.starts[cursor.i]
+    offset = cursor.starts[cursor.i]
     cursor.i += 1
     name = cursor.name("the name of a child")
     cursor.expect("=", "after the child's name")
@@ -152,22 +152,22 @@ def _parse_child(cursor: Cursor) -> Child:
     end = cursor.ends[cursor.i - 1]
     while cursor.kinds[cursor.i] in (",", ";"):
         cursor.i += 1
-    return Child(name, target, is_function, at=at, end=end)
+    return Child(name, target, is_function, at=offset, end=end)
 
 
 def _parse_const(cursor: Cursor) -> Statement:
-    at = cursor.starts[cursor.i]
+    offset = cursor.starts[cursor.i]
     cursor.i += 1
     name = cursor.name("the name of a constant")
     kind = parse_type(cursor) if cursor.take(":") else None
     cursor.expect("=", "after the constant's name", "a constant has a value")
     value = parse_expression(cursor)
     cursor.semicolon("this `const`")
-    return Const(name, kind, value, at=at, end=cursor.ends[cursor.i - 1])
+    return Const(name, kind, value, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 def _parse_import(cursor: Cursor) -> Statement:
-    at, kind, name = cursor.starts[cursor.i], "vega", ""
+    offset, kind, name = cursor.starts[cursor.i], "vega", ""
     cursor.i += 1
     if cursor.is_word("tools"):
         kind = "mcp"
@@ -194,14 +194,14 @@ def _parse_import(cursor: Cursor) -> Statement:
             cursor.note(cursor.starts[place], cursor.ends[place], "this import needs a name", "add `as name`")
         name = stem[1] if stem else "_"
     cursor.semicolon("this `import`")
-    return Import(kind, target, name, at=at, end=cursor.ends[cursor.i - 1])
+    return Import(kind, target, name, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 def _parse_test(cursor: Cursor) -> Statement:
-    at, name = cursor.starts[cursor.i], cursor.values[cursor.i + 1]
+    offset, name = cursor.starts[cursor.i], cursor.values[cursor.i + 1]
     cursor.i += 2
     body = parse_block(cursor, "after the test's name")
-    return Test(name, body, at=at, end=cursor.ends[cursor.i - 1])
+    return Test(name, body, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 # The keyword that begins a declaration → its rule. `test` is a keyword only before a string.

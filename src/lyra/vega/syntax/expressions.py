@@ -72,19 +72,19 @@ def parse_expression(cursor: Cursor, least: int = 0) -> Expression:
     if cursor.depth > VEGA_NESTING_MAX:
         cursor.too_deep()
     kinds, ends, i = cursor.kinds, cursor.ends, cursor.i
-    at, kind = cursor.starts[i], kinds[i]
+    offset, kind = cursor.starts[i], kinds[i]
     left: Expression
     if kind == "name":
         if kinds[i + 1] == "::":
             left = _parse_path(cursor)
         else:
-            left = Name(cursor.values[i], at=at, end=ends[i])
+            left = Name(cursor.values[i], at=offset, end=ends[i])
             cursor.i = i + 1
     elif kind in _LITERALS:
-        left = Literal(cursor.values[i], at=at, end=ends[i])
+        left = Literal(cursor.values[i], at=offset, end=ends[i])
         cursor.i = i + 1
         if kind == "int" and left.value > INT_MAX:
-            cursor.note(at, ends[i], "this number is too large for a 64-bit int", f"the largest is {INT_MAX}")
+            cursor.note(offset, ends[i], "this number is too large for a 64-bit int", f"the largest is {INT_MAX}")
     else:
         left = cursor.grammar.expressions.get(kind, _no_expression)(cursor)
     powers = POWERS
@@ -94,44 +94,44 @@ def parse_expression(cursor: Cursor, least: int = 0) -> Expression:
             postfixes += 1
             if cursor.depth + postfixes > VEGA_NESTING_MAX:  # each is one level of the tree
                 cursor.too_deep()
-            left = _parse_postfix(cursor, left, kind, at)
+            left = _parse_postfix(cursor, left, kind, offset)
         elif power == _SEND:
-            left = _parse_send(cursor, left, kind, at)
+            left = _parse_send(cursor, left, kind, offset)
         else:
             cursor.i += 1
             right = parse_expression(cursor, power)
-            left = Binary(kind, left, right, at=at, end=ends[cursor.i - 1])
+            left = Binary(kind, left, right, at=offset, end=ends[cursor.i - 1])
     cursor.depth -= 1
     return left
 
 
 def _parse_path(cursor: Cursor) -> Expression:
-    at, module = cursor.starts[cursor.i], cursor.values[cursor.i]
+    offset, module = cursor.starts[cursor.i], cursor.values[cursor.i]
     cursor.i += 2
     name = cursor.any_word("a name after `::`")
-    return Path(module, name, at=at, end=cursor.ends[cursor.i - 1])
+    return Path(module, name, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 # ---------------------------------------------------------------- behind a value
 
 
-def _parse_postfix(cursor: Cursor, left: Expression, kind: str, at: int) -> Expression:
+def _parse_postfix(cursor: Cursor, left: Expression, kind: str, offset: int) -> Expression:
     if kind == "(":
         arguments = parse_arguments(cursor)
-        return Call(left, arguments, at=at, end=cursor.ends[cursor.i - 1])
+        return Call(left, arguments, at=offset, end=cursor.ends[cursor.i - 1])
     opened = cursor.starts[cursor.i]
     cursor.i += 1
     if kind == "[":
         index = parse_expression(cursor)
         cursor.close("]", opened, "after the index")
-        return Index(left, index, at=at, end=cursor.ends[cursor.i - 1])
+        return Index(left, index, at=offset, end=cursor.ends[cursor.i - 1])
     if cursor.kinds[cursor.i] == ".":
         cursor.fail_here("there is no `..`", "all ints from 0 up to before 3: `list::range(0, 3)`")
     name = cursor.any_word("a name after `.`")
     if cursor.kinds[cursor.i] == "(":
         arguments = parse_arguments(cursor)
-        return MethodCall(left, name, arguments, at=at, end=cursor.ends[cursor.i - 1])
-    return Field(left, name, at=at, end=cursor.ends[cursor.i - 1])
+        return MethodCall(left, name, arguments, at=offset, end=cursor.ends[cursor.i - 1])
+    return Field(left, name, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 def parse_arguments(cursor: Cursor) -> list[Argument]:
@@ -152,7 +152,7 @@ def parse_arguments(cursor: Cursor) -> list[Argument]:
     return arguments
 
 
-def _parse_send(cursor: Cursor, target: Expression, kind: str, at: int) -> Expression:
+def _parse_send(cursor: Cursor, target: Expression, kind: str, offset: int) -> Expression:
     cursor.i += 1
     message = parse_expression(cursor)
     limits: dict[str, Expression] = {}
@@ -167,7 +167,7 @@ def _parse_send(cursor: Cursor, target: Expression, kind: str, at: int) -> Expre
         kind == "<~",
         limits.get("timeout"),
         limits.get("budget"),
-        at=at,
+        at=offset,
         end=cursor.ends[cursor.i - 1],
     )
 
@@ -194,31 +194,31 @@ def _parse_constant(cursor: Cursor) -> Expression:
 
 
 def _parse_prefix(cursor: Cursor) -> Expression:
-    i, at, sign = cursor.i, cursor.starts[cursor.i], cursor.kinds[cursor.i]
+    i, offset, sign = cursor.i, cursor.starts[cursor.i], cursor.kinds[cursor.i]
     cursor.i = i + 1
     if sign == "-" and cursor.kinds[i + 1] == "int" and cursor.values[i + 1] == INT_MAX + 1:
         cursor.i = i + 2
-        return Literal(-INT_MAX - 1, at=at, end=cursor.ends[i + 1])
+        return Literal(-INT_MAX - 1, at=offset, end=cursor.ends[i + 1])
     operand = parse_expression(cursor, _PREFIX)
     if sign == "await":
-        return Await(operand, at=at, end=cursor.ends[cursor.i - 1])
-    return Unary(sign, operand, at=at, end=cursor.ends[cursor.i - 1])
+        return Await(operand, at=offset, end=cursor.ends[cursor.i - 1])
+    return Unary(sign, operand, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 def _parse_list(cursor: Cursor) -> Expression:
-    at = cursor.starts[cursor.i]
+    offset = cursor.starts[cursor.i]
     cursor.i += 1
     items: list[Expression] = []
     while cursor.kinds[cursor.i] != "]":
         items.append(parse_expression(cursor))
         if not cursor.take(","):
             break
-    cursor.close("]", at, "after the items of the list")
-    return ListLiteral(items, at=at, end=cursor.ends[cursor.i - 1])
+    cursor.close("]", offset, "after the items of the list")
+    return ListLiteral(items, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 def _parse_map(cursor: Cursor) -> Expression:
-    at = cursor.open_brace("")
+    offset = cursor.open_brace("")
     entries: list[tuple[Expression, Expression]] = []
     while cursor.kinds[cursor.i] != "}":
         key = parse_expression(cursor)
@@ -229,18 +229,18 @@ def _parse_map(cursor: Cursor) -> Expression:
     if cursor.kinds[cursor.i] != "}":
         cursor.expected("`,` or `}`", where="after an entry of the map")
     cursor.close_brace("after the map")
-    return MapLiteral(entries, at=at, end=cursor.ends[cursor.i - 1])
+    return MapLiteral(entries, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 def parse_parameters(cursor: Cursor, close: str) -> list[Parameter]:
     """`x, y: int = 1` up to the closing sign, which is stepped over."""
     opened, parameters = cursor.starts[cursor.i - 1], []
     while cursor.kinds[cursor.i] != close:
-        at = cursor.starts[cursor.i]
+        offset = cursor.starts[cursor.i]
         name = cursor.name("the name of a parameter")
         kind = parse_type(cursor) if cursor.take(":") else None
         default = parse_expression(cursor) if cursor.take("=") else None
-        parameters.append(Parameter(name, kind, default, at=at, end=cursor.ends[cursor.i - 1]))
+        parameters.append(Parameter(name, kind, default, at=offset, end=cursor.ends[cursor.i - 1]))
         if not cursor.take(","):
             break
     if close == ")":
@@ -251,7 +251,7 @@ def parse_parameters(cursor: Cursor, close: str) -> list[Parameter]:
 
 
 def _parse_lambda(cursor: Cursor) -> Expression:
-    at = cursor.starts[cursor.i]
+    offset = cursor.starts[cursor.i]
     if cursor.take("||"):
         parameters = []
     else:
@@ -264,7 +264,7 @@ def _parse_lambda(cursor: Cursor) -> Expression:
         value = parse_expression(cursor)
         end = cursor.ends[cursor.i - 1]
         body = Block([Return(value, at=start, end=end)], at=start, end=end)
-    return Lambda(parameters, body, at=at, end=cursor.ends[cursor.i - 1])
+    return Lambda(parameters, body, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 def _parse_template(cursor: Cursor) -> Expression:
@@ -300,7 +300,7 @@ def _parse_template_part(cursor: Cursor, tokens: Tokens) -> Expression:
 
 
 def _parse_spawn(cursor: Cursor) -> Expression:
-    at = cursor.starts[cursor.i]
+    offset = cursor.starts[cursor.i]
     cursor.i += 1
     is_async = cursor.is_word("async") and cursor.kinds[cursor.i + 1] in ("name", "fn")
     cursor.i += is_async
@@ -316,13 +316,13 @@ def _parse_spawn(cursor: Cursor) -> Expression:
         settings, places = parse_settings(cursor, "}")
         cursor.close_brace("after the settings")
         supervision = Supervision(settings, places, at=start, end=cursor.ends[cursor.i - 1])
-    return Spawn(target, is_async, is_function, supervision, at=at, end=cursor.ends[cursor.i - 1])
+    return Spawn(target, is_async, is_function, supervision, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 def parse_target(cursor: Cursor, what: str) -> Expression:
     """What is spawned: `Coder`, `team::Coder`, or `fn worker(x)`."""
     is_function = cursor.take("fn")
-    at, i = cursor.starts[cursor.i], cursor.i
+    offset, i = cursor.starts[cursor.i], cursor.i
     if cursor.kinds[i] != "name":
         cursor.expected("the name of an agent, a supervisor or `fn name(…)`", where=f"after `{what}`")
     target: Expression
@@ -330,11 +330,11 @@ def parse_target(cursor: Cursor, what: str) -> Expression:
         target = _parse_path(cursor)
     else:
         cursor.i = i + 1
-        target = Name(cursor.values[i], at=at, end=cursor.ends[i])
+        target = Name(cursor.values[i], at=offset, end=cursor.ends[i])
     if is_function:
         if cursor.kinds[cursor.i] != "(":
             cursor.expected("`(`", where="after the function's name")
-        return Call(target, parse_arguments(cursor), at=at, end=cursor.ends[cursor.i - 1])
+        return Call(target, parse_arguments(cursor), at=offset, end=cursor.ends[cursor.i - 1])
     if cursor.kinds[cursor.i] == "(":
         cursor.fail_here("an agent takes no arguments", f"to run a function: `{what} fn {cursor.values[i]}(…)`")
     return target

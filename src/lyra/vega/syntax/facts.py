@@ -43,7 +43,7 @@ def _part_names(kind: type) -> tuple[str, ...]:
 
 
 def parts_of(node: Node) -> list[Any]:
-    """What a node is made of: nodes, or lists and dicts of them."""
+    """The parts of a node: nodes, or lists and dicts of them."""
     return [part for name in _part_names(type(node)) if (part := getattr(node, name)) is not None]
 
 

@@ -43,7 +43,7 @@ def parse(text: str, name: str = "<vega>") -> Module:
 
 
 def parse_all(source: Source) -> Parsed:
-    """The same without raising."""
+    """The tree and the mistakes of a source, without raising."""
     empty = Module([], [], at=0, end=len(source.text))
     if len(source.text) > VEGA_SOURCE_CHARS_MAX:
         return Parsed(empty, [source.problem(0, 1, f"a source has at most {VEGA_SOURCE_CHARS_MAX} characters")])

@@ -33,7 +33,7 @@ _JUMPS: Final = frozenset({"return", "throw", "break", "continue"})
 
 
 def parse_match(cursor: Cursor) -> Expression:
-    at = cursor.starts[cursor.i]
+    offset = cursor.starts[cursor.i]
     cursor.i += 1
     subject = parse_expression(cursor)
     cursor.open_brace("after the value to match")
@@ -43,11 +43,11 @@ def parse_match(cursor: Cursor) -> Expression:
         if not _step_between_arms(cursor, arms[-1]):
             break
     cursor.close_brace("after the arms of `match`")
-    return Match(subject, arms, at=at, end=cursor.ends[cursor.i - 1])
+    return Match(subject, arms, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 def parse_receive(cursor: Cursor) -> Expression:
-    at = cursor.starts[cursor.i]
+    offset = cursor.starts[cursor.i]
     cursor.i += 1
     cursor.open_brace("after `receive`")
     arms: list[Arm] = []
@@ -67,7 +67,7 @@ def parse_receive(cursor: Cursor) -> Expression:
         if not _step_between_arms(cursor, arm):
             break
     cursor.close_brace("after the arms of `receive`")
-    return Receive(arms, after, after_body, at=at, end=cursor.ends[cursor.i - 1])
+    return Receive(arms, after, after_body, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 def _step_between_arms(cursor: Cursor, arm: Arm) -> bool:
@@ -107,17 +107,17 @@ def _parse_pattern(cursor: Cursor) -> Pattern:
     cursor.depth += 1
     if cursor.depth > VEGA_NESTING_MAX:
         cursor.too_deep()
-    i, at, kind = cursor.i, cursor.starts[cursor.i], cursor.kinds[cursor.i]
+    i, offset, kind = cursor.i, cursor.starts[cursor.i], cursor.kinds[cursor.i]
     pattern: Pattern
     if kind == "name":
         pattern = _parse_named(cursor)
     elif kind == "[":
         pattern = _parse_items(cursor)
     elif kind in ("string", "int", "float", "money", "duration", "-"):
-        pattern = LiteralPattern(_literal_value(cursor), at=at, end=cursor.ends[cursor.i - 1])
+        pattern = LiteralPattern(_literal_value(cursor), at=offset, end=cursor.ends[cursor.i - 1])
     elif kind in CONSTANTS:
         cursor.i = i + 1
-        pattern = LiteralPattern(CONSTANTS[kind], at=at, end=cursor.ends[i])
+        pattern = LiteralPattern(CONSTANTS[kind], at=offset, end=cursor.ends[i])
     elif kind == "template":
         cursor.fail_here("a pattern's string has no `${…}` in it", "bind a name and compare it in the arm")
     else:
@@ -129,33 +129,33 @@ def _parse_pattern(cursor: Cursor) -> Pattern:
 
 
 def _parse_named(cursor: Cursor) -> Pattern:
-    i, at, name = cursor.i, cursor.starts[cursor.i], cursor.values[cursor.i]
+    i, offset, name = cursor.i, cursor.starts[cursor.i], cursor.values[cursor.i]
     cursor.i = i + 1
     if cursor.kinds[cursor.i] != "(":
         end = cursor.ends[i]
-        return Wildcard(at=at, end=end) if name == "_" else NamePattern(name, at=at, end=end)
+        return Wildcard(at=offset, end=end) if name == "_" else NamePattern(name, at=offset, end=end)
     if name not in VARIANTS:
         near = did_you_mean(name, VARIANTS)
         hint = f"did you mean `{near}`?" if near else "only `Ok(p)` and `Err(p)` have parts"
-        cursor.fail(at, cursor.ends[i], f"`{name}` is not a variant", hint)
+        cursor.fail(offset, cursor.ends[i], f"`{name}` is not a variant", hint)
     opened = cursor.starts[cursor.i]
     cursor.i += 1
     inner = _parse_pattern(cursor)
     cursor.take(",")
     cursor.close(")", opened, "after the pattern")
-    return VariantPattern(name, inner, at=at, end=cursor.ends[cursor.i - 1])
+    return VariantPattern(name, inner, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 def _parse_items(cursor: Cursor) -> Pattern:
-    at = cursor.starts[cursor.i]
+    offset = cursor.starts[cursor.i]
     cursor.i += 1
     items: list[Pattern] = []
     while cursor.kinds[cursor.i] != "]":
         items.append(_parse_pattern(cursor))
         if not cursor.take(","):
             break
-    cursor.close("]", at, "after the patterns of the list")
-    return ListPattern(items, at=at, end=cursor.ends[cursor.i - 1])
+    cursor.close("]", offset, "after the patterns of the list")
+    return ListPattern(items, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 def _literal_value(cursor: Cursor) -> Any:

@@ -23,33 +23,33 @@ __all__ = ["parse_jump", "parse_simple"]
 
 
 def parse_simple(cursor: Cursor) -> Statement:
-    at = cursor.starts[cursor.i]
+    offset = cursor.starts[cursor.i]
     value = parse_expression(cursor)
     if cursor.kinds[cursor.i] != "=":
-        return ExpressionStatement(value, at=at, end=cursor.ends[cursor.i - 1])
+        return ExpressionStatement(value, at=offset, end=cursor.ends[cursor.i - 1])
     if not isinstance(value, (Name, Index, Field)):
         cursor.fail(value.at, value.end, "this cannot be assigned to", "a name, `list[i]`, `map[key]` or `value.field`")
     cursor.i += 1
     new = parse_expression(cursor)
-    return Assign(value, new, at=at, end=cursor.ends[cursor.i - 1])
+    return Assign(value, new, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 def parse_jump(cursor: Cursor) -> Statement:
-    at, kind = cursor.starts[cursor.i], cursor.kinds[cursor.i]
+    offset, kind = cursor.starts[cursor.i], cursor.kinds[cursor.i]
     cursor.i += 1
     if kind == "break":
-        return Break(at=at, end=cursor.ends[cursor.i - 1])
+        return Break(at=offset, end=cursor.ends[cursor.i - 1])
     if kind == "continue":
-        return Continue(at=at, end=cursor.ends[cursor.i - 1])
+        return Continue(at=offset, end=cursor.ends[cursor.i - 1])
     if kind == "return":
         bare = cursor.kinds[cursor.i] in (";", "}", ",", "end")
         value = None if bare else parse_expression(cursor)
-        return Return(value, at=at, end=cursor.ends[cursor.i - 1])
+        return Return(value, at=offset, end=cursor.ends[cursor.i - 1])
     thrown = parse_expression(cursor)
     error, text = _thrown(thrown)
     if error and isinstance(thrown, Call) and (len(thrown.arguments) > 1 or any(a.name for a in thrown.arguments)):
         cursor.note(thrown.at, thrown.end, "an error carries one text", f'write `throw {error}("text")`')
-    return Throw(text, error or "Error", at=at, end=cursor.ends[cursor.i - 1])
+    return Throw(text, error or "Error", at=offset, end=cursor.ends[cursor.i - 1])
 
 
 def _thrown(value: Expression) -> tuple[str, Expression | None]:

@@ -41,7 +41,7 @@ _NO_CONTINUATION: Final = frozenset({"name", "string", "template", "int", "float
 
 
 def parse_block(cursor: Cursor, what: str) -> Block:
-    at = cursor.open_brace(what)
+    offset = cursor.open_brace(what)
     cursor.depth += 1
     if cursor.depth > VEGA_NESTING_MAX:
         cursor.too_deep()
@@ -51,7 +51,7 @@ def parse_block(cursor: Cursor, what: str) -> Block:
         cursor.fail_unclosed()
     cursor.close_brace("after the block")
     cursor.depth -= 1
-    return Block(statements, at=at, end=cursor.ends[cursor.i - 1])
+    return Block(statements, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 def parse_statements(cursor: Cursor, statements: list[Statement]) -> None:
@@ -73,7 +73,7 @@ def parse_statements(cursor: Cursor, statements: list[Statement]) -> None:
 
 
 def _parse_unkeyed(cursor: Cursor) -> Statement:
-    i, at = cursor.i, cursor.starts[cursor.i]
+    i, offset = cursor.i, cursor.starts[cursor.i]
     if cursor.kinds[i] == "name" and cursor.kinds[i + 1] in _NO_CONTINUATION:
         if cursor.values[i] == "test" and cursor.kinds[i + 1] == "string":
             return cursor.grammar.statements["test"](cursor)
@@ -87,16 +87,16 @@ def _parse_unkeyed(cursor: Cursor) -> Statement:
         cursor.take(";")
     else:
         cursor.semicolon("this assignment" if isinstance(statement, Assign) else "this expression")
-    statement.at, statement.end = at, cursor.ends[cursor.i - 1]
+    statement.at, statement.end = offset, cursor.ends[cursor.i - 1]
     return statement
 
 
 def _parse_match_statement(cursor: Cursor) -> Statement:
     """As a statement it ends with its `}`, whatever follows."""
-    at = cursor.starts[cursor.i]
+    offset = cursor.starts[cursor.i]
     value = parse_match(cursor) if cursor.kinds[cursor.i] == "match" else parse_receive(cursor)
     cursor.take(";")
-    return ExpressionStatement(value, at=at, end=cursor.ends[cursor.i - 1])
+    return ExpressionStatement(value, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 # ---------------------------------------------------------------- values and jumps
@@ -110,14 +110,14 @@ def _parse_let(cursor: Cursor) -> Statement:
 
 
 def _parse_let_open(cursor: Cursor) -> Let:
-    at = cursor.starts[cursor.i]
+    offset = cursor.starts[cursor.i]
     cursor.i += 1
     if cursor.kinds[cursor.i] in ("[", "{"):
         cursor.fail_here("`let` declares one name", "to take a list apart: `match list { [a, b] => … }`")
     name = cursor.name("the name of a variable")
     kind = parse_type(cursor) if cursor.take(":") else None
     value = parse_expression(cursor) if cursor.take("=") else None
-    return Let(name, kind, value, at=at, end=cursor.ends[cursor.i - 1])
+    return Let(name, kind, value, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 def _parse_jump_statement(cursor: Cursor) -> Statement:
@@ -135,18 +135,18 @@ def _parse_if(cursor: Cursor) -> Statement:
     chain: list[tuple[int, Expression, Block]] = []
     last: Block | If | None = None
     while True:
-        at = cursor.starts[cursor.i]
+        offset = cursor.starts[cursor.i]
         cursor.i += 1
         condition = _parse_condition(cursor, "if")
-        chain.append((at, condition, parse_block(cursor, "after the condition of `if`")))
+        chain.append((offset, condition, parse_block(cursor, "after the condition of `if`")))
         if not cursor.take("else"):
             break
         if cursor.kinds[cursor.i] != "if":
             last = parse_block(cursor, "after `else`")
             break
     end = cursor.ends[cursor.i - 1]
-    for at, condition, then in reversed(chain):
-        last = If(condition, then, last, at=at, end=end)
+    for offset, condition, then in reversed(chain):
+        last = If(condition, then, last, at=offset, end=end)
     assert isinstance(last, If)
     return last
 
@@ -161,24 +161,24 @@ def _parse_condition(cursor: Cursor, word: str) -> Expression:
 
 
 def _parse_while(cursor: Cursor) -> Statement:
-    at = cursor.starts[cursor.i]
+    offset = cursor.starts[cursor.i]
     cursor.i += 1
     condition = _parse_condition(cursor, "while")
     body = parse_block(cursor, "after the condition of `while`")
-    return While(condition, body, at=at, end=cursor.ends[cursor.i - 1])
+    return While(condition, body, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 def _parse_for(cursor: Cursor) -> Statement:
-    at = cursor.starts[cursor.i]
+    offset = cursor.starts[cursor.i]
     cursor.i += 1
     i = cursor.i
     if cursor.kinds[i] == "name" and cursor.kinds[i + 1] == "name" and cursor.values[i + 1] == "in":
         cursor.i = i + 2
         source = parse_expression(cursor)
         body = parse_block(cursor, "after the head of `for`")
-        return ForIn(cursor.values[i], source, body, at=at, end=cursor.ends[cursor.i - 1])
+        return ForIn(cursor.values[i], source, body, at=offset, end=cursor.ends[cursor.i - 1])
     if cursor.kinds[i] == "(" and (cursor.kinds[i + 1] in ("let", ";") or cursor.kinds[i + 2] in ("name", "=")):
-        return _parse_parenthesised_for(cursor, at)
+        return _parse_parenthesised_for(cursor, offset)
     start: Statement | None = None
     if cursor.kinds[i] == "let":
         start = _parse_let_open(cursor)
@@ -191,15 +191,17 @@ def _parse_for(cursor: Cursor) -> Statement:
     cursor.expect(";", "after the condition of `for`")
     step = None if cursor.kinds[cursor.i] == "{" else parse_simple(cursor)
     body = parse_block(cursor, "after the head of `for`")
-    return For(start, condition, step, body, at=at, end=cursor.ends[cursor.i - 1])
+    return For(start, condition, step, body, at=offset, end=cursor.ends[cursor.i - 1])
 
 
-def _parse_parenthesised_for(cursor: Cursor, at: int) -> Statement:
+def _parse_parenthesised_for(cursor: Cursor, offset: int) -> Statement:
     hint = "write `for x in list {` or `for let i = 0; i < n; i = i + 1 {`"
     cursor.note(cursor.starts[cursor.i], cursor.ends[cursor.i], "`for` takes no parentheses", hint)
     while cursor.kinds[cursor.i] not in ("{", "}", "end"):
         cursor.i += 1
-    return For(None, None, None, parse_block(cursor, "after the head of `for`"), at=at, end=cursor.ends[cursor.i - 1])
+    return For(
+        None, None, None, parse_block(cursor, "after the head of `for`"), at=offset, end=cursor.ends[cursor.i - 1]
+    )
 
 
 # ---------------------------------------------------------------- scopes
@@ -210,7 +212,7 @@ def _parse_plain_block(cursor: Cursor) -> Statement:
 
 
 def _parse_try(cursor: Cursor) -> Statement:
-    at = cursor.starts[cursor.i]
+    offset = cursor.starts[cursor.i]
     cursor.i += 1
     body = parse_block(cursor, "after `try`")
     catches: list[Catch] = []
@@ -218,12 +220,14 @@ def _parse_try(cursor: Cursor) -> Statement:
         catches.append(_parse_catch(cursor))
     finally_body = parse_block(cursor, "after `finally`") if cursor.take("finally") else None
     if not catches and finally_body is None:
-        cursor.note(at, at + 3, "this `try` has neither `catch` nor `finally`", "add `catch Error(reason) { … }`")
-    return Try(body, catches, finally_body, at=at, end=cursor.ends[cursor.i - 1])
+        cursor.note(
+            offset, offset + 3, "this `try` has neither `catch` nor `finally`", "add `catch Error(reason) { … }`"
+        )
+    return Try(body, catches, finally_body, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 def _parse_catch(cursor: Cursor) -> Catch:
-    at = cursor.starts[cursor.i]
+    offset = cursor.starts[cursor.i]
     cursor.i += 1
     if cursor.kinds[cursor.i] in ("(", "{"):
         cursor.fail_here("`catch` needs the name of an error", "every error: `catch Error(reason) { … }`")
@@ -234,34 +238,34 @@ def _parse_catch(cursor: Cursor) -> Catch:
         binding = cursor.name("the name for the reason")
         cursor.close(")", opened, "after the name")
     body = parse_block(cursor, "after `catch`")
-    return Catch(error, binding, body, at=at, end=cursor.ends[cursor.i - 1])
+    return Catch(error, binding, body, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 def _parse_parallel(cursor: Cursor) -> Statement:
-    at = cursor.starts[cursor.i]
+    offset = cursor.starts[cursor.i]
     cursor.i += 1
-    return Parallel(parse_block(cursor, "after `parallel`"), at=at, end=cursor.ends[cursor.i - 1])
+    return Parallel(parse_block(cursor, "after `parallel`"), at=offset, end=cursor.ends[cursor.i - 1])
 
 
 def _parse_defer(cursor: Cursor) -> Statement:
-    at = cursor.starts[cursor.i]
+    offset = cursor.starts[cursor.i]
     cursor.i += 1
-    return Defer(parse_block(cursor, "after `defer`"), at=at, end=cursor.ends[cursor.i - 1])
+    return Defer(parse_block(cursor, "after `defer`"), at=offset, end=cursor.ends[cursor.i - 1])
 
 
 def _parse_session(cursor: Cursor) -> Statement:
-    at = cursor.starts[cursor.i]
+    offset = cursor.starts[cursor.i]
     cursor.i += 1
     if not cursor.is_word("budget"):
         cursor.expected("`budget`", where="after `session`", hint="write `session budget $10.00 {`")
     cursor.i += 1
     budget = parse_expression(cursor)
     body = parse_block(cursor, "after the budget")
-    return Session(budget, body, at=at, end=cursor.ends[cursor.i - 1])
+    return Session(budget, body, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 def _parse_mock(cursor: Cursor) -> Statement:
-    at, agent = cursor.starts[cursor.i], cursor.values[cursor.i + 1]
+    offset, agent = cursor.starts[cursor.i], cursor.values[cursor.i + 1]
     cursor.i += 2
     cursor.open_brace("after the agent")
     replies: list[MockReply] = []
@@ -282,7 +286,7 @@ def _parse_mock(cursor: Cursor) -> Statement:
         while cursor.kinds[cursor.i] in (",", ";"):
             cursor.i += 1
     cursor.close_brace("after the replies")
-    return Mock(agent, replies, at=at, end=cursor.ends[cursor.i - 1])
+    return Mock(agent, replies, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 def _fail_stray(cursor: Cursor) -> Statement:

@@ -13,16 +13,16 @@ def parse_type(cursor: Cursor) -> Type:
     cursor.depth += 1
     if cursor.depth > VEGA_NESTING_MAX:
         cursor.too_deep()
-    at, kind = cursor.starts[cursor.i], cursor.kinds[cursor.i]
-    written = Type("map", at=at)
+    offset, kind = cursor.starts[cursor.i], cursor.kinds[cursor.i]
+    written = Type("map", at=offset)
     if kind == "{":
         written.fields = _parse_record(cursor)
     elif kind == "fn":
         cursor.i += 1
-        written = Type("fn", _parse_signature(cursor), at=at)
+        written = Type("fn", _parse_signature(cursor), at=offset)
     elif kind in ("name", "null"):
         cursor.i += 1
-        written = Type(cursor.values[cursor.i - 1], at=at)
+        written = Type(cursor.values[cursor.i - 1], at=offset)
         if cursor.kinds[cursor.i] == "[":
             written.parameters = _parse_inner_types(cursor, "[", "]")
     else:

@@ -118,7 +118,7 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class Future(msgspec.Struct, frozen=True):
-    """What `spawn async` gives; `await` waits for it."""
+    """The value of `spawn async`; `await` waits for its result."""
 
     id: str
 
@@ -127,7 +127,7 @@ STREAM_IS_OVER: Final = "this stream is over: it was read to its end, or its loo
 
 
 class Stream(msgspec.Struct, frozen=True):
-    """What `<~` gives: iterable, awaitable, closed when its loop ends."""
+    """The value of `<~`: iterable, awaitable, closed when its loop ends."""
 
     id: str
 
@@ -140,7 +140,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """What `http::get` and `http::post` give."""
+    """The value of `http::get` and `http::post`."""
 
     status: int
     body: str
