@@ -39,7 +39,7 @@ class Parameter(msgspec.Struct, array_like=True, frozen=True):
 class Function(msgspec.Struct, kw_only=True):
     """`registers` counts the function's own; its pinned constants follow them. `places` has line and column of each
     instruction in one int. An `is_hidden` function is the library's: errors in it are shown at its caller. `tree` is
-    what a pure function can be generated from, see `tier2.trees`."""
+    what a pure function can be generated from, see `compiler.pure_trees`."""
 
     name: str
     file: int = 0

@@ -4,7 +4,7 @@ Registers, jumps, constants, functions and globals must exist; a constant must b
 the last instruction of a function must leave it; only the jumps that cost fuel may go back. What passes cannot make
 the machine read outside its tables or run for ever without using fuel. (A value of the wrong kind in a register is
 an ordinary error while it runs.) One pass: the time grows with the size of the file. Trees of pure functions are
-checked by `tier2.shapes`.
+checked by `pure_shapes`.
 """
 
 from __future__ import annotations
