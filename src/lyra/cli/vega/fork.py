@@ -74,7 +74,7 @@ def _lived(session: Session, space: Space, run: Run, book: Any, *, is_live: bool
     from lyra.core.budgets.money import Money
     from lyra.vega.durable.durable_run import Life
     from lyra.vega.durable.runs import Run
-    from lyra.vega.replay.fork import live_on
+    from lyra.vega.replay.fork import fork_door, live_on
     from lyra.vega.runtime.world import Options
 
     forked = Run(space)  # at its place the run may have had another program than it has now
@@ -92,8 +92,8 @@ def _lived(session: Session, space: Space, run: Run, book: Any, *, is_live: bool
     async def main() -> Any:
         config = session.config if flags else None
         chosen = Options(write=lambda _: None, warn=lambda _: None, **options)
-        life = Life(space, program, chosen, before=forked, config=config)
-        live_on(life, book, is_live=is_live)
+        life = Life(space, program, chosen, before=forked, config=config, door=fork_door(book, is_live=is_live))
+        live_on(life)
         return await life.run()
 
     try:

@@ -7,11 +7,13 @@ knows agents by what they said alone. A fiber here keeps what it was told, so th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lyra.core.naming import VEGA_PROCESS
 from lyra.kernel.programs.registry import Programs
+from lyra.kernel.seams import Seams
 from lyra.vega.machine.fiber import Fiber, OutOfFuel, VmEffect
 from lyra.vega.replay.journal import Journal
 from lyra.vega.runtime.agents.agent import AgentPlan, Cell, Turn
@@ -21,12 +23,21 @@ from lyra.vega.values.values import copied
 if TYPE_CHECKING:
     from lyra.core.budgets.budget import Usage
     from lyra.kernel.journal.history import Entry
-    from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process as KernelProcess
     from lyra.vega.machine.link import Linked
     from lyra.vega.replay.timeline import Answer, Step
 
-__all__ = ["EndOfRecord", "Heard", "OnlyVega", "Recall", "StillWorld", "Unprinted", "Unwritten", "depth_of"]
+__all__ = [
+    "EndOfRecord",
+    "Heard",
+    "OnlyVega",
+    "Recall",
+    "StillWorld",
+    "Unprinted",
+    "Unwritten",
+    "depth_of",
+    "replay_seams",
+]
 
 
 class EndOfRecord(asyncio.CancelledError):
@@ -87,12 +98,20 @@ class OnlyVega(Programs):
 
     __slots__ = ("_process",)
 
-    def __init__(self, kernel: Kernel, process: Callable[..., Any]) -> None:
+    def __init__(
+        self, process: Callable[..., Any], became_known: Callable[[str], None], programs: Iterable[Any]
+    ) -> None:
         self._process = process
-        super().__init__(kernel)
+        super().__init__(became_known, programs)
 
     def get(self, name: str) -> Any:
         return self._process if name == VEGA_PROCESS else None
+
+
+def replay_seams(process: Callable[..., Any]) -> Seams:
+    """The kernel of a replay: only `process` runs, and a program that gives up on another process does not end it, as
+    that one may have more to tell."""
+    return Seams(programs=partial(OnlyVega, process), kills=False)
 
 
 class StillWorld(World):

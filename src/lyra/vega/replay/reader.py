@@ -16,10 +16,10 @@ from lyra.agents.session.shared import scopes
 from lyra.core import codec
 from lyra.core.budgets.budget import Usage
 from lyra.errors import Divergence, LyraError, StoreError
+from lyra.kernel.base.waiting import suspend
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_from_row
 from lyra.kernel.kernel import Kernel
-from lyra.kernel.process.process import suspend
 from lyra.kernel.programs.context import ExitProgram
 from lyra.store.memory import MemoryStore
 from lyra.vega.durable.durable_run import prepare
@@ -30,7 +30,7 @@ from lyra.vega.machine.rare_instructions import Again
 from lyra.vega.machine.snapshot import to_data
 from lyra.vega.machine.vm import run as run_fiber
 from lyra.vega.replay.describe import described
-from lyra.vega.replay.frozen_kernel import Heard, OnlyVega, Recall, StillWorld, Unprinted
+from lyra.vega.replay.frozen_kernel import Heard, Recall, StillWorld, Unprinted, replay_seams
 from lyra.vega.replay.journal import Journal
 from lyra.vega.replay.order import in_program_order
 from lyra.vega.replay.silent_effects import QUIET
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from lyra.vega.bytecode.program import Program
     from lyra.vega.durable.runs import Run
 
-__all__ = ["SEGMENT_FUEL", "Part", "part_of", "read", "spared"]
+__all__ = ["SEGMENT_FUEL", "Part", "part_of", "read"]
 
 SEGMENT_FUEL: Final = 20_000_000  # calls and loop turns between two effects: who needs more was killed in a loop
 _PART: Final = "replay"
@@ -79,9 +79,13 @@ class _Reading:
         for digest in journal.blobs:
             with suppress(StoreError):
                 store.put_blob(run.space.get_blob(digest))
-        self.kernel = Kernel(store, lease_s=1e12, snapshot_every_events=1 << 60, mailbox_messages_max=MAILBOX_MESSAGES)
-        self.kernel.programs = OnlyVega(self.kernel, _process)
-        self.kernel.kill = spared  # type: ignore[assignment, method-assign]
+        self.kernel = Kernel(
+            store,
+            lease_s=1e12,
+            snapshot_every_events=1 << 60,
+            mailbox_messages_max=MAILBOX_MESSAGES,
+            seams=replay_seams(_process),
+        )
         self.kernel.parts[_PART] = Part(self)
         options = Options(
             write=lambda _: None,
@@ -231,10 +235,6 @@ class _Reading:
         return found
 
 
-def spared(*_: Any, **__: Any) -> None:
-    """Who gives up waiting for a process ends it; here that one may have more to tell."""
-
-
 class Part:
     """How the processes of a kernel find the reading, or the rehearsal, that they belong to."""
 
@@ -255,7 +255,7 @@ async def _process(ctx: Context, run_id: str, seed: Any) -> None:
     process = ctx.own_process
     pid = process.pid
     world = world_of(ctx, run_id)
-    recall = process.recall = Recall(process.recall or {}, process, reading.journal)
+    recall = process.replay = Recall(process.replay or {}, process, reading.journal)
     if seed is None:
         scopes.set((world.budget,))
     elif type(seed) is dict:

@@ -132,7 +132,7 @@ class Fleet:
         self.kernel = kernel
         self._scheduler = kernel.scheduler
         self._push: Callable[[Member], None] = kernel.scheduler.push  # a light process is ready
-        self._labels = kernel.labels.state
+        self._labels = kernel.taint.state
         self._limit = kernel.mailboxes.limit
         self.light: dict[str, Member] = {}
         self.aboard: dict[str, Member] = {}
@@ -161,14 +161,14 @@ class Fleet:
         code = maker.linked.functions[function.function]
         if arguments or code.parameters or code.captures or maker.globals:
             fiber = maker.child(function, arguments)
-            pid = kernel.life.next_pid()
+            pid = kernel.lifetimes.next_pid()
             fiber.fleet, fiber.origin, fiber.pid, fiber.since = self, origin, pid, kernel.clock.now()
         else:  # nothing to copy
-            pid = kernel.life.next_pid()
+            pid = kernel.lifetimes.next_pid()
             registers = code.template.copy()
             fiber = Member(maker.linked, code, registers, maker.globals, self, origin, pid, kernel.clock.now())
         self.light[pid] = fiber
-        kernel.live += 1
+        kernel.core.live += 1
         self._push(fiber)
         return Process(pid) if not details[3] else Future(pid)
 
@@ -272,7 +272,7 @@ class Fleet:
         assert member.origin is not None
         member.state = "terminated"
         del self.light[member.pid]
-        self.kernel.live -= 1
+        self.kernel.core.live -= 1
         self.ended[member.pid] = (value, member.since, self.kernel.clock.now(), member.origin)
         self._ended_pids.append(member.pid)
         if len(self._ended_pids) > ENDED_PROCESSES_KEPT:
@@ -306,7 +306,7 @@ class Fleet:
         origin, world = member.origin, self._world
         assert origin is not None
         del self.light[member.pid]
-        process = self.kernel.life.adopt(
+        process = self.kernel.lifetimes.adopt(
             vega_process,
             (world.run_id, member, outcome),
             pid=member.pid,
@@ -374,7 +374,7 @@ class Fleet:
         from lyra.vega.runtime.driver import vega_process
 
         value, since, ended_at, origin = self.ended.pop(pid)
-        life = self.kernel.life
+        life = self.kernel.lifetimes
         process = life.adopt(
             vega_process,
             None,
@@ -395,7 +395,7 @@ class Fleet:
             self.bring_all()
         for member in self.light.values():
             member.state = "terminated"
-        self.kernel.live -= len(self.light)
+        self.kernel.core.live -= len(self.light)
         self.light.clear()
         self.ended.clear()
         self._ended_pids.clear()

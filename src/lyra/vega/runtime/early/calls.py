@@ -198,7 +198,7 @@ def _cell(job: Job, flock: Flock, pid: str) -> Cell | None:
 
 def _was_made(job: Job, group: Group, call: EarlyCall) -> bool:
     """An earlier life of the run made it early: it is in the journal, and so is what it cost."""
-    recall = job.ctx.own_process.recall
+    recall = job.ctx.own_process.replay
     return recall is not None and f"{_path(group, call.key)}0" in recall
 
 
@@ -313,7 +313,7 @@ def _depth(job: Job) -> int:
 
 def _promise(job: Job, group: Group, promised: Process, name: str, settings: dict[str, Any]) -> Process:
     """Somebody to ask in place of an agent that the program will spawn; equal settings make the same agent of it."""
-    if not _looks_ahead(job) and job.ctx.own_process.recall is None:
+    if not _looks_ahead(job) and job.ctx.own_process.replay is None:
         raise NotAhead("every call is made in its turn")
     flock = job.state.ahead.setdefault(group.number, Flock())
     if promised.pid not in flock.promised:
