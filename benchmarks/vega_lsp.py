@@ -17,7 +17,7 @@ from benchmarks.measure import Figure, Row, Size, Stopwatch, Timing, at_most, in
 from benchmarks.spawn import environment
 from benchmarks.vega_parser import program
 from lyra.vega.lsp.diagnostics import diagnose
-from lyra.vega.lsp.document import Change, Document, Position
+from lyra.vega.lsp.document import Document, Position, TextChange
 from lyra.vega.lsp.project import Project
 from lyra.vega.lsp.tokens import coloured
 
@@ -99,7 +99,7 @@ def _core(text: str, piece: str) -> Timing:
     assert diagnose(known) == []
     place = Position(text.count("\n") // 2, 0)
     with Stopwatch(1) as watch:
-        document.apply(Change(piece, place, place))
+        document.apply(TextChange(piece, place, place))
         project.changed()
         known = project.analysis(document.path)
         assert known is not None

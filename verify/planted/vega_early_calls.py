@@ -39,10 +39,10 @@ BUGS: Final[dict[str, tuple[Change, ...]]] = {
         Change(
             _STRETCH,
             "Stretch.check",
-            "raise Barrier(says(found), found.node)",
+            "raise Barrier(says(effect_site), effect_site.node)",
             """
-if found.effect not in ("return", "break", "try", "session"):
-    raise Barrier(says(found), found.node)
+if effect_site.effect not in ("return", "break", "try", "session"):
+    raise Barrier(says(effect_site), effect_site.node)
 """,
         ),
         Change(
@@ -61,13 +61,15 @@ if kind in (ast.Try, ast.Session):
     "copies": (
         Change(
             _COMPILER,
-            "Ahead.ahead_set",
-            "value = self.register()",
+            "ahead_set",
+            "value = out.register()",
             """
 if isinstance(node, ast.Assign):
-    self.set_variable(variable, self.expression(node.value))
+    from lyra.vega.compiler.blocks import set_variable
+    from lyra.vega.compiler.expressions import compile_expression
+    set_variable(out, variable, compile_expression(out, node.value))
     return
-value = self.register()
+value = out.register()
 """,
         ),
     ),
@@ -128,7 +130,7 @@ except LyraError as error:
     "names": (Change(_TARGETS, "Targets.process", "values = self._values.get(id(meaning), [])", "return id(meaning)"),),
     "given": (
         Change(_SUMMARIES, "Summaries._given", "getattr(value, 'name', '') or 'the function it is given'", "''"),
-        Change(_SUMMARIES, "Summaries._in_lambda", "each.through or 'the function it is given'", "''"),
+        Change(_SUMMARIES, "Summaries._in_lambda", "effect_site.through or 'the function it is given'", "''"),
     ),
     "handed": (Change(_MACHINE, "_par_spawn", "_is_fixed(fiber, call.arguments)", "True"),),
     "returns": (

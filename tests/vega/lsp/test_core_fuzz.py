@@ -10,13 +10,13 @@ import pytest
 
 from lyra.vega.lsp.completion import complete
 from lyra.vega.lsp.diagnostics import diagnose, fixes_of
-from lyra.vega.lsp.document import Change, Document
+from lyra.vega.lsp.document import Document, TextChange
 from lyra.vega.lsp.hover import hover
 from lyra.vega.lsp.layout import formatted
 from lyra.vega.lsp.navigation import definition, references
 from lyra.vega.lsp.outline import outline
 from lyra.vega.lsp.project import Project
-from lyra.vega.lsp.rename import Refused, rename
+from lyra.vega.lsp.rename import RenameRefused, rename
 from lyra.vega.lsp.signature import signature_help
 from lyra.vega.lsp.tokens import coloured
 
@@ -42,11 +42,11 @@ def test_no_text_and_no_place_is_too_strange(seed):
         text = document.text
         at = dice.randrange(len(text) + 1)
         end = min(len(text), at + dice.choice([0, 0, 2, 200]))
-        document.apply(Change(text[:at] + dice.choice(PIECES) + text[end:]))
+        document.apply(TextChange(text[:at] + dice.choice(PIECES) + text[end:]))
         project.changed()
         ask(project, dice)
         if turn % 8 == 7:
-            document.apply(Change(dice.choice(TEXTS)))
+            document.apply(TextChange(dice.choice(TEXTS)))
             project.changed()
 
 
@@ -72,5 +72,5 @@ def ask(project: Project, dice: random.Random) -> None:
         definition(project, PATH, offset)
         for place in references(project, PATH, offset):
             assert 0 <= place.at < place.end <= size
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(RenameRefused):
             rename(project, PATH, offset, "fresh_name")

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from lyra.vega.lsp.document import UTF8, UTF16, UTF32, Change, Document, Lines, Position
+from lyra.vega.lsp.document import UTF8, UTF16, UTF32, Document, LineOffsets, Position, TextChange
 
 TEXT = 'let a = "é";\r\nlet 🙂 = 1;\rprint(a);\n\nend'
 
@@ -16,7 +16,7 @@ TEXT = 'let a = "é";\r\nlet 🙂 = 1;\rprint(a);\n\nend'
 )
 def test_a_column_counts_units_of_its_encoding(encoding, character):
     """Behind an emoji a column is two, four or one further."""
-    lines = Lines(TEXT, encoding)
+    lines = LineOffsets(TEXT, encoding)
     offset = TEXT.index("🙂") + 1
     assert lines.position(offset) == (1, character)
     assert lines.offset((1, character)) == offset
@@ -24,7 +24,7 @@ def test_a_column_counts_units_of_its_encoding(encoding, character):
 
 @pytest.mark.parametrize("encoding", [UTF8, UTF16, UTF32])
 def test_every_offset_comes_back(encoding):
-    lines = Lines(TEXT, encoding)
+    lines = LineOffsets(TEXT, encoding)
     inside = TEXT.index("\r\n") + 1  # between the two characters of a line's end there is no position
     for offset in range(len(TEXT) + 1):
         assert lines.offset(lines.position(offset)) == (offset if offset != inside else offset - 1)
@@ -32,8 +32,8 @@ def test_every_offset_comes_back(encoding):
 
 def test_lines_end_as_the_protocol_says():
     """`\\n`, `\\r\\n` and `\\r` end lines; a form feed and a line separator do not."""
-    assert len(Lines("a\nb\r\nc\rd")) == 4
-    assert len(Lines("a\fb\u2028c\x85d\x0be")) == 1
+    assert len(LineOffsets("a\nb\r\nc\rd")) == 4
+    assert len(LineOffsets("a\fb\u2028c\x85d\x0be")) == 1
 
 
 @pytest.mark.parametrize(
@@ -41,22 +41,22 @@ def test_lines_end_as_the_protocol_says():
 )
 def test_a_position_outside_is_moved_to_the_edge(position, offset):
     """Also one in the middle of a character: that is its beginning."""
-    assert Lines(TEXT, UTF16).offset(position) == offset
+    assert LineOffsets(TEXT, UTF16).offset(position) == offset
 
 
 def test_changes_are_applied_one_after_another():
     document = Document("file:///a", "/a", "one\ntwo\n")
-    document.apply(Change("2", Position(1, 0), Position(1, 3)))
-    document.apply(Change("🙂", Position(0, 0), Position(0, 0)))
-    document.apply(Change("!", Position(0, 2), Position(0, 5)))
+    document.apply(TextChange("2", Position(1, 0), Position(1, 3)))
+    document.apply(TextChange("🙂", Position(0, 0), Position(0, 0)))
+    document.apply(TextChange("!", Position(0, 2), Position(0, 5)))
     assert document.text == "🙂!\n2\n"
-    document.apply(Change("all new"))
+    document.apply(TextChange("all new"))
     assert document.text == "all new"
 
 
 def test_a_range_that_runs_backwards_changes_nothing_before_its_start():
     document = Document("file:///a", "/a", "abcdef")
-    document.apply(Change("X", Position(0, 4), Position(0, 2)))
+    document.apply(TextChange("X", Position(0, 4), Position(0, 2)))
     assert document.text == "abcdXef"
 
 
@@ -70,7 +70,7 @@ def test_random_changes_equal_those_of_a_plain_list_of_characters(encoding):
         one, two = document.lines.offset(start), document.lines.offset(end)
         new = dice.choice(["", "x", "🙂", "\n", "é\r\n", "\r"])
         wanted = document.text[:one] + new + document.text[two:]
-        document.apply(Change(new, start, end))
+        document.apply(TextChange(new, start, end))
         assert document.text == wanted
         if len(wanted) < 5:
-            document.apply(Change(TEXT))
+            document.apply(TextChange(TEXT))

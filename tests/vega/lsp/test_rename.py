@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lyra.vega.lsp.rename import Refused, prepare, rename
+from lyra.vega.lsp.rename import RenameRefused, prepare, rename
 
 from .texts import project
 
@@ -76,7 +76,7 @@ def test_an_import_is_renamed_in_its_file_alone():
     ],
 )
 def test_a_name_that_would_change_the_meaning_is_refused(text, name, reason):
-    with pytest.raises(Refused, match=reason):
+    with pytest.raises(RenameRefused, match=reason):
         renamed(text, name)
 
 

@@ -165,8 +165,7 @@ fn main() {
 
 
 def test_without_a_plan_there_are_no_lenses(monkeypatch):
-    monkeypatch.setitem(sys.modules, "lyra.vega.plan.plan", None)
-    monkeypatch.setitem(sys.modules, "lyra.vega.plan", None)
+    monkeypatch.setitem(sys.modules, "lyra.vega.compiler.plan_of", None)
     assert overlaps(REVIEWS, "x") == []
 
 
@@ -186,10 +185,9 @@ def test_lenses_are_what_the_plan_says(monkeypatch):
         def to_data(self):
             return {"groups": groups}
 
-    plan = ModuleType("lyra.vega.plan.plan")
+    plan = ModuleType("lyra.vega.compiler.plan_of")
     plan.plan_of = lambda text, name, load=None: Plan()  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "lyra.vega.plan", ModuleType("lyra.vega.plan"))
-    monkeypatch.setitem(sys.modules, "lyra.vega.plan.plan", plan)
+    monkeypatch.setitem(sys.modules, "lyra.vega.compiler.plan_of", plan)
     assert overlaps(REVIEWS, "x") == [
         (5, "overlaps with team.vega:3, line 6"),
         (6, "overlaps with team.vega:3, line 5"),
@@ -200,7 +198,7 @@ def test_lenses_are_what_the_plan_says(monkeypatch):
 
 def test_calls_that_overlap_say_so():
     """The real plan: two calls of an agent that keeps no memory."""
-    pytest.importorskip("lyra.vega.plan.plan")
+    pytest.importorskip("lyra.vega.compiler.plan_of")
     assert overlaps("let x = ;", "x") == []
     found = dict(overlaps(REVIEWS, "x"))
     assert found == {5: "overlaps with line 6", 6: "overlaps with line 5"}

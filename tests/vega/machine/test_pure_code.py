@@ -352,7 +352,7 @@ def nested(parameters: int, depth: int) -> str:
 
 SMALL_STACK = """
 import sys, threading
-from lyra.testing import vega_tiers
+from verify.compare import vega_tiers
 from lyra.vega.machine.link import link
 
 text, parameters, kilobytes = sys.stdin.read(), int(sys.argv[1]), int(sys.argv[2])

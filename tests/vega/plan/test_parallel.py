@@ -22,11 +22,12 @@ from lyra.testing.clock import SimClock
 from lyra.testing.loop import run as run_in_virtual_time
 from lyra.vega import VegaError
 from lyra.vega.bytecode import file as bytecode
+from lyra.vega.compiler.plan_of import plan_of
 from lyra.vega.machine.early_calls import EarlyCall, Group
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect
 from lyra.vega.machine.link import link
 from lyra.vega.machine.vm import run as step
-from lyra.vega.plan.plan import Plan, plan_of
+from lyra.vega.plan.plan import OverlapPlan
 from lyra.vega.plan.render import dot_of, svg_of, text_of
 from lyra.vega.runtime.picture import Picture
 from lyra.vega.runtime.run import run_world
@@ -703,7 +704,7 @@ def test_a_run_that_was_stopped_with_calls_under_way_asks_none_of_the_finished_a
 # ---------------------------------------------------------------- the plan
 
 
-def the_plan() -> Plan:
+def the_plan() -> OverlapPlan:
     return plan_of(AB + 'let r1 = a <- "1";\nlet r2 = a <- "2";\nlet s = b <- r1 + r2;\nprint(s);', "x.vega")
 
 

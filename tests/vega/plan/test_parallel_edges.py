@@ -10,9 +10,8 @@ import asyncio
 import pytest
 
 from lyra import vega
-from lyra.vega.machine import rare_instructions as machinery
-from lyra.vega.machine import vm
-from lyra.vega.plan.plan import plan_of
+from lyra.vega.compiler.plan_of import plan_of
+from lyra.vega.machine import rare_instructions, vm
 from tests.vega.plan.test_parallel import AB, play
 from verify.compare.vega_parallel import Outcome
 from verify.compare.vega_parallel import play as played
@@ -61,7 +60,7 @@ DEEP = (
 
 def shallow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vm, "VEGA_DEPTH_MAX", 60)
-    monkeypatch.setattr(machinery, "VEGA_DEPTH_MAX", 60)
+    monkeypatch.setattr(rare_instructions, "VEGA_DEPTH_MAX", 60)
 
 
 def test_recursion_that_asks_stops_where_the_line_by_line_run_does(monkeypatch):

@@ -9,7 +9,7 @@ from lyra.vega import VegaError
 from lyra.vega import compile as compile_vega
 from lyra.vega.host.plain import is_plain, run_plain
 from lyra.vega.host.test_blocks import test_program
-from lyra.vega.repl.session import Session
+from lyra.vega.repl.session import ReplSession
 
 
 @pytest.mark.parametrize(
@@ -64,11 +64,11 @@ def test_a_test_block_runs_after_the_top_level_and_without_main():
     ],
 )
 def test_unfinished_text_is_known(text, expected):
-    assert Session.is_unfinished(text) is expected
+    assert ReplSession.is_unfinished(text) is expected
 
 
 def test_a_wrong_piece_changes_nothing():
-    session = Session()
+    session = ReplSession()
     session.compile("let x = 1;")
     size = len(session.program.functions)
     with pytest.raises(SourceError):
@@ -80,7 +80,7 @@ def test_a_wrong_piece_changes_nothing():
 @pytest.mark.parametrize(("text", "column"), [("let y = ;", 9), ("let y: int = true", 14), ("print(nope)", 7)])
 def test_an_error_shows_what_was_typed(text, column):
     """A `;` that nobody typed is on a line of its own."""
-    session = Session()
+    session = ReplSession()
     with pytest.raises(SourceError) as caught:
         session.compile(text)
     line = caught.value.line
@@ -89,7 +89,7 @@ def test_an_error_shows_what_was_typed(text, column):
 
 
 def test_a_copy_may_be_tried_on():
-    session = Session()
+    session = ReplSession()
     session.compile("let x = 1;")
     other = session.copy()
     other.compile("let y = x;")

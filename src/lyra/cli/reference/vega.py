@@ -14,7 +14,7 @@ from lyra.vega.bytecode.opcodes import OPCODES, Opcode
 from lyra.vega.checker import settings
 from lyra.vega.checker.signatures import signature_text, takes_text
 from lyra.vega.stdlib.examples import EXAMPLES
-from lyra.vega.stdlib.table import ERRORS, GLOBALS, LIBRARY, METHODS, Entry
+from lyra.vega.stdlib.table import ERRORS, GLOBALS, LIBRARY, METHODS, LibraryEntry
 
 __all__ = ["pages"]
 
@@ -129,7 +129,7 @@ def pages(written: str, table: Table) -> dict[str, str]:
     }
 
 
-def _functions(table: Table, module: str, rows: Mapping[str, Entry]) -> str:
+def _functions(table: Table, module: str, rows: Mapping[str, LibraryEntry]) -> str:
     lead = f"{module}::" if module else ""
     return table(
         ("function", "kind", "does", "for example"),

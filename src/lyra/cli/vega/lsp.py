@@ -21,6 +21,6 @@ def lsp(ctx: click.Context, /) -> None:
         import pygls  # noqa: F401
     except ImportError:
         raise ConfigError("the language server needs the lsp extra", hint="pip install 'lyra-agents[lsp]'") from None
-    from lyra.vega.lsp.server import serve
+    from lyra.vega.lsp.serve import serve
 
     ctx.exit(serve())

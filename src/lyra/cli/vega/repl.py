@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lyra.kernel.kernel import Kernel
-    from lyra.vega.repl.session import Session
+    from lyra.vega.repl.session import ReplSession
     from lyra.vega.runtime.world import Options
     from lyra.vega.syntax.source import Diagnostic
 
@@ -52,7 +52,7 @@ def repl(ctx: click.Context, /, *, model: str | None, budget: str | None) -> Non
 
     `:help` lists what the REPL itself understands.
     """
-    from lyra.vega.repl.session import Session
+    from lyra.vega.repl.session import ReplSession
     from lyra.vega.runtime.world import Options
 
     options = Options(
@@ -69,7 +69,7 @@ def repl(ctx: click.Context, /, *, model: str | None, budget: str | None) -> Non
         kernel = kernel_of(ctx.ensure_object(Invocation))
         runner.run(kernel.start())
         try:
-            _read_all(_Repl(Session(Files("").load), options, kernel, runner), is_person=is_person)
+            _read_all(_Repl(ReplSession(Files("").load), options, kernel, runner), is_person=is_person)
         finally:
             runner.run(kernel.close(drain_s=0.0))
 
@@ -132,7 +132,7 @@ def _line(prompt: str, *, is_person: bool) -> str | None:
 
 
 class _Repl:
-    def __init__(self, session: Session, options: Options, kernel: Kernel, runner: asyncio.Runner) -> None:
+    def __init__(self, session: ReplSession, options: Options, kernel: Kernel, runner: asyncio.Runner) -> None:
         self.session = session
         self._options = options
         self._kernel = kernel

@@ -28,15 +28,15 @@ def disassemble_function(program: Program, index: int) -> str:
     function = program.functions[index]
     names = ", ".join(parameter.name for parameter in function.parameters)
     lines = [f"fn #{index} {function.name}({names})  registers {function.registers}, {program.files[function.file]}"]
-    for at, (op, *operands) in enumerate(function.code):
+    for place, (op, *operands) in enumerate(function.code):
         row = OPCODES[op]
         texts = [
             _operand(program, function, kind, value)
             for kind, value in zip((row.a, row.b, row.c), operands, strict=True)
             if kind != "-"
         ]
-        line, column = function.place(at)
-        lines.append(f"  {at:>4}  {row.name:<16} {', '.join(texts):<32} {line}:{column}".rstrip())
+        line, column = function.place(place)
+        lines.append(f"  {place:>4}  {row.name:<16} {', '.join(texts):<32} {line}:{column}".rstrip())
     lines.extend(
         f"  errors in {handler.start}–{handler.end - 1} → {handler.target} as r{handler.register}"
         for handler in function.handlers

@@ -39,7 +39,7 @@ class Parameter(msgspec.Struct, array_like=True, frozen=True):
 class Function(msgspec.Struct, kw_only=True):
     """`registers` counts the function's own; its pinned constants follow them. `places` has line and column of each
     instruction in one int. An `is_hidden` function is the library's: errors in it are shown at its caller. `tree` is
-    what a pure function can be generated from, see `tier2.trees`."""
+    what a pure function can be generated from, see `compiler.pure_trees`."""
 
     name: str
     file: int = 0
@@ -58,11 +58,11 @@ class Function(msgspec.Struct, kw_only=True):
     def required(self) -> int:
         return sum(not parameter.has_default for parameter in self.parameters)
 
-    def place(self, at: int) -> tuple[int, int]:
+    def place(self, index: int) -> tuple[int, int]:
         """Line and column of an instruction; (0, 0) when unknown."""
-        if not 0 <= at < len(self.places):
+        if not 0 <= index < len(self.places):
             return 0, 0
-        return self.places[at] >> _COLUMN_BITS, self.places[at] & ((1 << _COLUMN_BITS) - 1)
+        return self.places[index] >> _COLUMN_BITS, self.places[index] & ((1 << _COLUMN_BITS) - 1)
 
 
 def packed_place(line: int, column: int) -> int:

@@ -15,5 +15,5 @@ GUARDS: Final[dict[str, str]] = {
     "order": "an index is computed before the value that is stored there, where it makes a difference",
     "bound": "only a counter that its loop bounds is stepped without a look at 64 bits",
     "mutation": "only what the function made itself is changed in it",
-    "poll": "whoever waits for their turn gets it",
+    "poll": "a call that runs long gives way to processes that wait for their turn",
 }

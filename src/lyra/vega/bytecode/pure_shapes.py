@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.limits import VEGA_REGISTERS_MAX, VEGA_TREE_DEPTH_MAX, VEGA_TREE_NODES_MAX
 from lyra.vega.stdlib.natives import native
-from lyra.vega.stdlib.table import GLOBALS, LIBRARY, Entry
+from lyra.vega.stdlib.table import GLOBALS, LIBRARY, LibraryEntry
 from lyra.vega.values.values import INT_MAX, INT_MIN
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ FRESH: Final = frozenset(
 LEFT_OUT: Final = frozenset({"str::builder", "assert", "list::push"})  # the last has a node of its own
 
 
-def library_row(full: str) -> Entry | None:
+def library_row(full: str) -> LibraryEntry | None:
     module, _, name = full.rpartition("::")
     return (LIBRARY.get(module, {}) if module else GLOBALS).get(name)
 
@@ -107,14 +107,14 @@ def changes_only_its_own(parameters: int, body: list[Any]) -> bool:
             changed.add(node[2][0][1])
     grown = True
     while grown:
-        found = {slot for slot, source in copies if source in borrowed} - borrowed
-        borrowed |= found
-        grown = bool(found)
+        reached = {slot for slot, source in copies if source in borrowed} - borrowed
+        borrowed |= reached
+        grown = bool(reached)
     return not changed & borrowed
 
 
 def _is_own(value: list[Any]) -> bool:
-    """Whether a value is nobody else's: new, or nothing that can be changed."""
+    """Whether no other variable holds the value: it is new, or it cannot be changed."""
     what = value[0]
     if what in ("index", "call", "variant"):
         return False

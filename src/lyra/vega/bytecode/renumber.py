@@ -35,12 +35,12 @@ def fitted(old: Program, new: Program) -> Program:
     functions = numbers(old, new)
     variables = _places([(name, "") for name in old.globals], [(name, "") for name in new.globals])
     names = [*old.globals, *[""] * (1 + max(variables, default=-1) - len(old.globals))]
-    for at, name in zip(variables, new.globals, strict=True):
-        names[at] = name
+    for number, name in zip(variables, new.globals, strict=True):
+        names[number] = name
     laid: list[Function] = [_gone(function) for function in old.functions]
     laid += [_gone(old.functions[0])] * (1 + max(functions, default=-1) - len(laid))
-    for at, function in zip(functions, new.functions, strict=True):
-        laid[at] = _renumbered(function, functions, variables)
+    for number, function in zip(functions, new.functions, strict=True):
+        laid[number] = _renumbered(function, functions, variables)
     return msgspec.structs.replace(
         new,
         functions=laid,
@@ -62,7 +62,7 @@ def numbers(old: Program, new: Program) -> list[int]:
 
 
 def _key(program: Program, function: Function) -> tuple[str, str, bool]:
-    """What a function is known by; the file that is run may have another name by now."""
+    """The key that a function is found by; the file that is run may have another name by now."""
     file = program.files[function.file] if function.file < len(program.files) else ""
     return ("" if file == program.name else file), function.name, function.is_hidden
 
@@ -71,49 +71,51 @@ def _places(old: Sequence[tuple[Hashable, ...]], new: Sequence[tuple[Hashable, .
     """For each of the new ones its place among the old ones, or one behind them. The last part of each says how it
     reads, those before it what it is known by."""
     free: dict[Hashable, list[int]] = {}
-    for index, one in enumerate(old):
-        free.setdefault(one[:-1], []).append(index)
-    found: dict[int, int] = {}
+    for index, item in enumerate(old):
+        free.setdefault(item[:-1], []).append(index)
+    by_index: dict[int, int] = {}
     for is_exact in (True, False):
-        for index, one in enumerate(new):
-            places = free.get(one[:-1], ()) if index not in found else ()
-            at = next((place for place in places if not is_exact or old[place] == one), None)
-            if at is not None:
-                found[index] = at
-                free[one[:-1]].remove(at)
+        for index, item in enumerate(new):
+            places = free.get(item[:-1], ()) if index not in by_index else ()
+            match = next((place for place in places if not is_exact or old[place] == item), None)
+            if match is not None:
+                by_index[index] = match
+                free[item[:-1]].remove(match)
     behind = len(old)
     for index in range(len(new)):
-        if index not in found:
-            found[index] = behind
+        if index not in by_index:
+            by_index[index] = behind
             behind += 1
-    return [found[index] for index in range(len(new))]
+    return [by_index[index] for index in range(len(new))]
 
 
 # ---------------------------------------------------------------- renumbering
 def _renumbered(function: Function, functions: list[int], variables: list[int]) -> Function:
     tables = {"function": functions, "global": variables}
-    code = [_instruction(one, tables) for one in function.code]
+    code = [_instruction(instruction, tables) for instruction in function.code]
     return msgspec.structs.replace(function, code=code, tree=_tree(function.tree, functions))
 
 
-def _instruction(one: Instruction, tables: dict[str, list[int]]) -> Instruction:
-    naming = _NAMING.get(one[0])
+def _instruction(instruction: Instruction, tables: dict[str, list[int]]) -> Instruction:
+    naming = _NAMING.get(instruction[0])
     if naming is None:
-        return one
-    a, b, c = (tables[kind][operand] if kind else operand for kind, operand in zip(naming, one[1:], strict=True))
-    return one[0], a, b, c
+        return instruction
+    a, b, c = (
+        tables[kind][operand] if kind else operand for kind, operand in zip(naming, instruction[1:], strict=True)
+    )
+    return instruction[0], a, b, c
 
 
 def _tree(node: Any, functions: list[int], *, is_root: bool = True) -> Any:
     """A pure function's tree: ["call", function, values] anywhere in it, and the list of those at its fourth place."""
     if type(node) is not list:
         return node
-    made = [_tree(part, functions, is_root=False) for part in node]
+    parts = [_tree(part, functions, is_root=False) for part in node]
     if is_root:
-        made[3] = sorted(functions[index] for index in node[3])
+        parts[3] = sorted(functions[index] for index in node[3])
     elif len(node) == 3 and node[0] == "call" and type(node[1]) is int:
-        made[1] = functions[node[1]]
-    return made
+        parts[1] = functions[node[1]]
+    return parts
 
 
 def _tool(info: ToolInfo, functions: list[int]) -> ToolInfo:
@@ -154,9 +156,9 @@ def shape(function: Function) -> bytes:
 
 
 def _masked(function: Function) -> bytes:
-    """The same without the numbers of others."""
+    """The function as data with the numbers of other functions and globals left out."""
     blind = {"function": _Zero(), "global": _Zero()}
-    return _encoded(function, [_instruction(one, blind) for one in function.code])  # type: ignore[arg-type]
+    return _encoded(function, [_instruction(instruction, blind) for instruction in function.code])  # type: ignore[arg-type]
 
 
 class _Zero:
@@ -181,11 +183,11 @@ def changed_functions(old: Program, new: Program) -> set[int]:
 
 def reached(program: Program, start: Iterable[int]) -> set[int]:
     """Functions, and all that they call or make."""
-    found: set[int] = set()
+    functions: set[int] = set()
     todo = list(start)
     while todo:
         index = todo.pop()
-        if index not in found:
-            found.add(index)
+        if index not in functions:
+            functions.add(index)
             todo += [b for op, _, b, _ in program.functions[index].code if op in (OP_CALL, OP_CLOSURE)]
-    return found
+    return functions

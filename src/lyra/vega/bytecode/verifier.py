@@ -4,7 +4,7 @@ Registers, jumps, constants, functions and globals must exist; a constant must b
 the last instruction of a function must leave it; only the jumps that cost fuel may go back. What passes cannot make
 the machine read outside its tables or run for ever without using fuel. (A value of the wrong kind in a register is
 an ordinary error while it runs.) One pass: the time grows with the size of the file. Trees of pure functions are
-checked by `tier2.shapes`.
+checked by `pure_shapes`.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def verify(program: Program) -> None:
         _FunctionVerifier(program, function).verify()
 
 
-def _refused(function: Function | None, at: int, why: str) -> BytecodeError:
-    where = f" in `{function.name}` at {at}" if function is not None else ""
+def _refused(function: Function | None, index: int, why: str) -> BytecodeError:
+    where = f" in `{function.name}` at {index}" if function is not None else ""
     return BytecodeError(f"this bytecode cannot be run: {why}{where}", hint="compile the source again")
 
 

@@ -4,19 +4,23 @@ The checker finds unknown names, calls that do not fit, declared types that are 
 amounts that do not go together, code that is never reached. It says all it finds in one run, each with a place and
 where possible with what was probably meant, and never refuses a program for what it cannot know.
 
-`checker_types` knows kinds, `checker_scope` names, `checker_expressions`, `checker_settings` and `checker_statements`
-the rest. An import is followed through `load`, which the host gives; without it imported names are taken on trust.
+The check is functions over one `scope.ModuleCheck`, which holds scopes and remarks: `types` knows kinds, then come
+`expressions`, `settings`, `processes` and `statements`, each built on those before it. What leads back up (a lambda
+holds a block) goes through `CheckRules`. An import is followed through `load`, which the host gives; without it
+imported names are taken on trust.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from lyra.core.limits import VEGA_PROBLEMS_MAX
 from lyra.errors import CheckError, ParseError
-from lyra.vega.checker.scope import Binding, Scope
-from lyra.vega.checker.statements import StatementChecker
+from lyra.vega.checker.expressions import KINDS
+from lyra.vega.checker.processes import PROCESS_KINDS
+from lyra.vega.checker.scope import Binding, CheckRules, CheckScope, ModuleCheck
+from lyra.vega.checker.statements import check_block, check_bodies, check_statements
 from lyra.vega.checker.types import ANY
 from lyra.vega.syntax.ast import Import, Module, Statement
 from lyra.vega.syntax.facts import assigned_and_thrown
@@ -25,7 +29,8 @@ from lyra.vega.syntax.source import Diagnostic, Source, source_error
 
 __all__ = ["Checker", "Load", "check_module", "check_source", "checked", "kind_of_variable"]
 
-_IMPORTS_DEEP_MAX = 30  # imports of imports of …; what lies deeper is taken on trust
+RULES: Final = CheckRules({**KINDS, **PROCESS_KINDS}, check_block)
+_IMPORTS_DEEP_MAX: Final = 30  # imports of imports of …; what lies deeper is taken on trust
 
 # The target as written and the name of the importing file → the imported file's name and text, or None.
 Load: TypeAlias = Callable[[str, str], "tuple[str, str] | None"]
@@ -35,7 +40,7 @@ def check_source(
     text: str, name: str = "<vega>", *, load: Load | None = None, host_names: Collection[str] = ()
 ) -> list[Diagnostic]:
     """Everything there is to say about a source, in order of place; empty for a good one. `host_names` are functions
-    that whoever runs the program provides."""
+    that the host of the program provides."""
     source = Source(name, text)
     module, problems, _ = parse_all(source)
     return problems or check_module(module, source, load=load, host_names=host_names)
@@ -65,15 +70,18 @@ def kind_of_variable(text: str, name: str) -> str:
     source = Source("<vega>", text)
     checker = Checker(source, None, {source.name: {}}, ())
     checker.run(parse_all(source).module.statements)
-    binding = checker.top.names.get(name)
+    binding = checker.check.top.names.get(name)
     return "any" if binding is None else str(binding.kind)
 
 
-class Checker(StatementChecker):
+class Checker:
+    """Checks one file, and the files that it imports, each with a Checker of its own."""
+
     def __init__(
         self, source: Source, load: Load | None, files: dict[str, dict[str, Binding]], host_names: Collection[str]
     ) -> None:
-        super().__init__(source, host_names)
+        self.source = source
+        self.check = ModuleCheck(source, host_names, RULES, self.resolve_import)
         self.host_names = host_names
         self.load = load
         self.files = files  # what each imported file declares; one that is being looked at right now is there, empty
@@ -81,46 +89,50 @@ class Checker(StatementChecker):
         self.depth = 0  # of this file in the imports
 
     def run(self, statements: Sequence[Statement]) -> list[Diagnostic]:
-        self.assigned, self.thrown = assigned_and_thrown(statements)
+        check = self.check
+        check.assigned, check.thrown = assigned_and_thrown(statements)
         try:
-            self.statements(statements)
-            self.scope = self.top
-            self.bodies(statements)
-        except RecursionError:  # the parser bounds the depth; only a caller who is deep already gets here
-            self.error(0, 1, "this is nested too deeply to be checked")
-        found: dict[tuple[int, str], Diagnostic] = {}
-        for problem in sorted(self.problems, key=lambda problem: problem.at):
-            found.setdefault((problem.at, problem.message), problem)
-        return [*list(found.values())[:VEGA_PROBLEMS_MAX], *self.others]
+            check_statements(check, statements)
+            check.scope = check.top
+            check_bodies(check, statements)
+        except RecursionError:  # the parser bounds the depth, so the caller's own stack was deep already
+            check.error(0, 1, "this is nested too deeply to be checked")
+        distinct: dict[tuple[int, str], Diagnostic] = {}
+        for problem in sorted(check.problems, key=lambda problem: problem.at):
+            distinct.setdefault((problem.at, problem.message), problem)
+        return [*list(distinct.values())[:VEGA_PROBLEMS_MAX], *self.others]
 
     def resolve_import(self, node: Import) -> Binding:
-        """What an import's name stands for; one that cannot be found is told."""
+        """The binding of an import's name; a file that cannot be found is reported."""
         if node.kind != "vega":
             return Binding("import", ANY)
         if self.load is None or self.depth >= _IMPORTS_DEEP_MAX:
             return Binding("import", ANY, members=None)
-        found = self.load(node.target, self.source.name)
-        if found is None:
-            at = self.source.text.find('"', node.at)
-            self.error(at, at + len(node.target) + 2, f"cannot find `{node.target}`", "a path is relative to this file")
+        loaded = self.load(node.target, self.source.name)
+        if loaded is None:
+            offset = self.source.text.find('"', node.at)
+            self.check.error(
+                offset, offset + len(node.target) + 2, f"cannot find `{node.target}`", "a path is relative to this file"
+            )
             return Binding("import", ANY, members=None)
-        name, text = found
-        if name in self.files:  # seen before, or a circle: then its names are filled in by whoever is at it
+        name, text = loaded
+        if name in self.files:  # seen before, or a circle: then the Checker of that file fills its names in
             return Binding("import", ANY, members=self.files[name] or None)
         return Binding("import", ANY, members=self.imported(Source(name, text)))
 
     def imported(self, source: Source) -> dict[str, Binding] | None:
-        """What an imported file declares; None if it cannot be read. What is wrong with it is told with the rest."""
+        """The names that an imported file declares; None if it cannot be parsed. Its errors are reported with the
+        others."""
         members = self.files[source.name] = {}
         module, problems, _ = parse_all(source)
-        scope: Scope | None = None
+        scope: CheckScope | None = None
         if not problems:
             checker = Checker(source, self.load, self.files, self.host_names)
             checker.depth = self.depth + 1
             problems = checker.run(module.statements)
-            scope = checker.top
-            self.thrown = self.thrown | checker.thrown
-            self.has_foreign_tools = self.has_foreign_tools or checker.has_foreign_tools
+            scope = checker.check.top
+            self.check.thrown |= checker.check.thrown
+            self.check.has_foreign_tools |= checker.check.has_foreign_tools
         self.others += [problem for problem in problems if problem.is_error]
         if scope is None:
             return None

@@ -1,27 +1,37 @@
 """Names and what they stand for, while a module is checked.
 
-A `Binding` is one name: a variable, a constant, a function and so on, with what is known of it. `Scopes` is the chain
-of them plus the list of remarks: the ground that the other checker modules stand on.
+A `Binding` is one name: a variable, a constant, a function and so on, with what is known of it. `ModuleCheck` is the
+state of one check: the chain of scopes and the list of remarks. The functions of the other checker modules work on it.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
-from typing import Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from lyra.core.checking.check import did_you_mean
 from lyra.core.limits import VEGA_PROBLEMS_MAX
-from lyra.vega.checker.types import ANY, Kind, accepts, an, kind_of_literal, of_type, of_word
-from lyra.vega.stdlib.table import GLOBALS, LIBRARY, Entry
+from lyra.vega.checker.types import ANY, ValueKind, accepts, an, kind_of_literal, of_type, of_word
+from lyra.vega.stdlib.table import GLOBALS, LIBRARY, LibraryEntry
 from lyra.vega.syntax.ast import Argument, Import, ListLiteral, Literal, MapLiteral, Node, Parameter, Type
 from lyra.vega.syntax.source import Diagnostic, Source
 
-__all__ = ["Binding", "Context", "Scope", "Scopes", "Signature", "of_entry", "of_parameters"]
+__all__ = [
+    "Binding",
+    "CheckContext",
+    "CheckRules",
+    "CheckScope",
+    "KindRule",
+    "ModuleCheck",
+    "Signature",
+    "of_entry",
+    "of_parameters",
+]
 
 # What a message calls each role.
 ROLES: Final[dict[str, str]] = {
@@ -42,31 +52,31 @@ _KNOWN_MAX: Final = 2_000  # names that a wrong one is compared with
 class Signature(msgspec.Struct, frozen=True):
     """How something is called: its parameters with their kinds, how many must be given, what it gives."""
 
-    parameters: tuple[tuple[str, Kind], ...]
+    parameters: tuple[tuple[str, ValueKind], ...]
     optional: frozenset[str]
-    result: Kind
+    result: ValueKind
     is_library: bool = False
 
 
 class Binding(msgspec.Struct):
     role: str
-    kind: Kind = ANY
+    kind: ValueKind = ANY
     signature: Signature | None = None
     is_declared: bool = False  # its kind was written, so it holds for assignments too
-    members: dict[str, Binding] | None = None  # of an import; None when nobody looked into it
+    members: dict[str, Binding] | None = None  # of an import; None where the file was not read
 
 
-class Scope:
+class CheckScope:
     """One block's names."""
 
     __slots__ = ("names", "parent")
 
-    def __init__(self, parent: Scope | None = None) -> None:
+    def __init__(self, parent: CheckScope | None = None) -> None:
         self.parent = parent
         self.names: dict[str, Binding] = {}
 
     def find(self, name: str) -> Binding | None:
-        scope: Scope | None = self
+        scope: CheckScope | None = self
         while scope is not None:
             if name in scope.names:
                 return scope.names[name]
@@ -74,15 +84,15 @@ class Scope:
         return None
 
     def all_names(self) -> set[str]:
-        found: set[str] = set()
-        scope: Scope | None = self
+        names: set[str] = set()
+        scope: CheckScope | None = self
         while scope is not None:
-            found.update(scope.names)
+            names.update(scope.names)
             scope = scope.parent
-        return found
+        return names
 
 
-class Context(msgspec.Struct, frozen=True):
+class CheckContext(msgspec.Struct, frozen=True):
     """What surrounds a statement: a function (and what it gives), a loop, a `defer`, a test, a `try` that catches."""
 
     in_function: bool = False
@@ -90,43 +100,67 @@ class Context(msgspec.Struct, frozen=True):
     in_defer: bool = False
     in_test: bool = False
     in_try: bool = False
-    result: Kind = ANY
+    result: ValueKind = ANY
 
 
-class Scopes:
-    """The scopes of one module and the remarks made so far."""
+KindRule: TypeAlias = "Callable[[ModuleCheck, Any], ValueKind]"  # checks one kind of expression
 
-    def __init__(self, source: Source, host_names: Collection[str] = ()) -> None:
+
+class CheckRules(NamedTuple):
+    """How each kind of expression is checked, and a block: what expressions and statements reach each other through."""
+
+    kinds: Mapping[type, KindRule]
+    block: Callable[..., None]  # (check, block, scope of its own)
+
+
+class ModuleCheck:
+    """The state of checking one module: its scopes, what surrounds the present statement, the remarks so far."""
+
+    own_tools: frozenset[str] = frozenset()  # names of the tools of the agent that is being checked
+    has_foreign_tools = False  # some import brings tools whose names are only known when the program runs
+    assigned: frozenset[str] = frozenset()  # names that some statement assigns to: the kind of their value may change
+    thrown: frozenset[str] = frozenset()  # names of the errors that some statement throws
+
+    def __init__(
+        self,
+        source: Source,
+        host_names: Collection[str],
+        rules: CheckRules,
+        resolve_import: Callable[[Import], Binding],
+    ) -> None:
         self.source = source
+        self.kind_rules, self.block_rule = rules
+        self.resolve_import = resolve_import  # what an import's name stands for
         self.problems: list[Diagnostic] = []
-        host = Scope()
-        host.names.update((name, Binding("function", Kind("function"))) for name in host_names)
-        self.top = Scope(host)
+        host = CheckScope()
+        host.names.update((name, Binding("function", ValueKind("function"))) for name in host_names)
+        self.top = CheckScope(host)
         self.scope = self.top
-        self.context = Context()
+        self.context = CheckContext()
         self.agents: set[str] = set()
 
     # ---------------------------------------------------------------- remarks
 
-    def error(self, at: int, end: int, message: str, hint: str | None = None) -> None:
-        self.problems.append(self.source.problem(at, end, message, hint=hint))
+    def error(self, offset: int, end: int, message: str, hint: str | None = None) -> None:
+        self.problems.append(self.source.problem(offset, end, message, hint=hint))
 
     def error_on(self, node: Node, message: str, hint: str | None = None) -> None:
         self.error(node.at, node.end, message, hint)
 
     def fault(self, node: Node, message: str, hint: str | None = None) -> None:
-        """Something that fails when it is run. Where somebody waits to catch it, that may be what is wanted."""
+        """Report something that fails when it runs: an error, or a warning inside a `try` that may be meant to catch
+        it."""
         severity = "warning" if self.context.in_try else "error"
         self.problems.append(self.source.problem(node.at, node.end, message, hint=hint, severity=severity))
 
-    def warn(self, at: int, end: int, message: str, hint: str | None = None) -> None:
-        self.problems.append(self.source.problem(at, end, message, hint=hint, severity="warning"))
+    def warn(self, offset: int, end: int, message: str, hint: str | None = None) -> None:
+        self.problems.append(self.source.problem(offset, end, message, hint=hint, severity="warning"))
 
     def name_place(self, node: Node, name: str) -> tuple[int, int]:
         """Where a declaration's own name stands: behind its keyword."""
         words = [word.start() for word in _WORD.finditer(self.source.text, node.at, node.end) if word[0] == name]
-        at = words[-1] if words and isinstance(node, Import) else words[0] if words else node.at
-        return at, at + len(name)
+        offset = words[-1] if words and isinstance(node, Import) else words[0] if words else node.at
+        return offset, offset + len(name)
 
     # ---------------------------------------------------------------- names
 
@@ -134,24 +168,26 @@ class Scopes:
         """A new name in this scope. A `let` may follow a `let`; two of anything else are one too many."""
         before = self.scope.names.get(name)
         if before is not None and not (before.role == binding.role == "variable"):
-            at, end = self.name_place(node, name)
-            self.error(at, end, f"`{name}` is already {ROLES[before.role]} here", "choose another name")
+            offset, end = self.name_place(node, name)
+            self.error(offset, end, f"`{name}` is already {ROLES[before.role]} here", "choose another name")
             return
         if before is not None and self.scope is self.top:
             binding = Binding("variable", ANY)  # functions may see either of the two
         self.scope.names[name] = binding
 
     def unknown(self, node: Node, name: str, hint: str | None = None) -> None:
-        # Behind the last problem that is told nobody reads a hint.
+        # Problems beyond the limit are not shown, so their hints are not computed.
         many = len(self.problems) >= VEGA_PROBLEMS_MAX
         near = None if many else nearest(name, self.scope.all_names() | set(GLOBALS))
         if near is None and name in LIBRARY:
             hint = hint or f"`{name}` is a module: `{name}::{next(iter(LIBRARY[name]))}(…)`"
-        elif near is None and (found := [f"`{module}::{name}`" for module, rows in LIBRARY.items() if name in rows]):
-            hint = f"did you mean {' or '.join(found[:3])}?"
+        elif near is None and (
+            candidates := [f"`{module}::{name}`" for module, rows in LIBRARY.items() if name in rows]
+        ):
+            hint = f"did you mean {' or '.join(candidates[:3])}?"
         self.error_on(node, f"unknown name `{name}`", f"did you mean `{near}`?" if near else hint)
 
-    def kind_of_type(self, written: Type | None) -> Kind:
+    def kind_of_type(self, written: Type | None) -> ValueKind:
         if written is None:
             return ANY
         return of_type(written, self.agents, self._type_problem)
@@ -164,7 +200,7 @@ class Scopes:
 
     # ---------------------------------------------------------------- calls
 
-    def wanted(self, node: Node, wanted: Kind, given: Kind, what: str, *, is_library: bool = False) -> None:
+    def wanted(self, node: Node, wanted: ValueKind, given: ValueKind, what: str, *, is_library: bool = False) -> None:
         """Complain if a value of one kind stands where another is declared; the library finds out when it is run."""
         if not accepts(wanted, given):
             tell = self.fault if is_library else self.error_on
@@ -172,8 +208,8 @@ class Scopes:
         elif wanted.inner or wanted.fields:
             self._inside(node, wanted, what)
 
-    def _inside(self, node: Node, wanted: Kind, what: str) -> None:
-        """The same for what a list or map that is written out holds."""
+    def _inside(self, node: Node, wanted: ValueKind, what: str) -> None:
+        """Check the parts of a list or map that is written out."""
         if isinstance(node, ListLiteral) and wanted.name == "list" and wanted.inner:
             for item in node.items:
                 self._part(item, wanted.inner[0], f"an item of {what}")
@@ -190,13 +226,13 @@ class Scopes:
                 self._part(key, wanted.inner[0], f"a key of {what}")
                 self._part(value, wanted.inner[1], f"a value of {what}")
 
-    def _part(self, node: Node, wanted: Kind, what: str) -> None:
+    def _part(self, node: Node, wanted: ValueKind, what: str) -> None:
         if isinstance(node, (Literal, ListLiteral, MapLiteral)):
-            written = {ListLiteral: Kind("list"), MapLiteral: Kind("map")}
+            written = {ListLiteral: ValueKind("list"), MapLiteral: ValueKind("map")}
             given = kind_of_literal(node.value) if isinstance(node, Literal) else written[type(node)]
             self.wanted(node, wanted, given, what)
 
-    def arguments(self, name: str, call: Node, given: list[tuple[Argument, Kind]], signature: Signature) -> None:
+    def arguments(self, name: str, call: Node, given: list[tuple[Argument, ValueKind]], signature: Signature) -> None:
         """Hold a call's arguments against what the function takes."""
         order = [parameter for parameter, _ in signature.parameters]
         kinds = dict(signature.parameters)
@@ -238,14 +274,14 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """A known word that was probably meant: a slip of the finger, or only other capitals."""
     known = sorted(known)
     if len(known) > _KNOWN_MAX:  # a generated program: its neighbours in the alphabet have to do
-        at = bisect_left(known, name)
-        known = known[max(0, at - _KNOWN_MAX // 2) : at + _KNOWN_MAX // 2]
+        index = bisect_left(known, name)
+        known = known[max(0, index - _KNOWN_MAX // 2) : index + _KNOWN_MAX // 2]
     folded = name.casefold()
     same = next((other for other in known if other.casefold() == folded), None)
     return same or (did_you_mean(name, known) if len(name) > 2 else None)
 
 
-def how_to_write(wanted: Kind, given: Kind) -> str | None:
+def how_to_write(wanted: ValueKind, given: ValueKind) -> str | None:
     number = given.name in ("int", "float")
     if wanted.name == "money" and number:
         return "an amount of money is written `$0.50`"
@@ -263,7 +299,7 @@ def _heading(name: str, order: list[str]) -> str:
 
 
 @cache
-def of_entry(entry: Entry, *, is_method: bool = False) -> Signature:
+def of_entry(entry: LibraryEntry, *, is_method: bool = False) -> Signature:
     """How a library function is called; as a method its first parameter is the value before the dot."""
     rows = entry.parameters[1:] if is_method else entry.parameters
     first_optional = entry.required - (1 if is_method else 0)
@@ -272,7 +308,9 @@ def of_entry(entry: Entry, *, is_method: bool = False) -> Signature:
     return Signature(parameters, optional, of_word(entry.result), is_library=True)
 
 
-def of_parameters(parameters: list[Parameter], result: Kind, kind_of: Callable[[Type | None], Kind]) -> Signature:
+def of_parameters(
+    parameters: list[Parameter], result: ValueKind, kind_of: Callable[[Type | None], ValueKind]
+) -> Signature:
     return Signature(
         tuple((parameter.name, kind_of(parameter.type)) for parameter in parameters),
         frozenset(parameter.name for parameter in parameters if parameter.default is not None),

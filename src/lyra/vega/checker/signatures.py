@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lyra.vega.stdlib.table import Entry
+from lyra.vega.stdlib.table import LibraryEntry
 
 __all__ = ["signature_text", "takes_text"]
 
@@ -25,11 +25,11 @@ _TAKES: Final = {
 }
 
 
-def signature_text(name: str, row: Entry) -> str:
+def signature_text(name: str, row: LibraryEntry) -> str:
     """`split(s: str, separator: str) -> list`; a parameter with `?` may be left out."""
     parts = [
-        f"{parameter}{'' if at < row.required else '?'}{'' if kind == 'any' else f': {kind}'}"
-        for at, (parameter, kind) in enumerate(row.parameters)
+        f"{parameter}{'' if index < row.required else '?'}{'' if kind == 'any' else f': {kind}'}"
+        for index, (parameter, kind) in enumerate(row.parameters)
     ]
     result = "" if row.result == "null" else f" -> {row.result}"
     return f"{name}({', '.join(parts)}){result}"
@@ -37,9 +37,9 @@ def signature_text(name: str, row: Entry) -> str:
 
 def takes_text(takes: str) -> str:
     """What a setting takes, from the word for it in the checker's tables."""
-    found = _TAKES.get(takes)
-    if found is not None:
-        return found
+    text = _TAKES.get(takes)
+    if text is not None:
+        return text
     form, *words = takes.split(" ")
     if form == "word":
         return "one of " + ", ".join(f"`{word}`" for word in words)

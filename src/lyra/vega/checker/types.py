@@ -21,7 +21,7 @@ __all__ = [
     "FOREIGN_METHODS",
     "NULL",
     "STR",
-    "Kind",
+    "ValueKind",
     "accepts",
     "an",
     "kind_of_literal",
@@ -31,12 +31,12 @@ __all__ = [
 ]
 
 
-class Kind(NamedTuple):
+class ValueKind(NamedTuple):
     """`fields` are those of a map whose type says them: `{name: str, age: int}`."""
 
     name: str
-    inner: tuple[Kind, ...] = ()
-    fields: tuple[tuple[str, Kind], ...] = ()
+    inner: tuple[ValueKind, ...] = ()
+    fields: tuple[tuple[str, ValueKind], ...] = ()
 
     def __str__(self) -> str:
         if self.fields:
@@ -46,10 +46,10 @@ class Kind(NamedTuple):
         return f"{shown}[{', '.join(map(str, self.inner))}]" if known else shown
 
 
-ANY: Final = Kind("any")
-NULL: Final = Kind("null")
-BOOL: Final = Kind("bool")
-STR: Final = Kind("str")
+ANY: Final = ValueKind("any")
+NULL: Final = ValueKind("null")
+BOOL: Final = ValueKind("bool")
+STR: Final = ValueKind("str")
 
 # How a type may be written → the word for it. The capitals are how headings of the library write them.
 TYPES: Final[dict[str, str]] = {
@@ -104,32 +104,32 @@ FOREIGN_METHODS: Final[dict[str, tuple[str, ...]]] = {
 _INNER_MOST: Final = {"list": 1, "map": 2, "result": 2, "stream": 1, "future": 1}
 
 
-def of_word(word: str) -> Kind:
+def of_word(word: str) -> ValueKind:
     """The kind a library table names."""
-    return Kind(TYPES.get(word, "any"))
+    return ValueKind(TYPES.get(word, "any"))
 
 
-def of_type(written: Type, agents: Collection[str], complain: Callable[[Type, str, str | None], None]) -> Kind:
+def of_type(written: Type, agents: Collection[str], complain: Callable[[Type, str, str | None], None]) -> ValueKind:
     """The kind a type in the source means; `agents` are types too: the processes they run in."""
     word = TYPES.get(written.name)
     inner = tuple(of_type(part, agents, complain) for part in written.parameters)
     fields = tuple((name, of_type(part, agents, complain)) for name, part in written.fields.items())
     if word is None:
         if written.name in agents:
-            return Kind("process")
+            return ValueKind("process")
         near = FOREIGN.get(written.name) or did_you_mean(written.name, TYPES)
         complain(written, f"unknown type `{written.name}`", f"did you mean `{near}`?" if near else None)
         return ANY
     if word == "function":
-        return Kind(word)
+        return ValueKind(word)
     most = _INNER_MOST.get(word, 0)
     if len(inner) > most:
         takes = f"takes at most {most} types" if most else "takes no types"
         complain(written, f"`{written.name}` {takes} in brackets", None)
-        return Kind(word)
+        return ValueKind(word)
     if word == "map" and len(inner) == 1:
         inner = (STR, *inner)
-    return Kind(word, inner, fields)
+    return ValueKind(word, inner, fields)
 
 
 _LITERALS: Final[dict[type, str]] = {
@@ -143,11 +143,11 @@ _LITERALS: Final[dict[type, str]] = {
 }
 
 
-def kind_of_literal(value: Any) -> Kind:
-    return Kind(_LITERALS.get(type(value), "any"))
+def kind_of_literal(value: Any) -> ValueKind:
+    return ValueKind(_LITERALS.get(type(value), "any"))
 
 
-def accepts(wanted: Kind, given: Kind) -> bool:
+def accepts(wanted: ValueKind, given: ValueKind) -> bool:
     """Whether a value of the given kind may stand where the wanted one is declared; null may stand anywhere."""
     if wanted.name == "any" or given.name in ("any", "null"):
         return True
@@ -158,11 +158,11 @@ def accepts(wanted: Kind, given: Kind) -> bool:
         name in given_fields and accepts(kind, given_fields[name]) for name, kind in wanted.fields
     ):
         return False
-    # What one side does not say of its inside, it does not contradict.
-    return all(accepts(one, other) for one, other in zip(wanted.inner, given.inner, strict=False))
+    # A side that does not say what it holds accepts everything inside.
+    return all(accepts(inner, other) for inner, other in zip(wanted.inner, given.inner, strict=False))
 
 
-def an(kind: Kind) -> str:
+def an(kind: ValueKind) -> str:
     """`an int`, `a list[str]`, `null`, `money`: for sentences."""
     text = str(kind)
     if kind.name in ("null", "money", "any"):
@@ -176,8 +176,8 @@ _NUMBERS: Final = ("int", "float")
 _ORDERED: Final = ("str", "money", "duration")
 
 
-def of_operator(sign: str, left: Kind, right: Kind) -> Kind | None:
-    """What `left sign right` gives; None if it cannot be."""
+def of_operator(sign: str, left: ValueKind, right: ValueKind) -> ValueKind | None:
+    """The kind of `left sign right`; None if the operator does not join them."""
     if sign in ("==", "!="):
         return BOOL
     if sign in ("&&", "||"):
@@ -187,37 +187,37 @@ def of_operator(sign: str, left: Kind, right: Kind) -> Kind | None:
     if left.name == "any" or right.name == "any":
         return BOOL if sign in _COMPARISONS else ANY
     if left.name in _NUMBERS and right.name in _NUMBERS:
-        return BOOL if sign in _COMPARISONS else Kind("int" if left.name == right.name == "int" else "float")
+        return BOOL if sign in _COMPARISONS else ValueKind("int" if left.name == right.name == "int" else "float")
     return _RULES[sign](left, right)
 
 
-def _compared(left: Kind, right: Kind) -> Kind | None:
+def _compared(left: ValueKind, right: ValueKind) -> ValueKind | None:
     return BOOL if left.name == right.name and left.name in _ORDERED else None
 
 
-def _added(left: Kind, right: Kind) -> Kind | None:
+def _added(left: ValueKind, right: ValueKind) -> ValueKind | None:
     if left.name == right.name and left.name in ("money", "duration", "list"):
-        return left if left == right else Kind(left.name)
+        return left if left == right else ValueKind(left.name)
     return None
 
 
-def _subtracted(left: Kind, right: Kind) -> Kind | None:
+def _subtracted(left: ValueKind, right: ValueKind) -> ValueKind | None:
     return left if left.name == right.name and left.name in ("money", "duration") else None
 
 
-def _multiplied(left: Kind, right: Kind) -> Kind | None:
-    for one, other in ((left, right), (right, left)):
-        if one.name in ("money", "duration") and other.name == "int":
-            return one
+def _multiplied(left: ValueKind, right: ValueKind) -> ValueKind | None:
+    for amount, factor in ((left, right), (right, left)):
+        if amount.name in ("money", "duration") and factor.name == "int":
+            return amount
     return None
 
 
-def _divided(_left: Kind, _right: Kind) -> Kind | None:
-    return None  # numbers were looked at before, and nothing else has parts
+def _divided(_left: ValueKind, _right: ValueKind) -> ValueKind | None:
+    return None  # numbers are handled in `of_operator`, and no other kind can be divided
 
 
 _COMPARISONS: Final = ("<", "<=", ">", ">=")
-_RULES: Final[dict[str, Callable[[Kind, Kind], Kind | None]]] = {
+_RULES: Final[dict[str, Callable[[ValueKind, ValueKind], ValueKind | None]]] = {
     **dict.fromkeys(_COMPARISONS, _compared),
     "+": _added,
     "-": _subtracted,

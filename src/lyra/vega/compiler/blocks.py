@@ -3,120 +3,157 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from lyra.vega.bytecode.opcodes import (
     OP_CELL,
+    OP_CELL_OF,
     OP_CELL_SET,
     OP_GLOBAL_SET,
     OP_SET_FIELD,
     OP_STORE,
 )
-from lyra.vega.compiler.processes import Processes
+from lyra.vega.compiler.expressions import compile_closure, compile_expression, compile_into, compile_operand
+from lyra.vega.compiler.function_code import FunctionCode
 from lyra.vega.plan.names import Variable
 from lyra.vega.syntax import ast
 
-__all__ = ["Blocks"]
+__all__ = [
+    "BLOCKS",
+    "bind_variable",
+    "compile_block",
+    "compile_sequence",
+    "compile_statement",
+    "enter_scope",
+    "set_new_variable",
+    "set_variable",
+]
 
 # Expressions that read all they need before they write: their value may go straight into the variable assigned.
 _DIRECT: Final = (ast.Binary, ast.Call, ast.Literal, ast.Index, ast.Name, ast.Field, ast.MethodCall, ast.Interpolation)
 
 
-class Blocks(Processes):
-    statement_rules: ClassVar[dict[type, Callable[[Any, Any], None]]]  # filled by Statements
+def compile_statement(out: FunctionCode, node: ast.Statement) -> None:
+    out.at(node)
+    out.statement_rules[type(node)](out, node)
 
-    def statement(self, node: ast.Statement) -> None:
-        self.at(node)
-        self.statement_rules[type(node)](self, node)
 
-    def block(self, block: ast.Block) -> None:
-        mark = self.next_register
-        self.enter(self.module.cells.get(id(block), []), block.statements)
-        self.sequence(block.statements)
-        self.next_register = mark
+def compile_block(out: FunctionCode, block: ast.Block) -> None:
+    mark = out.next_register
+    enter_scope(out, out.module.cells.get(id(block), []), block.statements)
+    out.sequence(out, block.statements)
+    out.next_register = mark
 
-    def sequence(self, statements: list[ast.Statement]) -> None:
-        """Statements one after the other."""
-        for statement in statements:
-            self.statement(statement)
 
-    def enter(self, variables: list[Variable], statements: list[ast.Statement]) -> None:
-        """Make the shared variables of a scope, then its functions: they may be called before they stand."""
-        for variable in variables:
-            if variable.is_cell and not variable.is_global:
-                variable.register = self.register()
-                self.emit(OP_CELL, variable.register)
-            elif variable.is_const and variable.literal is None and not variable.is_global:
-                variable.register = self.register()
-                self.constant(None, variable.register)
-        for statement in statements:
-            if type(statement) is ast.Function and id(statement) in self.module.declared:
-                mark = self.next_register
-                closure = self.register()
-                self.closure(statement, statement.name, closure)
-                self.next_register = mark
-                self.set_new(statement, closure)
+def compile_sequence(out: FunctionCode, statements: list[ast.Statement]) -> None:
+    """Statements one after the other."""
+    for statement in statements:
+        compile_statement(out, statement)
 
-    def set_new(self, node: ast.Node, value: int) -> None:
-        """Give a variable that was just declared its first value."""
-        variable = self.module.declared[id(node)]
-        if variable.is_global or variable.is_cell:
-            self.set_variable(variable, value)
-        else:
-            variable.register = self.register()
-            self.move(variable.register, value)
 
-    def set_variable(self, variable: Variable, value: int) -> None:
-        if variable.is_global:
-            self.emit(OP_GLOBAL_SET, self.linker.slot(variable), value)
-        elif variable.is_cell:
-            self.emit(OP_CELL_SET, self.home(variable), value)
-        else:
-            self.move(self.home(variable), value)
+def enter_scope(out: FunctionCode, variables: list[Variable], statements: list[ast.Statement]) -> None:
+    """Make the shared variables of a scope, then its functions: they may be called before they stand."""
+    for variable in variables:
+        if variable.is_cell and not variable.is_global:
+            variable.register = out.register()
+            out.emit(OP_CELL, variable.register)
+        elif variable.is_const and variable.literal is None and not variable.is_global:
+            variable.register = out.register()
+            out.constant(None, variable.register)
+    for statement in statements:
+        if type(statement) is ast.Function and id(statement) in out.module.declared:
+            mark = out.next_register
+            closure = out.register()
+            compile_closure(out, statement, statement.name, closure)
+            out.next_register = mark
+            set_new_variable(out, statement, closure)
 
-    def let(self, node: ast.Let | ast.Const) -> None:
-        variable = self.module.declared[id(node)]
-        if variable.literal is not None:
-            return
-        if variable.is_global or variable.is_cell:
-            mark = self.next_register
-            value = self.constant(None) if node.value is None else self.expression(node.value)
-            self.at(node)
-            self.set_variable(variable, value)
-            self.next_register = mark
-            return
-        register = variable.register if variable.is_const else self.register()
-        if node.value is None:
-            self.constant(None, register)
-        else:
-            self.expression_in(node.value, register)
-        variable.register = register
 
-    def assign(self, node: ast.Assign) -> None:
-        mark = self.next_register
-        target = node.target
-        if type(target) is ast.Index:
-            whole = self.operand(target.target, node.value)
-            index = self.operand(target.index, node.value)
-            value = self.expression(node.value)
-            self.at(target)
-            self.emit(OP_STORE, whole, index, value)
-        elif type(target) is ast.Field:
-            whole = self.operand(target.target, node.value)
-            value = self.expression(node.value)
-            self.at(target)
-            self.emit(OP_SET_FIELD, whole, self.other(target.name), value)
-        else:
-            meaning = self.module.meanings.get(id(target))
-            if not isinstance(meaning, Variable):
-                raise self.fail(target, "this cannot be assigned")
-            self.assign_variable(meaning, node.value)
-        self.next_register = mark
+def set_new_variable(out: FunctionCode, node: ast.Node, value: int) -> None:
+    """Give a variable that was just declared its first value."""
+    variable = out.module.declared[id(node)]
+    if variable.is_global or variable.is_cell:
+        set_variable(out, variable, value)
+    else:
+        variable.register = out.register()
+        out.move(variable.register, value)
 
-    def assign_variable(self, variable: Variable, value: ast.Expression) -> None:
-        is_register = not variable.is_global and not variable.is_cell
-        is_logical = type(value) is ast.Binary and value.operator in ("&&", "||")
-        if is_register and isinstance(value, _DIRECT) and not is_logical:
-            self.expression(value, self.home(variable))
-        else:
-            self.set_variable(variable, self.expression(value))
+
+def bind_variable(out: FunctionCode, node: ast.Node, value: int) -> None:
+    """A new variable with that value, in a register, a cell or a global."""
+    variable = out.module.declared[id(node)]
+    if variable.is_global:
+        out.emit(OP_GLOBAL_SET, out.linker.slot(variable), value)
+        return
+    variable.register = out.register()
+    if variable.is_cell:
+        out.emit(OP_CELL_OF, variable.register, value)
+    else:
+        out.move(variable.register, value)
+
+
+def set_variable(out: FunctionCode, variable: Variable, value: int) -> None:
+    if variable.is_global:
+        out.emit(OP_GLOBAL_SET, out.linker.slot(variable), value)
+    elif variable.is_cell:
+        out.emit(OP_CELL_SET, out.home(variable), value)
+    else:
+        out.move(out.home(variable), value)
+
+
+def _compile_let(out: FunctionCode, node: ast.Let | ast.Const) -> None:
+    variable = out.module.declared[id(node)]
+    if variable.literal is not None:
+        return
+    if variable.is_global or variable.is_cell:
+        mark = out.next_register
+        value = out.constant(None) if node.value is None else compile_expression(out, node.value)
+        out.at(node)
+        set_variable(out, variable, value)
+        out.next_register = mark
+        return
+    register = variable.register if variable.is_const else out.register()
+    if node.value is None:
+        out.constant(None, register)
+    else:
+        compile_into(out, node.value, register)
+    variable.register = register
+
+
+def _compile_assign(out: FunctionCode, node: ast.Assign) -> None:
+    mark = out.next_register
+    target = node.target
+    if type(target) is ast.Index:
+        whole = compile_operand(out, target.target, node.value)
+        index = compile_operand(out, target.index, node.value)
+        value = compile_expression(out, node.value)
+        out.at(target)
+        out.emit(OP_STORE, whole, index, value)
+    elif type(target) is ast.Field:
+        whole = compile_operand(out, target.target, node.value)
+        value = compile_expression(out, node.value)
+        out.at(target)
+        out.emit(OP_SET_FIELD, whole, out.other(target.name), value)
+    else:
+        meaning = out.module.meanings.get(id(target))
+        if not isinstance(meaning, Variable):
+            raise out.fail(target, "this cannot be assigned")
+        _compile_assign_variable(out, meaning, node.value)
+    out.next_register = mark
+
+
+def _compile_assign_variable(out: FunctionCode, variable: Variable, value: ast.Expression) -> None:
+    is_register = not variable.is_global and not variable.is_cell
+    is_logical = type(value) is ast.Binary and value.operator in ("&&", "||")
+    if is_register and isinstance(value, _DIRECT) and not is_logical:
+        compile_expression(out, value, out.home(variable))
+    else:
+        set_variable(out, variable, compile_expression(out, value))
+
+
+BLOCKS: Final[dict[type, Callable[[FunctionCode, Any], None]]] = {
+    ast.Block: compile_block,
+    ast.Let: _compile_let,
+    ast.Const: _compile_let,
+    ast.Assign: _compile_assign,
+}

@@ -1,36 +1,38 @@
 """From trees to a Program.
 
 `compile_module` resolves the names of a file and of what it imports, then compiles every function into register code.
-The Linker keeps the one list of functions and globals that all files of a program share; a FunctionCompiler makes one
-function. Mistakes that the checker reports too (unknown names, wrong arguments) are CheckErrors here as well, so that
-a tree that was never checked cannot become wrong code. Next: `bytecode` writes a Program to a file, `vm` runs it.
+The Linker keeps the one list of functions and globals that all files of a program share. A function is compiled by
+functions over one `FunctionCode`: `expressions`, `library`, `references`, `calls`, `blocks`, `processes`, `control`,
+`statements`, `early_calls` and `functions`, each built on those before it; what leads back up (an expression may hold a
+block) goes through the tables of `RULES`. Mistakes that the checker reports too (unknown names, wrong arguments) are
+CheckErrors here as well, so that a tree that was never checked cannot become wrong code. Next: `bytecode.file` writes a
+Program to a file, `machine.vm` runs it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, Final
 
 from lyra.errors import CheckError
-from lyra.vega.bytecode.opcodes import (
-    OP_CALL,
-    OP_CELL_OF,
-    OP_DEFAULT,
-    OP_EFFECT,
-    OP_GLOBAL_GET,
-    OP_GLOBAL_SET,
-    OP_LIST,
-    OP_MAP_ADD,
-    OP_RETURN,
-    OP_RETURN_NULL,
-    OP_UNLESS_EQ,
+from lyra.vega.bytecode.program import AgentInfo, Function, Program, TestInfo, ToolInfo
+from lyra.vega.compiler.calls import CALLS
+from lyra.vega.compiler.early_calls import EARLY_CALLS, compile_early_sequence
+from lyra.vega.compiler.expressions import EXPRESSIONS
+from lyra.vega.compiler.function_code import CompileRules, FunctionCode
+from lyra.vega.compiler.functions import (
+    compile_configuration,
+    compile_function,
+    compile_start,
+    compile_top_level,
+    compile_wrapper,
+    parameter_info,
+    type_text,
 )
-from lyra.vega.bytecode.program import AgentInfo, Function, Parameter, Program, TestInfo, ToolInfo
-from lyra.vega.compiler import library as compiler_library
-from lyra.vega.compiler.calls import Calls
-from lyra.vega.compiler.early_calls import Ahead
-from lyra.vega.compiler.expressions import Expressions
 from lyra.vega.compiler.overlap import Overlap
+from lyra.vega.compiler.processes import PROCESSES
+from lyra.vega.compiler.references import REFERENCES
+from lyra.vega.compiler.statements import STATEMENTS
 from lyra.vega.plan.names import ModuleScope, Resolver, Symbol, Unit, Variable, complaint
 from lyra.vega.plan.notes import Notes
 from lyra.vega.plan.summaries import Summaries
@@ -40,6 +42,10 @@ from lyra.vega.syntax.source import Source
 __all__ = ["Load", "compile_module"]
 
 Load = Callable[[str, str], "tuple[str, str] | None"]
+
+RULES: Final = CompileRules(
+    {**EXPRESSIONS, **REFERENCES, **CALLS, **PROCESSES, **EARLY_CALLS}, STATEMENTS, compile_early_sequence
+)
 
 
 def compile_module(
@@ -57,131 +63,6 @@ def compile_module(
         return linker.program_of(module)
     except RecursionError:
         raise CheckError("the program is nested too deeply", file=source.name, line=1, column=1) from None
-
-
-class FunctionCompiler(Ahead):
-    """One function: its parameters, what it captures, its body."""
-
-    def __init__(self, linker: Linker, module: ModuleScope, unit: Unit, name: str, *, is_hidden: bool) -> None:
-        super().__init__(module.source, name, linker.file(module))
-        self.linker = linker
-        self.module = module
-        self.unit = unit
-        self.is_hidden = is_hidden
-        self.captured: dict[int, int] = {}
-
-    def head(self, parameters: list[ast.Parameter]) -> None:
-        """Registers for parameters and captures, then defaults, then cells for parameters that closures share."""
-        self.parameters = [_parameter(parameter) for parameter in parameters]
-        first = self.register(len(parameters))
-        self.captures = len(self.unit.captures)
-        start = self.register(self.captures)
-        self.captured = {id(variable): start + index for index, variable in enumerate(self.unit.captures)}
-        for index, parameter in enumerate(parameters):
-            variable = self.module.declared[id(parameter)]
-            variable.register = first + index
-            self.at(parameter)
-            if parameter.default is not None:
-                given = self.emit(OP_DEFAULT, first + index)
-                self.expression_in(parameter.default, first + index)
-                self.patch(given)
-            if variable.is_cell:
-                self.emit(OP_CELL_OF, first + index, first + index)
-
-    def body(self, statements: list[ast.Statement], variables: list[Variable], end: ast.Node) -> Function:
-        def inside() -> None:
-            self.enter(variables, statements)
-            self.sequence(statements)
-
-        if self.unit.has_defer:
-            self.defers = self.register()
-            self.emit(OP_LIST, self.defers, self.defers, 0)
-            self.with_finally(inside, self.run_defers)
-        else:
-            inside()
-        self.at(end)
-        self.emit(OP_RETURN_NULL)
-        return self.finish(is_hidden=self.is_hidden)
-
-    def of_node(self, node: Any) -> Function:
-        self.head(getattr(node, "parameters", []))
-        body: ast.Block = node.body
-        return self.body(body.statements, self.module.cells.get(id(body), []), node)
-
-    # ------------------------------------------------------------ what is not written as a function
-
-    def init(self) -> Function:
-        """The top level of a file; an imported one runs once."""
-        module = self.module
-        self.at(module.module)
-        if not module.is_main:
-            flag, done = self.register(), self.constant(True)
-            self.emit(OP_GLOBAL_GET, flag, module.flag, self.other("module"))
-            first = self.emit(OP_UNLESS_EQ, 0, flag, done)
-            self.emit(OP_RETURN_NULL)
-            self.patch(first)
-            self.emit(OP_GLOBAL_SET, module.flag, done)
-        return self.body(module.module.statements, module.cells[id(module.module)], module.module)
-
-    def configuration(self, node: Any) -> Function:
-        """The settings of an agent, a supervisor or a shared tool as a map."""
-        self.at(node)
-        into = self.register()
-        if isinstance(node, ast.Agent):
-            fields: dict[str, Any] = dict(node.fields)
-            fields["tool_settings"] = {tool.name: dict(tool.settings) for tool in node.tools}
-            self.settings(fields, into)
-        else:
-            self.settings(node.settings, into)
-        if isinstance(node, ast.Supervisor):
-            self.children(node, into)
-        self.emit(OP_RETURN, into)
-        return self.finish(is_hidden=self.is_hidden)
-
-    def children(self, node: ast.Supervisor, into: int) -> None:
-        """Each child is [name, kind, its name, what is spawned, arguments]; they stand under "children"."""
-        pair = self.register(2)
-        self.constant("children", pair)
-        run = self.register(len(node.children))
-        for index, child in enumerate(node.children):
-            mark = self.next_register
-            parts = self.register(5)
-            kind, name = self.spawned(child, child.target, parts + 3, is_function=child.is_function)
-            for offset, word in enumerate((child.name, kind, name)):
-                self.constant(word, parts + offset)
-            self.emit(OP_LIST, run + index, parts, 5)
-            self.next_register = mark
-        self.emit(OP_LIST, pair + 1, run, len(node.children))
-        self.emit(OP_MAP_ADD, into, pair, 2)
-
-    def wrapper(self, module: str, name: str, count: int) -> Function:
-        """A function that does nothing but call one of the library."""
-        self.parameters = [Parameter(f"x{index}") for index in range(count)]
-        self.register(count)
-        callee: ast.Expression = ast.Path(module=module, name=name) if module else ast.Name(name=name)
-        parameters = [Variable(f"x{index}", self.unit) for index in range(count)]
-        arguments = []
-        for index, variable in enumerate(parameters):
-            variable.register = index
-            reference = ast.Name(name=variable.name)
-            self.module.meanings[id(reference)] = variable
-            self.linker.keep.append(reference)
-            arguments.append(ast.Argument(value=reference))
-        into = self.register()
-        compiler_library.call(self, ast.Call(callee=callee, arguments=arguments), into)
-        self.emit(OP_RETURN, into)
-        return self.finish(is_hidden=True)
-
-    def start(self, init: int, main: int, *, takes_arguments: bool) -> Function:
-        """What a run begins with: the file's top level, then `main`."""
-        into = self.register(2)
-        self.emit(OP_CALL, into, init, into)
-        if main >= 0:
-            if takes_arguments:
-                self.emit(OP_EFFECT, into, into, self.other(["env::args", 0]))
-            self.emit(OP_CALL, into, main, into)
-        self.emit(OP_RETURN, into)
-        return self.finish(is_hidden=True)
 
 
 class Linker:
@@ -223,9 +104,9 @@ class Linker:
         self.mark_early()
         self.drain()
         self.notes.finish(self.modules.values(), self.summaries)
-        start = FunctionCompiler(self, main_module, main_module.unit, "start", is_hidden=True)
-        program.functions[program.entry] = start.start(
-            main_module.init_function, program.main, takes_arguments=takes_arguments
+        start = FunctionCode(self, main_module, main_module.unit, "start", RULES, is_hidden=True)
+        program.functions[program.entry] = compile_start(
+            start, main_module.init_function, program.main, takes_arguments=takes_arguments
         )
         return program
 
@@ -241,11 +122,11 @@ class Linker:
         self.loading.pop()
         resolver.resolve()
 
-        def compile_init() -> None:
-            compiler = FunctionCompiler(self, module, module.unit, module.unit.name, is_hidden=False)
-            self.program.functions[module.init_function] = compiler.init()
+        def compile_later() -> None:
+            code = FunctionCode(self, module, module.unit, module.unit.name, RULES, is_hidden=False)
+            self.program.functions[module.init_function] = compile_top_level(code)
 
-        self.todo.append(compile_init)
+        self.todo.append(compile_later)
         self.declarations(module)
         return module
 
@@ -267,17 +148,17 @@ class Linker:
     def imported(self, module: ModuleScope, node: ast.Import) -> ModuleScope:
         from lyra.vega.syntax.parser import parse
 
-        found = self.load(node.target, module.source.name) if self.load is not None else None
-        if found is None:
+        loaded = self.load(node.target, module.source.name) if self.load is not None else None
+        if loaded is None:
             raise complaint(module.source, node, f"cannot find the file {node.target!r}")
-        name, text = found
+        name, text = loaded
         if name in self.loading or name == self.source.name:
             raise complaint(module.source, node, f"{name} imports itself, directly or through others")
         known = self.modules.get(name)
         return known if known is not None else self.module_of(parse(text, name), Source(name, text), is_main=False)
 
     def declarations(self, module: ModuleScope) -> None:
-        """Everything a host may ask for by name, and functions nobody calls yet: all are compiled and so checked."""
+        """Everything a host may ask for by name, and functions that are not called: all are compiled and so checked."""
         program = self.program
         for symbol in module.symbols.values():
             if symbol.kind in ("function", "tool"):
@@ -307,7 +188,7 @@ class Linker:
                 program.tests.append(TestInfo(name=statement.name, function=function))
 
     def mark_early(self) -> None:
-        """A host asks an agent ahead of its turn only where that is written down, whoever was thought to be asked."""
+        """Say of each agent whether a host may ask it ahead of its turn."""
         for module in self.modules.values():
             for symbol in module.symbols.values():
                 if symbol.kind == "agent":
@@ -330,8 +211,8 @@ class Linker:
         return ToolInfo(
             name=tool.name,
             function=function,
-            parameters=[_parameter(parameter) for parameter in tool.parameters],
-            result=_type_text(tool.result),
+            parameters=[parameter_info(parameter) for parameter in tool.parameters],
+            result=type_text(tool.result),
             configuration=configuration,
         )
 
@@ -370,14 +251,14 @@ class Linker:
         index = self.lambdas[id(node)] = self.reserve()
         hidden = is_hidden or module.source.name.startswith("<library")
 
-        def compile_function() -> None:
+        def compile_later() -> None:
             from lyra.vega.compiler.pure_trees import tree_of  # a program without functions goes without
 
-            compiler = FunctionCompiler(self, module, unit, name, is_hidden=hidden)
-            function = self.program.functions[index] = compiler.of_node(node)
+            code = FunctionCode(self, module, unit, name, RULES, is_hidden=hidden)
+            function = self.program.functions[index] = compile_function(code, node)
             function.tree = tree_of(self, module, unit, node)
 
-        self.todo.append(compile_function)
+        self.todo.append(compile_later)
         return index
 
     def configuration(self, symbol: Symbol) -> int:
@@ -389,11 +270,11 @@ class Linker:
             return known
         index = self.configurations[id(node)] = self.reserve()
 
-        def compile_configuration() -> None:
-            compiler = FunctionCompiler(self, module, unit, f"{node.name} settings", is_hidden=False)
-            self.program.functions[index] = compiler.configuration(node)
+        def compile_later() -> None:
+            code = FunctionCode(self, module, unit, f"{node.name} settings", RULES, is_hidden=False)
+            self.program.functions[index] = compile_configuration(code, node)
 
-        self.todo.append(compile_configuration)
+        self.todo.append(compile_later)
         return index
 
     # ------------------------------------------------------------ the library
@@ -423,50 +304,14 @@ class Linker:
             index = self.wrappers[key] = self.reserve()
             scope = next(iter(self.modules.values()))
 
-            def compile_wrapper() -> None:
-                compiler = FunctionCompiler(
-                    self, scope, Unit(name, None), f"{module}::{name}" if module else name, is_hidden=True
+            def compile_later() -> None:
+                code = FunctionCode(
+                    self, scope, Unit(name, None), f"{module}::{name}" if module else name, RULES, is_hidden=True
                 )
-                self.program.functions[index] = compiler.wrapper(module, name, count)
+                self.program.functions[index] = compile_wrapper(code, module, name, count)
 
-            self.todo.append(compile_wrapper)
+            self.todo.append(compile_later)
         return self.wrappers[key]
-
-    def library_call(self, compiler: Calls, node: ast.Call, into: int) -> None:
-        compiler_library.call(compiler, node, into)
-
-    def prelude_call(self, compiler: Calls, node: ast.Node, full: str, first: int, count: int, into: int) -> None:
-        compiler_library.prelude_call(compiler, node, full, first, count, into)
-
-    def library_value(self, compiler: Expressions, node: ast.Node, module: str, name: str, into: int | None) -> int:
-        return compiler_library.value_lambda(compiler, node, module, name, into)
-
-    def host_call(self, compiler: Calls, node: ast.Call, symbol: Symbol, into: int) -> None:
-        if symbol.kind != "import" or symbol.target is not None:
-            raise compiler.fail(node, f"`{symbol.name}` is {_article(symbol.kind)} and cannot be called")
-        compiler_library.host_call(compiler, node, symbol.name, into)
-
-    def host_value(self, compiler: Expressions, node: ast.Node, symbol: Symbol, into: int | None) -> int:
-        if symbol.target is not None:
-            raise compiler.fail(node, f"`{symbol.name}` is a file", hint=f"write `{symbol.name}::name`")
-        # Imported nodes and tools stand in an agent's `tools` list by name.
-        return compiler.constant(symbol.name, into)
 
     def may_overlap(self, symbol: Symbol) -> bool:
         return self.overlap.may(symbol)
-
-
-def _article(kind: str) -> str:
-    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
-
-
-def _parameter(parameter: ast.Parameter) -> Parameter:
-    return Parameter(parameter.name, _type_text(parameter.type), parameter.default is not None)
-
-
-def _type_text(written: ast.Type | None) -> str:
-    if written is None:
-        return ""
-    if not written.parameters:
-        return written.name
-    return f"{written.name}[{', '.join(_type_text(part) for part in written.parameters)}]"

@@ -15,6 +15,7 @@ comes to it in its turn. An error in the stretch gives up what was asked early a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from lyra.vega.bytecode.opcodes import (
@@ -35,15 +36,34 @@ from lyra.vega.bytecode.opcodes import (
     OP_UNLESS_LT,
     OP_UNLESS_NE,
 )
-from lyra.vega.compiler.emitter import Loop
-from lyra.vega.compiler.statements import Statements
-from lyra.vega.plan.names import Symbol, Variable
+from lyra.vega.compiler.arguments import compile_arguments
+from lyra.vega.compiler.blocks import compile_sequence, compile_statement
+from lyra.vega.compiler.calls import compile_call
+from lyra.vega.compiler.control import compile_continue, leave_function
+from lyra.vega.compiler.emitter import LoopExits
+from lyra.vega.compiler.expressions import (
+    compile_into,
+    compile_variable,
+    jump_if_false,
+    loop_while,
+)
+from lyra.vega.compiler.function_code import FunctionCode
+from lyra.vega.compiler.processes import (
+    compile_send,
+    compile_send_parts,
+    compile_spawn,
+    compile_spawned,
+    compile_spawned_function,
+)
+from lyra.vega.compiler.references import compile_symbol
+from lyra.vega.compiler.statements import is_print
+from lyra.vega.plan.names import Symbol
 from lyra.vega.plan.slices import Slice
 from lyra.vega.plan.straight_line import Site, Stretch, stretches
 from lyra.vega.plan.unroll import Unroller
 from lyra.vega.syntax import ast
 
-__all__ = ["Ahead"]
+__all__ = ["EARLY_CALLS", "compile_early_sequence"]
 
 _TURNS_MAX: Final = 10_000  # turns of one loop that are looked ahead
 _STATEMENTS_MAX: Final = 5_000  # of one block: a file of more is data, not a program that waits
@@ -52,316 +72,321 @@ _TURN: Final = ["parallel", "turn", 0, 0, 0]
 _RUN: Final = 5  # registers of a call: group, target, message, time-out, budget
 
 
-class Ahead(Statements):
-    _group = -1  # the register of the group of the stretch being compiled
-    _sites: dict[int, Site]  # its early calls, by id(node)
-    _spawns: dict[int, int]  # the numbers of its spawns, the same
-    _pass = 0  # the level that is looked for; 0 in the stretch itself
-    _copies: dict[int, int] | None = None  # id(Variable) → register, while looking ahead
-    _stops: list[int]  # jumps that end the looking
+# ------------------------------------------------------------ statements in a row
 
-    # ------------------------------------------------------------ statements in a row
 
-    def sequence(self, statements: list[ast.Statement]) -> None:
-        if self.is_hidden or self._group >= 0 or len(statements) > _STATEMENTS_MAX:
-            super().sequence(statements)
-            return
-        unroller = Unroller(self.linker.summaries, self.module, self.unit, self.linker.keep)
-        statements = list(unroller.statements(statements))
-        for part in stretches(statements, self.linker.summaries, self.module, self.ending):
-            if isinstance(part, Stretch):
-                self.linker.notes.stretch(part, self.name)
-                self.stretch(part)
-            else:
-                self.statement(part)
-
-    def ending(self, statement: ast.Statement) -> ast.Expression | None:
-        """The value that a print or return computes before it acts: calls in it may still overlap."""
-        if isinstance(statement, ast.Return):
-            return statement.value
-        if isinstance(statement, ast.ExpressionStatement) and self.is_print(statement.value):
-            arguments = statement.value.arguments  # type: ignore[attr-defined]
-            return arguments[0].value if arguments else None
-        return None
-
-    def stretch(self, stretch: Stretch) -> None:
-        if not stretch.overlaps:
-            for statement in stretch.statements:
-                self.statement(statement)
-            return
-        group = self.register(_RUN)
-        error = self.register()
-        self.at(stretch.statements[0])
-        self.emit(OP_PAR_BEGIN, group, 1)
-        off = self.emit(OP_UNLESS_NE, 0, group, self.constant(None))
-        self._group, self._sites = group, {id(site.node): site for site in stretch.early}
-        self._spawns, self._stops = stretch.spawns, [off]
-        self.look_ahead(stretch, error)
-        start = len(self.code)
-        value = self.in_turn(stretch)
-        self.end_group(group)
-        past = self.jump()
-        self.handle(start, len(self.code), error, past)
-        self.emit(OP_PAR_JOIN, group + 1, group, self.other(_END))
-        self.emit(OP_RETHROW, error)
-        self.patch(past)
-        self._group, self._sites, self._spawns = -1, {}, {}
-        if stretch.end is not None:
-            self.finish_end(stretch.statements[-1], value)
-
-    def in_turn(self, stretch: Stretch) -> int:
-        """The stretch itself; gives the register of what its last statement needs."""
-        statements = stretch.statements if stretch.end is None else stretch.statements[:-1]
-        for statement in statements:
-            self.statement(statement)
-        if stretch.end is None:
-            return -1
-        value = self.register()
-        self.at(stretch.statements[-1])
-        self.expression_in(stretch.end, value)
-        return value
-
-    def end_group(self, group: int) -> None:
-        self.emit(OP_PAR_JOIN, group + 1, group, self.other(_END))
-
-    def finish_end(self, statement: ast.Statement, value: int) -> None:
-        self.at(statement)
-        if isinstance(statement, ast.Return):
-            self.leave_function(value, len(self.exits))
+def compile_early_sequence(out: FunctionCode, statements: list[ast.Statement]) -> None:
+    if out.is_hidden or out.group >= 0 or len(statements) > _STATEMENTS_MAX:
+        compile_sequence(out, statements)
+        return
+    unroller = Unroller(out.linker.summaries, out.module, out.unit, out.linker.keep)
+    statements = list(unroller.statements(statements))
+    for part in stretches(statements, out.linker.summaries, out.module, lambda statement: _last_value(out, statement)):
+        if isinstance(part, Stretch):
+            out.linker.notes.stretch(part, out.name)
+            _compile_stretch(out, part)
         else:
-            self.at(statement.value)  # type: ignore[attr-defined]
-            self.emit(OP_PRINT, value)
+            compile_statement(out, part)
 
-    # ------------------------------------------------------------ looking ahead
 
-    def look_ahead(self, stretch: Stretch, error: int) -> None:
-        start = len(self.code)
-        mark = self.next_register
-        for level in sorted({site.level for site in stretch.early}):
-            self._pass, self._copies = level, {}
-            ahead = Slice(stretch, level)
-            for variable in ahead.outer:
-                copy = self.register()
-                super().variable(variable, copy)
-                self._copies[id(variable)] = copy
-            for statement in stretch.statements:
-                self.ahead(statement, ahead)
-        self._pass, self._copies = 0, None
-        self.next_register = mark
-        self.patch_all(self._stops)
-        self.handle(start, len(self.code), error)
-        self.emit(OP_PAR_JOIN, self._group + 1, self._group, self.other(_TURN))
+def _last_value(out: FunctionCode, statement: ast.Statement) -> ast.Expression | None:
+    """The value that a print or return computes before it acts: calls in it may still overlap."""
+    if isinstance(statement, ast.Return):
+        return statement.value
+    if isinstance(statement, ast.ExpressionStatement) and is_print(out, statement.value):
+        arguments = statement.value.arguments  # type: ignore[attr-defined]
+        return arguments[0].value if arguments else None
+    return None
 
-    def ahead(self, node: Any, ahead: Slice) -> None:
-        """What of a statement the pass needs."""
-        if not ahead.wants(node):
-            return
-        self.at(node)
-        kind = type(node)
-        if kind is ast.Let or kind is ast.Const or kind is ast.Assign:
-            self.ahead_set(node, ahead)
-        elif kind is ast.Block:
-            for statement in node.statements:
-                self.ahead(statement, ahead)
-        elif kind is ast.If:
-            self.ahead_if(node, ahead)
-        elif kind is ast.ForIn:
-            self.ahead_for_in(node, ahead)
-        elif kind is ast.While or kind is ast.For:
-            self.ahead_loop(node, ahead)
-        elif kind is ast.Continue:
-            self.continue_(node)
+
+def _compile_stretch(out: FunctionCode, stretch: Stretch) -> None:
+    if not stretch.overlaps:
+        for statement in stretch.statements:
+            compile_statement(out, statement)
+        return
+    group = out.register(_RUN)
+    error = out.register()
+    out.at(stretch.statements[0])
+    out.emit(OP_PAR_BEGIN, group, 1)
+    off = out.emit(OP_UNLESS_NE, 0, group, out.constant(None))
+    out.group, out.sites = group, {id(site.node): site for site in stretch.early}
+    out.spawns, out.stops = stretch.spawns, [off]
+    _look_ahead(out, stretch, error)
+    start = len(out.code)
+    value = _compile_in_turn(out, stretch)
+    _end_group(out, group)
+    past = out.jump()
+    out.handle(start, len(out.code), error, past)
+    out.emit(OP_PAR_JOIN, group + 1, group, out.other(_END))
+    out.emit(OP_RETHROW, error)
+    out.patch(past)
+    out.group, out.sites, out.spawns = -1, {}, {}
+    if stretch.end is not None:
+        _finish_stretch(out, stretch.statements[-1], value)
+
+
+def _compile_in_turn(out: FunctionCode, stretch: Stretch) -> int:
+    """The stretch itself; gives the register of what its last statement needs."""
+    statements = stretch.statements if stretch.end is None else stretch.statements[:-1]
+    for statement in statements:
+        compile_statement(out, statement)
+    if stretch.end is None:
+        return -1
+    value = out.register()
+    out.at(stretch.statements[-1])
+    compile_into(out, stretch.end, value)
+    return value
+
+
+def _end_group(out: FunctionCode, group: int) -> None:
+    out.emit(OP_PAR_JOIN, group + 1, group, out.other(_END))
+
+
+def _finish_stretch(out: FunctionCode, statement: ast.Statement, value: int) -> None:
+    out.at(statement)
+    if isinstance(statement, ast.Return):
+        leave_function(out, value, len(out.exits))
+    else:
+        out.at(statement.value)  # type: ignore[attr-defined]
+        out.emit(OP_PRINT, value)
+
+
+# ------------------------------------------------------------ looking ahead
+
+
+def _look_ahead(out: FunctionCode, stretch: Stretch, error: int) -> None:
+    start = len(out.code)
+    mark = out.next_register
+    for level in sorted({site.level for site in stretch.early}):
+        out.level, out.copies = level, {}
+        ahead = Slice(stretch, level)
+        for variable in ahead.outer:
+            copy = out.register()
+            compile_variable(out, variable, copy)
+            out.copies[id(variable)] = copy
+        for statement in stretch.statements:
+            _ahead_statement(out, statement, ahead)
+    out.level, out.copies = 0, None
+    out.next_register = mark
+    out.patch_all(out.stops)
+    out.handle(start, len(out.code), error)
+    out.emit(OP_PAR_JOIN, out.group + 1, out.group, out.other(_TURN))
+
+
+def _ahead_statement(out: FunctionCode, node: Any, ahead: Slice) -> None:
+    """Compile the parts of a statement that the pass needs."""
+    if not ahead.wants(node):
+        return
+    out.at(node)
+    kind = type(node)
+    if kind is ast.Let or kind is ast.Const or kind is ast.Assign:
+        ahead_set(out, node, ahead)
+    elif kind is ast.Block:
+        for statement in node.statements:
+            _ahead_statement(out, statement, ahead)
+    elif kind is ast.If:
+        _ahead_if(out, node, ahead)
+    elif kind is ast.ForIn:
+        _ahead_for_in(out, node, ahead)
+    elif kind is ast.While or kind is ast.For:
+        _ahead_loop(out, node, ahead)
+    elif kind is ast.Continue:
+        compile_continue(out, node)
+    else:
+        _ahead_ask(out, node, ahead)
+
+
+def _ahead_ask(out: FunctionCode, node: Any, ahead: Slice) -> None:
+    """Start the calls of a statement whose turn it is."""
+    for site in ahead.asked(node):
+        mark = out.next_register
+        first = out.register(_RUN)
+        out.emit(OP_MOVE, first, out.group)
+        if isinstance(site.node, ast.Send):
+            kind, flags = "ahead", compile_send_parts(out, site.node, first + 1)
         else:
-            self.ask(node, ahead)
-
-    def ask(self, node: Any, ahead: Slice) -> None:
-        """Start the calls of a statement whose turn it is."""
-        for site in ahead.asked(node):
-            mark = self.next_register
-            first = self.register(_RUN)
-            self.emit(OP_MOVE, first, self._group)
-            if isinstance(site.node, ast.Send):
-                kind, flags = "ahead", self.send_parts(site.node, first + 1)
-            else:
-                kind, flags = "ahead call", int(site.asks_once) | 2 * site.hands_back
-                self.spawned_function(site.node, first + 1)
-                self.globals_of(site.node, first + 3)
-            self.at(site.node)
-            self.emit(OP_PAR_SPAWN, first, self.other(["parallel", kind, flags, site.number, int(site.in_order)]))
-            self.next_register = mark
-
-    def ahead_set(self, node: Any, ahead: Slice) -> None:
-        self.ask(node, ahead)
-        variable = ahead.sets(node)
-        if variable is None:
-            return
-        assert self._copies is not None
-        # Into a fresh register first: the value may read the copy that it replaces.
-        value = self.register()
-        if node.value is None:
-            self.constant(None, value)
-        else:
-            self.expression_in(node.value, value)
-        copy = self._copies.get(id(variable))
-        if copy is None:
-            self._copies[id(variable)] = value
-        else:
-            self.move(copy, value)
-
-    def ahead_if(self, node: ast.If, ahead: Slice) -> None:
-        misses = self.jump_false(node.condition)
-        self.ahead(node.then, ahead)
-        if node.otherwise is None:
-            self.patch_all(misses)
-            return
-        end = self.jump()
-        self.patch_all(misses)
-        self.ahead(node.otherwise, ahead)
-        self.patch(end)
-
-    def ahead_for_in(self, node: ast.ForIn, ahead: Slice) -> None:
-        assert self._copies is not None
-        state = self.register(2)
-        self.expression_in(node.source, state)
-        kind = self.register()
-        self.emit(OP_MOVE, kind, state)
-        self.emit(OP_LIBRARY, kind, kind, self.other(["type", 1]))
-        self._stops.append(self.emit(OP_UNLESS_NE, 0, kind, self.constant("stream")))  # reading one is an effect
-        self.emit(OP_ITERATE, state, state)
-        item = self.register()
-        self._copies[id(self.module.declared[id(node)])] = item
-        turns = self.turns()
-        entry = self.jump()
-        start = len(self.code)
-        loop = self.turn(node.body, turns, ahead)
-        self.patch_all(loop.continues)
-        self.patch(entry)
-        self.at(node.source)
-        self.emit(OP_NEXT, state, item, start)
-
-    def ahead_loop(self, node: Any, ahead: Slice) -> None:
-        if isinstance(node, ast.For) and node.start is not None:
-            self.ahead(node.start, ahead)
-        turns = self.turns()
-        entry = self.jump()
-        start = len(self.code)
-        loop = self.turn(node.body, turns, ahead)
-        self.patch_all(loop.continues)
-        if isinstance(node, ast.For) and node.step is not None:
-            self.ahead(node.step, ahead)
-        self.patch(entry)
-        if node.condition is None:
-            self.emit(OP_LOOP, start)
-        else:
-            self.loop_while(node.condition, start)
-
-    def turns(self) -> int:
-        counter = self.register()
-        self.constant(0, counter)
-        return counter
-
-    def turn(self, body: ast.Block, turns: int, ahead: Slice) -> Loop:
-        """One turn of a loop; when there were very many, the looking ends."""
-        self.emit(OP_ADD_INT, turns, turns, 1)
-        self._stops.append(self.emit(OP_UNLESS_LT, 0, turns, self.constant(_TURNS_MAX)))
-        loop = Loop()
-        self.exits.append(loop)
-        self.ahead(body, ahead)
-        self.exits.pop()
-        return loop
-
-    # ------------------------------------------------------------ variables and calls
-
-    def variable(self, variable: Variable, into: int | None) -> int:
-        copy = None if self._copies is None else self._copies.get(id(variable))
-        if copy is None:
-            return super().variable(variable, into)
-        if into is None:
-            return copy
-        self.move(into, copy)
-        return into
-
-    def home(self, variable: Variable) -> int:
-        copy = None if self._copies is None else self._copies.get(id(variable))
-        return super().home(variable) if copy is None else copy
-
-    def send(self, node: ast.Send, into: int | None) -> int:
-        site = self._sites.get(id(node)) if self._group >= 0 else None
-        if site is None:
-            return super().send(node, into)
-        into = self.target(into)
-        mark = self.next_register
-        if self._pass:
-            return self.look(site, into)
-        first = self.register(_RUN)
-        self.emit(OP_MOVE, first, self._group)
-        flags = self.send_parts(node, first + 1)
-        self.at(node)
-        self.emit(OP_PAR_JOIN, into, first, self.other(["parallel", "take", flags, site.number, 0]))
-        self.next_register = mark
-        return into
-
-    def spawn(self, node: ast.Spawn, into: int | None) -> int:
-        """In its turn a process is started; for code that looks ahead it is promised, so that it can be asked."""
-        number = self._spawns.get(id(node)) if self._group >= 0 else None
-        if number is None:
-            return super().spawn(node, into)
-        into = self.target(into)
-        mark = self.next_register
-        first = self.register(_RUN)
-        self.emit(OP_MOVE, first, self._group)
-        _, name = self.spawned(node, node.target, first + 1, is_function=False)
-        self.constant(name, first + 2)
-        self.at(node)
-        kind = "promise" if self._pass else "spawn"
-        self.emit(OP_PAR_JOIN, into, first, self.other(["parallel", kind, 0, number, self._pass]))
-        self.next_register = mark
-        return into
-
-    def globals_of(self, node: ast.Call, into: int) -> None:
-        """The slots of the globals that a function reads: what its process needs, whenever it is started."""
-        meaning = self.module.meanings[id(node.callee)]
-        assert isinstance(meaning, Symbol)
-        reads = self.linker.summaries.function(meaning).reads
-        slots = [self.linker.slot(variable) for variable in reads if variable.is_global]
-        mark = self.next_register
-        run = self.register(len(slots))
-        for index, slot in enumerate(slots):
-            self.constant(slot, run + index)
-        self.emit(OP_LIST, into, run, len(slots))
-        self.next_register = mark
-
-    def look(self, site: Site, into: int) -> int:
-        self.at(site.node)
-        self.emit(OP_PAR_JOIN, into, self._group, self.other(["parallel", "look", 0, site.number, self._pass]))
-        return into
-
-    def call(self, node: ast.Call, into: int | None) -> int:
-        site = self._sites.get(id(node)) if self._group >= 0 else None
-        if site is None:
-            return super().call(node, into)
-        into = self.target(into)
-        if self._pass:
-            return self.look(site, into)
-        mark = self.next_register
-        meaning = self.module.meanings[id(node.callee)]
-        assert isinstance(meaning, Symbol)
-        first = self.register(_RUN)
-        self.emit(OP_MOVE, first, self._group)
-        self.symbol(node, meaning, first + 1)
-        parameters = meaning.node.parameters
-        arguments = self.arguments(node, parameters, meaning.name)
-        self.emit(OP_LIST, first + 2, arguments, len(parameters))
-        self.globals_of(node, first + 3)
-        has = self.register()
-        self.at(node)
-        self.emit(OP_PAR_JOIN, has, first, self.other(["parallel", "has", 0, site.number, 0]))
-        taken = self.emit(OP_IF, 0, has)
-        self.emit(OP_CALL, first + 3, self.linker.function_of(meaning), arguments)
-        self.patch(taken)
-        self.move(into, first + 3)
-        self.next_register = mark
-        return into
+            kind, flags = "ahead call", int(site.asks_once) | 2 * site.hands_back
+            compile_spawned_function(out, site.node, first + 1)
+            _globals_of(out, site.node, first + 3)
+        out.at(site.node)
+        out.emit(OP_PAR_SPAWN, first, out.other(["parallel", kind, flags, site.number, int(site.in_order)]))
+        out.next_register = mark
 
 
-Ahead.rules = {**Statements.rules, ast.Send: Ahead.send, ast.Call: Ahead.call, ast.Spawn: Ahead.spawn}
+def ahead_set(out: FunctionCode, node: Any, ahead: Slice) -> None:
+    _ahead_ask(out, node, ahead)
+    variable = ahead.sets(node)
+    if variable is None:
+        return
+    assert out.copies is not None
+    # Into a fresh register first: the value may read the copy that it replaces.
+    value = out.register()
+    if node.value is None:
+        out.constant(None, value)
+    else:
+        compile_into(out, node.value, value)
+    copy = out.copies.get(id(variable))
+    if copy is None:
+        out.copies[id(variable)] = value
+    else:
+        out.move(copy, value)
+
+
+def _ahead_if(out: FunctionCode, node: ast.If, ahead: Slice) -> None:
+    misses = jump_if_false(out, node.condition)
+    _ahead_statement(out, node.then, ahead)
+    if node.otherwise is None:
+        out.patch_all(misses)
+        return
+    end = out.jump()
+    out.patch_all(misses)
+    _ahead_statement(out, node.otherwise, ahead)
+    out.patch(end)
+
+
+def _ahead_for_in(out: FunctionCode, node: ast.ForIn, ahead: Slice) -> None:
+    assert out.copies is not None
+    state = out.register(2)
+    compile_into(out, node.source, state)
+    kind = out.register()
+    out.emit(OP_MOVE, kind, state)
+    out.emit(OP_LIBRARY, kind, kind, out.other(["type", 1]))
+    out.stops.append(out.emit(OP_UNLESS_NE, 0, kind, out.constant("stream")))  # reading one is an effect
+    out.emit(OP_ITERATE, state, state)
+    item = out.register()
+    out.copies[id(out.module.declared[id(node)])] = item
+    turns = _ahead_counter(out)
+    entry = out.jump()
+    start = len(out.code)
+    loop = _ahead_turn(out, node.body, turns, ahead)
+    out.patch_all(loop.continues)
+    out.patch(entry)
+    out.at(node.source)
+    out.emit(OP_NEXT, state, item, start)
+
+
+def _ahead_loop(out: FunctionCode, node: Any, ahead: Slice) -> None:
+    if isinstance(node, ast.For) and node.start is not None:
+        _ahead_statement(out, node.start, ahead)
+    turns = _ahead_counter(out)
+    entry = out.jump()
+    start = len(out.code)
+    loop = _ahead_turn(out, node.body, turns, ahead)
+    out.patch_all(loop.continues)
+    if isinstance(node, ast.For) and node.step is not None:
+        _ahead_statement(out, node.step, ahead)
+    out.patch(entry)
+    if node.condition is None:
+        out.emit(OP_LOOP, start)
+    else:
+        loop_while(out, node.condition, start)
+
+
+def _ahead_counter(out: FunctionCode) -> int:
+    counter = out.register()
+    out.constant(0, counter)
+    return counter
+
+
+def _ahead_turn(out: FunctionCode, body: ast.Block, turns: int, ahead: Slice) -> LoopExits:
+    """One turn of a loop; when there were very many, the looking ends."""
+    out.emit(OP_ADD_INT, turns, turns, 1)
+    out.stops.append(out.emit(OP_UNLESS_LT, 0, turns, out.constant(_TURNS_MAX)))
+    loop = LoopExits()
+    out.exits.append(loop)
+    _ahead_statement(out, body, ahead)
+    out.exits.pop()
+    return loop
+
+
+# ------------------------------------------------------------ variables and calls
+
+
+def _compile_early_send(out: FunctionCode, node: ast.Send, into: int | None) -> int:
+    site = out.sites.get(id(node)) if out.group >= 0 else None
+    if site is None:
+        return compile_send(out, node, into)
+    into = out.target(into)
+    mark = out.next_register
+    if out.level:
+        return _look_at_answer(out, site, into)
+    first = out.register(_RUN)
+    out.emit(OP_MOVE, first, out.group)
+    flags = compile_send_parts(out, node, first + 1)
+    out.at(node)
+    out.emit(OP_PAR_JOIN, into, first, out.other(["parallel", "take", flags, site.number, 0]))
+    out.next_register = mark
+    return into
+
+
+def _compile_early_spawn(out: FunctionCode, node: ast.Spawn, into: int | None) -> int:
+    """In its turn a process is started; for code that looks ahead it is promised, so that it can be asked."""
+    number = out.spawns.get(id(node)) if out.group >= 0 else None
+    if number is None:
+        return compile_spawn(out, node, into)
+    into = out.target(into)
+    mark = out.next_register
+    first = out.register(_RUN)
+    out.emit(OP_MOVE, first, out.group)
+    _, name = compile_spawned(out, node, node.target, first + 1, is_function=False)
+    out.constant(name, first + 2)
+    out.at(node)
+    kind = "promise" if out.level else "spawn"
+    out.emit(OP_PAR_JOIN, into, first, out.other(["parallel", kind, 0, number, out.level]))
+    out.next_register = mark
+    return into
+
+
+def _globals_of(out: FunctionCode, node: ast.Call, into: int) -> None:
+    """The slots of the globals that a function reads: what its process needs, whenever it is started."""
+    meaning = out.module.meanings[id(node.callee)]
+    assert isinstance(meaning, Symbol)
+    reads = out.linker.summaries.function(meaning).reads
+    slots = [out.linker.slot(variable) for variable in reads if variable.is_global]
+    mark = out.next_register
+    run = out.register(len(slots))
+    for index, slot in enumerate(slots):
+        out.constant(slot, run + index)
+    out.emit(OP_LIST, into, run, len(slots))
+    out.next_register = mark
+
+
+def _look_at_answer(out: FunctionCode, site: Site, into: int) -> int:
+    out.at(site.node)
+    out.emit(OP_PAR_JOIN, into, out.group, out.other(["parallel", "look", 0, site.number, out.level]))
+    return into
+
+
+def _compile_early_call(out: FunctionCode, node: ast.Call, into: int | None) -> int:
+    site = out.sites.get(id(node)) if out.group >= 0 else None
+    if site is None:
+        return compile_call(out, node, into)
+    into = out.target(into)
+    if out.level:
+        return _look_at_answer(out, site, into)
+    mark = out.next_register
+    meaning = out.module.meanings[id(node.callee)]
+    assert isinstance(meaning, Symbol)
+    first = out.register(_RUN)
+    out.emit(OP_MOVE, first, out.group)
+    compile_symbol(out, node, meaning, first + 1)
+    parameters = meaning.node.parameters
+    arguments = compile_arguments(out, node, parameters, meaning.name)
+    out.emit(OP_LIST, first + 2, arguments, len(parameters))
+    _globals_of(out, node, first + 3)
+    has = out.register()
+    out.at(node)
+    out.emit(OP_PAR_JOIN, has, first, out.other(["parallel", "has", 0, site.number, 0]))
+    taken = out.emit(OP_IF, 0, has)
+    out.emit(OP_CALL, first + 3, out.linker.function_of(meaning), arguments)
+    out.patch(taken)
+    out.move(into, first + 3)
+    out.next_register = mark
+    return into
+
+
+EARLY_CALLS: Final[dict[type, Callable[[FunctionCode, Any, int | None], int]]] = {
+    ast.Send: _compile_early_send,
+    ast.Call: _compile_early_call,
+    ast.Spawn: _compile_early_spawn,
+}

@@ -23,12 +23,12 @@ from lyra.vega.plan.names import complaint
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.source import Source
 
-__all__ = ["Emitter", "Finally", "Loop"]
+__all__ = ["Emitter", "Finally", "LoopExits"]
 
 PINNED_MAX: Final = 64
 
 
-class Loop:
+class LoopExits:
     """A loop being compiled: the jumps that wait for its end and for its next turn. `leave` is emitted on the way
     out of it by `break` and `return`."""
 
@@ -65,7 +65,7 @@ class Emitter:
         self.other_index: dict[Any, int] = {}
         self.next_register = 0
         self.top_register = 0
-        self.exits: list[Loop | Finally] = []
+        self.exits: list[LoopExits | Finally] = []
         self.here = 0  # the packed place of what is being compiled
 
     # ------------------------------------------------------------ code
@@ -78,7 +78,7 @@ class Emitter:
         return len(self.code) - 1
 
     def at(self, node: ast.Node) -> None:
-        """What is emitted from now on stands where the node does."""
+        """Give the instructions that follow the place of this node."""
         self.here = packed_place(*self.source.place(node.at))
 
     def jump(self) -> int:

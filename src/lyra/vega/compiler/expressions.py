@@ -1,13 +1,14 @@
 """Expressions to register code.
 
-`expression(node, into)` leaves the value in `into` or, without one, in whatever register is cheapest: a variable's
-own, a constant's own, a temporary. A condition becomes jumps without a bool in between: `jump_false` and `jump_true`
-give the jumps to patch, `loop_while` the jump back at the end of a loop.
+`compile_expression(out, node, into)` leaves the value in `into` or, without one, in the register that is cheapest: a
+variable's own, a constant's own, a temporary. A condition becomes jumps without a bool in between: `jump_if_false` and
+`_jump_if_true` give the jumps to patch, `loop_while` the jump back at the end of a loop.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
 
@@ -47,14 +48,21 @@ from lyra.vega.bytecode.opcodes import (
     OP_UNLESS_LT,
     OP_UNLESS_NE,
 )
-from lyra.vega.compiler.emitter import Emitter
-from lyra.vega.plan.names import ModuleScope, Symbol, Unit, Variable, complaint
+from lyra.vega.compiler.function_code import FunctionCode
+from lyra.vega.plan.names import Variable
 from lyra.vega.syntax import ast
 
-if TYPE_CHECKING:
-    from lyra.vega.compiler.compiler import Linker
-
-__all__ = ["Expressions"]
+__all__ = [
+    "EXPRESSIONS",
+    "compile_closure",
+    "compile_expression",
+    "compile_into",
+    "compile_operand",
+    "compile_run",
+    "compile_variable",
+    "jump_if_false",
+    "loop_while",
+]
 
 _CHUNK: Final = 32  # items of a literal that are in registers at one time
 _IMMEDIATE_MAX: Final = 1 << 30
@@ -73,304 +81,288 @@ _OPPOSITE: Final = {"==": "!=", "!=": "=="}
 _BLOCK_EXPRESSIONS: Final = (ast.Match, ast.Receive)
 
 
-class Expressions(Emitter):
-    """The half of the function compiler that makes expressions."""
+def compile_expression(out: FunctionCode, node: ast.Expression, into: int | None = None) -> int:
+    out.at(node)
+    return out.expression_rules[type(node)](out, node, into)
 
-    linker: Linker
-    module: ModuleScope
-    unit: Unit
-    is_hidden: bool  # the library's own code
-    captured: dict[int, int]  # id(Variable) → register, for what the function captured
-    rules: ClassVar[dict[type, Any]]  # how each kind of expression is made; the subclasses add theirs
 
-    def expression(self, node: ast.Expression, into: int | None = None) -> int:
-        self.at(node)
-        result: int = self.rules[type(node)](self, node, into)
-        return result
+def compile_run(out: FunctionCode, nodes: list[ast.Expression]) -> int:
+    """The values of some expressions in fresh registers in a row."""
+    first = out.register(len(nodes))
+    for index, node in enumerate(nodes):
+        compile_into(out, node, first + index)
+    return first
 
-    def target(self, into: int | None) -> int:
-        return self.register() if into is None else into
 
-    def run_of(self, nodes: list[ast.Expression]) -> int:
-        """The values of some expressions in fresh registers in a row."""
-        first = self.register(len(nodes))
-        for index, node in enumerate(nodes):
-            self.expression_in(node, first + index)
-        return first
+def compile_into(out: FunctionCode, node: ast.Expression, register: int) -> None:
+    """The value in exactly that register, temporaries given back."""
+    mark = out.next_register
+    compile_expression(out, node, register)
+    out.next_register = mark
 
-    def expression_in(self, node: ast.Expression, register: int) -> None:
-        """The value in exactly that register, temporaries given back."""
-        mark = self.next_register
-        self.expression(node, register)
-        self.next_register = mark
 
-    def fail(self, node: ast.Node, message: str, hint: str = "") -> Exception:
-        return complaint(self.source, node, message, hint)
+def _compile_literal(out: FunctionCode, node: ast.Literal, into: int | None) -> int:
+    return out.constant(node.value, into)
 
-    def literal(self, node: ast.Literal, into: int | None) -> int:
-        return self.constant(node.value, into)
 
-    def interpolation(self, node: ast.Interpolation, into: int | None) -> int:
-        into = self.target(into)
-        mark = self.next_register
-        first = self.register(min(len(node.parts), _CHUNK))
-        held = 0  # pieces that stand in registers
-        for part in node.parts:
-            if held == _CHUNK:
-                self.at(node)
-                self.emit(OP_JOIN, first, first, held)
-                held = 1
-            if isinstance(part, str):
-                self.constant(part, first + held)
-            else:
-                self.expression_in(part, first + held)
-            held += 1
-        self.at(node)
-        self.emit(OP_JOIN, into, first, held)
-        self.next_register = mark
-        return into
+def _compile_interpolation(out: FunctionCode, node: ast.Interpolation, into: int | None) -> int:
+    into = out.target(into)
+    mark = out.next_register
+    first = out.register(min(len(node.parts), _CHUNK))
+    held = 0  # pieces that stand in registers
+    for part in node.parts:
+        if held == _CHUNK:
+            out.at(node)
+            out.emit(OP_JOIN, first, first, held)
+            held = 1
+        if isinstance(part, str):
+            out.constant(part, first + held)
+        else:
+            compile_into(out, part, first + held)
+        held += 1
+    out.at(node)
+    out.emit(OP_JOIN, into, first, held)
+    out.next_register = mark
+    return into
 
-    def list_literal(self, node: ast.ListLiteral, into: int | None) -> int:
-        return self.literal_of(node, node.items, into, OP_LIST, OP_LIST_ADD)
 
-    def map_literal(self, node: ast.MapLiteral, into: int | None) -> int:
-        flat = [part for entry in node.entries for part in entry]
-        return self.literal_of(node, flat, into, OP_MAP, OP_MAP_ADD)
+def _compile_list_literal(out: FunctionCode, node: ast.ListLiteral, into: int | None) -> int:
+    return _compile_items(out, node, node.items, into, OP_LIST, OP_LIST_ADD)
 
-    def literal_of(self, node: ast.Node, items: list[ast.Expression], into: int | None, make: int, add: int) -> int:
-        into = self.target(into)
-        mark = self.next_register
-        # Built in a temporary one: an item may read the variable that the literal is assigned to.
-        whole = into if len(items) <= _CHUNK else self.register()
-        for start in range(0, max(len(items), 1), _CHUNK):
-            part = items[start : start + _CHUNK]
-            first = self.run_of(part)
-            self.at(node)
-            self.emit(add if start else make, whole, first, len(part))
-            self.next_register = max(mark, whole + 1) if whole != into else mark
-        self.move(into, whole)
-        self.next_register = mark
-        return into
 
-    def name_of(self, node: ast.Name, into: int | None) -> int:
-        meaning = self.module.meanings.get(id(node))
-        if isinstance(meaning, Variable):
-            return self.variable(meaning, into)
-        if isinstance(meaning, Symbol):
-            return self.symbol(node, meaning, into)
-        return self.linker.library_value(self, node, "", node.name, into)
+def _compile_map_literal(out: FunctionCode, node: ast.MapLiteral, into: int | None) -> int:
+    flat = [part for entry in node.entries for part in entry]
+    return _compile_items(out, node, flat, into, OP_MAP, OP_MAP_ADD)
 
-    def path(self, node: ast.Path, into: int | None) -> int:
-        meaning = self.module.meanings.get(id(node))
-        if isinstance(meaning, Variable):
-            return self.variable(meaning, into)
-        if isinstance(meaning, Symbol):
-            return self.symbol(node, meaning, into)
-        return self.linker.library_value(self, node, node.module, node.name, into)
 
-    def variable(self, variable: Variable, into: int | None) -> int:
-        if variable.literal is not None:
-            return self.constant(variable.literal.value, into)
-        if variable.is_global:
-            into = self.target(into)
-            self.emit(OP_GLOBAL_GET, into, self.linker.slot(variable), self.other(variable.name))
-            return into
-        home = self.home(variable)
-        if variable.is_cell:
-            into = self.target(into)
-            self.emit(OP_CELL_GET, into, home, self.other(variable.name))
-            return into
+def _compile_items(
+    out: FunctionCode, node: ast.Node, items: list[ast.Expression], into: int | None, make: int, add: int
+) -> int:
+    into = out.target(into)
+    mark = out.next_register
+    # Built in a temporary one: an item may read the variable that the literal is assigned to.
+    whole = into if len(items) <= _CHUNK else out.register()
+    for start in range(0, max(len(items), 1), _CHUNK):
+        part = items[start : start + _CHUNK]
+        first = compile_run(out, part)
+        out.at(node)
+        out.emit(add if start else make, whole, first, len(part))
+        out.next_register = max(mark, whole + 1) if whole != into else mark
+    out.move(into, whole)
+    out.next_register = mark
+    return into
+
+
+def compile_variable(out: FunctionCode, variable: Variable, into: int | None) -> int:
+    """The value of a variable; code that looks ahead reads its copy."""
+    copy = None if out.copies is None else out.copies.get(id(variable))
+    if copy is not None:
         if into is None:
-            return home
-        self.move(into, home)
-        return into
-
-    def home(self, variable: Variable) -> int:
-        """The register of a variable, or of its cell, in this function."""
-        return self.captured.get(id(variable), variable.register)
-
-    def symbol(self, node: ast.Node, symbol: Symbol, into: int | None) -> int:
-        if symbol.kind in ("function", "tool"):
-            into = self.target(into)
-            self.emit(OP_CLOSURE, into, self.linker.function_of(symbol), self.other([]))
-            return into
-        if symbol.kind in ("agent", "supervisor"):
-            return self.constant(symbol.name, into)  # an agent's name stands for it in messages and settings
-        return self.linker.host_value(self, node, symbol, into)
-
-    def lambda_(self, node: ast.Lambda, into: int | None) -> int:
-        into = self.target(into)
-        self.closure(node, "lambda", into)
-        return into
-
-    def closure(self, node: Any, name: str, into: int) -> None:
-        """Make the function value of a lambda, nested fn or defer from the variables it captures."""
-        unit = self.module.units[id(node)]
-        function = self.linker.function(self.module, node, unit, name)
-        registers = [self.home(variable) for variable in unit.captures]
-        self.at(node)
-        self.emit(OP_CLOSURE, into, function, self.other(["registers", *registers] if registers else []))
-
-    def unary(self, node: ast.Unary, into: int | None) -> int:
-        if node.operator == "-" and type(node.operand) is ast.Literal and type(node.operand.value) in (int, float):
-            return self.constant(-node.operand.value, into)
-        into = self.target(into)
-        mark = self.next_register
-        operand = self.expression(node.operand)
-        self.at(node)
-        self.emit(OP_NEG if node.operator == "-" else OP_NOT, into, operand)
-        self.next_register = mark
-        return into
-
-    def binary(self, node: ast.Binary, into: int | None) -> int:
-        if node.operator in ("&&", "||"):
-            return self.logical(node, into)
-        into = self.target(into)
-        mark = self.next_register
-        # The left side of a long chain is compiled first, from its deepest operator up: no recursion on it.
-        chain = [node]
-        while type(chain[-1].left) is ast.Binary and chain[-1].left.operator not in ("&&", "||"):
-            chain.append(chain[-1].left)
-        left = self.operand(chain[-1].left, chain[-1].right)
-        accumulator = -1
-        for link in reversed(chain):
-            if link is node:
-                goal = into
-            elif accumulator < 0:
-                goal = accumulator = self.register()
-            else:
-                goal = accumulator
-            inner = self.next_register
-            self.operator(link, left, goal)
-            self.next_register = inner
-            left = goal
-        self.next_register = mark
-        return into
-
-    def operator(self, node: ast.Binary, left: int, into: int) -> None:
-        step = node.right.value if type(node.right) is ast.Literal else None
-        if node.operator in ("+", "-") and type(step) is int and 0 <= step < _IMMEDIATE_MAX:
-            self.at(node)
-            self.emit(OP_ADD_INT if node.operator == "+" else OP_SUB_INT, into, left, step)
-            return
-        right = self.expression(node.right)
-        self.at(node)
-        if node.operator in _ARITHMETIC:
-            self.emit(_ARITHMETIC[node.operator], into, left, right)
-            return
-        op, _, _, is_swapped = _COMPARISONS[node.operator]
-        self.emit(op, into, right if is_swapped else left, left if is_swapped else right)
-
-    def operand(self, node: ast.Expression, then: ast.Expression) -> int:
-        """The left operand; kept in a register of its own when the right side may assign the variable it is."""
-        left = self.expression(node)
-        if type(node) is ast.Name and _has_block(then):
-            copy = self.register()
-            self.move(copy, left)
             return copy
-        return left
-
-    def logical(self, node: ast.Binary, into: int | None) -> int:
-        into = self.target(into)
-        mark = self.next_register
-        value = self.register()
-        false = self.jump_false(node)
-        self.constant(True, value)
-        end = self.jump()
-        self.patch_all(false)
-        self.constant(False, value)
-        self.patch(end)
-        self.move(into, value)
-        self.next_register = mark
+        out.move(into, copy)
         return into
-
-    def jump_false(self, node: ast.Expression) -> list[int]:
-        """Jumps (to be patched) that are taken when the condition is false."""
-        if type(node) is ast.Binary and node.operator == "&&":
-            return [jump for part in _chain(node) for jump in self.jump_false(part)]
-        if type(node) is ast.Binary and node.operator == "||":
-            *parts, last = _chain(node)
-            true = [jump for part in parts for jump in self.jump_true(part)]
-            false = self.jump_false(last)
-            self.patch_all(true)
-            return false
-        if type(node) is ast.Unary and node.operator == "!":
-            return self.jump_true(node.operand)
-        mark = self.next_register
-        if type(node) is ast.Binary and node.operator in _COMPARISONS:
-            _, unless, _, is_swapped = _COMPARISONS[node.operator]
-            index = self.emit(unless, 0, *self.compared(node, is_swapped))
-        else:
-            value = self.expression(node)
-            self.at(node)
-            index = self.emit(OP_UNLESS, 0, value)
-        self.next_register = mark
-        return [index]
-
-    def jump_true(self, node: ast.Expression) -> list[int]:
-        """Jumps that are taken when the condition is true."""
-        if type(node) is ast.Binary and node.operator == "||":
-            return [jump for part in _chain(node) for jump in self.jump_true(part)]
-        if type(node) is ast.Binary and node.operator == "&&":
-            *parts, last = _chain(node)
-            false = [jump for part in parts for jump in self.jump_false(part)]
-            true = self.jump_true(last)
-            self.patch_all(false)
-            return true
-        if type(node) is ast.Unary and node.operator == "!":
-            return self.jump_false(node.operand)
-        mark = self.next_register
-        if type(node) is ast.Binary and node.operator in _OPPOSITE:
-            _, unless, _, is_swapped = _COMPARISONS[_OPPOSITE[node.operator]]
-            index = self.emit(unless, 0, *self.compared(node, is_swapped))
-        else:
-            value = self.expression(node)
-            self.at(node)
-            index = self.emit(OP_IF, 0, value)
-        self.next_register = mark
-        return [index]
-
-    def loop_while(self, node: ast.Expression, body: int) -> None:
-        """The end of a loop: back to `body` while the condition is true."""
-        mark = self.next_register
-        if type(node) is ast.Binary and node.operator == "&&":
-            *parts, last = _chain(node)
-            false = [jump for part in parts for jump in self.jump_false(part)]
-            self.loop_while(last, body)
-            self.patch_all(false)
-        elif type(node) is ast.Binary and node.operator in _COMPARISONS:
-            _, _, loop, is_swapped = _COMPARISONS[node.operator]
-            self.emit(loop, body, *self.compared(node, is_swapped))
-        else:
-            value = self.expression(node)
-            self.at(node)
-            self.emit(OP_LOOP_IF, body, value)
-        self.next_register = mark
-
-    def compared(self, node: ast.Binary, is_swapped: bool) -> tuple[int, int]:
-        left = self.operand(node.left, node.right)
-        right = self.expression(node.right)
-        self.at(node)
-        return (right, left) if is_swapped else (left, right)
-
-    def index(self, node: ast.Index, into: int | None) -> int:
-        into = self.target(into)
-        mark = self.next_register
-        whole = self.operand(node.target, node.index)
-        index = self.expression(node.index)
-        self.at(node)
-        self.emit(OP_INDEX, into, whole, index)
-        self.next_register = mark
+    if variable.literal is not None:
+        return out.constant(variable.literal.value, into)
+    if variable.is_global:
+        into = out.target(into)
+        out.emit(OP_GLOBAL_GET, into, out.linker.slot(variable), out.other(variable.name))
         return into
-
-    def field(self, node: ast.Field, into: int | None) -> int:
-        into = self.target(into)
-        mark = self.next_register
-        whole = self.expression(node.target)
-        self.at(node)
-        self.emit(OP_FIELD, into, whole, self.other(node.name))
-        self.next_register = mark
+    home = out.home(variable)
+    if variable.is_cell:
+        into = out.target(into)
+        out.emit(OP_CELL_GET, into, home, out.other(variable.name))
         return into
+    if into is None:
+        return home
+    out.move(into, home)
+    return into
+
+
+def _compile_lambda(out: FunctionCode, node: ast.Lambda, into: int | None) -> int:
+    into = out.target(into)
+    compile_closure(out, node, "lambda", into)
+    return into
+
+
+def compile_closure(out: FunctionCode, node: Any, name: str, into: int) -> None:
+    """Make the function value of a lambda, nested fn or defer from the variables it captures."""
+    unit = out.module.units[id(node)]
+    function = out.linker.function(out.module, node, unit, name)
+    registers = [out.home(variable) for variable in unit.captures]
+    out.at(node)
+    out.emit(OP_CLOSURE, into, function, out.other(["registers", *registers] if registers else []))
+
+
+def _compile_unary(out: FunctionCode, node: ast.Unary, into: int | None) -> int:
+    if node.operator == "-" and type(node.operand) is ast.Literal and type(node.operand.value) in (int, float):
+        return out.constant(-node.operand.value, into)
+    into = out.target(into)
+    mark = out.next_register
+    operand = compile_expression(out, node.operand)
+    out.at(node)
+    out.emit(OP_NEG if node.operator == "-" else OP_NOT, into, operand)
+    out.next_register = mark
+    return into
+
+
+def _compile_binary(out: FunctionCode, node: ast.Binary, into: int | None) -> int:
+    if node.operator in ("&&", "||"):
+        return _compile_logical(out, node, into)
+    into = out.target(into)
+    mark = out.next_register
+    # The left side of a long chain is compiled first, from its deepest operator up: no recursion on it.
+    chain = [node]
+    while type(chain[-1].left) is ast.Binary and chain[-1].left.operator not in ("&&", "||"):
+        chain.append(chain[-1].left)
+    left = compile_operand(out, chain[-1].left, chain[-1].right)
+    accumulator = -1
+    for link in reversed(chain):
+        if link is node:
+            goal = into
+        elif accumulator < 0:
+            goal = accumulator = out.register()
+        else:
+            goal = accumulator
+        inner = out.next_register
+        _compile_operator(out, link, left, goal)
+        out.next_register = inner
+        left = goal
+    out.next_register = mark
+    return into
+
+
+def _compile_operator(out: FunctionCode, node: ast.Binary, left: int, into: int) -> None:
+    step = node.right.value if type(node.right) is ast.Literal else None
+    if node.operator in ("+", "-") and type(step) is int and 0 <= step < _IMMEDIATE_MAX:
+        out.at(node)
+        out.emit(OP_ADD_INT if node.operator == "+" else OP_SUB_INT, into, left, step)
+        return
+    right = compile_expression(out, node.right)
+    out.at(node)
+    if node.operator in _ARITHMETIC:
+        out.emit(_ARITHMETIC[node.operator], into, left, right)
+        return
+    op, _, _, is_swapped = _COMPARISONS[node.operator]
+    out.emit(op, into, right if is_swapped else left, left if is_swapped else right)
+
+
+def compile_operand(out: FunctionCode, node: ast.Expression, then: ast.Expression) -> int:
+    """The left operand; kept in a register of its own when the right side may assign the variable it is."""
+    left = compile_expression(out, node)
+    if type(node) is ast.Name and _has_block(then):
+        copy = out.register()
+        out.move(copy, left)
+        return copy
+    return left
+
+
+def _compile_logical(out: FunctionCode, node: ast.Binary, into: int | None) -> int:
+    into = out.target(into)
+    mark = out.next_register
+    value = out.register()
+    false = jump_if_false(out, node)
+    out.constant(True, value)
+    end = out.jump()
+    out.patch_all(false)
+    out.constant(False, value)
+    out.patch(end)
+    out.move(into, value)
+    out.next_register = mark
+    return into
+
+
+def jump_if_false(out: FunctionCode, node: ast.Expression) -> list[int]:
+    """Jumps (to be patched) that are taken when the condition is false."""
+    if type(node) is ast.Binary and node.operator == "&&":
+        return [jump for part in _chain(node) for jump in jump_if_false(out, part)]
+    if type(node) is ast.Binary and node.operator == "||":
+        *parts, last = _chain(node)
+        true = [jump for part in parts for jump in _jump_if_true(out, part)]
+        false = jump_if_false(out, last)
+        out.patch_all(true)
+        return false
+    if type(node) is ast.Unary and node.operator == "!":
+        return _jump_if_true(out, node.operand)
+    mark = out.next_register
+    if type(node) is ast.Binary and node.operator in _COMPARISONS:
+        _, unless, _, is_swapped = _COMPARISONS[node.operator]
+        index = out.emit(unless, 0, *_compile_compared(out, node, is_swapped))
+    else:
+        value = compile_expression(out, node)
+        out.at(node)
+        index = out.emit(OP_UNLESS, 0, value)
+    out.next_register = mark
+    return [index]
+
+
+def _jump_if_true(out: FunctionCode, node: ast.Expression) -> list[int]:
+    """Jumps that are taken when the condition is true."""
+    if type(node) is ast.Binary and node.operator == "||":
+        return [jump for part in _chain(node) for jump in _jump_if_true(out, part)]
+    if type(node) is ast.Binary and node.operator == "&&":
+        *parts, last = _chain(node)
+        false = [jump for part in parts for jump in jump_if_false(out, part)]
+        true = _jump_if_true(out, last)
+        out.patch_all(false)
+        return true
+    if type(node) is ast.Unary and node.operator == "!":
+        return jump_if_false(out, node.operand)
+    mark = out.next_register
+    if type(node) is ast.Binary and node.operator in _OPPOSITE:
+        _, unless, _, is_swapped = _COMPARISONS[_OPPOSITE[node.operator]]
+        index = out.emit(unless, 0, *_compile_compared(out, node, is_swapped))
+    else:
+        value = compile_expression(out, node)
+        out.at(node)
+        index = out.emit(OP_IF, 0, value)
+    out.next_register = mark
+    return [index]
+
+
+def loop_while(out: FunctionCode, node: ast.Expression, body: int) -> None:
+    """The end of a loop: back to `body` while the condition is true."""
+    mark = out.next_register
+    if type(node) is ast.Binary and node.operator == "&&":
+        *parts, last = _chain(node)
+        false = [jump for part in parts for jump in jump_if_false(out, part)]
+        loop_while(out, last, body)
+        out.patch_all(false)
+    elif type(node) is ast.Binary and node.operator in _COMPARISONS:
+        _, _, loop, is_swapped = _COMPARISONS[node.operator]
+        out.emit(loop, body, *_compile_compared(out, node, is_swapped))
+    else:
+        value = compile_expression(out, node)
+        out.at(node)
+        out.emit(OP_LOOP_IF, body, value)
+    out.next_register = mark
+
+
+def _compile_compared(out: FunctionCode, node: ast.Binary, is_swapped: bool) -> tuple[int, int]:
+    left = compile_operand(out, node.left, node.right)
+    right = compile_expression(out, node.right)
+    out.at(node)
+    return (right, left) if is_swapped else (left, right)
+
+
+def _compile_index(out: FunctionCode, node: ast.Index, into: int | None) -> int:
+    into = out.target(into)
+    mark = out.next_register
+    whole = compile_operand(out, node.target, node.index)
+    index = compile_expression(out, node.index)
+    out.at(node)
+    out.emit(OP_INDEX, into, whole, index)
+    out.next_register = mark
+    return into
+
+
+def _compile_field(out: FunctionCode, node: ast.Field, into: int | None) -> int:
+    into = out.target(into)
+    mark = out.next_register
+    whole = compile_expression(out, node.target)
+    out.at(node)
+    out.emit(OP_FIELD, into, whole, out.other(node.name))
+    out.next_register = mark
+    return into
 
 
 def _chain(node: ast.Binary) -> list[ast.Expression]:
@@ -396,16 +388,14 @@ def _has_block(node: Any) -> bool:
     return False
 
 
-Expressions.rules = {
-    ast.Literal: Expressions.literal,
-    ast.Interpolation: Expressions.interpolation,
-    ast.Name: Expressions.name_of,
-    ast.Path: Expressions.path,
-    ast.ListLiteral: Expressions.list_literal,
-    ast.MapLiteral: Expressions.map_literal,
-    ast.Lambda: Expressions.lambda_,
-    ast.Unary: Expressions.unary,
-    ast.Binary: Expressions.binary,
-    ast.Index: Expressions.index,
-    ast.Field: Expressions.field,
+EXPRESSIONS: Final[dict[type, Callable[[FunctionCode, Any, int | None], int]]] = {
+    ast.Literal: _compile_literal,
+    ast.Interpolation: _compile_interpolation,
+    ast.ListLiteral: _compile_list_literal,
+    ast.MapLiteral: _compile_map_literal,
+    ast.Lambda: _compile_lambda,
+    ast.Unary: _compile_unary,
+    ast.Binary: _compile_binary,
+    ast.Index: _compile_index,
+    ast.Field: _compile_field,
 }

@@ -1,9 +1,9 @@
-"""Which functions are worth running beside others: those that wait for somebody and touch nothing shared.
+"""Which functions are worth running beside others: those that wait for an answer and touch nothing shared.
 
 In `parallel { }` a call of a declared function runs as a process of its own when the function may reach a send or
 another wait, and neither it nor what it calls receives messages or changes a global, a parameter or what these hold:
 all that belongs to the process that called it. Found by walking the trees once per function; a function under
-examination counts as harmless, so that recursion ends.
+examination counts as free of effects, so that recursion ends.
 """
 
 from __future__ import annotations

@@ -8,13 +8,12 @@ variables and expressions; in them a name that means nothing else is a word (`st
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from lyra.vega.bytecode.opcodes import (
     OP_AWAIT,
     OP_CALL,
-    OP_CELL_OF,
-    OP_GLOBAL_SET,
     OP_INNER,
     OP_ITEM,
     OP_LIST,
@@ -33,11 +32,26 @@ from lyra.vega.bytecode.opcodes import (
     OP_UNLESS_LIST,
     OP_UNLESS_VARIANT,
 )
-from lyra.vega.compiler.calls import Calls
+from lyra.vega.compiler.arguments import compile_arguments
+from lyra.vega.compiler.blocks import bind_variable, compile_block
+from lyra.vega.compiler.expressions import compile_expression, compile_into, compile_operand, compile_run
+from lyra.vega.compiler.function_code import FunctionCode
 from lyra.vega.plan.names import Symbol, Variable
 from lyra.vega.syntax import ast
 
-__all__ = ["SEND_BUDGET", "SEND_TIMEOUT", "Processes"]
+__all__ = [
+    "PROCESSES",
+    "SEND_BUDGET",
+    "SEND_TIMEOUT",
+    "compile_match_arms",
+    "compile_receive_arms",
+    "compile_send",
+    "compile_send_parts",
+    "compile_settings",
+    "compile_spawn",
+    "compile_spawned",
+    "compile_spawned_function",
+]
 
 # The flags of SEND: which of its optional registers are filled.
 SEND_TIMEOUT: Final = 1
@@ -47,274 +61,279 @@ SEND_BUDGET: Final = 2
 _WORD_FIELDS: Final = frozenset({"strategy", "on", "priority", "memory", "capabilities", "output", "backoff"})
 
 
-class Processes(Calls):
-    def block(self, block: ast.Block) -> None:
-        raise NotImplementedError  # of Statements
+# ------------------------------------------------------------ patterns
 
-    # ------------------------------------------------------------ patterns
 
-    def pattern(self, node: ast.Pattern, value: int, misses: list[int]) -> None:
-        """Test a value and bind its names; the jumps for a miss are added to `misses`."""
-        self.at(node)
-        if type(node) is ast.NamePattern:
-            self.bind(node, value)
-        elif type(node) is ast.LiteralPattern:
-            literal = self.constant(node.value)
-            misses.append(self.emit(OP_UNLESS_EQ, 0, value, literal))
-        elif type(node) is ast.VariantPattern:
-            misses.append(self.emit(OP_UNLESS_VARIANT, 0, value, int(node.variant == "Err")))
-            self.part(node.inner, OP_INNER, value, 0, misses)
-        elif type(node) is ast.ListPattern:
-            misses.append(self.emit(OP_UNLESS_LIST, 0, value, len(node.items)))
-            for index, item in enumerate(node.items):
-                self.part(item, OP_ITEM, value, index, misses)
+def _compile_pattern(out: FunctionCode, node: ast.Pattern, value: int, misses: list[int]) -> None:
+    """Test a value and bind its names; the jumps for a miss are added to `misses`."""
+    out.at(node)
+    if type(node) is ast.NamePattern:
+        bind_variable(out, node, value)
+    elif type(node) is ast.LiteralPattern:
+        literal = out.constant(node.value)
+        misses.append(out.emit(OP_UNLESS_EQ, 0, value, literal))
+    elif type(node) is ast.VariantPattern:
+        misses.append(out.emit(OP_UNLESS_VARIANT, 0, value, int(node.variant == "Err")))
+        _compile_part(out, node.inner, OP_INNER, value, 0, misses)
+    elif type(node) is ast.ListPattern:
+        misses.append(out.emit(OP_UNLESS_LIST, 0, value, len(node.items)))
+        for index, item in enumerate(node.items):
+            _compile_part(out, item, OP_ITEM, value, index, misses)
 
-    def part_or_whole(self, node: ast.Pattern, value: int, misses: list[int]) -> None:
-        """The pattern of an arm. A plain name that is never assigned is simply another name for the value."""
-        variable = self.module.declared[id(node)] if type(node) is ast.NamePattern else None
-        if variable is not None and not (variable.is_global or variable.is_cell or variable.is_assigned):
-            variable.register = value
+
+def _compile_part_or_whole(out: FunctionCode, node: ast.Pattern, value: int, misses: list[int]) -> None:
+    """The pattern of an arm. A plain name that is never assigned is simply another name for the value."""
+    variable = out.module.declared[id(node)] if type(node) is ast.NamePattern else None
+    if variable is not None and not (variable.is_global or variable.is_cell or variable.is_assigned):
+        variable.register = value
+    else:
+        _compile_pattern(out, node, value, misses)
+
+
+def _compile_part(out: FunctionCode, node: ast.Pattern, op: int, value: int, index: int, misses: list[int]) -> None:
+    """A pattern inside another: take the part out, then test it. A plain name needs no second register."""
+    if type(node) is ast.Wildcard:
+        return
+    part = out.register()
+    out.emit(op, part, value, index)
+    variable = out.module.declared[id(node)] if type(node) is ast.NamePattern else None
+    if variable is not None and not variable.is_global and not variable.is_cell:
+        variable.register = part
+    else:
+        _compile_pattern(out, node, part, misses)
+
+
+def _compile_arm_body(out: FunctionCode, arm: ast.Arm, into: int | None) -> None:
+    statements = arm.body.statements
+    if into is None:
+        compile_block(out, arm.body)
+    elif arm.is_value and len(statements) == 1 and type(statements[0]) is ast.ExpressionStatement:
+        compile_into(out, statements[0].value, into)
+    else:
+        compile_block(out, arm.body)
+        out.constant(None, into)
+
+
+def _compile_match(out: FunctionCode, node: ast.Match, into: int | None) -> int:
+    into = out.target(into)
+    mark = out.next_register
+    result = out.register()
+    compile_match_arms(out, node, result)
+    out.move(into, result)
+    out.next_register = mark
+    return into
+
+
+def compile_match_arms(out: FunctionCode, node: ast.Match, result: int | None) -> None:
+    """`result` is None where the value is not used."""
+    mark = out.next_register
+    subject = out.register()
+    compile_into(out, node.subject, subject)
+    ends: list[int] = []
+    for arm in node.arms:
+        inner = out.next_register
+        misses: list[int] = []
+        _compile_part_or_whole(out, arm.pattern, subject, misses)
+        _compile_arm_body(out, arm, result)
+        ends.append(out.jump())
+        out.patch_all(misses)
+        out.next_register = inner
+    out.at(node)
+    out.emit(OP_NO_MATCH, subject)
+    out.patch_all(ends)
+    out.next_register = mark
+
+
+def _compile_receive(out: FunctionCode, node: ast.Receive, into: int | None) -> int:
+    into = out.target(into)
+    mark = out.next_register
+    result = out.register()
+    compile_receive_arms(out, node, result)
+    out.move(into, result)
+    out.next_register = mark
+    return into
+
+
+def compile_receive_arms(out: FunctionCode, node: ast.Receive, result: int | None) -> None:
+    mark = out.next_register
+    message = out.register()
+    state = out.register(3)
+    if node.after is not None:
+        compile_into(out, node.after, state + 1)
+    out.at(node)
+    out.emit(OP_RECEIVE, state, int(node.after is not None))
+    again = out.emit(OP_RECEIVE_NEXT, state, message)
+    out.patch(again)  # never taken without `after`
+    ends: list[int] = []
+    for arm in node.arms:
+        inner = out.next_register
+        misses: list[int] = []
+        _compile_part_or_whole(out, arm.pattern, message, misses)
+        out.emit(OP_RECEIVE_TAKE, state)
+        _compile_arm_body(out, arm, result)
+        ends.append(out.jump())
+        out.patch_all(misses)
+        out.next_register = inner
+    out.emit(OP_LOOP, again)
+    if node.after_body is not None:
+        out.patch(again)
+        _compile_arm_body(out, node.after_body, result)
+    out.patch_all(ends)
+    out.next_register = mark
+
+
+# ------------------------------------------------------------ messages
+
+
+def compile_send(out: FunctionCode, node: ast.Send, into: int | None) -> int:
+    into = out.target(into)
+    mark = out.next_register
+    if node.timeout is None and node.budget is None and not node.is_stream:
+        target = compile_operand(out, node.target, node.message)
+        message = compile_expression(out, node.message)
+        out.at(node)
+        out.emit(OP_SEND, into, target, message)
+    else:
+        first = out.register(4)
+        flags = compile_send_parts(out, node, first)
+        out.at(node)
+        out.emit(OP_SEND_STREAM if node.is_stream else OP_SEND_WITH, into, first, flags)
+    out.next_register = mark
+    return into
+
+
+def compile_send_parts(out: FunctionCode, node: ast.Send, first: int) -> int:
+    """Target, message, time-out and budget in four registers; gives the flags of those that are there."""
+    compile_into(out, node.target, first)
+    compile_into(out, node.message, first + 1)
+    flags = 0
+    if node.timeout is not None:
+        compile_into(out, node.timeout, first + 2)
+        flags |= SEND_TIMEOUT
+    if node.budget is not None:
+        compile_into(out, node.budget, first + 3)
+        flags |= SEND_BUDGET
+    return flags
+
+
+def _compile_await(out: FunctionCode, node: ast.Await, into: int | None) -> int:
+    into = out.target(into)
+    mark = out.next_register
+    operand = compile_expression(out, node.operand)
+    out.at(node)
+    out.emit(OP_AWAIT, into, operand)
+    out.next_register = mark
+    return into
+
+
+# ------------------------------------------------------------ starting processes
+
+
+def compile_spawn(out: FunctionCode, node: ast.Spawn, into: int | None) -> int:
+    into = out.target(into)
+    mark = out.next_register
+    first = out.register(3)
+    kind, name = compile_spawned(out, node, node.target, first, is_function=node.is_function)
+    details = out.other(["spawn", kind, name, "async" if node.is_async else ""])
+    if node.supervision is None:
+        out.at(node)
+        out.emit(OP_SPAWN, into, first, details)
+    else:
+        compile_settings(out, node.supervision.settings, first + 2)
+        out.at(node)
+        out.emit(OP_SPAWN_SUPERVISED, into, first, details)
+    out.next_register = mark
+    return into
+
+
+def compile_spawned(
+    out: FunctionCode, node: ast.Node, target: ast.Expression, first: int, *, is_function: bool
+) -> tuple[str, str]:
+    """Put what is spawned into two registers: a function and its arguments, or an agent's settings and null."""
+    meaning = out.module.meanings.get(id(target))
+    if is_function or type(target) is ast.Call:
+        if type(target) is not ast.Call:
+            raise out.fail(node, "`spawn fn` needs a call", hint="write `spawn fn worker(x)`")
+        return "function", compile_spawned_function(out, target, first)
+    if isinstance(meaning, Symbol) and meaning.kind in ("agent", "supervisor"):
+        function = out.linker.configuration(meaning)
+        out.at(node)
+        out.emit(OP_CALL, first, function, first)
+        out.constant(None, first + 1)
+        return meaning.kind, meaning.key
+    name = getattr(target, "name", "")
+    raise out.fail(target, f"there is no agent `{name}`", hint="declare `agent NAME { … }`, or `spawn fn NAME(…)`")
+
+
+def compile_spawned_function(out: FunctionCode, call: ast.Call, first: int) -> str:
+    compile_into(out, call.callee, first)
+    meaning = out.module.meanings.get(id(call.callee))
+    mark = out.next_register
+    if isinstance(meaning, Symbol) and meaning.kind in ("function", "tool"):
+        arguments = compile_arguments(out, call, meaning.node.parameters, meaning.name)
+        count = len(meaning.node.parameters)
+    else:
+        arguments = compile_run(out, [argument.value for argument in call.arguments])
+        count = len(call.arguments)
+    out.at(call)
+    out.emit(OP_LIST, first + 1, arguments, count)
+    out.next_register = mark
+    return meaning.name if isinstance(meaning, (Symbol, Variable)) else "function"
+
+
+# ------------------------------------------------------------ settings
+
+
+def compile_settings(out: FunctionCode, fields: dict[str, Any], into: int) -> None:
+    """A map of settings: each an expression, or a block of settings."""
+    mark = out.next_register
+    first = out.register(2 * len(fields))
+    for index, (name, value) in enumerate(fields.items()):
+        out.constant(name, first + 2 * index)
+        inner = out.next_register
+        if isinstance(value, dict):
+            compile_settings(out, value, first + 2 * index + 1)
+        elif type(value) is ast.TypeLiteral:
+            out.constant(out.source.text[value.at : value.end], first + 2 * index + 1)  # as it is written
         else:
-            self.pattern(node, value, misses)
-
-    def part(self, node: ast.Pattern, op: int, value: int, index: int, misses: list[int]) -> None:
-        """A pattern inside another: take the part out, then test it. A plain name needs no second register."""
-        if type(node) is ast.Wildcard:
-            return
-        part = self.register()
-        self.emit(op, part, value, index)
-        variable = self.module.declared[id(node)] if type(node) is ast.NamePattern else None
-        if variable is not None and not variable.is_global and not variable.is_cell:
-            variable.register = part
-        else:
-            self.pattern(node, part, misses)
-
-    def bind(self, node: ast.Node, value: int) -> None:
-        """A new variable with that value, in a register, a cell or a global."""
-        variable = self.module.declared[id(node)]
-        if variable.is_global:
-            self.emit(OP_GLOBAL_SET, self.linker.slot(variable), value)
-            return
-        variable.register = self.register()
-        if variable.is_cell:
-            self.emit(OP_CELL_OF, variable.register, value)
-        else:
-            self.move(variable.register, value)
-
-    def arm_body(self, arm: ast.Arm, into: int | None) -> None:
-        statements = arm.body.statements
-        if into is None:
-            self.block(arm.body)
-        elif arm.is_value and len(statements) == 1 and type(statements[0]) is ast.ExpressionStatement:
-            self.expression_in(statements[0].value, into)
-        else:
-            self.block(arm.body)
-            self.constant(None, into)
-
-    def match(self, node: ast.Match, into: int | None) -> int:
-        into = self.target(into)
-        mark = self.next_register
-        result = self.register()
-        self.match_arms(node, result)
-        self.move(into, result)
-        self.next_register = mark
-        return into
-
-    def match_arms(self, node: ast.Match, result: int | None) -> None:
-        """`result` is None where nobody wants the value."""
-        mark = self.next_register
-        subject = self.register()
-        self.expression_in(node.subject, subject)
-        ends: list[int] = []
-        for arm in node.arms:
-            inner = self.next_register
-            misses: list[int] = []
-            self.part_or_whole(arm.pattern, subject, misses)
-            self.arm_body(arm, result)
-            ends.append(self.jump())
-            self.patch_all(misses)
-            self.next_register = inner
-        self.at(node)
-        self.emit(OP_NO_MATCH, subject)
-        self.patch_all(ends)
-        self.next_register = mark
-
-    def receive(self, node: ast.Receive, into: int | None) -> int:
-        into = self.target(into)
-        mark = self.next_register
-        result = self.register()
-        self.receive_arms(node, result)
-        self.move(into, result)
-        self.next_register = mark
-        return into
-
-    def receive_arms(self, node: ast.Receive, result: int | None) -> None:
-        mark = self.next_register
-        message = self.register()
-        state = self.register(3)
-        if node.after is not None:
-            self.expression_in(node.after, state + 1)
-        self.at(node)
-        self.emit(OP_RECEIVE, state, int(node.after is not None))
-        again = self.emit(OP_RECEIVE_NEXT, state, message)
-        self.patch(again)  # never taken without `after`
-        ends: list[int] = []
-        for arm in node.arms:
-            inner = self.next_register
-            misses: list[int] = []
-            self.part_or_whole(arm.pattern, message, misses)
-            self.emit(OP_RECEIVE_TAKE, state)
-            self.arm_body(arm, result)
-            ends.append(self.jump())
-            self.patch_all(misses)
-            self.next_register = inner
-        self.emit(OP_LOOP, again)
-        if node.after_body is not None:
-            self.patch(again)
-            self.arm_body(node.after_body, result)
-        self.patch_all(ends)
-        self.next_register = mark
-
-    # ------------------------------------------------------------ messages
-
-    def send(self, node: ast.Send, into: int | None) -> int:
-        into = self.target(into)
-        mark = self.next_register
-        if node.timeout is None and node.budget is None and not node.is_stream:
-            target = self.operand(node.target, node.message)
-            message = self.expression(node.message)
-            self.at(node)
-            self.emit(OP_SEND, into, target, message)
-        else:
-            first = self.register(4)
-            flags = self.send_parts(node, first)
-            self.at(node)
-            self.emit(OP_SEND_STREAM if node.is_stream else OP_SEND_WITH, into, first, flags)
-        self.next_register = mark
-        return into
-
-    def send_parts(self, node: ast.Send, first: int) -> int:
-        """Target, message, time-out and budget in four registers; gives the flags of those that are there."""
-        self.expression_in(node.target, first)
-        self.expression_in(node.message, first + 1)
-        flags = 0
-        if node.timeout is not None:
-            self.expression_in(node.timeout, first + 2)
-            flags |= SEND_TIMEOUT
-        if node.budget is not None:
-            self.expression_in(node.budget, first + 3)
-            flags |= SEND_BUDGET
-        return flags
-
-    def await_(self, node: ast.Await, into: int | None) -> int:
-        into = self.target(into)
-        mark = self.next_register
-        operand = self.expression(node.operand)
-        self.at(node)
-        self.emit(OP_AWAIT, into, operand)
-        self.next_register = mark
-        return into
-
-    # ------------------------------------------------------------ starting processes
-
-    def spawn(self, node: ast.Spawn, into: int | None) -> int:
-        into = self.target(into)
-        mark = self.next_register
-        first = self.register(3)
-        kind, name = self.spawned(node, node.target, first, is_function=node.is_function)
-        details = self.other(["spawn", kind, name, "async" if node.is_async else ""])
-        if node.supervision is None:
-            self.at(node)
-            self.emit(OP_SPAWN, into, first, details)
-        else:
-            self.settings(node.supervision.settings, first + 2)
-            self.at(node)
-            self.emit(OP_SPAWN_SUPERVISED, into, first, details)
-        self.next_register = mark
-        return into
-
-    def spawned(self, node: ast.Node, target: ast.Expression, first: int, *, is_function: bool) -> tuple[str, str]:
-        """What is to be started in two registers: a function and its arguments, or an agent's settings and null."""
-        meaning = self.module.meanings.get(id(target))
-        if is_function or type(target) is ast.Call:
-            if type(target) is not ast.Call:
-                raise self.fail(node, "`spawn fn` needs a call", hint="write `spawn fn worker(x)`")
-            return "function", self.spawned_function(target, first)
-        if isinstance(meaning, Symbol) and meaning.kind in ("agent", "supervisor"):
-            function = self.linker.configuration(meaning)
-            self.at(node)
-            self.emit(OP_CALL, first, function, first)
-            self.constant(None, first + 1)
-            return meaning.kind, meaning.key
-        name = getattr(target, "name", "")
-        raise self.fail(target, f"there is no agent `{name}`", hint="declare `agent NAME { … }`, or `spawn fn NAME(…)`")
-
-    def spawned_function(self, call: ast.Call, first: int) -> str:
-        self.expression_in(call.callee, first)
-        meaning = self.module.meanings.get(id(call.callee))
-        mark = self.next_register
-        if isinstance(meaning, Symbol) and meaning.kind in ("function", "tool"):
-            arguments = self.arguments(call, meaning.node.parameters, meaning.name)
-            count = len(meaning.node.parameters)
-        else:
-            arguments = self.run_of([argument.value for argument in call.arguments])
-            count = len(call.arguments)
-        self.at(call)
-        self.emit(OP_LIST, first + 1, arguments, count)
-        self.next_register = mark
-        return meaning.name if isinstance(meaning, (Symbol, Variable)) else "function"
-
-    # ------------------------------------------------------------ settings
-
-    def settings(self, fields: dict[str, Any], into: int) -> None:
-        """A map of settings: each an expression, or a block of settings."""
-        mark = self.next_register
-        first = self.register(2 * len(fields))
-        for index, (name, value) in enumerate(fields.items()):
-            self.constant(name, first + 2 * index)
-            inner = self.next_register
-            if isinstance(value, dict):
-                self.settings(value, first + 2 * index + 1)
-            elif type(value) is ast.TypeLiteral:
-                self.constant(self.source.text[value.at : value.end], first + 2 * index + 1)  # as it is written
-            else:
-                self.setting(value, first + 2 * index + 1, is_word=name in _WORD_FIELDS)
-            self.next_register = inner
-        self.emit(OP_MAP, into, first, 2 * len(fields))
-        self.next_register = mark
-
-    def setting(self, node: ast.Expression, into: int, *, is_word: bool) -> None:
-        mark = self.next_register
-        means = self.module.meanings.get(id(node))
-        if type(node) is ast.Name and (is_word or means is None):
-            self.constant(node.name, into)
-        elif type(node) is ast.Path and means is None:
-            self.constant(f"{node.module}::{node.name}", into)
-        elif type(node) is ast.ListLiteral:
-            first = self.register(len(node.items))
-            for index, item in enumerate(node.items):
-                self.setting(item, first + index, is_word=is_word)
-            self.emit(OP_LIST, into, first, len(node.items))
-        elif type(node) is ast.Call and self.module.meanings.get(id(node.callee)) is None:
-            self.called_setting(node, into)
-        else:
-            self.expression(node, into)
-        self.next_register = mark
-
-    def called_setting(self, node: ast.Call, into: int) -> None:
-        """`exponential(100ms, 2.0, 5s)` is a list: the word, then what it is given."""
-        first = self.register(1 + len(node.arguments))
-        self.constant(getattr(node.callee, "name", ""), first)
-        for index, argument in enumerate(node.arguments):
-            self.setting(argument.value, first + 1 + index, is_word=False)
-        self.emit(OP_LIST, into, first, 1 + len(node.arguments))
+            _compile_setting(out, value, first + 2 * index + 1, is_word=name in _WORD_FIELDS)
+        out.next_register = inner
+    out.emit(OP_MAP, into, first, 2 * len(fields))
+    out.next_register = mark
 
 
-Processes.rules = {
-    **Calls.rules,
-    ast.Match: Processes.match,
-    ast.Receive: Processes.receive,
-    ast.Send: Processes.send,
-    ast.Await: Processes.await_,
-    ast.Spawn: Processes.spawn,
+def _compile_setting(out: FunctionCode, node: ast.Expression, into: int, *, is_word: bool) -> None:
+    mark = out.next_register
+    means = out.module.meanings.get(id(node))
+    if type(node) is ast.Name and (is_word or means is None):
+        out.constant(node.name, into)
+    elif type(node) is ast.Path and means is None:
+        out.constant(f"{node.module}::{node.name}", into)
+    elif type(node) is ast.ListLiteral:
+        first = out.register(len(node.items))
+        for index, item in enumerate(node.items):
+            _compile_setting(out, item, first + index, is_word=is_word)
+        out.emit(OP_LIST, into, first, len(node.items))
+    elif type(node) is ast.Call and out.module.meanings.get(id(node.callee)) is None:
+        _compile_called_setting(out, node, into)
+    else:
+        compile_expression(out, node, into)
+    out.next_register = mark
+
+
+def _compile_called_setting(out: FunctionCode, node: ast.Call, into: int) -> None:
+    """`exponential(100ms, 2.0, 5s)` is a list: the word, then what it is given."""
+    first = out.register(1 + len(node.arguments))
+    out.constant(getattr(node.callee, "name", ""), first)
+    for index, argument in enumerate(node.arguments):
+        _compile_setting(out, argument.value, first + 1 + index, is_word=False)
+    out.emit(OP_LIST, into, first, 1 + len(node.arguments))
+
+
+PROCESSES: Final[dict[type, Callable[[FunctionCode, Any, int | None], int]]] = {
+    ast.Match: _compile_match,
+    ast.Receive: _compile_receive,
+    ast.Send: compile_send,
+    ast.Await: _compile_await,
+    ast.Spawn: compile_spawn,
 }

@@ -21,16 +21,14 @@ anything but what the function made itself: that is the mutation check, and what
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lyra.core.limits import VEGA_TREE_DEPTH_MAX, VEGA_TREE_NODES_MAX
 from lyra.vega.bytecode.pure_shapes import CHANGING, CONSTANTS, LEFT_OUT, changes_only_its_own
+from lyra.vega.compiler.function_code import ProgramParts
 from lyra.vega.plan.names import ModuleScope, Symbol, Unit, Variable
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 from lyra.vega.syntax import ast
-
-if TYPE_CHECKING:
-    from lyra.vega.compiler.compiler import Linker
 
 __all__ = ["tree_of"]
 
@@ -39,7 +37,7 @@ class _Unfit(Exception):
     """This function has no tree."""
 
 
-def tree_of(linker: Linker, module: ModuleScope, unit: Unit, node: Any) -> list[Any] | None:
+def tree_of(linker: ProgramParts, module: ModuleScope, unit: Unit, node: Any) -> list[Any] | None:
     """The tree of a function: [how many parameters, how many slots, statements, the functions it calls, whether it has
     a loop], or None."""
     if not isinstance(node, (ast.Function, ast.Lambda)) or unit.captures or unit.has_defer:
@@ -53,7 +51,7 @@ def tree_of(linker: Linker, module: ModuleScope, unit: Unit, node: Any) -> list[
 
 
 class _Tree:
-    def __init__(self, linker: Linker, module: ModuleScope) -> None:
+    def __init__(self, linker: ProgramParts, module: ModuleScope) -> None:
         self.linker = linker
         self.module = module
         self.slots: dict[int, int] = {}
@@ -81,9 +79,9 @@ class _Tree:
         self.depth += 1
         if self.depth > VEGA_TREE_DEPTH_MAX:
             raise _Unfit
-        made = [part for statement in block.statements for part in self.statement(statement)]
+        statements = [part for statement in block.statements for part in self.statement(statement)]
         self.depth -= 1
-        return made
+        return statements
 
     def statement(self, node: ast.Statement) -> list[Any]:
         rule = _STATEMENTS.get(type(node))
@@ -167,9 +165,9 @@ class _Tree:
         self.depth += 1
         if self.depth > VEGA_TREE_DEPTH_MAX:
             raise _Unfit
-        made = rule(self, node)
+        tree = rule(self, node)
         self.depth -= 1
-        return made
+        return tree
 
     def values(self, nodes: list[ast.Expression]) -> list[Any]:
         return [self.value(node) for node in nodes]

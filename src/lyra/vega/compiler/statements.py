@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from lyra.vega.bytecode.opcodes import (
@@ -14,157 +15,173 @@ from lyra.vega.bytecode.opcodes import (
     OP_PRINT,
     OP_RETHROW,
 )
-from lyra.vega.compiler.control import Control
+from lyra.vega.compiler.blocks import BLOCKS, compile_statement, enter_scope, set_new_variable, set_variable
+from lyra.vega.compiler.control import CONTROL
+from lyra.vega.compiler.expressions import compile_expression, compile_into
+from lyra.vega.compiler.function_code import FunctionCode
+from lyra.vega.compiler.processes import (
+    compile_match_arms,
+    compile_receive_arms,
+    compile_send_parts,
+    compile_spawned_function,
+)
 from lyra.vega.plan.names import Symbol, Variable
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.walk import children, parts
 
-__all__ = ["Statements"]
+__all__ = ["STATEMENTS", "is_print"]
 
 
 JOIN_ALL: Final = ["parallel", "all", 0, 0, 0]
 
 
-class Statements(Control):
-    def expression_statement(self, node: ast.ExpressionStatement) -> None:
-        mark = self.next_register
-        call: Any = node.value
-        if self.is_print(call):
-            value = self.expression(call.arguments[0].value) if call.arguments else self.constant("")
-            self.at(call)
-            self.emit(OP_PRINT, value)
-        elif isinstance(call, ast.Match):
-            self.match_arms(call, None)
-        elif isinstance(call, ast.Receive):
-            self.receive_arms(call, None)
-        else:
-            self.expression(call)
-        self.next_register = mark
+def _compile_expression_statement(out: FunctionCode, node: ast.ExpressionStatement) -> None:
+    mark = out.next_register
+    call: Any = node.value
+    if is_print(out, call):
+        value = compile_expression(out, call.arguments[0].value) if call.arguments else out.constant("")
+        out.at(call)
+        out.emit(OP_PRINT, value)
+    elif isinstance(call, ast.Match):
+        compile_match_arms(out, call, None)
+    elif isinstance(call, ast.Receive):
+        compile_receive_arms(out, call, None)
+    else:
+        compile_expression(out, call)
+    out.next_register = mark
 
-    def is_print(self, node: Any) -> bool:
-        return (
-            type(node) is ast.Call
-            and type(node.callee) is ast.Name
-            and node.callee.name == "print"
-            and id(node.callee) not in self.module.meanings
-            and len(node.arguments) <= 1
-            and not any(argument.name for argument in node.arguments)
-        )
 
-    def nothing(self, node: ast.Statement) -> None:
-        """Declarations are made elsewhere."""
+def is_print(out: FunctionCode, node: Any) -> bool:
+    return (
+        type(node) is ast.Call
+        and type(node.callee) is ast.Name
+        and node.callee.name == "print"
+        and id(node.callee) not in out.module.meanings
+        and len(node.arguments) <= 1
+        and not any(argument.name for argument in node.arguments)
+    )
 
-    def import_(self, node: ast.Import) -> None:
-        symbol = self.module.symbols[node.name]
-        if symbol.target is not None:
-            unused = self.register()
-            self.emit(OP_CALL, unused, symbol.target.init_function, unused)
-            self.next_register = unused
 
-    def mock(self, node: ast.Mock) -> None:
-        """The host keeps scripted answers: the agent's name, then pairs of pattern and reply."""
-        mark = self.next_register
-        first = self.register(2)
-        self.constant(node.agent, first)
-        pairs = [
-            ast.ListLiteral(items=[ast.Literal(value=reply.pattern), reply.reply], at=reply.at)
-            for reply in node.replies
-        ]
-        self.expression_in(ast.ListLiteral(items=list(pairs), at=node.at), first + 1)
-        self.at(node)
-        self.emit(OP_EFFECT, first, first, self.other(["test::mock", 2]))
-        self.next_register = mark
+def _compile_nothing(out: FunctionCode, node: ast.Statement) -> None:
+    """Declarations are made elsewhere."""
 
-    def parallel(self, node: ast.Parallel) -> None:
-        """Sends and calls that stand alone in a statement are started together; their results are set, in the order
-        of the source, at the first statement that needs one of them or may leave, and at the end. Every other
-        statement is carried out in its turn, while they run."""
-        self.enter([], node.body.statements)
-        group = self.register(5)
-        error, results = self.register(), self.register()
-        pending: list[ast.Statement] = []
-        names: set[str] = set()
-        start = 0
-        for statement in node.body.statements:
-            call = self.overlapping(statement)
-            if pending and (_may_leave(statement) or _mentions(statement, names)):
-                self.join(node, group, error, results, pending, start)
-                pending, names = [], set()
-            if call is None:
-                self.statement(statement)
-                continue
-            if not pending:
-                self.at(node)
-                self.emit(OP_PAR_BEGIN, group)
-                start = len(self.code)
-            self.start_call(call, group)
-            pending.append(statement)
-            names.add(_bound(statement))
-        if pending:
-            self.join(node, group, error, results, pending, start)
 
-    def overlapping(self, statement: ast.Statement) -> ast.Send | ast.Call | None:
-        value: Any = getattr(statement, "value", None)
-        if not isinstance(statement, (ast.Let, ast.ExpressionStatement)) and not (
-            isinstance(statement, ast.Assign) and type(statement.target) is ast.Name
-        ):
-            return None
-        if type(value) is ast.Send and not value.is_stream:
-            return value
-        if type(value) is ast.Call:
-            meaning = self.module.meanings.get(id(value.callee))
-            if isinstance(meaning, Symbol) and self.linker.may_overlap(meaning):
-                return value
+def _compile_import(out: FunctionCode, node: ast.Import) -> None:
+    symbol = out.module.symbols[node.name]
+    if symbol.target is not None:
+        unused = out.register()
+        out.emit(OP_CALL, unused, symbol.target.init_function, unused)
+        out.next_register = unused
+
+
+def _compile_mock(out: FunctionCode, node: ast.Mock) -> None:
+    """The host keeps scripted answers: the agent's name, then pairs of pattern and reply."""
+    mark = out.next_register
+    first = out.register(2)
+    out.constant(node.agent, first)
+    pairs = [
+        ast.ListLiteral(items=[ast.Literal(value=reply.pattern), reply.reply], at=reply.at) for reply in node.replies
+    ]
+    compile_into(out, ast.ListLiteral(items=list(pairs), at=node.at), first + 1)
+    out.at(node)
+    out.emit(OP_EFFECT, first, first, out.other(["test::mock", 2]))
+    out.next_register = mark
+
+
+def _compile_parallel(out: FunctionCode, node: ast.Parallel) -> None:
+    """Sends and calls that stand alone in a statement are started together; their results are set, in the order
+    of the source, at the first statement that needs one of them or may leave, and at the end. Every other
+    statement is carried out in its turn, while they run."""
+    enter_scope(out, [], node.body.statements)
+    group = out.register(5)
+    error, results = out.register(), out.register()
+    pending: list[ast.Statement] = []
+    names: set[str] = set()
+    start = 0
+    for statement in node.body.statements:
+        call = _overlapping_call(out, statement)
+        if pending and (_may_leave(statement) or _mentions(statement, names)):
+            _join_calls(out, node, group, error, results, pending, start)
+            pending, names = [], set()
+        if call is None:
+            compile_statement(out, statement)
+            continue
+        if not pending:
+            out.at(node)
+            out.emit(OP_PAR_BEGIN, group)
+            start = len(out.code)
+        _start_call(out, call, group)
+        pending.append(statement)
+        names.add(_bound(statement))
+    if pending:
+        _join_calls(out, node, group, error, results, pending, start)
+
+
+def _overlapping_call(out: FunctionCode, statement: ast.Statement) -> ast.Send | ast.Call | None:
+    value: Any = getattr(statement, "value", None)
+    if not isinstance(statement, (ast.Let, ast.ExpressionStatement)) and not (
+        isinstance(statement, ast.Assign) and type(statement.target) is ast.Name
+    ):
         return None
+    if type(value) is ast.Send and not value.is_stream:
+        return value
+    if type(value) is ast.Call:
+        meaning = out.module.meanings.get(id(value.callee))
+        if isinstance(meaning, Symbol) and out.linker.may_overlap(meaning):
+            return value
+    return None
 
-    def start_call(self, call: ast.Send | ast.Call, group: int) -> None:
-        mark = self.next_register
-        first = self.register(5)
-        self.move(first, group)
-        if isinstance(call, ast.Send):
-            flags = self.send_parts(call, first + 1)
-            kind = ["parallel", "send", flags, 0, 0]
+
+def _start_call(out: FunctionCode, call: ast.Send | ast.Call, group: int) -> None:
+    mark = out.next_register
+    first = out.register(5)
+    out.move(first, group)
+    if isinstance(call, ast.Send):
+        flags = compile_send_parts(out, call, first + 1)
+        kind = ["parallel", "send", flags, 0, 0]
+    else:
+        compile_spawned_function(out, call, first + 1)
+        kind = ["parallel", "call", 0, 0, 0]
+    out.at(call)
+    out.emit(OP_PAR_SPAWN, first, out.other(kind))
+    out.next_register = mark
+
+
+def _join_calls(
+    out: FunctionCode, node: ast.Node, group: int, error: int, results: int, pending: list[ast.Statement], start: int
+) -> None:
+    calls = [call for call in (_overlapping_call(out, statement) for statement in pending) if call is not None]
+    out.linker.notes.declared(calls, out.module, out.linker.summaries, out.name)
+    # An error in between waits for the calls started before it: the first failure in the source is the one thrown.
+    end = len(out.code)
+    past = out.jump()
+    out.handle(start, len(out.code), error, end)
+    out.at(node)
+    out.emit(OP_PAR_JOIN, results, group, out.other(JOIN_ALL))
+    out.emit(OP_RETHROW, error)
+    out.patch(past)
+    out.emit(OP_PAR_JOIN, results, group, out.other(JOIN_ALL))
+    for index, statement in enumerate(pending):
+        if isinstance(statement, ast.ExpressionStatement):
+            continue
+        mark = out.next_register
+        value = out.register()
+        out.emit(OP_ITEM, value, results, index)
+        if isinstance(statement, ast.Let):
+            set_new_variable(out, statement, value)
         else:
-            self.spawned_function(call, first + 1)
-            kind = ["parallel", "call", 0, 0, 0]
-        self.at(call)
-        self.emit(OP_PAR_SPAWN, first, self.other(kind))
-        self.next_register = mark
-
-    def join(
-        self, node: ast.Node, group: int, error: int, results: int, pending: list[ast.Statement], start: int
-    ) -> None:
-        calls = [call for call in map(self.overlapping, pending) if call is not None]
-        self.linker.notes.declared(calls, self.module, self.linker.summaries, self.name)
-        # An error in between waits for the calls started before it: the first failure in the source is the one thrown.
-        end = len(self.code)
-        past = self.jump()
-        self.handle(start, len(self.code), error, end)
-        self.at(node)
-        self.emit(OP_PAR_JOIN, results, group, self.other(JOIN_ALL))
-        self.emit(OP_RETHROW, error)
-        self.patch(past)
-        self.emit(OP_PAR_JOIN, results, group, self.other(JOIN_ALL))
-        for index, statement in enumerate(pending):
-            if isinstance(statement, ast.ExpressionStatement):
-                continue
-            mark = self.next_register
-            value = self.register()
-            self.emit(OP_ITEM, value, results, index)
-            if isinstance(statement, ast.Let):
-                self.set_new(statement, value)
-            else:
-                meaning = self.module.meanings[id(statement.target)]  # type: ignore[attr-defined]
-                assert isinstance(meaning, Variable)
-                self.set_variable(meaning, value)
-                self.next_register = mark
+            meaning = out.module.meanings[id(statement.target)]  # type: ignore[attr-defined]
+            assert isinstance(meaning, Variable)
+            set_variable(out, meaning, value)
+            out.next_register = mark
 
 
 _STAY: Final = (ast.Let, ast.Assign, ast.ExpressionStatement, ast.Block, ast.If, ast.While, ast.For, ast.ForIn, ast.Try)
 
 
 def _may_leave(statement: ast.Statement) -> bool:
-    """Whether it could go past the end of the block, where what was started is waited for, other than by an error."""
+    """Whether the statement may leave the block other than by an error, and so pass the end, where the started calls
+    are joined."""
     return not isinstance(statement, _STAY) or _goes(statement, in_loop=False)
 
 
@@ -191,29 +208,16 @@ def _mentions(node: ast.Statement, names: set[str]) -> bool:
     return any(isinstance(part, (ast.Name, ast.Let)) and part.name in names for part in parts(node))
 
 
-Statements.statement_rules = {
-    ast.Block: Statements.block,
-    ast.Let: Statements.let,
-    ast.Const: Statements.let,
-    ast.Assign: Statements.assign,
-    ast.ExpressionStatement: Statements.expression_statement,
-    ast.If: Statements.if_,
-    ast.While: Statements.while_,
-    ast.For: Statements.for_,
-    ast.ForIn: Statements.for_in,
-    ast.Break: Statements.break_,
-    ast.Continue: Statements.continue_,
-    ast.Return: Statements.return_,
-    ast.Throw: Statements.throw,
-    ast.Try: Statements.try_,
-    ast.Parallel: Statements.parallel,
-    ast.Session: Statements.session,
-    ast.Defer: Statements.defer,
-    ast.Import: Statements.import_,
-    ast.Mock: Statements.mock,
-    ast.Function: Statements.nothing,
-    ast.Tool: Statements.nothing,
-    ast.Agent: Statements.nothing,
-    ast.Supervisor: Statements.nothing,
-    ast.Test: Statements.nothing,
+STATEMENTS: Final[dict[type, Callable[[FunctionCode, Any], None]]] = {
+    **BLOCKS,
+    **CONTROL,
+    ast.ExpressionStatement: _compile_expression_statement,
+    ast.Parallel: _compile_parallel,
+    ast.Import: _compile_import,
+    ast.Mock: _compile_mock,
+    ast.Function: _compile_nothing,
+    ast.Tool: _compile_nothing,
+    ast.Agent: _compile_nothing,
+    ast.Supervisor: _compile_nothing,
+    ast.Test: _compile_nothing,
 }

@@ -1,8 +1,8 @@
 """The comments of a source, handed out in order while it is written anew.
 
-Whoever writes a statement, a field or an item takes the comments before it, then those behind it on its line. A comment
-in the middle of an expression has no line of its own to go to: it is put before the statement it stands in. So every
-comment is taken exactly once, and where it then stands it stays.
+The function that writes a statement, a field or an item takes the comments before it, then those behind it on its line.
+A comment in the middle of an expression has no line of its own to go to: it is put before the statement it stands in.
+So every comment is taken exactly once, and where it then stands it stays.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Comments:
 
     def __init__(self, source: Source, lexed: Lexed) -> None:
         self.text = source.text
-        self.all = [Comment(at, at + len(text), text.rstrip()) for at, text in lexed.comments]
+        self.all = [Comment(offset, offset + len(text), text.rstrip()) for offset, text in lexed.comments]
         self.next = 0
         self.starts = lexed.tokens.starts
         self.tokens = lexed.tokens
@@ -56,43 +56,43 @@ class Comments:
         self.next += 1
         return comment
 
-    def blank_between(self, end: int, at: int) -> bool:
+    def blank_between(self, end: int, offset: int) -> bool:
         """Whether an empty line stands between two places."""
-        return self.text.count("\n", end, at) > 1
+        return self.text.count("\n", end, offset) > 1
 
     def token_up_to(self, end: int) -> str:
         """The token that ends there, as it is written."""
         i = bisect_left(self.tokens.ends, end)
         return self.text[self.starts[i] : end]
 
-    def is_wrapped(self, at: int, end: int) -> bool:
+    def is_wrapped(self, offset: int, end: int) -> bool:
         """Whether the tokens from `at` to `end` stand in parentheses of their own."""
-        first, last = bisect_left(self.starts, at), bisect_left(self.tokens.ends, end)
+        first, last = bisect_left(self.starts, offset), bisect_left(self.tokens.ends, end)
         kinds = self.tokens.kinds
         return first > 0 and kinds[first - 1] == "(" and kinds[last + 1] == ")"
 
-    def string_in(self, at: int) -> str:
+    def string_in(self, offset: int) -> str:
         """The first string at or behind a place, as it is written."""
-        i = bisect_left(self.starts, at)
+        i = bisect_left(self.starts, offset)
         while self.tokens.kinds[i] != "string":
             i += 1
         return self.text[self.tokens.starts[i] : self.tokens.ends[i]]
 
-    def has_word(self, word: str, at: int, end: int) -> bool:
+    def has_word(self, word: str, offset: int, end: int) -> bool:
         """Whether that word is one of the tokens from `at` to `end`."""
-        first, last = bisect_left(self.starts, at), bisect_left(self.starts, end)
+        first, last = bisect_left(self.starts, offset), bisect_left(self.starts, end)
         return word in self.tokens.values[first:last]
 
-    def sign_behind(self, sign: str, at: int) -> int:
+    def sign_behind(self, sign: str, offset: int) -> int:
         """The first such sign at or behind a place."""
-        i = bisect_left(self.starts, at)
+        i = bisect_left(self.starts, offset)
         while self.tokens.kinds[i] != sign:
             i += 1
         return self.starts[i]
 
-    def brace_behind(self, at: int) -> tuple[int, int]:
+    def brace_behind(self, offset: int) -> tuple[int, int]:
         """The first `{` at or behind a place, and its `}`."""
-        brace = self.sign_behind("{", at)
+        brace = self.sign_behind("{", offset)
         return brace, self.closing[brace]
 
 

@@ -1,7 +1,7 @@
 """Expressions, patterns and types as documents.
 
 Literals are copied from the source, so a number or a string stays written as it was. Parentheses that the meaning
-needs are put in; those that somebody put around an operator's operand to make it clear are kept; the others go.
+needs are put in; those that the author put around an operator's operand to make it clear are kept; the others go.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from lyra.vega.format.comments import Comments
+from lyra.vega.format.blocks import FormatState, format_block, format_statement, gap
 from lyra.vega.format.layout import HARD, LINE, SOFT, Doc, group, indent, join, nest, only_broken
 from lyra.vega.syntax.ast import (
     Argument,
@@ -19,6 +19,7 @@ from lyra.vega.syntax.ast import (
     Block,
     Call,
     Expression,
+    ExpressionStatement,
     Field,
     Index,
     Interpolation,
@@ -47,261 +48,315 @@ from lyra.vega.syntax.ast import (
 )
 from lyra.vega.syntax.expressions import POWERS
 
-__all__ = ["ExpressionFormatter"]
+__all__ = ["format_first", "format_parameters", "format_settings", "format_type", "format_value"]
 
 _SEND, _PREFIX, _POSTFIX = 1, 8, 9
 _OPEN: Final = (Lambda, Match, Receive, Spawn)  # as a part of anything else they stand in parentheses
 _SIMPLE_KEYS: Final = (Literal, Interpolation, Name)
 
 
-class ExpressionFormatter:
-    def __init__(self, comments: Comments) -> None:
-        self.comments = comments
-        self.text = comments.text
+def format_value(state: FormatState, node: Expression) -> Doc:
+    return _VALUES[type(node)](state, node)
 
-    def block(self, block: Block) -> Doc:
-        raise NotImplementedError
 
-    def inline(self, statement: Any) -> Doc:
-        """A statement without its `;`, as an arm holds it."""
-        raise NotImplementedError
+def _format_literal(state: FormatState, node: Node) -> str:
+    """As it is written; what may stand between a sign and its number is left out."""
+    sign = "-" if state.text[node.at] == "-" else ""
+    return sign + state.comments.token_up_to(node.end)
 
-    def settings(self, settings: dict[str, Expression], places: dict[str, int], opened: int, closed: int) -> Doc:
-        raise NotImplementedError
 
-    def value(self, node: Expression) -> Doc:
-        return _VALUES[type(node)](self, node)
+# ---------------------------------------------------------------- parentheses
 
-    def literal(self, node: Node) -> str:
-        """As it is written; what may stand between a sign and its number is left out."""
-        sign = "-" if self.text[node.at] == "-" else ""
-        return sign + self.comments.token_up_to(node.end)
 
-    # ---------------------------------------------------------------- parentheses
+def _format_operand(state: FormatState, node: Expression, least: int) -> Doc:
+    """A part of something that binds with `least`; in parentheses where it would be read differently."""
+    needs = isinstance(node, _OPEN) or _power(node) < least
+    doc = format_value(state, node)
+    return ["(", doc, ")"] if needs or _is_wrapped(state, node) else doc
 
-    def operand(self, node: Expression, least: int) -> Doc:
-        """A part of something that binds with `least`; in parentheses where it would be read differently."""
-        needs = isinstance(node, _OPEN) or _power(node) < least
-        doc = self.value(node)
-        return ["(", doc, ")"] if needs or self._is_wrapped(node) else doc
 
-    def _is_wrapped(self, node: Expression) -> bool:
-        """Whether an operator expression stands in parentheses of its own in the source."""
-        if not isinstance(node, (Binary, Send)):
-            return False
-        return self.comments.is_wrapped(node.at, node.end)
+def _is_wrapped(state: FormatState, node: Expression) -> bool:
+    """Whether an operator expression stands in parentheses of its own in the source."""
+    if not isinstance(node, (Binary, Send)):
+        return False
+    return state.comments.is_wrapped(node.at, node.end)
 
-    def first(self, node: Expression) -> Doc:
-        """An expression at a place where `{` would begin a block and `match` a statement."""
-        doc = self.value(node)
-        return ["(", doc, ")"] if isinstance(_leftmost(node), (MapLiteral, Match, Receive)) else doc
 
-    def body(self, node: Expression) -> Doc:
-        """An expression at a place where a block could stand instead."""
-        left = _leftmost(node)
-        is_plain = isinstance(left, MapLiteral) and bool(left.entries) and isinstance(left.entries[0][0], _SIMPLE_KEYS)
-        doc = self.value(node)
-        return ["(", doc, ")"] if isinstance(left, MapLiteral) and not is_plain else doc
+def format_first(state: FormatState, node: Expression) -> Doc:
+    """An expression at a place where `{` would begin a block and `match` a statement."""
+    doc = format_value(state, node)
+    return ["(", doc, ")"] if isinstance(_leftmost(node), (MapLiteral, Match, Receive)) else doc
 
-    # ---------------------------------------------------------------- items between brackets
 
-    def items(self, nodes: Sequence[Any], write: Callable[[Any], Doc], end: int, *, is_broken: bool = False) -> Doc:
-        """Items and commas, without the brackets: on one line, or each on its own; comments need the latter."""
-        lines: list[Doc] = []
-        has_comments = False
-        for node in nodes:
-            at = node[0].at if isinstance(node, tuple) else node.at
-            stop = node[1].end if isinstance(node, tuple) else node.end
-            before = self.comments.before(at)
-            written = write(node)
-            before += self.comments.before(stop)  # from its inside, where they have no line of their own
-            doc: list[Doc] = [part for comment in before for part in (comment.text, HARD)]
-            doc.append(written)
-            is_last = node is nodes[-1]
-            doc.append(only_broken(",") if is_last else ",")
-            behind = self.comments.behind(stop)
-            if behind is not None:
-                doc.append("  " + behind.text)
-            has_comments = has_comments or bool(before) or behind is not None
-            lines.append(doc)
-        rest = self.comments.before(end)
-        lines.extend(comment.text for comment in rest)
-        is_broken = is_broken or has_comments or bool(rest)
-        return group(indent(SOFT, *join([LINE], lines)), SOFT, is_broken=is_broken) if lines else ""
+def _format_body(state: FormatState, node: Expression) -> Doc:
+    """An expression at a place where a block could stand instead."""
+    left = _leftmost(node)
+    is_plain = isinstance(left, MapLiteral) and bool(left.entries) and isinstance(left.entries[0][0], _SIMPLE_KEYS)
+    doc = format_value(state, node)
+    return ["(", doc, ")"] if isinstance(left, MapLiteral) and not is_plain else doc
 
-    def _list(self, node: ListLiteral) -> Doc:
-        return ["[", self.items(node.items, self.value, node.end - 1), "]"]
 
-    def _map(self, node: MapLiteral) -> Doc:
-        def entry(pair: tuple[Expression, Expression]) -> Doc:
-            return [self.value(pair[0]), ": ", self.value(pair[1])]
+# ---------------------------------------------------------------- items between brackets
 
-        # A map that somebody began on a new line stays so.
-        is_broken = bool(node.entries) and "\n" in self.text[node.at : node.entries[0][0].at]
-        return ["{", self.items(node.entries, entry, node.end - 1, is_broken=is_broken), "}"]
 
-    def arguments(self, arguments: list[Argument], end: int) -> Doc:
-        def argument(node: Argument) -> Doc:
-            return [node.name, ": ", self.value(node.value)] if node.name else self.value(node.value)
+def _format_items(
+    state: FormatState, nodes: Sequence[Any], write: Callable[[Any], Doc], end: int, *, is_broken: bool = False
+) -> Doc:
+    """Items and commas, without the brackets: on one line, or each on its own; comments need the latter."""
+    lines: list[Doc] = []
+    has_comments = False
+    for node in nodes:
+        offset = node[0].at if isinstance(node, tuple) else node.at
+        stop = node[1].end if isinstance(node, tuple) else node.end
+        before = state.comments.before(offset)
+        written = write(node)
+        before += state.comments.before(stop)  # from its inside, where they have no line of their own
+        doc: list[Doc] = [part for comment in before for part in (comment.text, HARD)]
+        doc.append(written)
+        is_last = node is nodes[-1]
+        doc.append(only_broken(",") if is_last else ",")
+        behind = state.comments.behind(stop)
+        if behind is not None:
+            doc.append("  " + behind.text)
+        has_comments = has_comments or bool(before) or behind is not None
+        lines.append(doc)
+    rest = state.comments.before(end)
+    lines.extend(comment.text for comment in rest)
+    is_broken = is_broken or has_comments or bool(rest)
+    return group(indent(SOFT, *join([LINE], lines)), SOFT, is_broken=is_broken) if lines else ""
 
-        return ["(", self.items(arguments, argument, end - 1), ")"]
 
-    def parameters(self, parameters: list[Parameter], at: int) -> Doc:
-        """Those of a declaration that begins at `at`."""
-        end = self.comments.sign_behind(")", parameters[-1].end if parameters else at)
-        return ["(", self.items(parameters, self._parameter, end), ")"]
+def _format_list(state: FormatState, node: ListLiteral) -> Doc:
+    return ["[", _format_items(state, node.items, lambda item: format_value(state, item), node.end - 1), "]"]
 
-    def _parameter(self, node: Parameter) -> Doc:
-        doc: list[Doc] = [node.name]
-        if node.type is not None:
-            doc += [": ", self.type_(node.type)]
-        if node.default is not None:
-            doc += [" = ", self.value(node.default)]
-        return doc
 
-    # ---------------------------------------------------------------- values
+def _format_map(state: FormatState, node: MapLiteral) -> Doc:
+    def entry(pair: tuple[Expression, Expression]) -> Doc:
+        return [format_value(state, pair[0]), ": ", format_value(state, pair[1])]
 
-    def _name(self, node: Name) -> Doc:
-        return node.name
+    # A map that begins on a new line in the source stays so.
+    is_broken = bool(node.entries) and "\n" in state.text[node.at : node.entries[0][0].at]
+    return ["{", _format_items(state, node.entries, entry, node.end - 1, is_broken=is_broken), "}"]
 
-    def _path(self, node: Path) -> Doc:
-        return f"{node.module}::{node.name}"
 
-    def _type_literal(self, node: TypeLiteral) -> Doc:
-        return self.type_(node.type)
+def _format_arguments(state: FormatState, arguments: list[Argument], end: int) -> Doc:
+    def argument(node: Argument) -> Doc:
+        return [node.name, ": ", format_value(state, node.value)] if node.name else format_value(state, node.value)
 
-    def _unary(self, node: Unary) -> Doc:
-        return [node.operator, self.operand(node.operand, _PREFIX)]
+    return ["(", _format_items(state, arguments, argument, end - 1), ")"]
 
-    def _await(self, node: Await) -> Doc:
-        return ["await ", self.operand(node.operand, _PREFIX)]
 
-    def _binary(self, node: Binary) -> Doc:
-        """`a + b + c`: a chain of one power breaks together, before its signs."""
-        power, chain = POWERS[node.operator], [node]
-        while isinstance(left := chain[-1].left, Binary) and POWERS[left.operator] == power:
-            if self._is_wrapped(left):
-                break
-            chain.append(left)
-        first = self.operand(chain[-1].left, power)
-        steps: list[Doc] = []
-        for each in reversed(chain):
-            steps += [LINE, each.operator + " ", self.operand(each.right, power + 1)]
-        return group(first, indent(*steps))
+def format_parameters(state: FormatState, parameters: list[Parameter], offset: int) -> Doc:
+    """Those of a declaration that begins at `at`."""
+    end = state.comments.sign_behind(")", parameters[-1].end if parameters else offset)
+    return ["(", _format_items(state, parameters, lambda parameter: _format_parameter(state, parameter), end), ")"]
 
-    def _send(self, node: Send) -> Doc:
-        sign = " <~ " if node.is_stream else " <- "
-        target = self.operand(node.target, _SEND + 1)
-        # A limit behind a message that ends with a send would belong to that one.
-        is_open = isinstance(node.message, (Send, Lambda)) and (node.timeout is not None or node.budget is not None)
-        message = self.value(node.message)
-        doc: list[Doc] = [target, sign, ["(", message, ")"] if is_open else message]
-        limits = [(name, value) for name, value in (("timeout", node.timeout), ("budget", node.budget)) if value]
-        for name, value in sorted(limits, key=lambda pair: pair[1].at):
-            doc.append(indent(LINE, name, " ", self.operand(value, _SEND + 1)))
-        return group(*doc)
 
-    def _index(self, node: Index) -> Doc:
-        return [self.operand(node.target, _POSTFIX), "[", self.value(node.index), "]"]
+def _format_parameter(state: FormatState, node: Parameter) -> Doc:
+    doc: list[Doc] = [node.name]
+    if node.type is not None:
+        doc += [": ", format_type(state, node.type)]
+    if node.default is not None:
+        doc += [" = ", format_value(state, node.default)]
+    return doc
 
-    def _field(self, node: Field) -> Doc:
-        return [self.operand(node.target, _POSTFIX), ".", node.name]
 
-    def _method(self, node: MethodCall) -> Doc:
-        target = self.operand(node.target, _POSTFIX)
-        return [target, ".", node.name, self.arguments(node.arguments, node.end)]
+# ---------------------------------------------------------------- values
 
-    def _call(self, node: Call) -> Doc:
-        callee = self.operand(node.callee, _POSTFIX)
-        if isinstance(node.callee, Field):  # without parentheses it would be a method
-            callee = ["(", callee, ")"]
-        return [callee, self.arguments(node.arguments, node.end)]
 
-    def _lambda(self, node: Lambda) -> Doc:
-        head: Doc = ["|", *join([", "], [self._parameter(parameter) for parameter in node.parameters]), "| "]
-        if self.text[node.body.at] == "{" and not _is_value_body(node.body):
-            return [head, self.block(node.body)]
-        value = node.body.statements[0]
-        assert isinstance(value, Return)
-        assert value.value is not None
-        return [head, self.body(value.value)]
+def _format_name(state: FormatState, node: Name) -> Doc:
+    return node.name
 
-    def _spawn(self, node: Spawn) -> Doc:
-        doc: list[Doc] = ["spawn ", "async " if node.is_async else "", "fn " if node.is_function else ""]
-        doc.append(self.value(node.target))
-        if node.supervision is not None:
-            given = node.supervision
-            doc += [" supervised by ", self.settings(given.settings, given.places, given.at, given.end - 1)]
-        return doc
 
-    # ---------------------------------------------------------------- match and receive
+def _format_path(state: FormatState, node: Path) -> Doc:
+    return f"{node.module}::{node.name}"
 
-    def _match(self, node: Match) -> Doc:
-        return ["match ", self.first(node.subject), " ", self._arms(node.arms, node.end - 1)]
 
-    def _receive(self, node: Receive) -> Doc:
-        arms = list(node.arms)
-        if node.after is not None and node.after_body is not None:
-            arms.append(node.after_body)
-        return ["receive ", self._arms(arms, node.end - 1, after=node.after)]
+def _format_type_literal(state: FormatState, node: TypeLiteral) -> Doc:
+    return format_type(state, node.type)
 
-    def _arms(self, arms: list[Arm], end: int, after: Expression | None = None) -> Doc:
-        lines: list[Doc] = []
-        last = -1
-        for arm in arms:
-            is_after = after is not None and arm is arms[-1]
-            before = self.comments.before(arm.at)
-            head: Doc = ["after ", self.value(after)] if is_after and after is not None else self.pattern(arm.pattern)
-            body = self._arm_body(arm)
-            inside = self.comments.before(arm.end)
-            for comment in before:
-                lines += [self.gap(last, comment.at), comment.text]
-                last = comment.end
-            lines.append(self.gap(last, arm.at))
-            lines += [part for comment in inside for part in (comment.text, HARD)]
-            lines += [head, " => ", body]
-            last = arm.end
-            behind = self.comments.behind(arm.end)
-            if behind is not None:
-                lines.append("  " + behind.text)
-                last = behind.end
-        for comment in self.comments.before(end):
-            lines += [self.gap(last, comment.at), comment.text]
+
+def _format_unary(state: FormatState, node: Unary) -> Doc:
+    return [node.operator, _format_operand(state, node.operand, _PREFIX)]
+
+
+def _format_await(state: FormatState, node: Await) -> Doc:
+    return ["await ", _format_operand(state, node.operand, _PREFIX)]
+
+
+def _format_binary(state: FormatState, node: Binary) -> Doc:
+    """`a + b + c`: a chain of one power breaks together, before its signs."""
+    power, chain = POWERS[node.operator], [node]
+    while isinstance(left := chain[-1].left, Binary) and POWERS[left.operator] == power:
+        if _is_wrapped(state, left):
+            break
+        chain.append(left)
+    first = _format_operand(state, chain[-1].left, power)
+    steps: list[Doc] = []
+    for link in reversed(chain):
+        steps += [LINE, link.operator + " ", _format_operand(state, link.right, power + 1)]
+    return group(first, indent(*steps))
+
+
+def _format_send(state: FormatState, node: Send) -> Doc:
+    sign = " <~ " if node.is_stream else " <- "
+    target = _format_operand(state, node.target, _SEND + 1)
+    # A limit behind a message that ends with a send would belong to that one.
+    is_open = isinstance(node.message, (Send, Lambda)) and (node.timeout is not None or node.budget is not None)
+    message = format_value(state, node.message)
+    doc: list[Doc] = [target, sign, ["(", message, ")"] if is_open else message]
+    limits = [(name, value) for name, value in (("timeout", node.timeout), ("budget", node.budget)) if value]
+    for name, value in sorted(limits, key=lambda pair: pair[1].at):
+        doc.append(indent(LINE, name, " ", _format_operand(state, value, _SEND + 1)))
+    return group(*doc)
+
+
+def _format_index(state: FormatState, node: Index) -> Doc:
+    return [_format_operand(state, node.target, _POSTFIX), "[", format_value(state, node.index), "]"]
+
+
+def _format_field(state: FormatState, node: Field) -> Doc:
+    return [_format_operand(state, node.target, _POSTFIX), ".", node.name]
+
+
+def _format_method(state: FormatState, node: MethodCall) -> Doc:
+    target = _format_operand(state, node.target, _POSTFIX)
+    return [target, ".", node.name, _format_arguments(state, node.arguments, node.end)]
+
+
+def _format_call(state: FormatState, node: Call) -> Doc:
+    callee = _format_operand(state, node.callee, _POSTFIX)
+    if isinstance(node.callee, Field):  # without parentheses it would be a method
+        callee = ["(", callee, ")"]
+    return [callee, _format_arguments(state, node.arguments, node.end)]
+
+
+def _format_lambda(state: FormatState, node: Lambda) -> Doc:
+    head: Doc = ["|", *join([", "], [_format_parameter(state, parameter) for parameter in node.parameters]), "| "]
+    if state.text[node.body.at] == "{" and not _is_value_body(node.body):
+        return [head, format_block(state, node.body)]
+    value = node.body.statements[0]
+    assert isinstance(value, Return)
+    assert value.value is not None
+    return [head, _format_body(state, value.value)]
+
+
+def _format_spawn(state: FormatState, node: Spawn) -> Doc:
+    doc: list[Doc] = ["spawn ", "async " if node.is_async else "", "fn " if node.is_function else ""]
+    doc.append(format_value(state, node.target))
+    if node.supervision is not None:
+        given = node.supervision
+        doc += [" supervised by ", format_settings(state, given.settings, given.places, given.at, given.end - 1)]
+    return doc
+
+
+# ---------------------------------------------------------------- match and receive
+
+
+def _format_match(state: FormatState, node: Match) -> Doc:
+    return ["match ", format_first(state, node.subject), " ", _format_arms(state, node.arms, node.end - 1)]
+
+
+def _format_receive(state: FormatState, node: Receive) -> Doc:
+    arms = list(node.arms)
+    if node.after is not None and node.after_body is not None:
+        arms.append(node.after_body)
+    return ["receive ", _format_arms(state, arms, node.end - 1, after=node.after)]
+
+
+def _format_arms(state: FormatState, arms: list[Arm], end: int, after: Expression | None = None) -> Doc:
+    lines: list[Doc] = []
+    last = -1
+    for arm in arms:
+        is_after = after is not None and arm is arms[-1]
+        before = state.comments.before(arm.at)
+        head: Doc = (
+            ["after ", format_value(state, after)]
+            if is_after and after is not None
+            else _format_pattern(state, arm.pattern)
+        )
+        body = _format_arm_body(state, arm)
+        inside = state.comments.before(arm.end)
+        for comment in before:
+            lines += [gap(state, last, comment.at), comment.text]
             last = comment.end
-        return ["{", nest(*lines), HARD, "}"] if lines else "{}"
+        lines.append(gap(state, last, arm.at))
+        lines += [part for comment in inside for part in (comment.text, HARD)]
+        lines += [head, " => ", body]
+        last = arm.end
+        behind = state.comments.behind(arm.end)
+        if behind is not None:
+            lines.append("  " + behind.text)
+            last = behind.end
+    for comment in state.comments.before(end):
+        lines += [gap(state, last, comment.at), comment.text]
+        last = comment.end
+    return ["{", nest(*lines), HARD, "}"] if lines else "{}"
 
-    def gap(self, last: int, at: int) -> Doc:
-        """A new line, and an empty one where there was one; `last` is -1 at the beginning of a block."""
-        return [HARD, HARD] if last >= 0 and self.comments.blank_between(last, at) else HARD
 
-    def _arm_body(self, arm: Arm) -> Doc:
-        if self.text[arm.body.at] == "{" and not arm.is_value:
-            return self.block(arm.body)
-        return [self.inline(arm.body.statements[0]), ","]
+def _format_arm_body(state: FormatState, arm: Arm) -> Doc:
+    if state.text[arm.body.at] == "{" and not arm.is_value:
+        return format_block(state, arm.body)
+    return [_format_inline(state, arm.body.statements[0]), ","]
 
-    def pattern(self, node: Pattern) -> Doc:
-        if isinstance(node, NamePattern):
-            return node.name
-        if isinstance(node, Wildcard):
-            return "_"
-        if isinstance(node, VariantPattern):
-            return [node.variant, "(", self.pattern(node.inner), ")"]
-        if isinstance(node, ListPattern):
-            return ["[", *join([", "], [self.pattern(item) for item in node.items]), "]"]
-        return self.literal(node)
 
-    def type_(self, node: Type) -> Doc:
-        inner = [self.type_(part) for part in node.parameters]
-        if node.fields:
-            fields = [[name, ": ", self.type_(part)] for name, part in node.fields.items()]
-            return group("{", indent(SOFT, *join([",", LINE], fields), only_broken(",")), SOFT, "}")
-        if node.name == "fn" and inner:
-            result = node.parameters[-1]
-            gives: Doc = [" -> ", inner[-1]] if result.end > result.at else ""
-            return ["fn(", *join([", "], inner[:-1]), ")", gives]
-        if node.name == "map" and self.text[node.at] == "{":
-            return "{}"
-        return [node.name, "[", *join([", "], inner), "]"] if inner else node.name
+def _format_pattern(state: FormatState, node: Pattern) -> Doc:
+    if isinstance(node, NamePattern):
+        return node.name
+    if isinstance(node, Wildcard):
+        return "_"
+    if isinstance(node, VariantPattern):
+        return [node.variant, "(", _format_pattern(state, node.inner), ")"]
+    if isinstance(node, ListPattern):
+        return ["[", *join([", "], [_format_pattern(state, item) for item in node.items]), "]"]
+    return _format_literal(state, node)
+
+
+def format_type(state: FormatState, node: Type) -> Doc:
+    inner = [format_type(state, part) for part in node.parameters]
+    if node.fields:
+        fields = [[name, ": ", format_type(state, part)] for name, part in node.fields.items()]
+        return group("{", indent(SOFT, *join([",", LINE], fields), only_broken(",")), SOFT, "}")
+    if node.name == "fn" and inner:
+        result = node.parameters[-1]
+        gives: Doc = [" -> ", inner[-1]] if result.end > result.at else ""
+        return ["fn(", *join([", "], inner[:-1]), ")", gives]
+    if node.name == "map" and state.text[node.at] == "{":
+        return "{}"
+    return [node.name, "[", *join([", "], inner), "]"] if inner else node.name
+
+
+def format_settings(
+    state: FormatState, settings: dict[str, Expression], places: dict[str, int], opened: int, closed: int
+) -> Doc:
+    """`{ name value … }`: on one line if it was begun there and fits."""
+    lines: list[Doc] = []
+    has_comments = False
+    first = next(iter(places.values()), closed)
+    for name, value in settings.items():
+        before = state.comments.before(places[name])
+        written = format_value(state, value)
+        before += state.comments.before(value.end)
+        doc: list[Doc] = [part for comment in before for part in (comment.text, HARD)]
+        doc += [name, " ", written]
+        behind = state.comments.behind(value.end)
+        if behind is not None:
+            doc.append("  " + behind.text)
+        has_comments = has_comments or bool(before) or behind is not None
+        lines.append(doc)
+    rest = state.comments.before(closed)
+    lines.extend(comment.text for comment in rest)
+    is_broken = has_comments or bool(rest) or "\n" in state.text[opened:first]
+    return group("{", indent(LINE, *join([LINE], lines)), LINE, "}", is_broken=is_broken) if lines else "{}"
+
+
+def _format_inline(state: FormatState, statement: Any) -> Doc:
+    """A statement without its `;`, as an arm holds it."""
+    if isinstance(statement, ExpressionStatement):
+        return _format_body(state, statement.value)
+    doc = format_statement(state, statement)
+    assert isinstance(doc, list)
+    return doc[:-1]  # without its `;`
 
 
 def _is_value_body(body: Block) -> bool:
@@ -335,24 +390,24 @@ def _leftmost(node: Expression) -> Expression:
             return node
 
 
-_VALUES: Final[dict[type, Callable[[Any, Any], Doc]]] = {
-    Literal: ExpressionFormatter.literal,
-    Interpolation: ExpressionFormatter.literal,
-    Name: ExpressionFormatter._name,
-    Path: ExpressionFormatter._path,
-    TypeLiteral: ExpressionFormatter._type_literal,
-    ListLiteral: ExpressionFormatter._list,
-    MapLiteral: ExpressionFormatter._map,
-    Lambda: ExpressionFormatter._lambda,
-    Unary: ExpressionFormatter._unary,
-    Binary: ExpressionFormatter._binary,
-    Index: ExpressionFormatter._index,
-    Field: ExpressionFormatter._field,
-    Call: ExpressionFormatter._call,
-    MethodCall: ExpressionFormatter._method,
-    Spawn: ExpressionFormatter._spawn,
-    Send: ExpressionFormatter._send,
-    Await: ExpressionFormatter._await,
-    Match: ExpressionFormatter._match,
-    Receive: ExpressionFormatter._receive,
+_VALUES: Final[dict[type, Callable[[FormatState, Any], Doc]]] = {
+    Literal: _format_literal,
+    Interpolation: _format_literal,
+    Name: _format_name,
+    Path: _format_path,
+    TypeLiteral: _format_type_literal,
+    ListLiteral: _format_list,
+    MapLiteral: _format_map,
+    Lambda: _format_lambda,
+    Unary: _format_unary,
+    Binary: _format_binary,
+    Index: _format_index,
+    Field: _format_field,
+    Call: _format_call,
+    MethodCall: _format_method,
+    Spawn: _format_spawn,
+    Send: _format_send,
+    Await: _format_await,
+    Match: _format_match,
+    Receive: _format_receive,
 }

@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-__all__ = ["HARD", "LINE", "SOFT", "Doc", "Piece", "group", "indent", "join", "nest", "only_broken", "render"]
+__all__ = ["HARD", "LINE", "SOFT", "Doc", "DocNode", "group", "indent", "join", "nest", "only_broken", "render"]
 
 STEP: Final = 4  # spaces
 
 
-class Piece:
+class DocNode:
     """One node of a document."""
 
     __slots__ = ("is_broken", "kind", "parts")
@@ -32,37 +32,37 @@ class Piece:
         self.is_broken = is_broken
 
 
-Doc: TypeAlias = "str | Piece | Sequence[Doc]"
+Doc: TypeAlias = "str | DocNode | Sequence[Doc]"
 
-LINE: Final = Piece("line")
-SOFT: Final = Piece("soft")
-HARD: Final = Piece("hard")
-
-
-def group(*parts: Doc, is_broken: bool = False) -> Piece:
-    return Piece("group", parts, is_broken=is_broken)
+LINE: Final = DocNode("line")
+SOFT: Final = DocNode("soft")
+HARD: Final = DocNode("hard")
 
 
-def indent(*parts: Doc) -> Piece:
-    return Piece("indent", parts)
+def group(*parts: Doc, is_broken: bool = False) -> DocNode:
+    return DocNode("group", parts, is_broken=is_broken)
 
 
-def nest(*parts: Doc) -> Piece:
-    return Piece("nest", parts)
+def indent(*parts: Doc) -> DocNode:
+    return DocNode("indent", parts)
 
 
-def only_broken(*parts: Doc) -> Piece:
+def nest(*parts: Doc) -> DocNode:
+    return DocNode("nest", parts)
+
+
+def only_broken(*parts: Doc) -> DocNode:
     """Printed only where the group is broken: the comma behind a last item."""
-    return Piece("only_broken", parts)
+    return DocNode("only_broken", parts)
 
 
 def join(separator: Sequence[Doc], parts: Sequence[Doc]) -> list[Doc]:
-    found: list[Doc] = []
+    joined: list[Doc] = []
     for part in parts:
-        if found:
-            found.extend(separator)
-        found.append(part)
-    return found
+        if joined:
+            joined.extend(separator)
+        joined.append(part)
+    return joined
 
 
 # What is still to be printed: how far in, whether broken, what.
@@ -78,7 +78,7 @@ def render(document: Doc, width: int) -> str:
         if isinstance(doc, str):
             out.append(doc)
             column = column + len(doc) if "\n" not in doc else len(doc) - doc.rfind("\n") - 1
-        elif not isinstance(doc, Piece):
+        elif not isinstance(doc, DocNode):
             todo.extend((margin, broken, part) for part in reversed(doc))
         elif doc.kind == "hard" or (broken and doc.kind in ("line", "soft")):
             _strip_end(out)
@@ -106,7 +106,7 @@ def _strip_end(out: list[str]) -> None:
         out[-1] = "\n"
 
 
-def _fits(first: Piece, room: int, rest: list[_Todo]) -> bool:
+def _fits(first: DocNode, room: int, rest: list[_Todo]) -> bool:
     """Whether a group, unbroken, and what follows it up to the next line end fit into the room left."""
     todo: list[tuple[bool, Doc]] = [(False, part) for part in reversed(first.parts)]
     following = len(rest)
@@ -123,7 +123,7 @@ def _fits(first: Piece, room: int, rest: list[_Todo]) -> bool:
             room -= len(line)
             if end:
                 return room >= 0
-        elif not isinstance(doc, Piece):
+        elif not isinstance(doc, DocNode):
             todo.extend((broken, part) for part in reversed(doc))
         elif doc.kind == "hard" or (broken and doc.kind in ("line", "soft")):
             return True

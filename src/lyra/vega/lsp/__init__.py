@@ -1,4 +1,4 @@
-"""Editor support: what `vega lsp` knows about a program while somebody writes it.
+"""Editor support: what `vega lsp` knows about a program that is being written.
 
 The core is functions of a text and an offset that give plain data: `document` (texts, changes, positions), `analysis`
 (one text: its tree, names, kinds), `reparse` (its tree after a change), `walk`, `symbols` and `index` (which name means

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from lyra.vega.checker.checker import Load
-from lyra.vega.checker.types import ANY, STR, Kind, of_type
+from lyra.vega.checker.checker import RULES, Load
+from lyra.vega.checker.scope import KindRule, ModuleCheck
+from lyra.vega.checker.types import ANY, STR, ValueKind, of_type
 from lyra.vega.lsp.imports import ImportingChecker, Imports
-from lyra.vega.lsp.index import Index
+from lyra.vega.lsp.index import SymbolIndex
 from lyra.vega.lsp.reparse import reparsed
-from lyra.vega.lsp.symbols import Symbol
+from lyra.vega.lsp.symbols import SourceSymbol
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.lexer import Lexed, lex
 from lyra.vega.syntax.parser import Parsed, parse_all
@@ -63,15 +64,15 @@ class Analysis:
         return self.parsed.module
 
     @cached_property
-    def index(self) -> Index:
-        return Index(self.text, self.lexed.tokens, self.module)
+    def index(self) -> SymbolIndex:
+        return SymbolIndex(self.text, self.lexed.tokens, self.module)
 
     @cached_property
-    def kinds(self) -> dict[int, Kind]:
+    def kinds(self) -> dict[int, ValueKind]:
         """The kind of every expression, by the node's id; what is wrong with the program does not matter here."""
-        checker = _Kinds(self.source, self.load, self._imports)
+        checker = _KindRecorder(self.source, self.load, self._imports)
         checker.run(self.module.statements)
-        return checker.found
+        return checker.kinds
 
     def check(self) -> list[Diagnostic]:
         """What the checker says of the tree."""
@@ -81,7 +82,7 @@ class Analysis:
         """Find them out again when they are asked for: what is imported has changed."""
         self.__dict__.pop("kinds", None)
 
-    def kind_of(self, symbol: Symbol) -> Kind:
+    def kind_of(self, symbol: SourceSymbol) -> ValueKind:
         """What is known of a symbol's value."""
         node = symbol.node
         if isinstance(node, (ast.Let, ast.Const, ast.Parameter)) and node.type is not None:
@@ -93,9 +94,9 @@ class Analysis:
             return STR if kind.name == "str" else kind.inner[0] if kind.name == "list" and kind.inner else ANY
         if isinstance(node, ast.Catch):
             return STR
-        return Kind("function") if symbol.role in ("function", "tool") else ANY
+        return ValueKind("function") if symbol.role in ("function", "tool") else ANY
 
-    def _kind_of_type(self, written: ast.Type) -> Kind:
+    def _kind_of_type(self, written: ast.Type) -> ValueKind:
         agents = {node.name for node in self.module.statements if isinstance(node, ast.Agent)}
         return of_type(written, agents, lambda *_: None)
 
@@ -104,13 +105,17 @@ class Analysis:
         return [node for node in self.module.statements if isinstance(node, ast.Import) and node.kind == "vega"]
 
 
-class _Kinds(ImportingChecker):
-    """A checker that remembers what it found out about each expression."""
+class _KindRecorder(ImportingChecker):
+    """A checker that keeps the kind of each expression, by the node's id."""
 
     def __init__(self, source: Source, load: Load | None, imports: Imports | None) -> None:
         super().__init__(source, load, imports)
-        self.found: dict[int, Kind] = {}
+        self.kinds: dict[int, ValueKind] = {}
+        self.check.kind_rules = {node: self._recording(rule) for node, rule in RULES.kinds.items()}
 
-    def kind(self, node: ast.Expression) -> Kind:
-        found = self.found[id(node)] = super().kind(node)
-        return found
+    def _recording(self, rule: KindRule) -> KindRule:
+        def record(check: ModuleCheck, node: ast.Expression) -> ValueKind:
+            kind = self.kinds[id(node)] = rule(check, node)
+            return kind
+
+        return record

@@ -19,11 +19,11 @@ from lyra.vega.checker.signatures import signature_text, takes_text
 from lyra.vega.checker.types import TYPES
 from lyra.vega.lsp import texts
 from lyra.vega.lsp.analysis import Analysis
-from lyra.vega.lsp.context import Context, context_at
+from lyra.vega.lsp.context import CursorContext, context_at
 from lyra.vega.lsp.project import Project
 from lyra.vega.lsp.snippets import BACKOFFS, FIELD_SNIPPETS, STATEMENT_SNIPPETS, TOP_SNIPPETS
-from lyra.vega.lsp.symbols import Symbol
-from lyra.vega.stdlib.table import ERRORS, GLOBALS, LIBRARY, METHODS, Entry
+from lyra.vega.lsp.symbols import SourceSymbol
+from lyra.vega.stdlib.table import ERRORS, GLOBALS, LIBRARY, METHODS, LibraryEntry
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.tokens import KEYWORDS
 
@@ -49,12 +49,12 @@ class Item(NamedTuple):
     insert: str = ""
 
 
-class _Asked(NamedTuple):
+class _CompletionRequest(NamedTuple):
     project: Project
     known: Analysis
     path: str
     offset: int
-    context: Context
+    context: CursorContext
 
 
 def complete(project: Project, path: str, offset: int) -> list[Item]:
@@ -63,20 +63,20 @@ def complete(project: Project, path: str, offset: int) -> list[Item]:
     known = project.whole(path)
     if text is None or known is None:
         return []
-    asked = _Asked(project, known, path, offset, context_at(text, offset))
+    asked = _CompletionRequest(project, known, path, offset, context_at(text, offset))
     if asked.context.is_comment:
         return []
     for place in _PLACES:
-        found = place(asked)
-        if found is not None:
-            return list({(item.label, item.kind): item for item in found}.values())
+        items = place(asked)
+        if items is not None:
+            return list({(item.label, item.kind): item for item in items}.values())
     return []
 
 
 # ---------------------------------------------------------------- places, in the order they are asked
 
 
-def _in_string(asked: _Asked) -> list[Item] | None:
+def _in_string(asked: _CompletionRequest) -> list[Item] | None:
     context = asked.context
     if context.string is None:
         return None
@@ -85,7 +85,7 @@ def _in_string(asked: _Asked) -> list[Item] | None:
     return []
 
 
-def _files(asked: _Asked, written: str) -> list[Item]:
+def _files(asked: _CompletionRequest, written: str) -> list[Item]:
     """Vega files and folders below the one that is written."""
     folder = asked.project.target(os.path.dirname(written) or ".", asked.path)
     try:
@@ -93,17 +93,17 @@ def _files(asked: _Asked, written: str) -> list[Item]:
     except (OSError, ValueError):
         return []
     lead = "" if "/" in written else "./"
-    found = []
+    items = []
     for name in names:
         path = os.path.join(folder, name)
         if name.endswith(".vega") and path != asked.path:
-            found.append(Item(lead + name, "file"))
+            items.append(Item(lead + name, "file"))
         elif not name.startswith(".") and os.path.isdir(path):
-            found.append(Item(f"{lead}{name}/", "file"))
-    return found
+            items.append(Item(f"{lead}{name}/", "file"))
+    return items
 
 
-def _members(asked: _Asked) -> list[Item] | None:
+def _members(asked: _CompletionRequest) -> list[Item] | None:
     """Behind `module::`."""
     context = asked.context
     if context.before().kind != "::":
@@ -119,7 +119,11 @@ def _members(asked: _Asked) -> list[Item] | None:
             return []
         names = other.index.top.names.values()
         wanted = ("agent", "supervisor") if _is_spawned(context, 3) else None
-        return [_item(other, each) for each in names if each.role != "import" and (not wanted or each.role in wanted)]
+        return [
+            _item(other, member)
+            for member in names
+            if member.role != "import" and (not wanted or member.role in wanted)
+        ]
     return [_library_item(name, entry) for name, entry in LIBRARY.get(module, {}).items()]
 
 
@@ -128,7 +132,7 @@ def _after(verb: str, module: str) -> list[str]:
     return [name] if lead == module and name else []
 
 
-def _methods(asked: _Asked) -> list[Item] | None:
+def _methods(asked: _CompletionRequest) -> list[Item] | None:
     """Behind `value.`."""
     context = asked.context
     if context.before().kind != ".":
@@ -139,19 +143,19 @@ def _methods(asked: _Asked) -> list[Item] | None:
     if symbol is not None:
         kind = asked.known.kind_of(symbol).name
     kinds = [kind] if kind in METHODS else list(METHODS)
-    found = []
-    for each in kinds:
-        for name in methods_of(each):
-            module, _, function = METHODS[each].get(name, f"{each}::{name}").partition("::")
+    items = []
+    for kind_name in kinds:
+        for name in methods_of(kind_name):
+            module, _, function = METHODS[kind_name].get(name, f"{kind_name}::{name}").partition("::")
             entry = texts.entry_of(module, function)
             detail = signature_text(function, entry) if entry is not None else ""
-            found.append(Item(name, "method", detail, entry.text if entry is not None else ""))
+            items.append(Item(name, "method", detail, entry.text if entry is not None else ""))
     if kind == "response":
-        found += [Item(name, "field") for name in ("status", "body", "headers")]
-    return found
+        items += [Item(name, "field") for name in ("status", "body", "headers")]
+    return items
 
 
-def _setting(asked: _Asked) -> list[Item] | None:
+def _setting(asked: _CompletionRequest) -> list[Item] | None:
     """Inside the block of an agent, a supervisor, `retry` …: a setting's name, or what it takes."""
     context = asked.context
     if context.opened and context.opened[-1].sign == "[":
@@ -164,12 +168,12 @@ def _setting(asked: _Asked) -> list[Item] | None:
         return _values(asked, table[before.value])
     if context.inside == "supervisor" and before.kind == "=":
         return _spawnable(asked)
-    found = [_field(name, takes) for name, takes in table.items()]
+    items = [_field(name, takes) for name, takes in table.items()]
     if context.inside == "agent":
-        found.append(Item("tool", "keyword", "", texts.KEYWORD_TEXTS["tool"], FIELD_SNIPPETS["tool"]))
+        items.append(Item("tool", "keyword", "", texts.KEYWORD_TEXTS["tool"], FIELD_SNIPPETS["tool"]))
     if context.inside == "supervisor":
-        found.append(Item("child", "keyword", "", "One of its processes.", FIELD_SNIPPETS["child"]))
-    return found
+        items.append(Item("child", "keyword", "", "One of its processes.", FIELD_SNIPPETS["child"]))
+    return items
 
 
 def _field(name: str, takes: str) -> Item:
@@ -177,13 +181,13 @@ def _field(name: str, takes: str) -> Item:
     return Item(name, "field", what, texts.SETTING_TEXTS.get(name, ""), FIELD_SNIPPETS.get(name, ""))
 
 
-def _listed(asked: _Asked, what: str) -> list[Item] | None:
+def _listed(asked: _CompletionRequest, what: str) -> list[Item] | None:
     """Inside `[…]` of a setting."""
     if what == "tools":
         index = asked.known.index
         own = [symbol for symbol in index.symbols if symbol.role == "tool" and _around(symbol, asked.offset)]
-        seen = [each for each in index.visible(asked.offset).values() if each.role in ("function", "tool", "import")]
-        return [_item(asked.known, each) for each in (*own, *seen)]
+        seen = [tool for tool in index.visible(asked.offset).values() if tool.role in ("function", "tool", "import")]
+        return [_item(asked.known, tool) for tool in (*own, *seen)]
     if what == "capabilities":
         return [Item(verb.replace(".", "::"), "word") for verb in VERBS]
     if what == "on" and asked.context.block == "retry":
@@ -191,12 +195,12 @@ def _listed(asked: _Asked, what: str) -> list[Item] | None:
     return None
 
 
-def _around(symbol: Symbol, offset: int) -> bool:
+def _around(symbol: SourceSymbol, offset: int) -> bool:
     owner = symbol.owner
     return owner is not None and owner.node.at <= offset <= owner.node.end
 
 
-def _values(asked: _Asked, takes: str) -> list[Item] | None:
+def _values(asked: _CompletionRequest, takes: str) -> list[Item] | None:
     form, *words = takes.split(" ")
     if form == "word":
         return [Item(word, "word") for word in words]
@@ -213,7 +217,7 @@ def _values(asked: _Asked, takes: str) -> list[Item] | None:
     return None
 
 
-def _tool_setting(asked: _Asked) -> list[Item] | None:
+def _tool_setting(asked: _CompletionRequest) -> list[Item] | None:
     """Between a tool's head and its body."""
     context = asked.context
     if context.inside not in ("", "agent") or context.before().kind not in (")", "name", "]", "string", "null"):
@@ -226,36 +230,36 @@ def _tool_setting(asked: _Asked) -> list[Item] | None:
     return None
 
 
-def _is_spawned(context: Context, back: int) -> bool:
+def _is_spawned(context: CursorContext, back: int) -> bool:
     """Whether the token that many steps back is `spawn` or `spawn async`."""
-    one = context.before(back)
-    return one.kind == "spawn" or (one.value == "async" and context.before(back + 1).kind == "spawn")
+    token = context.before(back)
+    return token.kind == "spawn" or (token.value == "async" and context.before(back + 1).kind == "spawn")
 
 
-def _process(asked: _Asked) -> list[Item] | None:
+def _process(asked: _CompletionRequest) -> list[Item] | None:
     """Behind `spawn` and `mock`."""
     context = asked.context
     if context.before().value == "mock" and context.before().kind == "name":
         return [item for item in _spawnable(asked) if item.kind == "agent"]
     if not _is_spawned(context, 1):
         return None
-    found = _spawnable(asked)
-    return found if context.before().value == "async" else [*found, Item("async", "keyword")]
+    items = _spawnable(asked)
+    return items if context.before().value == "async" else [*items, Item("async", "keyword")]
 
 
-def _spawnable(asked: _Asked) -> list[Item]:
+def _spawnable(asked: _CompletionRequest) -> list[Item]:
     seen = asked.known.index.visible(asked.offset).values()
     roles = ("agent", "supervisor", "import")
-    found = [_item(asked.known, symbol) for symbol in seen if symbol.role in roles]
-    return [*found, Item("fn", "keyword", "", "A function in a process of its own.", "fn ${1:name}($2)")]
+    items = [_item(asked.known, symbol) for symbol in seen if symbol.role in roles]
+    return [*items, Item("fn", "keyword", "", "A function in a process of its own.", "fn ${1:name}($2)")]
 
 
-def _type(asked: _Asked) -> list[Item] | None:
+def _type(asked: _CompletionRequest) -> list[Item] | None:
     """Behind `->`, and behind the `:` of a variable or parameter."""
     context = asked.context
-    one, three = context.before(), context.before(3)
-    declared = one.kind == ":" and (three.kind in ("let", "const") or context.inside == "parameters")
-    return _types(asked.known) if one.kind == "->" or declared else None
+    last, three = context.before(), context.before(3)
+    declared = last.kind == ":" and (three.kind in ("let", "const") or context.inside == "parameters")
+    return _types(asked.known) if last.kind == "->" or declared else None
 
 
 def _types(known: Analysis) -> list[Item]:
@@ -264,7 +268,7 @@ def _types(known: Analysis) -> list[Item]:
     return [*plain, Item("Result", "type"), *agents]
 
 
-def _error(asked: _Asked) -> list[Item] | None:
+def _error(asked: _CompletionRequest) -> list[Item] | None:
     """Behind `catch` and `throw`."""
     if asked.context.before().kind not in ("catch", "throw"):
         return None
@@ -275,51 +279,53 @@ def _error(asked: _Asked) -> list[Item] | None:
     return [Item(name, "error", "", text, f'{name}("$1")') for name, text in names.items()]
 
 
-def _nothing(asked: _Asked) -> list[Item] | None:
+def _nothing(asked: _CompletionRequest) -> list[Item] | None:
     """Where a new name is being invented."""
     context = asked.context
-    one, two = context.before(), context.before(2)
-    invents = one.kind in ("let", "const", "agent", "supervisor", "tool") or (one.kind == "fn" and two.kind != "spawn")
-    names = context.inside == "parameters" and one.kind in ("(", ",")
-    return [] if invents or names or (one.value == "as" and two.kind == "string") else None
+    last, two = context.before(), context.before(2)
+    invents = last.kind in ("let", "const", "agent", "supervisor", "tool") or (
+        last.kind == "fn" and two.kind != "spawn"
+    )
+    names = context.inside == "parameters" and last.kind in ("(", ",")
+    return [] if invents or names or (last.value == "as" and two.kind == "string") else None
 
 
-def _anything(asked: _Asked) -> list[Item]:
+def _anything(asked: _CompletionRequest) -> list[Item]:
     """Where a statement or an expression may stand."""
     context = asked.context
-    found = [_item(asked.known, symbol) for symbol in asked.known.index.visible(asked.offset).values()]
-    found += [_library_item(name, entry) for name, entry in GLOBALS.items()]
-    found += [
+    items = [_item(asked.known, symbol) for symbol in asked.known.index.visible(asked.offset).values()]
+    items += [_library_item(name, entry) for name, entry in GLOBALS.items()]
+    items += [
         Item(name, "module", "module", f"{', '.join(list(names)[:8])} …", f"{name}::")
         for name, names in LIBRARY.items()
     ]
-    found += [Item(word, "keyword", "", texts.KEYWORD_TEXTS[word]) for word in KEYWORDS]
+    items += [Item(word, "keyword", "", texts.KEYWORD_TEXTS[word]) for word in KEYWORDS]
     if context.new_line or context.before().kind in (";", "{", "}"):
-        found += _snippets(STATEMENT_SNIPPETS)
+        items += _snippets(STATEMENT_SNIPPETS)
         if not context.opened:
-            found += _snippets(TOP_SNIPPETS)
+            items += _snippets(TOP_SNIPPETS)
     if context.opened and context.opened[-1].what == "call":
-        found += _named_arguments(asked)
-    return found
+        items += _named_arguments(asked)
+    return items
 
 
 def _snippets(table: dict[str, tuple[str, str]]) -> Iterable[Item]:
     return [Item(name, "snippet", text, "", insert) for name, (text, insert) in table.items()]
 
 
-def _named_arguments(asked: _Asked) -> list[Item]:
+def _named_arguments(asked: _CompletionRequest) -> list[Item]:
     """`name: ` for the parameters of a function of this file."""
     place = asked.context.opened[-1].place
     callee = asked.context.tokens[place - 1].value
     symbol = asked.known.index.visible(asked.offset).get(callee)
     parameters = getattr(symbol.node, "parameters", ()) if symbol is not None else ()
-    return [Item(f"{each.name}:", "parameter", "", "", f"{each.name}: ") for each in parameters]
+    return [Item(f"{parameter.name}:", "parameter", "", "", f"{parameter.name}: ") for parameter in parameters]
 
 
 # ---------------------------------------------------------------- items
 
 
-def _item(known: Analysis, symbol: Symbol) -> Item:
+def _item(known: Analysis, symbol: SourceSymbol) -> Item:
     detail = ""
     if symbol.role in ("function", "tool"):
         detail = texts.heading(known.source, symbol)
@@ -333,11 +339,11 @@ def _item(known: Analysis, symbol: Symbol) -> Item:
     return Item(symbol.name, symbol.role, detail, above, insert)
 
 
-def _library_item(name: str, entry: Entry) -> Item:
+def _library_item(name: str, entry: LibraryEntry) -> Item:
     return Item(name, "function", signature_text(name, entry), entry.text)
 
 
-_PLACES: Final[tuple[Callable[[_Asked], list[Item] | None], ...]] = (
+_PLACES: Final[tuple[Callable[[_CompletionRequest], list[Item] | None], ...]] = (
     _in_string,
     _members,
     _methods,

@@ -1,4 +1,4 @@
-"""Where in a program somebody is typing: what stands before the cursor, and what is open around it.
+"""The place in a program where text is typed: what stands before the cursor, and what is open around it.
 
 Only the tokens before the cursor count, so it works in a text that is broken right there. Inside a string nothing is
 offered, but in a `${…}` of it everything is; inside the string of an import, files are.
@@ -13,13 +13,13 @@ from lyra.vega.syntax.lexer import Lexed, lex
 from lyra.vega.syntax.source import Source
 from lyra.vega.syntax.tokens import KEYWORDS
 
-__all__ = ["Context", "Opened", "Token", "context_at"]
+__all__ = ["CursorContext", "CursorToken", "OpenBracket", "context_at"]
 
 _OPENING: Final = {"(": ")", "[": "]", "{": "}"}
 _NEVER_CLOSED: Final = "this `${` is never closed"
 
 
-class Token(NamedTuple):
+class CursorToken(NamedTuple):
     kind: str
     value: str
     at: int
@@ -30,7 +30,7 @@ class Token(NamedTuple):
         return self.kind == "name" or self.kind in KEYWORDS
 
 
-class Opened(NamedTuple):
+class OpenBracket(NamedTuple):
     """An open bracket: its sign, what it belongs to (`agent`, `supervisor`, `retry`, `fn`, `call`, …), where it
     stands among the tokens, and how many commas came after it."""
 
@@ -40,17 +40,17 @@ class Opened(NamedTuple):
     commas: int = 0
 
 
-class Context(NamedTuple):
-    tokens: list[Token]  # before the word at the cursor
+class CursorContext(NamedTuple):
+    tokens: list[CursorToken]  # before the word at the cursor
     word: str  # as far as it is written
-    opened: list[Opened]  # the innermost last
+    opened: list[OpenBracket]  # the innermost last
     string: str | None = None  # inside a string: what it holds so far
     is_comment: bool = False
     new_line: bool = False  # whether the word is the first of its line
 
-    def before(self, back: int = 1) -> Token:
+    def before(self, back: int = 1) -> CursorToken:
         """The token that many steps before the word."""
-        return self.tokens[-back] if back <= len(self.tokens) else Token("", "", 0, 0)
+        return self.tokens[-back] if back <= len(self.tokens) else CursorToken("", "", 0, 0)
 
     @property
     def inside(self) -> str:
@@ -60,10 +60,10 @@ class Context(NamedTuple):
     @property
     def block(self) -> str:
         """What the innermost brace belongs to."""
-        return next((each.what for each in reversed(self.opened) if each.sign == "{"), "")
+        return next((bracket.what for bracket in reversed(self.opened) if bracket.sign == "{"), "")
 
 
-def context_at(text: str, offset: int) -> Context:
+def context_at(text: str, offset: int) -> CursorContext:
     text = text[:offset]
     start = 0
     lexed = lex(Source("", text))
@@ -71,44 +71,46 @@ def context_at(text: str, offset: int) -> Context:
         start += inner
         lexed = lex(Source("", text[start:]))
     tokens = [
-        Token(kind, value if isinstance(value, str) else "", at + start, end + start)
-        for kind, value, at, end in zip(
+        CursorToken(kind, value if isinstance(value, str) else "", begin + start, end + start)
+        for kind, value, begin, end in zip(
             lexed.tokens.kinds, lexed.tokens.values, lexed.tokens.starts, lexed.tokens.ends, strict=True
         )
         if kind != "end"
     ]
     broken = [problem for problem in lexed.problems if "never closed" in problem.message]
     if broken:
-        at = broken[-1].at + start
-        is_string = text[at] == '"'
-        tokens = [token for token in tokens if token.at < at]
-        return Context(tokens, "", _brackets(tokens), text[at:].lstrip('"') if is_string else None, not is_string)
+        begin = broken[-1].at + start
+        is_string = text[begin] == '"'
+        tokens = [token for token in tokens if token.at < begin]
+        return CursorContext(
+            tokens, "", _brackets(tokens), text[begin:].lstrip('"') if is_string else None, not is_string
+        )
     if lexed.comments and _ends_in_comment(text[start:], lexed.comments[-1]):
-        return Context(tokens, "", [], None, is_comment=True)
+        return CursorContext(tokens, "", [], None, is_comment=True)
     word = ""
     if tokens and tokens[-1].end == offset and tokens[-1].is_word:
         word = tokens.pop().value
     here = offset - len(word)
     new_line = "\n" in text[tokens[-1].end if tokens else 0 : here] or not tokens
-    return Context(tokens, word, _brackets(tokens), new_line=new_line)
+    return CursorContext(tokens, word, _brackets(tokens), new_line=new_line)
 
 
 def _open_expression(lexed: Lexed) -> int | None:
     """Where the expression of a `${` that is never closed begins."""
-    found = [problem.at + 2 for problem in lexed.problems if problem.message == _NEVER_CLOSED]
-    return found[-1] if found else None
+    starts = [problem.at + 2 for problem in lexed.problems if problem.message == _NEVER_CLOSED]
+    return starts[-1] if starts else None
 
 
 def _ends_in_comment(text: str, comment: tuple[int, str]) -> bool:
-    at, body = comment
-    return body.startswith("//") and at + len(body) == len(text)
+    offset, body = comment
+    return body.startswith("//") and offset + len(body) == len(text)
 
 
-def _brackets(tokens: list[Token]) -> list[Opened]:
-    opened: list[Opened] = []
+def _brackets(tokens: list[CursorToken]) -> list[OpenBracket]:
+    opened: list[OpenBracket] = []
     for index, token in enumerate(tokens):
         if token.kind in _OPENING:
-            opened.append(Opened(token.kind, _owner(tokens, index, opened), index))
+            opened.append(OpenBracket(token.kind, _owner(tokens, index, opened), index))
         elif token.kind in _OPENING.values():
             while opened and _OPENING[opened[-1].sign] != token.kind:
                 opened.pop()  # one that was never closed
@@ -119,23 +121,23 @@ def _brackets(tokens: list[Token]) -> list[Opened]:
     return opened
 
 
-def _owner(tokens: list[Token], index: int, opened: list[Opened]) -> str:
+def _owner(tokens: list[CursorToken], index: int, opened: list[OpenBracket]) -> str:
     """What a bracket belongs to, by the words before it."""
-    one = tokens[index - 1] if index else Token("", "", 0, 0)
-    two = tokens[index - 2] if index > 1 else Token("", "", 0, 0)
+    before = tokens[index - 1] if index else CursorToken("", "", 0, 0)
+    two = tokens[index - 2] if index > 1 else CursorToken("", "", 0, 0)
     inside = opened[-1].what if opened else ""
     if tokens[index].kind == "{":
         if two.kind in ("agent", "supervisor"):
             return two.kind
-        if inside == "agent" and one.value in BLOCKS:
-            return one.value
-        if (two.value, one.value) == ("supervised", "by"):
+        if inside == "agent" and before.value in BLOCKS:
+            return before.value
+        if (two.value, before.value) == ("supervised", "by"):
             return "supervision"
-        return "mock" if two.value == "mock" else "receive" if one.kind == "receive" else "block"
+        return "mock" if two.value == "mock" else "receive" if before.kind == "receive" else "block"
     if tokens[index].kind == "(":
         if two.kind in ("fn", "tool"):
-            three = tokens[index - 3] if index > 2 else Token("", "", 0, 0)
+            three = tokens[index - 3] if index > 2 else CursorToken("", "", 0, 0)
             spawned = three.kind in ("spawn", "=") or three.value == "async"
             return "call" if two.kind == "fn" and spawned else "parameters"
-        return "call" if one.is_word and one.kind not in KEYWORDS else "("
-    return one.value if one.is_word and inside in ("agent", "block", "") else "["
+        return "call" if before.is_word and before.kind not in KEYWORDS else "("
+    return before.value if before.is_word and inside in ("agent", "block", "") else "["

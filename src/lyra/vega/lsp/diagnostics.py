@@ -68,12 +68,12 @@ def diagnose(analysis: Analysis, *, thorough: bool = False) -> list[Remark]:
 
 
 def _remark(problem: Diagnostic, source: Source) -> Remark:
-    at = max(0, min(problem.at, len(source.text)))
-    end = max(at, min(problem.end, len(source.text)))
-    line_end = source.text.find("\n", at)
+    offset = max(0, min(problem.at, len(source.text)))
+    end = max(offset, min(problem.end, len(source.text)))
+    line_end = source.text.find("\n", offset)
     if 0 <= line_end < end:  # an editor underlines the line it begins on, not the whole block behind it
-        end = max(at, line_end)
-    return Remark(at, end, problem.message, problem.hint, problem.severity)
+        end = max(offset, line_end)
+    return Remark(offset, end, problem.message, problem.hint, problem.severity)
 
 
 def _compiled(analysis: Analysis) -> list[Diagnostic]:
@@ -88,10 +88,16 @@ def _compiled(analysis: Analysis) -> list[Diagnostic]:
             return list(fields["problems"])
         file, line, column = (str(fields.get("file")), int(fields.get("line") or 1), int(fields.get("column") or 1))
         starts = analysis.source.starts
-        at = starts[min(line, len(starts)) - 1] + column - 1 if file == analysis.name else 0
+        offset = starts[min(line, len(starts)) - 1] + column - 1 if file == analysis.name else 0
         return [
             Diagnostic(
-                file=file, line=line, column=column, message=error.message, hint=error.hint or "", at=at, end=at + 1
+                file=file,
+                line=line,
+                column=column,
+                message=error.message,
+                hint=error.hint or "",
+                at=offset,
+                end=offset + 1,
             )
         ]
     return []
@@ -105,28 +111,30 @@ def _imported(analysis: Analysis, problems: list[Diagnostic]) -> list[Remark]:
     for problem in problems:
         by_file.setdefault(problem.file, []).append(problem)
     imports = [(node, _reached(node, analysis)) for node in analysis.imports()]
-    found = []
+    remarks = []
     for file, told in by_file.items():
         node = next((node for node, names in imports if file in names), imports[0][0] if imports else None)
-        at = analysis.text.find('"', node.at) if node is not None else 0
-        end = at + len(node.target) + 2 if node is not None else 1
+        offset = analysis.text.find('"', node.at) if node is not None else 0
+        end = offset + len(node.target) + 2 if node is not None else 1
         count = f"{len(told)} mistakes" if len(told) > 1 else "a mistake"
-        there = tuple(Elsewhere(file, each.line, each.column, each.message) for each in told[:5])
-        found.append(Remark(at, end, f"`{file.rpartition('/')[2]}` has {count}: {told[0].message}", elsewhere=there))
-    return found
+        there = tuple(Elsewhere(file, mistake.line, mistake.column, mistake.message) for mistake in told[:5])
+        remarks.append(
+            Remark(offset, end, f"`{file.rpartition('/')[2]}` has {count}: {told[0].message}", elsewhere=there)
+        )
+    return remarks
 
 
 def _reached(node: ast.Import, analysis: Analysis) -> set[str]:
     """The files that one import leads to."""
-    found: set[str] = set()
+    files: set[str] = set()
     todo: list[tuple[str, str]] = [(node.target, analysis.name)]
     while todo and analysis.load is not None:
         loaded = analysis.load(*todo.pop())
-        if loaded is not None and loaded[0] not in found and loaded[0] != analysis.name:
-            found.add(loaded[0])
+        if loaded is not None and loaded[0] not in files and loaded[0] != analysis.name:
+            files.add(loaded[0])
             inner = Analysis(loaded[1], loaded[0], analysis.load)
-            todo += [(each.target, loaded[0]) for each in inner.imports()]
-    return found
+            todo += [(import_node.target, loaded[0]) for import_node in inner.imports()]
+    return files
 
 
 def fixes_of(remark: Remark, text: str) -> list[Fix]:

@@ -1,8 +1,9 @@
 """A text that an editor changes, and the positions an editor speaks of.
 
 Here a place is an offset in characters; an editor says line and column, both from 0, the column counted in units of the
-encoding that was agreed on: UTF-16 unless both sides know better. `Lines` translates. Lines end with `\\n`, `\\r\\n` or
-`\\r` and nothing else, as the protocol has it: a form feed ends none. Positions outside the text are moved to its edge.
+encoding that was agreed on: UTF-16 unless both sides know better. `LineOffsets` translates. Lines end with `\\n`,
+`\\r\\n` or `\\r` and nothing else, as the protocol has it: a form feed ends none. Positions outside the text are moved
+to its edge.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from bisect import bisect_right
 from typing import Final, NamedTuple
 
-__all__ = ["UTF8", "UTF16", "UTF32", "Change", "Document", "Lines", "Position"]
+__all__ = ["UTF8", "UTF16", "UTF32", "Document", "LineOffsets", "Position", "TextChange"]
 
 UTF8: Final = "utf-8"
 UTF16: Final = "utf-16"
@@ -25,7 +26,7 @@ class Position(NamedTuple):
     character: int
 
 
-class Change(NamedTuple):
+class TextChange(NamedTuple):
     """New text from `start` up to before `end`; without them it is the whole text."""
 
     text: str
@@ -33,7 +34,7 @@ class Change(NamedTuple):
     end: Position | None = None
 
 
-class Lines:
+class LineOffsets:
     """Offsets and positions of one text."""
 
     __slots__ = ("_is_plain", "_starts", "encoding", "text")
@@ -42,7 +43,7 @@ class Lines:
         self.text = text
         self.encoding = encoding
         self._is_plain = encoding == UTF32 or text.isascii()  # a unit is a character
-        self._starts = [0, *(found.end() for found in _LINE_END.finditer(text))]
+        self._starts = [0, *(line_end.end() for line_end in _LINE_END.finditer(text))]
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -66,9 +67,9 @@ class Lines:
             return start + max(0, min(character, len(text)))
         return start + _characters(text, character, self.encoding)
 
-    def units(self, at: int, end: int) -> int:
+    def units(self, offset: int, end: int) -> int:
         """How long a piece of one line is."""
-        return end - at if self._is_plain else _units(self.text[at:end], self.encoding)
+        return end - offset if self._is_plain else _units(self.text[offset:end], self.encoding)
 
     def position(self, offset: int) -> Position:
         offset = max(0, min(offset, len(self.text)))
@@ -106,15 +107,15 @@ class Document:
         self.text = text
         self.version = version
         self.encoding = encoding
-        self._lines: Lines | None = None
+        self._lines: LineOffsets | None = None
 
     @property
-    def lines(self) -> Lines:
+    def lines(self) -> LineOffsets:
         if self._lines is None:
-            self._lines = Lines(self.text, self.encoding)
+            self._lines = LineOffsets(self.text, self.encoding)
         return self._lines
 
-    def apply(self, change: Change) -> None:
+    def apply(self, change: TextChange) -> None:
         if change.start is None or change.end is None:
             self.text = change.text
         else:

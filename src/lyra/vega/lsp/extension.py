@@ -63,7 +63,7 @@ def _match(pattern: str, name: str) -> dict[str, Any]:
 
 
 def _captures(pattern: str, *names: str) -> dict[str, Any]:
-    return {"match": pattern, "captures": {str(at): {"name": name} for at, name in enumerate(names, 1) if name}}
+    return {"match": pattern, "captures": {str(number): {"name": name} for number, name in enumerate(names, 1) if name}}
 
 
 def _include(*names: str) -> list[dict[str, Any]]:

@@ -22,8 +22,8 @@ from lyra.vega.lsp.layout import formatted
 from lyra.vega.lsp.outline import outline
 from lyra.vega.lsp.project import path_of
 from lyra.vega.lsp.protocol import REQUEST_FAILED
-from lyra.vega.lsp.rename import Refused, prepare, rename
-from lyra.vega.lsp.server import Server
+from lyra.vega.lsp.rename import RenameRefused, prepare, rename
+from lyra.vega.lsp.server import VegaLanguageServer
 from lyra.vega.lsp.signature import signature_help
 from lyra.vega.lsp.tokens import MODIFIERS, TYPES, coloured
 
@@ -41,18 +41,18 @@ class _At(NamedTuple):
         return self.document.path
 
 
-def _document(ls: Server, params: Any) -> Document | None:
+def _document(ls: VegaLanguageServer, params: Any) -> Document | None:
     return ls.project.open.get(path_of(params.text_document.uri))
 
 
-def _at(ls: Server, params: Any) -> _At | None:
+def _at(ls: VegaLanguageServer, params: Any) -> _At | None:
     document = _document(ls, params)
     if document is None:
         return None
     return _At(document, document.lines.offset((params.position.line, params.position.character)))
 
 
-def _known(ls: Server, params: Any) -> tuple[Document, Analysis] | None:
+def _known(ls: VegaLanguageServer, params: Any) -> tuple[Document, Analysis] | None:
     document = _document(ls, params)
     known = ls.project.analysis(document.path) if document is not None else None
     return (document, known) if document is not None and known is not None else None
@@ -61,149 +61,151 @@ def _known(ls: Server, params: Any) -> tuple[Document, Analysis] | None:
 # ---------------------------------------------------------------- life
 
 
-def _initialize(ls: Server, params: types.InitializeParams) -> None:
+def _initialize(ls: VegaLanguageServer, params: types.InitializeParams) -> None:
     ls.begin(params)
 
 
-def _opened(ls: Server, params: types.DidOpenTextDocumentParams) -> None:
+def _opened(ls: VegaLanguageServer, params: types.DidOpenTextDocumentParams) -> None:
     ls.opened(params.text_document)
 
 
-def _changed(ls: Server, params: types.DidChangeTextDocumentParams) -> None:
+def _changed(ls: VegaLanguageServer, params: types.DidChangeTextDocumentParams) -> None:
     ls.changed(params)
 
 
-def _saved(ls: Server, params: types.DidSaveTextDocumentParams) -> None:
+def _saved(ls: VegaLanguageServer, params: types.DidSaveTextDocumentParams) -> None:
     ls.saved(params.text_document.uri)
 
 
-def _closed(ls: Server, params: types.DidCloseTextDocumentParams) -> None:
+def _closed(ls: VegaLanguageServer, params: types.DidCloseTextDocumentParams) -> None:
     ls.closed(params.text_document.uri)
 
 
-def _files(ls: Server, _params: types.DidChangeWatchedFilesParams) -> None:
+def _files(ls: VegaLanguageServer, _params: types.DidChangeWatchedFilesParams) -> None:
     ls.files_changed()
 
 
-def _folders(ls: Server, params: types.DidChangeWorkspaceFoldersParams) -> None:
+def _folders(ls: VegaLanguageServer, params: types.DidChangeWorkspaceFoldersParams) -> None:
     ls.folders_changed(params.event)
 
 
 # ---------------------------------------------------------------- reading
 
 
-def _hover(ls: Server, params: types.HoverParams) -> types.Hover | None:
-    at = _at(ls, params)
-    found = hover(ls.project, at.path, at.offset) if at is not None else None
-    if at is None or found is None or not found.text:
+def _hover(ls: VegaLanguageServer, params: types.HoverParams) -> types.Hover | None:
+    asked = _at(ls, params)
+    shown = hover(ls.project, asked.path, asked.offset) if asked is not None else None
+    if asked is None or shown is None or not shown.text:
         return None
-    content = types.MarkupContent(types.MarkupKind.Markdown, found.text)
-    return types.Hover(content, wire.range_of(at.document.lines, found.at, found.end))
+    content = types.MarkupContent(types.MarkupKind.Markdown, shown.text)
+    return types.Hover(content, wire.range_of(asked.document.lines, shown.at, shown.end))
 
 
-def _definition(ls: Server, params: types.DefinitionParams) -> types.Location | None:
-    at = _at(ls, params)
-    place = navigation.definition(ls.project, at.path, at.offset) if at is not None else None
+def _definition(ls: VegaLanguageServer, params: types.DefinitionParams) -> types.Location | None:
+    asked = _at(ls, params)
+    place = navigation.definition(ls.project, asked.path, asked.offset) if asked is not None else None
     return wire.location(ls.project, place) if place is not None else None
 
 
-def _references(ls: Server, params: types.ReferenceParams) -> list[types.Location]:
-    at = _at(ls, params)
-    if at is None:
+def _references(ls: VegaLanguageServer, params: types.ReferenceParams) -> list[types.Location]:
+    asked = _at(ls, params)
+    if asked is None:
         return []
-    asked = params.context.include_declaration
-    places = navigation.references(ls.project, at.path, at.offset, with_declaration=asked)
+    with_declaration = params.context.include_declaration
+    places = navigation.references(ls.project, asked.path, asked.offset, with_declaration=with_declaration)
     return [wire.location(ls.project, place) for place in places]
 
 
-def _highlights(ls: Server, params: types.DocumentHighlightParams) -> list[types.DocumentHighlight]:
-    at = _at(ls, params)
-    found = navigation.highlights(ls.project, at.path, at.offset) if at is not None else []
-    return [types.DocumentHighlight(wire.range_of(at.document.lines, *span)) for span in found if at is not None]
+def _highlights(ls: VegaLanguageServer, params: types.DocumentHighlightParams) -> list[types.DocumentHighlight]:
+    asked = _at(ls, params)
+    places = navigation.highlights(ls.project, asked.path, asked.offset) if asked is not None else []
+    return [types.DocumentHighlight(wire.range_of(asked.document.lines, *span)) for span in places if asked is not None]
 
 
-def _symbols(ls: Server, params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
-    found = _known(ls, params)
-    return [wire.symbol(found[0].lines, entry) for entry in outline(found[1])] if found is not None else []
+def _symbols(ls: VegaLanguageServer, params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
+    opened = _known(ls, params)
+    return [wire.symbol(opened[0].lines, entry) for entry in outline(opened[1])] if opened is not None else []
 
 
-async def _tokens(ls: Server, params: types.SemanticTokensParams) -> types.SemanticTokens:
+async def _tokens(ls: VegaLanguageServer, params: types.SemanticTokensParams) -> types.SemanticTokens:
     await ls.rest(path_of(params.text_document.uri))
-    found = _known(ls, params)
-    if found is None:
+    opened = _known(ls, params)
+    if opened is None:
         return types.SemanticTokens([])
-    document, known = found
-    made = ls.colours.get(document.path)
-    if made is None or made[0] is not known:
-        made = ls.colours[document.path] = (known, wire.numbers(document.lines, coloured(known)))
-    return types.SemanticTokens(made[1])
+    document, known = opened
+    colours = ls.colours.get(document.path)
+    if colours is None or colours[0] is not known:
+        colours = ls.colours[document.path] = (known, wire.numbers(document.lines, coloured(known)))
+    return types.SemanticTokens(colours[1])
 
 
-async def _lenses(ls: Server, params: types.CodeLensParams) -> list[types.CodeLens]:
+async def _lenses(ls: VegaLanguageServer, params: types.CodeLensParams) -> list[types.CodeLens]:
     document = _document(ls, params)
-    found = await ls.overlaps(document.path) if document is not None else []
+    remarks = await ls.overlaps(document.path) if document is not None else []
     document = _document(ls, params)
     if document is None:
         return []
     lenses = []
-    for line, text in found:
-        at = document.lines.start(line - 1)
-        lenses.append(types.CodeLens(wire.range_of(document.lines, at, at), types.Command(text, "")))
+    for line, text in remarks:
+        offset = document.lines.start(line - 1)
+        lenses.append(types.CodeLens(wire.range_of(document.lines, offset, offset), types.Command(text, "")))
     return lenses
 
 
 # ---------------------------------------------------------------- writing
 
 
-def _completion(ls: Server, params: types.CompletionParams) -> types.CompletionList:
-    at = _at(ls, params)
-    found = complete(ls.project, at.path, at.offset) if at is not None else []
+def _completion(ls: VegaLanguageServer, params: types.CompletionParams) -> types.CompletionList:
+    asked = _at(ls, params)
+    items = complete(ls.project, asked.path, asked.offset) if asked is not None else []
     can = _snippets(ls)
-    return types.CompletionList(is_incomplete=False, items=[wire.completion(each, with_snippets=can) for each in found])
+    return types.CompletionList(is_incomplete=False, items=[wire.completion(item, with_snippets=can) for item in items])
 
 
-def _snippets(ls: Server) -> bool:
+def _snippets(ls: VegaLanguageServer) -> bool:
     document = ls.client_capabilities.text_document
     item = document.completion.completion_item if document is not None and document.completion is not None else None
     return bool(item is not None and item.snippet_support)
 
 
-def _signature(ls: Server, params: types.SignatureHelpParams) -> types.SignatureHelp | None:
-    at = _at(ls, params)
-    found = signature_help(ls.project, at.path, at.offset) if at is not None else None
-    if found is None:
+def _signature(ls: VegaLanguageServer, params: types.SignatureHelpParams) -> types.SignatureHelp | None:
+    asked = _at(ls, params)
+    signature = signature_help(ls.project, asked.path, asked.offset) if asked is not None else None
+    if signature is None:
         return None
     information = types.SignatureInformation(
-        label=found.label,
-        documentation=found.text or None,
-        parameters=[types.ParameterInformation(each) for each in found.parameters],
+        label=signature.label,
+        documentation=signature.text or None,
+        parameters=[types.ParameterInformation(parameter) for parameter in signature.parameters],
     )
-    return types.SignatureHelp([information], 0, found.active)
+    return types.SignatureHelp([information], 0, signature.active)
 
 
-def _format(ls: Server, params: types.DocumentFormattingParams) -> list[types.TextEdit]:
+def _format(ls: VegaLanguageServer, params: types.DocumentFormattingParams) -> list[types.TextEdit]:
     document = _document(ls, params)
     if document is None:
         return []
-    return [types.TextEdit(wire.range_of(document.lines, at, end), new) for at, end, new in formatted(document.text)]
+    return [
+        types.TextEdit(wire.range_of(document.lines, offset, end), new) for offset, end, new in formatted(document.text)
+    ]
 
 
-def _prepare(ls: Server, params: types.PrepareRenameParams) -> types.PrepareRenamePlaceholder | None:
-    at = _at(ls, params)
-    found = prepare(ls.project, at.path, at.offset) if at is not None else None
-    if at is None or found is None:
+def _prepare(ls: VegaLanguageServer, params: types.PrepareRenameParams) -> types.PrepareRenamePlaceholder | None:
+    asked = _at(ls, params)
+    name_place = prepare(ls.project, asked.path, asked.offset) if asked is not None else None
+    if asked is None or name_place is None:
         return None
-    place, name = found
-    return types.PrepareRenamePlaceholder(wire.range_of(at.document.lines, place.at, place.end), name)
+    place, name = name_place
+    return types.PrepareRenamePlaceholder(wire.range_of(asked.document.lines, place.at, place.end), name)
 
 
-def _rename(ls: Server, params: types.RenameParams) -> types.WorkspaceEdit | None:
-    at = _at(ls, params)
-    if at is None:
+def _rename(ls: VegaLanguageServer, params: types.RenameParams) -> types.WorkspaceEdit | None:
+    asked = _at(ls, params)
+    if asked is None:
         return None
     try:
-        places = rename(ls.project, at.path, at.offset, params.new_name)
-    except Refused as refused:
+        places = rename(ls.project, asked.path, asked.offset, params.new_name)
+    except RenameRefused as refused:
         raise JsonRpcException(str(refused), REQUEST_FAILED) from None
     changes: dict[str, list[types.TextEdit]] = {}
     for place in places:
@@ -212,12 +214,12 @@ def _rename(ls: Server, params: types.RenameParams) -> types.WorkspaceEdit | Non
     return types.WorkspaceEdit(changes=changes)
 
 
-def _actions(ls: Server, params: types.CodeActionParams) -> list[types.CodeAction]:
+def _actions(ls: VegaLanguageServer, params: types.CodeActionParams) -> list[types.CodeAction]:
     """What would mend the mistakes in a range."""
-    found = _known(ls, params)
-    if found is None:
+    opened = _known(ls, params)
+    if opened is None:
         return []
-    document, known = found
+    document, known = opened
     lines = document.lines
     first = lines.offset((params.range.start.line, params.range.start.character))
     last = lines.offset((params.range.end.line, params.range.end.character))
@@ -239,7 +241,7 @@ def _actions(ls: Server, params: types.CodeActionParams) -> list[types.CodeActio
 
 
 # Request or notification → its options, and who answers.
-FEATURES: Final[dict[str, tuple[Any, Callable[[Server, Any], Any]]]] = {
+FEATURES: Final[dict[str, tuple[Any, Callable[[VegaLanguageServer, Any], Any]]]] = {
     types.INITIALIZE: (None, _initialize),
     types.TEXT_DOCUMENT_DID_OPEN: (None, _opened),
     types.TEXT_DOCUMENT_DID_CHANGE: (None, _changed),
@@ -266,6 +268,6 @@ FEATURES: Final[dict[str, tuple[Any, Callable[[Server, Any], Any]]]] = {
 }
 
 
-def register(server: Server) -> None:
+def register(server: VegaLanguageServer) -> None:
     for method, (options, answer) in FEATURES.items():
         server.feature(method, options)(answer)

@@ -11,7 +11,7 @@ from lyra.vega.checker.signatures import signature_text, takes_text
 from lyra.vega.lsp import texts
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.project import Project
-from lyra.vega.lsp.symbols import Member, Symbol
+from lyra.vega.lsp.symbols import MemberReference, SourceSymbol
 from lyra.vega.stdlib.table import ERRORS, LIBRARY, METHODS
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.source import Source
@@ -56,31 +56,31 @@ def hover(project: Project, path: str, offset: int) -> Hover | None:
 def _word_at(text: str, offset: int) -> tuple[int, int, str] | None:
     start = text.rfind("\n", 0, offset) + 1
     end = text.find("\n", offset)
-    for found in _WORD.finditer(text, start, end if end >= 0 else len(text)):
-        if found.start() <= offset <= found.end():
-            return found.start(), found.end(), found[0]
+    for word in _WORD.finditer(text, start, end if end >= 0 else len(text)):
+        if word.start() <= offset <= word.end():
+            return word.start(), word.end(), word[0]
     return None
 
 
-def _word(known: Analysis, offset: int, at: int, end: int, word: str) -> Hover | None:
+def _word(known: Analysis, offset: int, start: int, end: int, word: str) -> Hover | None:
     """What is no name of the program: settings, models, modules, methods, errors, keywords."""
-    setting = known.index.settings.get(at)
+    setting = known.index.settings.get(start)
     if setting is not None:
-        return Hover(at, end, setting_text(*setting))
-    if (at, word) in known.index.modules and word in LIBRARY:
-        return Hover(at, end, f"{texts.code(word)}\nA module of the library: {', '.join(LIBRARY[word])}.")
-    if (at, word) in known.index.errors:
-        return Hover(at, end, f"{texts.code(word)}\nAn error{': ' + ERRORS[word] if word in ERRORS else ''}.")
+        return Hover(start, end, setting_text(*setting))
+    if (start, word) in known.index.modules and word in LIBRARY:
+        return Hover(start, end, f"{texts.code(word)}\nA module of the library: {', '.join(LIBRARY[word])}.")
+    if (start, word) in known.index.errors:
+        return Hover(start, end, f"{texts.code(word)}\nAn error{': ' + ERRORS[word] if word in ERRORS else ''}.")
     model = _model_at(known, offset)
     if model is not None:
         return model
     for node in known.index.methods:
-        if isinstance(node, ast.MethodCall) and known.text.find(node.name, node.target.end, node.end) == at:
+        if isinstance(node, ast.MethodCall) and known.text.find(node.name, node.target.end, node.end) == start:
             text = method_text(known.kinds.get(id(node.target)), node.name)
-            return Hover(at, end, text) if text else None
+            return Hover(start, end, text) if text else None
     tokens = known.lexed.tokens
-    if word in KEYWORDS and at in tokens.starts and tokens.kinds[tokens.starts.index(at)] == word:
-        return Hover(at, end, f"{texts.code(word)}\n{texts.KEYWORD_TEXTS[word]}")
+    if word in KEYWORDS and start in tokens.starts and tokens.kinds[tokens.starts.index(start)] == word:
+        return Hover(start, end, f"{texts.code(word)}\n{texts.KEYWORD_TEXTS[word]}")
     return None
 
 
@@ -105,31 +105,31 @@ def setting_text(table: str, name: str) -> str:
 def method_text(kind: object, name: str) -> str:
     """A method by the kind of the value before its dot; of an unknown kind, every one it may be."""
     word = getattr(kind, "name", "any")
-    kinds = [word] if name in methods_of(word) else [each for each in METHODS if name in methods_of(each)]
-    found = []
-    for each in kinds:
-        target = METHODS[each].get(name, f"{each}::{name}")
+    kinds = [word] if name in methods_of(word) else [owner for owner in METHODS if name in methods_of(owner)]
+    sections = []
+    for owner in kinds:
+        target = METHODS[owner].get(name, f"{owner}::{name}")
         module, _, function = target.partition("::")
         entry = texts.entry_of(module, function)
         if entry is not None:
-            found.append(f"{texts.code(f'{module}::{signature_text(function, entry)}')}\n{entry.text}")
-    return "\n\n".join(dict.fromkeys(found))
+            sections.append(f"{texts.code(f'{module}::{signature_text(function, entry)}')}\n{entry.text}")
+    return "\n\n".join(dict.fromkeys(sections))
 
 
-def _member(project: Project, path: str, member: Member) -> str | None:
+def _member(project: Project, path: str, member: MemberReference) -> str | None:
     entry = texts.entry_of(member.module_name, member.name) if member.module is None else None
     if entry is not None:
         lead = f"{member.module_name}::" if member.module_name else ""
         kind = "Goes through the door: an effect." if entry.how == "effect" else "Pure."
         return f"{texts.code(lead + signature_text(member.name, entry))}\n{entry.text}\n\n{kind}"
-    found = project.meaning(member, path)
-    known = project.analysis(found[0]) if found is not None else None
-    if found is None or known is None:
+    meaning = project.meaning(member, path)
+    known = project.analysis(meaning[0]) if meaning is not None else None
+    if meaning is None or known is None:
         return texts.code(f"{member.module_name}::{member.name}")
-    return describe(project, known, found[1])
+    return describe(project, known, meaning[1])
 
 
-def describe(project: Project, known: Analysis, symbol: Symbol) -> str:
+def describe(project: Project, known: Analysis, symbol: SourceSymbol) -> str:
     """A symbol of the program."""
     kind = str(known.kind_of(symbol))
     asked = _asked(project, known, symbol.node.value) if isinstance(symbol.node, ast.Let) else None
@@ -168,27 +168,27 @@ def _tool(known: Analysis, node: ast.Tool) -> list[str]:
     return ["\n".join(rows)] if rows else []
 
 
-def _import(project: Project, known: Analysis, symbol: Symbol) -> list[str]:
+def _import(project: Project, known: Analysis, symbol: SourceSymbol) -> list[str]:
     target = project.imported(symbol, known.name)
     index = project.index(target) if target is not None else None
     if index is None:
         return []
-    names = [f"`{name}`" for name, each in index.top.names.items() if each.role != "import"]
+    names = [f"`{name}`" for name, declared in index.top.names.items() if declared.role != "import"]
     return [f"It has {', '.join(names[:20])}." if names else "It declares nothing."]
 
 
 def _arrow(project: Project, known: Analysis, offset: int) -> Hover | None:
     """`<-` and `<~`: who is asked, what comes back and what it costs."""
     for node in known.index.sends:
-        at = known.text.find("<", node.target.end, node.message.at)
-        if not 0 <= at <= offset <= at + 2:
+        start = known.text.find("<", node.target.end, node.message.at)
+        if not 0 <= start <= offset <= start + 2:
             continue
         asked = _asked(project, known, node)
         if asked is None:
-            return Hover(at, at + 2, "Sends a message to a process, and waits for its answer.")
+            return Hover(start, start + 2, "Sends a message to a process, and waits for its answer.")
         answer = "a stream of its text" if node.is_stream else f"`{texts.answer_type(*asked)}`"
         lead = f"Asks agent `{asked[1].name}`; the answer is {answer}."
-        return Hover(at, at + 2, f"{lead}\n\n{texts.agent_card(*asked)}")
+        return Hover(start, start + 2, f"{lead}\n\n{texts.agent_card(*asked)}")
     return None
 
 
@@ -207,14 +207,14 @@ def _agent_of(project: Project, known: Analysis, value: ast.Expression | None) -
         value = value.operand
     if not isinstance(value, ast.Spawn) or value.is_function:
         return None
-    at = value.target.end - 1
-    member = known.index.member_at(at)
-    use = known.index.use_at(at)
+    offset = value.target.end - 1
+    member = known.index.member_at(offset)
+    use = known.index.use_at(offset)
     if member is not None and member.module is not None:
-        found = project.meaning(member, known.name)
+        meaning = project.meaning(member, known.name)
     else:
-        found = (known.name, use.symbol) if use is not None else None
-    declared = project.analysis(found[0]) if found is not None else None
-    if found is None or declared is None or not isinstance(found[1].node, ast.Agent):
+        meaning = (known.name, use.symbol) if use is not None else None
+    declared = project.analysis(meaning[0]) if meaning is not None else None
+    if meaning is None or declared is None or not isinstance(meaning[1].node, ast.Agent):
         return None
-    return declared.source, found[1].node
+    return declared.source, meaning[1].node

@@ -48,23 +48,23 @@ class ImportingChecker(Checker):
         texts: dict[str, str] = self.imports.reach(source.name) if self.imports is not None else {}
         if self.imports is None or self.outer & texts.keys():
             return super().imported(source)
-        found = self.imports.kept.get(source.name)
-        if found is None or not _same(found.texts, texts):
-            found = self.imports.kept[source.name] = self._checked(source, texts)
-        self.thrown = self.thrown | found.thrown
-        self.has_foreign_tools = self.has_foreign_tools or found.has_foreign_tools
-        self.others += [problem for problem in found.problems if problem not in self.others]
-        self.files[source.name] = found.members or {}
-        return found.members
+        known = self.imports.kept.get(source.name)
+        if known is None or not _same(known.texts, texts):
+            known = self.imports.kept[source.name] = self._checked(source, texts)
+        self.check.thrown |= known.thrown
+        self.check.has_foreign_tools |= known.has_foreign_tools
+        self.others += [problem for problem in known.problems if problem not in self.others]
+        self.files[source.name] = known.members or {}
+        return known.members
 
     def _checked(self, source: Source, texts: dict[str, str]) -> _Imported:
-        """The file by itself, with an empty memory of who was there before."""
+        """The file by itself, as if no file had been checked before it."""
         alone = ImportingChecker(Source(source.name, ""), self.load, self.imports, self.outer)
         alone.depth = self.depth
         members = Checker.imported(alone, source)
-        return _Imported(texts, members, alone.others, alone.thrown, alone.has_foreign_tools)
+        return _Imported(texts, members, alone.others, alone.check.thrown, alone.check.has_foreign_tools)
 
 
-def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+def _same(before: dict[str, Any], now: dict[str, Any]) -> bool:
     """Whether these are the very same texts; equal ones in other places are read again, which is harmless."""
-    return one.keys() == other.keys() and all(one[name] is other[name] for name in one)
+    return before.keys() == now.keys() and all(before[name] is now[name] for name in before)

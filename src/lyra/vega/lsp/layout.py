@@ -23,15 +23,15 @@ def formatted(text: str) -> list[tuple[int, int, str]]:
     old_lines, new_lines = text.splitlines(keepends=True), new.splitlines(keepends=True)
     first = _common(old_lines, new_lines)
     last = _common(old_lines[first:][::-1], new_lines[first:][::-1])
-    at = sum(map(len, old_lines[:first]))
+    offset = sum(map(len, old_lines[:first]))
     end = len(text) - sum(map(len, old_lines[len(old_lines) - last :])) if last else len(text)
-    return [(at, end, "".join(new_lines[first : len(new_lines) - last]))]
+    return [(offset, end, "".join(new_lines[first : len(new_lines) - last]))]
 
 
-def _common(one: list[str], other: list[str]) -> int:
+def _common(old: list[str], other: list[str]) -> int:
     """How many lines at the beginning are equal."""
     count = 0
-    for left, right in zip(one, other, strict=False):
+    for left, right in zip(old, other, strict=False):
         if left != right:
             break
         count += 1

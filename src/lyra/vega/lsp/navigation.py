@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from lyra.vega.lsp.project import Place, Project
-from lyra.vega.lsp.symbols import Symbol
+from lyra.vega.lsp.symbols import SourceSymbol
 
 __all__ = ["definition", "highlights", "meaning", "references"]
 
 
-def meaning(project: Project, path: str, offset: int) -> tuple[str, Symbol] | None:
+def meaning(project: Project, path: str, offset: int) -> tuple[str, SourceSymbol] | None:
     """The symbol under an offset and the file that declares it."""
     index = project.index(path)
     if index is None:
         return None
     member = index.member_at(offset)
     if member is not None:
-        found = project.meaning(member, path)
-        if found is not None:
-            return found
+        target = project.meaning(member, path)
+        if target is not None:
+            return target
     use = index.use_at(offset)
     return None if use is None else (path, use.symbol)
 
@@ -29,19 +29,19 @@ def definition(project: Project, path: str, offset: int) -> Place | None:
         if node.at <= offset <= node.end:
             target = project.target(node.target, path)
             return Place(target, 0, 0) if project.text(target) is not None else None
-    found = meaning(project, path, offset)
-    if found is None:
+    meant = meaning(project, path, offset)
+    if meant is None:
         return None
-    file, symbol = found
+    file, symbol = meant
     return Place(file, symbol.at, symbol.end)
 
 
 def references(project: Project, path: str, offset: int, *, with_declaration: bool = True) -> list[Place]:
     """Everywhere a symbol is written, in this file and in those that import it."""
-    found = meaning(project, path, offset)
-    if found is None:
+    target = meaning(project, path, offset)
+    if target is None:
         return []
-    file, symbol = found
+    file, symbol = target
     index = project.index(file)
     places = [Place(file, *span) for span in index.places(symbol)] if index is not None else []
     if not with_declaration:
@@ -54,7 +54,7 @@ def references(project: Project, path: str, offset: int, *, with_declaration: bo
     return places
 
 
-def _elsewhere(project: Project, path: str, file: str, symbol: Symbol, owner: Symbol) -> list[Place]:
+def _elsewhere(project: Project, path: str, file: str, symbol: SourceSymbol, owner: SourceSymbol) -> list[Place]:
     """The uses in one other file; one that does not even hold the word is not read closely."""
     text = project.text(path)
     if text is None or symbol.name not in text or "import" not in text:

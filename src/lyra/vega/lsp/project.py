@@ -14,10 +14,10 @@ from urllib.parse import quote, unquote, urlsplit
 
 from lyra.vega.checker.checker import Load
 from lyra.vega.lsp.analysis import Analysis
-from lyra.vega.lsp.document import UTF16, Document, Lines
+from lyra.vega.lsp.document import UTF16, Document, LineOffsets
 from lyra.vega.lsp.imports import Imports
-from lyra.vega.lsp.index import Index
-from lyra.vega.lsp.symbols import Member, Symbol
+from lyra.vega.lsp.index import SymbolIndex
+from lyra.vega.lsp.symbols import MemberReference, SourceSymbol
 from lyra.vega.syntax import ast
 
 __all__ = ["Place", "Project", "path_of", "uri_of"]
@@ -78,9 +78,9 @@ class Project:
         document = self.open.get(path)
         return document.text if document is not None else self._read(path)
 
-    def lines(self, path: str) -> Lines:
+    def lines(self, path: str) -> LineOffsets:
         document = self.open.get(path)
-        return document.lines if document is not None else Lines(self.text(path) or "", self.encoding)
+        return document.lines if document is not None else LineOffsets(self.text(path) or "", self.encoding)
 
     def uri(self, path: str) -> str:
         """As the editor writes it, if the file is open."""
@@ -104,7 +104,7 @@ class Project:
             return None
         if len(self._disk) >= _KEPT_MAX:
             self._disk.clear()
-            self._analyses = {known: each for known, each in self._analyses.items() if known in self.open}
+            self._analyses = {known: analysis for known, analysis in self._analyses.items() if known in self.open}
         self._disk[path] = _Known(stamp, text)
         return text
 
@@ -117,12 +117,12 @@ class Project:
     def kept(self, path: str) -> tuple[dict[str, str | None], Load]:
         """The texts of a file and of all it imports as they are now, and a `load` that reads those alone: a thread may
         use it while the open files change."""
-        texts = {each: self.text(each) for each in self.reach(path)}
+        texts = {file: self.text(file) for file in self.reach(path)}
 
         def load(target: str, importing: str) -> tuple[str, str] | None:
-            found = self.target(target, importing)
-            text = texts.get(found)
-            return None if text is None else (found, text)
+            file = self.target(target, importing)
+            text = texts.get(file)
+            return None if text is None else (file, text)
 
         return texts, load
 
@@ -147,7 +147,7 @@ class Project:
                     self._good[path] = known
         return known
 
-    def index(self, path: str) -> Index | None:
+    def index(self, path: str) -> SymbolIndex | None:
         known = self.analysis(path)
         return None if known is None else known.index
 
@@ -158,14 +158,14 @@ class Project:
             return self._whole.get(path, known)
         return known
 
-    def imported(self, symbol: Symbol, path: str) -> str | None:
+    def imported(self, symbol: SourceSymbol, path: str) -> str | None:
         """The file that an import of the file at `path` names."""
         node = symbol.node
         if not isinstance(node, ast.Import) or node.kind != "vega":
             return None
         return self.target(node.target, path)
 
-    def meaning(self, member: Member, path: str) -> tuple[str, Symbol] | None:
+    def meaning(self, member: MemberReference, path: str) -> tuple[str, SourceSymbol] | None:
         """The file and the symbol that `module::name` stands for; of a named argument, the parameter."""
         target = self.imported(member.module, path) if member.module is not None else None
         index = self.index(target) if target is not None else None
@@ -174,8 +174,8 @@ class Project:
             return None
         if member.parameter:
             parameters = getattr(symbol.node, "parameters", ())
-            found = [index.symbol_of(each) for each in parameters if each.name == member.parameter]
-            return (target, found[0]) if found and found[0] is not None else None
+            symbols = [index.symbol_of(parameter) for parameter in parameters if parameter.name == member.parameter]
+            return (target, symbols[0]) if symbols and symbols[0] is not None else None
         return target, symbol
 
     def files(self) -> Iterator[str]:
@@ -198,21 +198,21 @@ class Project:
 
     def reach(self, path: str) -> set[str]:
         """A file and all that it imports, directly or not."""
-        found: set[str] = set()
+        files: set[str] = set()
         todo = [path]
-        while todo and len(found) < _FILES_MAX:
-            each = todo.pop()
-            if each in found:
+        while todo and len(files) < _FILES_MAX:
+            file = todo.pop()
+            if file in files:
                 continue
-            found.add(each)
-            known = self.analysis(each)
+            files.add(file)
+            known = self.analysis(file)
             if known is not None:
-                todo += [self.target(node.target, each) for node in known.imports()]
-        return found
+                todo += [self.target(node.target, file) for node in known.imports()]
+        return files
 
     def _texts(self, path: str) -> dict[str, str]:
         """The texts of a file and of all it imports; one that is missing is empty."""
-        return {each: self.text(each) or "" for each in self.reach(path)}
+        return {file: self.text(file) or "" for file in self.reach(path)}
 
 
 def path_of(uri: str) -> str:

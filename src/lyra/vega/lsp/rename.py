@@ -12,41 +12,41 @@ from typing import Final
 
 from lyra.vega.checker.types import TYPES
 from lyra.vega.lsp.analysis import Analysis
-from lyra.vega.lsp.index import Index
+from lyra.vega.lsp.index import SymbolIndex
 from lyra.vega.lsp.navigation import meaning, references
 from lyra.vega.lsp.project import Place, Project
-from lyra.vega.lsp.symbols import Symbol
+from lyra.vega.lsp.symbols import SourceSymbol
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.tokens import KEYWORDS
 
-__all__ = ["Refused", "prepare", "rename"]
+__all__ = ["RenameRefused", "prepare", "rename"]
 
 _NAME: Final = re.compile(r"[^\W\d]\w*")
 
 
-class Refused(ValueError):
+class RenameRefused(ValueError):
     """A name that cannot be given; its text says why."""
 
 
 def prepare(project: Project, path: str, offset: int) -> tuple[Place, str] | None:
     """What would be renamed: its place under the offset and its name; None where nothing can be."""
     index = project.index(path)
-    found = meaning(project, path, offset)
-    if index is None or found is None or _has_no_name(found[1]):
+    target = meaning(project, path, offset)
+    if index is None or target is None or _has_no_name(target[1]):
         return None
     for written in (index.member_at(offset), index.use_at(offset)):
-        if written is not None and index.text[written.at : written.end] == found[1].name:
-            return Place(path, written.at, written.end), found[1].name
+        if written is not None and index.text[written.at : written.end] == target[1].name:
+            return Place(path, written.at, written.end), target[1].name
     return None
 
 
 def rename(project: Project, path: str, offset: int, name: str) -> list[Place]:
     """Every place to write the new name at; Refused with the reason if it cannot be given."""
-    found = meaning(project, path, offset)
-    if found is None or prepare(project, path, offset) is None:
-        raise Refused(_nothing_here(project, path))
-    file, symbol = found
+    target = meaning(project, path, offset)
+    if target is None or prepare(project, path, offset) is None:
+        raise RenameRefused(_nothing_here(project, path))
+    file, symbol = target
     if name == symbol.name:
         return []
     _check_name(symbol, name)
@@ -54,8 +54,8 @@ def rename(project: Project, path: str, offset: int, name: str) -> list[Place]:
     places = references(project, path, offset)
     if index is not None:
         _check_free(index, symbol, name, [place for place in places if place.path == file])
-    for each in dict.fromkeys(place.path for place in places):
-        _check_same(project, each, [place for place in places if place.path == each], name)
+    for changed_file in dict.fromkeys(place.path for place in places):
+        _check_same(project, changed_file, [place for place in places if place.path == changed_file], name)
     return places
 
 
@@ -68,31 +68,33 @@ def _nothing_here(project: Project, path: str) -> str:
     return "there is no name here that can be changed; names of the library stay as they are"
 
 
-def _has_no_name(symbol: Symbol) -> bool:
+def _has_no_name(symbol: SourceSymbol) -> bool:
     """An import without `as` takes its name from the file."""
     return isinstance(symbol.node, ast.Import) and symbol.end - symbol.at != len(symbol.name)
 
 
-def _check_name(symbol: Symbol, name: str) -> None:
+def _check_name(symbol: SourceSymbol, name: str) -> None:
     if not _NAME.fullmatch(name) or name == "_":
-        raise Refused(f"`{name}` is no name: letters, digits and `_`, with no digit first")
+        raise RenameRefused(f"`{name}` is no name: letters, digits and `_`, with no digit first")
     if name in KEYWORDS:
-        raise Refused(f"`{name}` is a keyword; another name: `{name}_`")
+        raise RenameRefused(f"`{name}` is a keyword; another name: `{name}_`")
     if name in GLOBALS and symbol.role != "child":
-        raise Refused(f"`{name}` is a function of the language")
+        raise RenameRefused(f"`{name}` is a function of the language")
     if name in LIBRARY and symbol.role == "import":
-        raise Refused(f"`{name}` is a module of the library")
+        raise RenameRefused(f"`{name}` is a module of the library")
     if name in TYPES and symbol.role == "agent":
-        raise Refused(f"`{name}` is a type, and an agent's name is one, too")
+        raise RenameRefused(f"`{name}` is a type, and an agent's name is one, too")
 
 
-def _check_free(index: Index, symbol: Symbol, name: str, places: list[Place]) -> None:
+def _check_free(index: SymbolIndex, symbol: SourceSymbol, name: str, places: list[Place]) -> None:
     """Say who has the name already, where that can be said."""
     for place in places:
         other = index.visible(place.at).get(name)
         if other is not None and other is not symbol:
             article = "an" if other.role[0] in "aeiou" else "a"
-            raise Refused(f"`{name}` is already {article} {other.role} here, declared in line {_line(index, other.at)}")
+            raise RenameRefused(
+                f"`{name}` is already {article} {other.role} here, declared in line {_line(index, other.at)}"
+            )
 
 
 def _check_same(project: Project, path: str, places: list[Place], name: str) -> None:
@@ -104,14 +106,14 @@ def _check_same(project: Project, path: str, places: list[Place], name: str) -> 
         text = text[: place.at] + name + text[place.end :]
     after = Analysis(text, path)
     if len(after.parsed.problems) > len(before.parsed.problems) or _shape(after.index) != _shape(before.index):
-        raise Refused(f"`{name}` means something else at one of these places")
+        raise RenameRefused(f"`{name}` means something else at one of these places")
 
 
-def _shape(index: Index) -> tuple[list[int], int]:
+def _shape(index: SymbolIndex) -> tuple[list[int], int]:
     """Which declaration each name means, by number; and how many names there are of other files and the library."""
     order = {id(symbol): number for number, symbol in enumerate(sorted(index.symbols, key=lambda each: each.at))}
     return [order[id(use.symbol)] for use in index.uses], len(index.members)
 
 
-def _line(index: Index, at: int) -> int:
-    return index.text.count("\n", 0, at) + 1
+def _line(index: SymbolIndex, offset: int) -> int:
+    return index.text.count("\n", 0, offset) + 1

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 
 from lyra.core.limits import VEGA_SOURCE_CHARS_MAX
 from lyra.vega.syntax import ast
+from lyra.vega.syntax.cursor import Cursor
 from lyra.vega.syntax.facts import every_node
 from lyra.vega.syntax.lexer import lex
-from lyra.vega.syntax.parser import Parsed, Parser
+from lyra.vega.syntax.parser import GRAMMAR, Parsed, parse_module
 from lyra.vega.syntax.source import Source
 
 __all__ = ["reparsed"]
@@ -41,18 +42,18 @@ def reparsed(before: Parsed, old: str, new: str) -> Parsed | None:
     lexed = lex(piece)
     if lexed.problems or lexed.cut_off:
         return None
-    parser = Parser(piece, lexed.tokens)
-    found = parser.module()
-    if parser.problems:
+    cursor = Cursor(piece, lexed.tokens, GRAMMAR)
+    read_again = parse_module(cursor)
+    if cursor.problems:
         return None
-    _move(found, start)
+    _move(read_again, start)
     _move(statements[last:], moved)
     comments = [
         *(comment for comment in before.module.comments if comment[0] < start),
-        *((at + start, text) for at, text in lexed.comments),
-        *((at + moved, text) for at, text in before.module.comments if at >= old_end),
+        *((offset + start, text) for offset, text in lexed.comments),
+        *((offset + moved, text) for offset, text in before.module.comments if offset >= old_end),
     ]
-    module = ast.Module([*statements[:kept], *found, *statements[last:]], comments, at=0, end=len(new))
+    module = ast.Module([*statements[:kept], *read_again, *statements[last:]], comments, at=0, end=len(new))
     return Parsed(module, [])
 
 

@@ -1,17 +1,16 @@
-"""`vega lsp`: the core behind the Language Server Protocol, on standard input and output.
+"""The language server: the open texts of an editor, and remarks about them.
 
 The server keeps the open texts, says what is wrong with them soon after each change, and lets `features` answer the
 rest. A change is looked at after a moment in which the next one may come; for a file that takes long, the moment is as
-long as the last look took. What may come late (colours, lenses) waits until nobody has typed for a while, so that it
-never stands before a mistake. Nothing but the protocol goes to standard output.
+long as the last look took. What may come late (colours, lenses) waits for a pause in typing, so that remarks about
+mistakes come first.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException, JsonRpcInternalError
@@ -21,21 +20,20 @@ from lyra._version import __version__
 from lyra.vega.lsp import wire
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.diagnostics import diagnose
-from lyra.vega.lsp.document import Change, Document, Position
+from lyra.vega.lsp.document import Document, Position, TextChange
 from lyra.vega.lsp.project import Project, path_of
 from lyra.vega.lsp.protocol import Protocol
 
-__all__ = ["Server", "serve"]
+__all__ = ["VegaLanguageServer"]
 
 _MOMENT_S: Final = 0.004  # after a change; most editors send the next one later than this
 _MOMENT_S_MAX: Final = 1.0
 _QUICK_S: Final = 0.05  # a look that takes no longer needs no longer moment
-_FRAMES_MAX: Final = 5_000  # the parser allows 200 levels, and a walk over the tree takes up to six frames for each
-_REST_S: Final = 0.15  # after a change, nobody is typing any more
+_REST_S: Final = 0.15  # so long after the last change, typing has paused
 _OTHERS_S: Final = 0.25  # files that import the changed one can wait
 
 
-class Server(LanguageServer):
+class VegaLanguageServer(LanguageServer):
     protocol: Protocol
 
     def __init__(self) -> None:
@@ -46,9 +44,6 @@ class Server(LanguageServer):
         self._changed_s: dict[str, float] = {}
         self.colours: dict[str, tuple[Analysis, list[int]]] = {}  # of which text they are
         self._lenses: dict[str, tuple[dict[str, str | None], list[tuple[int, str]]]] = {}
-        from lyra.vega.lsp.features import register
-
-        register(self)
 
     # ---------------------------------------------------------------- texts
 
@@ -113,7 +108,7 @@ class Server(LanguageServer):
     # ---------------------------------------------------------------- what may come late
 
     async def rest(self, path: str) -> None:
-        """Wait until nobody types in a file. A client that wants the answer no more cancels the request."""
+        """Wait for a pause in the typing in a file. A client that no longer wants the answer cancels the request."""
         loop = asyncio.get_running_loop()
         while (left_s := self._changed_s.get(path, -_REST_S) + _REST_S - loop.time()) > 0:  # noqa: ASYNC110 - changes
             await asyncio.sleep(left_s)
@@ -129,8 +124,8 @@ class Server(LanguageServer):
         texts, load = self.project.kept(path)
         known = self._lenses.get(path)
         if known is None or known[0] != texts:
-            found = await asyncio.to_thread(lens.overlaps, analysis.text, path, load)
-            known = self._lenses[path] = (texts, found)
+            lines = await asyncio.to_thread(lens.overlaps, analysis.text, path, load)
+            known = self._lenses[path] = (texts, lines)
         return known[1]
 
     # ---------------------------------------------------------------- diagnostics
@@ -175,19 +170,8 @@ class Server(LanguageServer):
             print(f"vega lsp: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
 
-def _change(change: types.TextDocumentContentChangeEvent) -> Change:
+def _change(change: types.TextDocumentContentChangeEvent) -> TextChange:
     if isinstance(change, types.TextDocumentContentChangePartial):
         start, end = change.range.start, change.range.end
-        return Change(change.text, Position(start.line, start.character), Position(end.line, end.character))
-    return Change(change.text)
-
-
-def serve(stdin: BinaryIO | None = None, stdout: BinaryIO | None = None) -> int:
-    """Speak until the client says `exit` or goes away; 0 if it said `shutdown` before, as the protocol has it."""
-    stdin, stdout = stdin or sys.stdin.buffer, stdout or sys.stdout.buffer
-    sys.stdout = sys.stderr  # a stray print must not get between two messages
-    logging.getLogger("pygls").setLevel(logging.CRITICAL)  # errors are told once, by `report_server_error`
-    sys.setrecursionlimit(_FRAMES_MAX)
-    server = Server()
-    server.start_io(stdin, stdout)
-    return 0 if server.protocol.is_shut_down else 1
+        return TextChange(change.text, Position(start.line, start.character), Position(end.line, end.character))
+    return TextChange(change.text)

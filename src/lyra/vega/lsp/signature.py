@@ -7,10 +7,10 @@ from typing import NamedTuple
 from lyra.vega.checker.signatures import signature_text
 from lyra.vega.lsp import texts
 from lyra.vega.lsp.analysis import Analysis
-from lyra.vega.lsp.context import Context, context_at
+from lyra.vega.lsp.context import CursorContext, context_at
 from lyra.vega.lsp.project import Project
-from lyra.vega.lsp.symbols import Member, Symbol
-from lyra.vega.stdlib.table import METHODS, Entry
+from lyra.vega.lsp.symbols import MemberReference, SourceSymbol
+from lyra.vega.stdlib.table import METHODS, LibraryEntry
 from lyra.vega.syntax import ast
 
 __all__ = ["Help", "signature_help"]
@@ -32,32 +32,32 @@ def signature_help(project: Project, path: str, offset: int) -> Help | None:
     for opened in reversed(context.opened):
         if opened.sign == "(" and opened.what == "call":
             named = _named(context, opened.place)
-            found = _callee(project, known, context, opened.place, offset)
-            return found._replace(active=_active(found, opened.commas, named)) if found is not None else None
+            callee = _callee(project, known, context, opened.place, offset)
+            return callee._replace(active=_active(callee, opened.commas, named)) if callee is not None else None
         if opened.sign == "{":
             return None
     return None
 
 
-def _named(context: Context, index: int) -> str:
+def _named(context: CursorContext, index: int) -> str:
     """The name of the argument that is being written, if it is given by name."""
     inside = context.tokens[index + 1 :]
-    for at in range(len(inside) - 1, 0, -1):
-        if inside[at].kind == ",":
+    for token_index in range(len(inside) - 1, 0, -1):
+        if inside[token_index].kind == ",":
             break
-        if inside[at].kind == ":" and inside[at - 1].is_word:
-            return inside[at - 1].value
+        if inside[token_index].kind == ":" and inside[token_index - 1].is_word:
+            return inside[token_index - 1].value
     return ""
 
 
-def _active(found: Help, commas: int, named: str) -> int:
-    for index, parameter in enumerate(found.parameters):
+def _active(callee: Help, commas: int, named: str) -> int:
+    for index, parameter in enumerate(callee.parameters):
         if named and parameter.split(":")[0].split("=")[0].strip(" ?") == named:
             return index
-    return min(commas, max(0, len(found.parameters) - 1))
+    return min(commas, max(0, len(callee.parameters) - 1))
 
 
-def _callee(project: Project, known: Analysis, context: Context, index: int, offset: int) -> Help | None:
+def _callee(project: Project, known: Analysis, context: CursorContext, index: int, offset: int) -> Help | None:
     tokens = context.tokens
     name = tokens[index - 1].value
     sign = tokens[index - 2].kind if index > 1 else ""
@@ -66,9 +66,9 @@ def _callee(project: Project, known: Analysis, context: Context, index: int, off
     if sign == "::":
         module = visible.get(before)
         if module is not None and module.role == "import":
-            found = project.meaning(Member(0, 0, module, before, name), known.name)
-            other = project.analysis(found[0]) if found is not None else None
-            return _declared(other, found[1]) if found is not None and other is not None else None
+            meaning = project.meaning(MemberReference(0, 0, module, before, name), known.name)
+            other = project.analysis(meaning[0]) if meaning is not None else None
+            return _declared(other, meaning[1]) if meaning is not None and other is not None else None
         return _library(f"{before}::", name, texts.entry_of(before, name))
     if sign == ".":
         kind = known.kind_of(visible[before]).name if before in visible else "any"
@@ -78,7 +78,7 @@ def _callee(project: Project, known: Analysis, context: Context, index: int, off
     return _library("", name, texts.entry_of("", name))
 
 
-def _library(lead: str, name: str, entry: Entry | None) -> Help | None:
+def _library(lead: str, name: str, entry: LibraryEntry | None) -> Help | None:
     if entry is None:
         return None
     label = lead + signature_text(name, entry)
@@ -96,7 +96,7 @@ def _method(name: str, kinds: list[str]) -> Help | None:
     return None
 
 
-def _declared(known: Analysis, symbol: Symbol) -> Help | None:
+def _declared(known: Analysis, symbol: SourceSymbol) -> Help | None:
     node = symbol.node
     if isinstance(node, ast.Let) and isinstance(node.value, ast.Lambda):
         parameters = texts.parameters(known.source, node.value.parameters)

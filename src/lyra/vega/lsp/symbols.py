@@ -9,15 +9,17 @@ from typing import NamedTuple
 
 from lyra.vega.syntax import ast
 
-__all__ = ["Member", "Scope", "Symbol", "Use"]
+__all__ = ["MemberReference", "SourceSymbol", "SymbolScope", "Use"]
 
 
-class Symbol:
+class SourceSymbol:
     """One declaration. `at` and `end` are where its name is written, `node` is all of it."""
 
     __slots__ = ("at", "end", "is_top", "name", "node", "owner", "role")
 
-    def __init__(self, name: str, role: str, place: tuple[int, int], node: ast.Node, *, owner: Symbol | None) -> None:
+    def __init__(
+        self, name: str, role: str, place: tuple[int, int], node: ast.Node, *, owner: SourceSymbol | None
+    ) -> None:
         self.name = name
         self.role = role  # variable constant parameter function tool agent supervisor child import
         self.at, self.end = place
@@ -31,36 +33,36 @@ class Use(NamedTuple):
 
     at: int
     end: int
-    symbol: Symbol
+    symbol: SourceSymbol
 
 
-class Member(NamedTuple):
+class MemberReference(NamedTuple):
     """A name of another file (`module` is the import), of the library, or, without a module's name, a function that is
     always there. With `parameter`, `at` is where a named argument of it is written."""
 
     at: int
     end: int
-    module: Symbol | None
+    module: SourceSymbol | None
     module_name: str
     name: str
     parameter: str = ""
 
 
-class Scope:
+class SymbolScope:
     """The names of a block. Each is seen from an offset on; those of the top level, inside functions, from anywhere."""
 
     __slots__ = ("at", "end", "entries", "names", "owner", "parent")
 
-    def __init__(self, parent: Scope | None, at: int, end: int, owner: Symbol | None = None) -> None:
+    def __init__(self, parent: SymbolScope | None, offset: int, end: int, owner: SourceSymbol | None = None) -> None:
         self.parent = parent
-        self.at = at
+        self.at = offset
         self.end = end
-        self.owner: Symbol | None = owner if owner is not None or parent is None else parent.owner
-        self.names: dict[str, Symbol] = {}  # as the walk has reached it
-        self.entries: list[tuple[int, Symbol]] = []
+        self.owner: SourceSymbol | None = owner if owner is not None or parent is None else parent.owner
+        self.names: dict[str, SourceSymbol] = {}  # as the walk has reached it
+        self.entries: list[tuple[int, SourceSymbol]] = []
 
-    def find(self, name: str) -> Symbol | None:
-        scope: Scope | None = self
+    def find(self, name: str) -> SourceSymbol | None:
+        scope: SymbolScope | None = self
         while scope is not None:
             if name in scope.names:
                 return scope.names[name]

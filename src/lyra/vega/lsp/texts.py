@@ -10,8 +10,8 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from lyra.core.budgets.money import Money
-from lyra.vega.lsp.symbols import Symbol
-from lyra.vega.stdlib.table import GLOBALS, LIBRARY, Entry
+from lyra.vega.lsp.symbols import SourceSymbol
+from lyra.vega.stdlib.table import GLOBALS, LIBRARY, LibraryEntry
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.source import Source
 
@@ -100,11 +100,11 @@ def code(text: str) -> str:
     return f"```vega\n{text}\n```"
 
 
-def entry_of(module: str, name: str) -> Entry | None:
+def entry_of(module: str, name: str) -> LibraryEntry | None:
     return LIBRARY.get(module, {}).get(name) if module else GLOBALS.get(name)
 
 
-def heading(source: Source, symbol: Symbol, kind: str = "") -> str:
+def heading(source: Source, symbol: SourceSymbol, kind: str = "") -> str:
     """The first line of a declaration, as one would write it."""
     node, shown = symbol.node, f": {kind}" if kind and kind != "any" else ""
     if isinstance(node, (ast.Function, ast.Tool)):
@@ -123,18 +123,18 @@ def heading(source: Source, symbol: Symbol, kind: str = "") -> str:
 
 
 def parameters(source: Source, given: list[ast.Parameter]) -> list[str]:
-    return [source.text[each.at : each.end] for each in given]
+    return [source.text[parameter.at : parameter.end] for parameter in given]
 
 
 def _result(source: Source, result: ast.Type | None) -> str:
     return f" -> {source.text[result.at : result.end]}" if result is not None else ""
 
 
-def comment_above(source: Source, comments: list[tuple[int, str]], at: int) -> str:
+def comment_above(source: Source, comments: list[tuple[int, str]], start: int) -> str:
     """The `//` lines right above a declaration, without their slashes."""
     lines: list[str] = []
-    line, _ = source.place(at)
-    by_line = {source.place(offset)[0]: text for offset, text in comments if offset < at}
+    line, _ = source.place(start)
+    by_line = {source.place(offset)[0]: text for offset, text in comments if offset < start}
     while (text := by_line.get(line - 1)) is not None:
         if not text.startswith("//") or source.line(line - 1).strip() != text.strip():
             break
@@ -206,7 +206,7 @@ def price_line(model: str, path: str = "") -> str:
     try:
         name = model_name(model)
     except ConfigError:
-        return "unknown: whose model this is, nobody can tell"
+        return "unknown: no provider is known for this model"
     price = _prices(os.path.dirname(path)).of(str(name))
     if price is None:
         return "unknown"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from lyra.vega.lsp.analysis import Analysis
-from lyra.vega.lsp.symbols import Symbol
+from lyra.vega.lsp.symbols import SourceSymbol
 from lyra.vega.stdlib.table import LIBRARY
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.tokens import KEYWORDS, Tokens
@@ -43,43 +43,43 @@ class Coloured(NamedTuple):
 def coloured(analysis: Analysis) -> list[Coloured]:
     """Every word that has a meaning, in order of place."""
     index = analysis.index
-    found: dict[int, Coloured] = {}
+    tokens: dict[int, Coloured] = {}
 
-    def put(at: int, length: int, kind: str, *modifiers: str) -> None:
-        if at >= 0 and length > 0:
-            found[at] = Coloured(at, length, kind, modifiers)
+    def put(offset: int, length: int, kind: str, *modifiers: str) -> None:
+        if offset >= 0 and length > 0:
+            tokens[offset] = Coloured(offset, length, kind, modifiers)
 
     _keywords(analysis.lexed.tokens, put)
-    for at, (_, name) in index.settings.items():
-        put(at, len(name), "property")
-    for at, name in index.types:
-        put(at, len(name), "type", "defaultLibrary")
-    for at, name in index.errors:
-        put(at, len(name), "type")
-    for at, name in index.modules:
-        put(at, len(name), "namespace", *(("defaultLibrary",) if name in LIBRARY else ()))
+    for offset, (_, name) in index.settings.items():
+        put(offset, len(name), "property")
+    for offset, name in index.types:
+        put(offset, len(name), "type", "defaultLibrary")
+    for offset, name in index.errors:
+        put(offset, len(name), "type")
+    for offset, name in index.modules:
+        put(offset, len(name), "namespace", *(("defaultLibrary",) if name in LIBRARY else ()))
     for node in index.methods:
-        at = analysis.text.find(node.name, node.target.end, node.end)
-        put(at, len(node.name), "method" if isinstance(node, ast.MethodCall) else "property")
+        offset = analysis.text.find(node.name, node.target.end, node.end)
+        put(offset, len(node.name), "method" if isinstance(node, ast.MethodCall) else "property")
     for member in index.members:
         kind = "parameter" if member.parameter else "function"
         put(member.at, member.end - member.at, kind, *(("defaultLibrary",) if member.module is None else ()))
     for use in index.uses:
         if analysis.text[use.at : use.end] == use.symbol.name:
             put(use.at, use.end - use.at, _ROLES[use.symbol.role], *_modifiers(use.at, use.symbol))
-    return [found[at] for at in sorted(found)]
+    return [tokens[offset] for offset in sorted(tokens)]
 
 
-def _modifiers(at: int, symbol: Symbol) -> list[str]:
-    found = ["declaration"] if at == symbol.at else []
-    return [*found, "readonly"] if symbol.role == "constant" else found
+def _modifiers(offset: int, symbol: SourceSymbol) -> list[str]:
+    modifiers = ["declaration"] if offset == symbol.at else []
+    return [*modifiers, "readonly"] if symbol.role == "constant" else modifiers
 
 
 def _keywords(tokens: Tokens, put: object) -> None:
     assert callable(put)
-    for kind, value, at in zip(tokens.kinds, tokens.values, tokens.starts, strict=True):
+    for kind, value, offset in zip(tokens.kinds, tokens.values, tokens.starts, strict=True):
         if kind in KEYWORDS:
-            put(at, len(kind), "keyword")
+            put(offset, len(kind), "keyword")
         elif kind == "template":
             for part in value:
                 if isinstance(part, Tokens):

@@ -1,7 +1,7 @@
 """A walk over a tree that notes every declaration and every use of a name, and where each is written.
 
 The rules of scope are those of the compiler's resolver, but nothing is ever complained about: a tree with holes in it,
-as it is while somebody types, gives the names that are there. `index` answers questions about what was found.
+as it is while it is being typed, gives the names that are there. `index` answers questions about what was found.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from bisect import bisect_left
 from typing import Any, Final
 
 from lyra.vega.checker.settings import AGENT_FIELDS, BLOCKS, SUPERVISION, TOOL_SETTINGS
-from lyra.vega.lsp.symbols import Member, Scope, Symbol, Use
+from lyra.vega.lsp.symbols import MemberReference, SourceSymbol, SymbolScope, Use
 from lyra.vega.stdlib.table import GLOBALS
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.facts import parts_of
@@ -36,20 +36,20 @@ class Walk:
     def __init__(self, text: str, tokens: Tokens, module: ast.Module) -> None:
         self.text = text
         self.tokens = tokens
-        self.top = Scope(None, 0, len(text))
+        self.top = SymbolScope(None, 0, len(text))
         self.scopes = [self.top]
-        self.symbols: list[Symbol] = []
+        self.symbols: list[SourceSymbol] = []
         self.uses: list[Use] = []
-        self.members: list[Member] = []
+        self.members: list[MemberReference] = []
         self.settings: dict[int, tuple[str, str]] = {}  # where the name of a setting stands → its table, its name
         self.modules: list[tuple[int, str]] = []  # where the name of a library module stands
         self.errors: list[tuple[int, str]] = []  # where the name of an error stands
         self.types: list[tuple[int, str]] = []  # where the name of a type stands
         self.methods: list[ast.MethodCall | ast.Field] = []
         self.sends: list[ast.Send] = []
-        self._declared: dict[int, Symbol] = {}
-        self._later: list[tuple[Any, Scope]] = []
-        self._calls: list[tuple[ast.Call, Symbol | Member | None]] = []
+        self._declared: dict[int, SourceSymbol] = {}
+        self._later: list[tuple[Any, SymbolScope]] = []
+        self._calls: list[tuple[ast.Call, SourceSymbol | MemberReference | None]] = []
         self._statements(module.statements, self.top)
         while self._later:
             node, scope = self._later.pop()
@@ -61,20 +61,20 @@ class Walk:
 
     # ---------------------------------------------------------------- places
 
-    def symbol_of(self, node: ast.Node) -> Symbol | None:
+    def symbol_of(self, node: ast.Node) -> SourceSymbol | None:
         """What a node declares."""
         return self._declared.get(id(node))
 
-    def word_from(self, at: int, name: str) -> tuple[int, int]:
+    def word_from(self, offset: int, name: str) -> tuple[int, int]:
         """Where a word first stands at or behind an offset; in a string's `${…}` it is looked for in the text."""
         starts, values = self.tokens.starts, self.tokens.values
-        index = bisect_left(starts, at)
-        if index < len(starts) and starts[index] == at:
+        index = bisect_left(starts, offset)
+        if index < len(starts) and starts[index] == offset:
             for i in range(index, min(index + 12, len(starts))):
                 if values[i] == name and self.tokens.kinds[i] not in ("string", "template"):
                     return starts[i], starts[i] + len(name)
-        found = re.compile(rf"\b{re.escape(name)}\b").search(self.text, at)
-        start = found.start() if found is not None else at
+        word = re.compile(rf"\b{re.escape(name)}\b").search(self.text, offset)
+        start = word.start() if word is not None else offset
         return start, start + len(name)
 
     # ---------------------------------------------------------------- declaring
@@ -85,12 +85,12 @@ class Walk:
         name: str,
         role: str,
         place: tuple[int, int],
-        scope: Scope,
+        scope: SymbolScope,
         *,
         since: int = 0,
-        owner: Symbol | None = None,
-    ) -> Symbol:
-        symbol = Symbol(name, role, place, node, owner=owner)
+        owner: SourceSymbol | None = None,
+    ) -> SourceSymbol:
+        symbol = SourceSymbol(name, role, place, node, owner=owner)
         symbol.is_top = scope is self.top
         scope.names[name] = symbol
         scope.entries.append((since, symbol))
@@ -99,7 +99,7 @@ class Walk:
         self.uses.append(Use(*place, symbol))
         return symbol
 
-    def _hoist(self, statements: list[ast.Statement], scope: Scope) -> None:
+    def _hoist(self, statements: list[ast.Statement], scope: SymbolScope) -> None:
         for node in statements:
             role = _DECLARED.get(type(node))
             if isinstance(node, ast.Const):
@@ -113,25 +113,25 @@ class Walk:
 
     def _import_place(self, node: ast.Import) -> tuple[int, int]:
         """The name behind `as`; without one, the text it was taken from."""
-        found = re.compile(rf"\bas\s+({re.escape(node.name)})\b").search(self.text, node.at, node.end)
-        if found is not None and found.start() > self.text.find('"', node.at):
-            return found.span(1)
-        at = self.text.find('"', node.at)
-        return at, min(node.end, at + len(node.target) + 2)
+        alias = re.compile(rf"\bas\s+({re.escape(node.name)})\b").search(self.text, node.at, node.end)
+        if alias is not None and alias.start() > self.text.find('"', node.at):
+            return alias.span(1)
+        offset = self.text.find('"', node.at)
+        return offset, min(node.end, offset + len(node.target) + 2)
 
-    def _scope(self, parent: Scope, node: ast.Node, owner: Symbol | None = None) -> Scope:
-        scope = Scope(parent, node.at, node.end, owner)
+    def _scope(self, parent: SymbolScope, node: ast.Node, owner: SourceSymbol | None = None) -> SymbolScope:
+        scope = SymbolScope(parent, node.at, node.end, owner)
         self.scopes.append(scope)
         return scope
 
     # ---------------------------------------------------------------- statements
 
-    def _statements(self, statements: list[ast.Statement], scope: Scope) -> None:
+    def _statements(self, statements: list[ast.Statement], scope: SymbolScope) -> None:
         self._hoist(statements, scope)
         for statement in statements:
             self._walk(statement, scope)
 
-    def _walk(self, node: Any, scope: Scope) -> None:
+    def _walk(self, node: Any, scope: SymbolScope) -> None:
         rule = _RULES.get(type(node))
         if rule is not None:
             rule(self, node, scope)
@@ -145,10 +145,10 @@ class Walk:
             for part in node.values():
                 self._walk(part, scope)
 
-    def _block(self, node: ast.Block, parent: Scope) -> None:
+    def _block(self, node: ast.Block, parent: SymbolScope) -> None:
         self._statements(node.statements, self._scope(parent, node))
 
-    def _binary(self, node: ast.Binary, scope: Scope) -> None:
+    def _binary(self, node: ast.Binary, scope: SymbolScope) -> None:
         spine: list[ast.Expression] = []
         left: ast.Expression = node
         while isinstance(left, ast.Binary):
@@ -158,7 +158,7 @@ class Walk:
         for right in reversed(spine):
             self._walk(right, scope)
 
-    def _if(self, node: ast.If, scope: Scope) -> None:
+    def _if(self, node: ast.If, scope: SymbolScope) -> None:
         branch: ast.Block | ast.If | None = node
         while isinstance(branch, ast.If):
             self._walk(branch.condition, scope)
@@ -166,7 +166,7 @@ class Walk:
             branch = branch.otherwise
         self._walk(branch, scope)
 
-    def _let(self, node: ast.Let, scope: Scope) -> None:
+    def _let(self, node: ast.Let, scope: SymbolScope) -> None:
         self._walk(node.type, scope)
         place = self.word_from(node.at, node.name)
         if isinstance(node.value, ast.Lambda) and scope.find(node.name) is None:  # it may call itself
@@ -176,67 +176,67 @@ class Walk:
         self._walk(node.value, scope)
         self._declare(node, node.name, "variable", place, scope, since=node.end)
 
-    def _for(self, node: ast.For, parent: Scope) -> None:
+    def _for(self, node: ast.For, parent: SymbolScope) -> None:
         scope = self._scope(parent, node)
         for part in (node.start, node.condition, node.step):
             self._walk(part, scope)
         self._block(node.body, scope)
 
-    def _for_in(self, node: ast.ForIn, parent: Scope) -> None:
+    def _for_in(self, node: ast.ForIn, parent: SymbolScope) -> None:
         self._walk(node.source, parent)
         scope = self._scope(parent, node.body)
         self._declare(node, node.name, "variable", self.word_from(node.at, node.name), scope)
         self._block(node.body, scope)
 
-    def _catch(self, node: ast.Catch, parent: Scope) -> None:
-        at, end = self.word_from(node.at, node.error)
-        self.errors.append((at, node.error))
+    def _catch(self, node: ast.Catch, parent: SymbolScope) -> None:
+        offset, end = self.word_from(node.at, node.error)
+        self.errors.append((offset, node.error))
         scope = self._scope(parent, node)
         if node.binding:
             place = self.word_from(end + self.text[end : node.end].find("(") + 1, node.binding)
             self._declare(node, node.binding, "variable", place, scope)
         self._block(node.body, scope)
 
-    def _throw(self, node: ast.Throw, scope: Scope) -> None:
+    def _throw(self, node: ast.Throw, scope: SymbolScope) -> None:
         if node.value is None or node.error != "Error":
             self.errors.append((self.word_from(node.at, node.error)[0], node.error))
         self._walk(node.value, scope)
 
-    def _parallel(self, node: ast.Parallel, scope: Scope) -> None:
+    def _parallel(self, node: ast.Parallel, scope: SymbolScope) -> None:
         self._statements(node.body.statements, scope)  # its names are seen after it
 
-    def _arm(self, node: ast.Arm, parent: Scope) -> None:
+    def _arm(self, node: ast.Arm, parent: SymbolScope) -> None:
         scope = self._scope(parent, node)
         self._walk(node.pattern, scope)
         self._block(node.body, scope)
 
-    def _name_pattern(self, node: ast.NamePattern, scope: Scope) -> None:
+    def _name_pattern(self, node: ast.NamePattern, scope: SymbolScope) -> None:
         self._declare(node, node.name, "variable", (node.at, node.at + len(node.name)), scope)
 
-    def _mock(self, node: ast.Mock, scope: Scope) -> None:
-        at, end = self.word_from(node.at + len("mock"), node.agent)
-        self._found(node.agent, at, end, scope)
+    def _mock(self, node: ast.Mock, scope: SymbolScope) -> None:
+        offset, end = self.word_from(node.at + len("mock"), node.agent)
+        self._found(node.agent, offset, end, scope)
         self._walk(node.replies, scope)
 
     # ---------------------------------------------------------------- declarations
 
-    def _declaration(self, node: Any, scope: Scope) -> None:
+    def _declaration(self, node: Any, scope: SymbolScope) -> None:
         """The insides of the top level's declarations come last: they may use everything there."""
         if scope is self.top:
             self._later.append((node, scope))
         else:
             self._body(node, scope)
 
-    def _body(self, node: Any, parent: Scope) -> None:
+    def _body(self, node: Any, parent: SymbolScope) -> None:
         symbol = self.symbol_of(node)
-        scope = self._scope(parent, node, symbol or Symbol("", "test", (node.at, node.at), node, owner=None))
+        scope = self._scope(parent, node, symbol or SourceSymbol("", "test", (node.at, node.at), node, owner=None))
         if isinstance(node, ast.Agent):
             self._agent(node, symbol, scope)
         elif isinstance(node, ast.Supervisor):
             self._settings("supervisor", node.settings, node.places, SUPERVISION, scope)
             for child in node.children:
                 place = self.word_from(child.at + len("child"), child.name)
-                self._declare(child, child.name, "child", place, Scope(None, 0, 0), owner=symbol)
+                self._declare(child, child.name, "child", place, SymbolScope(None, 0, 0), owner=symbol)
                 self._walk(child.target, scope)
         else:
             if isinstance(node, ast.Tool):
@@ -245,20 +245,20 @@ class Walk:
             self._walk(getattr(node, "result", None), scope)
             self._block(node.body, scope)
 
-    def _parameters(self, parameters: Any, scope: Scope, owner: Symbol | None) -> None:
+    def _parameters(self, parameters: Any, scope: SymbolScope, owner: SourceSymbol | None) -> None:
         for parameter in parameters:
             self._walk(parameter.type, scope)
             self._walk(parameter.default, scope)
             place = (parameter.at, parameter.at + len(parameter.name))
             self._declare(parameter, parameter.name, "parameter", place, scope, owner=owner)
 
-    def _lambda(self, node: ast.Lambda, parent: Scope) -> None:
+    def _lambda(self, node: ast.Lambda, parent: SymbolScope) -> None:
         scope = self._scope(parent, node)
         self._parameters(node.parameters, scope, None)
         self._block(node.body, scope)
 
-    def _agent(self, node: ast.Agent, symbol: Symbol | None, scope: Scope) -> None:
-        tools = Scope(scope, node.at, node.end)
+    def _agent(self, node: ast.Agent, symbol: SourceSymbol | None, scope: SymbolScope) -> None:
+        tools = SymbolScope(scope, node.at, node.end)
         for tool in node.tools:
             place = self.word_from(tool.at + len("tool"), tool.name)
             self._declare(tool, tool.name, "tool", place, tools, owner=symbol)
@@ -275,7 +275,7 @@ class Walk:
             self._body(tool, scope)
 
     def _settings(
-        self, what: str, settings: dict[str, Any], places: dict[str, int], table: dict[str, str], scope: Scope
+        self, what: str, settings: dict[str, Any], places: dict[str, int], table: dict[str, str], scope: SymbolScope
     ) -> None:
         for name, value in settings.items():
             self.settings[places.get(name, -1)] = (what, name)
@@ -284,39 +284,39 @@ class Walk:
             elif isinstance(value, ast.Call):  # `window(n)`, `exponential(base, …)`
                 self._walk(value.arguments, scope)
 
-    def _supervision(self, node: ast.Supervision, scope: Scope) -> None:
+    def _supervision(self, node: ast.Supervision, scope: SymbolScope) -> None:
         self._settings("supervision", node.settings, node.places, SUPERVISION, scope)
 
     # ---------------------------------------------------------------- names
 
-    def _found(self, name: str, at: int, end: int, scope: Scope) -> Symbol | Member | None:
+    def _found(self, name: str, offset: int, end: int, scope: SymbolScope) -> SourceSymbol | MemberReference | None:
         symbol = scope.find(name)
         if symbol is not None:
-            self.uses.append(Use(at, end, symbol))
+            self.uses.append(Use(offset, end, symbol))
             return symbol
         if name in GLOBALS:
-            self.members.append(Member(at, end, None, "", name))
+            self.members.append(MemberReference(offset, end, None, "", name))
             return self.members[-1]
         return None
 
-    def _name(self, node: ast.Name, scope: Scope) -> None:
+    def _name(self, node: ast.Name, scope: SymbolScope) -> None:
         self._found(node.name, node.at, node.end, scope)
 
-    def _path(self, node: ast.Path, scope: Scope) -> None:
+    def _path(self, node: ast.Path, scope: SymbolScope) -> None:
         self._member(node, scope)
 
-    def _member(self, node: ast.Path, scope: Scope) -> Member:
-        found = scope.find(node.module)
-        module = found if found is not None and found.role == "import" else None
+    def _member(self, node: ast.Path, scope: SymbolScope) -> MemberReference:
+        imported = scope.find(node.module)
+        module = imported if imported is not None and imported.role == "import" else None
         if module is not None:
             self.uses.append(Use(node.at, node.at + len(node.module), module))
         else:
             self.modules.append((node.at, node.module))
-        member = Member(node.end - len(node.name), node.end, module, node.module, node.name)
+        member = MemberReference(node.end - len(node.name), node.end, module, node.module, node.name)
         self.members.append(member)
         return member
 
-    def _type(self, node: ast.Type, scope: Scope) -> None:
+    def _type(self, node: ast.Type, scope: SymbolScope) -> None:
         symbol = scope.find(node.name)
         if symbol is not None and symbol.role == "agent":
             self.uses.append(Use(node.at, node.at + len(node.name), symbol))
@@ -325,8 +325,8 @@ class Walk:
         self._walk(node.parameters, scope)
         self._walk(node.fields, scope)
 
-    def _call(self, node: ast.Call, scope: Scope) -> None:
-        callee: Symbol | Member | None = None
+    def _call(self, node: ast.Call, scope: SymbolScope) -> None:
+        callee: SourceSymbol | MemberReference | None = None
         if isinstance(node.callee, ast.Name):
             callee = self._found(node.callee.name, node.callee.at, node.callee.end, scope)
         elif isinstance(node.callee, ast.Path):
@@ -336,22 +336,22 @@ class Walk:
         self._calls.append((node, callee))
         self._walk(node.arguments, scope)
 
-    def _dotted(self, node: ast.MethodCall | ast.Field, scope: Scope) -> None:
+    def _dotted(self, node: ast.MethodCall | ast.Field, scope: SymbolScope) -> None:
         self.methods.append(node)
         self._walk(node.target, scope)
         if isinstance(node, ast.MethodCall):
             self._walk(node.arguments, scope)
 
-    def _send(self, node: ast.Send, scope: Scope) -> None:
+    def _send(self, node: ast.Send, scope: SymbolScope) -> None:
         self.sends.append(node)
         self._walk([node.target, node.message, node.timeout, node.budget], scope)
 
-    def _named_arguments(self, call: ast.Call, callee: Symbol | Member | None) -> None:
+    def _named_arguments(self, call: ast.Call, callee: SourceSymbol | MemberReference | None) -> None:
         for argument in call.arguments:
             if not argument.name or callee is None:
                 continue
             place = (argument.at, argument.at + len(argument.name))
-            if isinstance(callee, Member):
+            if isinstance(callee, MemberReference):
                 self.members.append(callee._replace(at=place[0], end=place[1], parameter=argument.name))
                 continue
             node: Any = callee.node.value if isinstance(callee.node, ast.Let) else callee.node

@@ -8,8 +8,8 @@ from lsprotocol import types
 
 from lyra.vega.lsp.completion import Item
 from lyra.vega.lsp.diagnostics import Elsewhere, Remark
-from lyra.vega.lsp.document import Document, Lines
-from lyra.vega.lsp.outline import Entry
+from lyra.vega.lsp.document import Document, LineOffsets
+from lyra.vega.lsp.outline import OutlineEntry
 from lyra.vega.lsp.project import Place, Project
 from lyra.vega.lsp.tokens import MODIFIERS, TYPES, Coloured
 
@@ -50,12 +50,12 @@ _KINDS: Final[dict[str, types.CompletionItemKind]] = {
 _ORDER: Final = {"variable": "0", "parameter": "0", "field": "0", "keyword": "8", "snippet": "9", "module": "3"}
 
 
-def position(lines: Lines, offset: int) -> types.Position:
+def position(lines: LineOffsets, offset: int) -> types.Position:
     return types.Position(*lines.position(offset))
 
 
-def range_of(lines: Lines, at: int, end: int) -> types.Range:
-    return types.Range(position(lines, at), position(lines, end))
+def range_of(lines: LineOffsets, offset: int, end: int) -> types.Range:
+    return types.Range(position(lines, offset), position(lines, end))
 
 
 def location(project: Project, place: Place) -> types.Location:
@@ -64,7 +64,7 @@ def location(project: Project, place: Place) -> types.Location:
 
 def diagnostic(project: Project, document: Document, remark: Remark) -> types.Diagnostic:
     message = f"{remark.message}\nhint: {remark.hint}" if remark.hint else remark.message
-    there = [_related(project, each) for each in remark.elsewhere]
+    there = [_related(project, elsewhere) for elsewhere in remark.elsewhere]
     return types.Diagnostic(
         range=range_of(document.lines, remark.at, remark.end),
         message=message,
@@ -75,10 +75,12 @@ def diagnostic(project: Project, document: Document, remark: Remark) -> types.Di
     )
 
 
-def _related(project: Project, each: Elsewhere) -> types.DiagnosticRelatedInformation:
-    lines = project.lines(each.file)
-    at = lines.start(each.line - 1) + each.column - 1
-    return types.DiagnosticRelatedInformation(location(project, Place(each.file, at, at + 1)), each.message)
+def _related(project: Project, elsewhere: Elsewhere) -> types.DiagnosticRelatedInformation:
+    lines = project.lines(elsewhere.file)
+    offset = lines.start(elsewhere.line - 1) + elsewhere.column - 1
+    return types.DiagnosticRelatedInformation(
+        location(project, Place(elsewhere.file, offset, offset + 1)), elsewhere.message
+    )
 
 
 def completion(item: Item, *, with_snippets: bool) -> types.CompletionItem:
@@ -95,26 +97,26 @@ def completion(item: Item, *, with_snippets: bool) -> types.CompletionItem:
     )
 
 
-def symbol(lines: Lines, entry: Entry) -> types.DocumentSymbol:
+def symbol(lines: LineOffsets, entry: OutlineEntry) -> types.DocumentSymbol:
     return types.DocumentSymbol(
         name=entry.name,
         kind=_SYMBOLS.get(entry.role, types.SymbolKind.Variable),
         range=range_of(lines, entry.at, entry.end),
         selection_range=range_of(lines, entry.name_at, entry.name_end),
         detail=entry.role,
-        children=[symbol(lines, each) for each in entry.inside],
+        children=[symbol(lines, child) for child in entry.inside],
     )
 
 
-def numbers(lines: Lines, found: list[Coloured]) -> list[int]:
+def numbers(lines: LineOffsets, tokens: list[Coloured]) -> list[int]:
     """Five numbers for each token, places relative to the one before: how the protocol packs them."""
     packed: list[int] = []
     last_line = last_start = 0
-    for each in found:
-        line, start = lines.position(each.at)
-        length = lines.units(each.at, each.at + each.length)
-        bits = sum(1 << MODIFIERS.index(name) for name in each.modifiers)
+    for token in tokens:
+        line, start = lines.position(token.at)
+        length = lines.units(token.at, token.at + token.length)
+        bits = sum(1 << MODIFIERS.index(name) for name in token.modifiers)
         packed += (line - last_line, start - last_start if line == last_line else start, length)
-        packed += (TYPES.index(each.type), bits)
+        packed += (TYPES.index(token.type), bits)
         last_line, last_start = line, start
     return packed

@@ -1,4 +1,4 @@
-"""What the VM's loop does rarely: calls with names, methods, waiting, finding handlers, the effects."""
+"""Instructions that the VM's loop executes rarely: calls with names, methods, waiting, finding handlers, effects."""
 
 from __future__ import annotations
 
@@ -8,6 +8,30 @@ from typing import Any, Final
 
 from lyra import errors
 from lyra.core.limits import VEGA_DEPTH_MAX, VEGA_STRING_CHARS_MAX
+from lyra.vega.bytecode.opcodes import (
+    OP_AWAIT,
+    OP_BUDGET_CHECK,
+    OP_BUDGET_ENTER,
+    OP_BUDGET_EXIT,
+    OP_BUDGET_RESERVE,
+    OP_EFFECT,
+    OP_EXIT,
+    OP_FIELD,
+    OP_LINK,
+    OP_LIST_ADD,
+    OP_MAP,
+    OP_MAP_ADD,
+    OP_MONITOR,
+    OP_NO_MATCH,
+    OP_PAR_BEGIN,
+    OP_PAR_JOIN,
+    OP_PAR_SPAWN,
+    OP_SEND_STREAM,
+    OP_SEND_WITH,
+    OP_SET_FIELD,
+    OP_SPAWN_SUPERVISED,
+    OP_STREAM_CLOSE,
+)
 from lyra.vega.machine.early_calls import REFUSED, EarlyCall, Group, NotAhead
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect, wrong_count
 from lyra.vega.machine.link import Code
@@ -42,7 +66,7 @@ _EXTRA_METHODS: Final = {"builder::add": (2, 2)}
 _SEND_TIMEOUT, _SEND_BUDGET = 1, 2
 
 
-# What asks an agent, or is about to.
+# Kinds of effects that ask an agent, or prepare it.
 ASKING: Final = frozenset({"ahead_begin", "send", "send_stream"})
 
 
@@ -51,7 +75,7 @@ def too_deep() -> Fault:
 
 
 def look_on(fiber: Fiber) -> None:
-    """A slice of looking ahead is over; after the last one the program goes on where it is."""
+    """Count one slice of a look ahead; after the last one the look ahead ends and the program goes on."""
     fiber.looking -= 1
     if not fiber.looking:
         raise NotAhead("it takes too long")
@@ -75,7 +99,7 @@ def called(code: Code, registers: list[Any], first: int, count: int, captured: t
 def called_named(
     code: Code, registers: list[Any], first: int, names: list[str], captured: tuple[Any, ...]
 ) -> list[Any]:
-    """The same with some arguments named."""
+    """The registers a function value starts with when some arguments are named."""
     parameters = [parameter.name for parameter in code.function.parameters]
     fresh = called(code, registers, first, 0, captured)
     for position, name in enumerate(names):
@@ -108,7 +132,9 @@ def _method(kind: str, name: str) -> tuple[Callable[..., Any] | str | None, int,
 def method(value: Any, name: str, count: int) -> Callable[..., Any] | str | None:
     """What `value.name(…)` does: a library function, the name of an effect, or None for a map's own function."""
     found, least, most = _method(kind_of(value), name)
-    if found is None and not (type(value) is list and entry("list", name)):  # one in Vega that is called wrongly
+    if found is None and not (
+        type(value) is list and entry("list", name)
+    ):  # a method written in Vega, called with a wrong count
         if type(value) is dict and name in value:
             return None
         raise Fault("TypeError", f"{kind_of(value)} has no method `{name}`")
@@ -200,7 +226,7 @@ def check_call(fiber: Fiber, what: Any, arguments: Any) -> None:
 
 
 def rare(fiber: Fiber, code: Code, op: int, a: int, b: int, c: int, r: list[Any]) -> VmEffect | None:
-    """Instructions that are seldom enough for a table. Those that hand out an effect give it."""
+    """Run an instruction of the table of rare ones; gives the effect it hands out, if any."""
     action = _RARE.get(op)
     if action is None:
         raise unknown(op)
@@ -258,7 +284,7 @@ def _stream_close(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]
 
 def _await(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> VmEffect | None:
     if type(r[b]) not in (Future, Stream):
-        r[a] = r[b]  # a value that is already there
+        r[a] = r[b]  # not a future: the value is known already
         return None
     fiber.destination = a
     return VmEffect("await", (r[b],))
@@ -319,7 +345,9 @@ def _par_spawn(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -
     what = "send" if kind == "ahead" else "call"
     call = EarlyCall(site, what, _asked(r, a, what, flags), in_order=bool(in_order))
     if kind == "ahead call" and flags & 2 and not _is_fixed(fiber, call.arguments):
-        call.state = REFUSED  # its own process would hand back a copy of what belongs to this one
+        call.state = (
+            REFUSED  # the process of the early call would return a copy of a value that belongs to this process
+        )
     return VmEffect("ahead_start", (_group(r[a]), call, what == "send" or bool(flags & 1)))
 
 
@@ -337,7 +365,7 @@ def _asked(r: list[Any], first: int, kind: str, flags: int) -> list[Any]:
 
 
 def _is_fixed(fiber: Fiber, arguments: list[Any]) -> bool:
-    """Whether all that a function is given and reads can never change: then what it hands back is its own."""
+    """Whether no argument and no global that a function reads can change; then its result belongs to it alone."""
     _, given, slots = arguments
     return all(type(value) in SHARED for value in (*given, *(fiber.globals[slot] for slot in slots)))
 
@@ -353,7 +381,7 @@ def _join_all(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int,
 
 
 def _join_look(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect:
-    """The answer of an early call, for code that looks ahead: the program has not come to it yet."""
+    """The answer of an early call, for code that looks ahead: the program has not reached the call yet."""
     call = _group(r[b]).next(turn, site)
     if call is None or call.state == REFUSED:
         raise NotAhead("it was not asked early")
@@ -367,7 +395,7 @@ def _join_turn(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int
 
 
 def _join_take(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect:
-    """The program comes to a send: the answer of the early call if there is one, else the send itself."""
+    """The program reaches a send: take the answer of the early call if there is one, else send."""
     effect = send("send", r, b + 1, flags)
     call = _come_to(r[b], site, "send", list(effect.arguments))
     fiber.destination = a
@@ -375,7 +403,7 @@ def _join_take(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int
 
 
 def _join_has(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect | None:
-    """The program comes to a call: the result of the early one; where there is none (a is false) the call follows."""
+    """The program reaches a call: take the result of the early one; without one (a is false) the call follows."""
     call = _come_to(r[b], site, "call", [r[b + 1], copied(r[b + 2]), list(r[b + 3])])
     r[a] = call is not None
     if call is None:
@@ -391,14 +419,14 @@ def _come_to(group: Any, site: int, kind: str, arguments: list[Any]) -> EarlyCal
 
 
 def _join_promise(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect:
-    """An agent that the program has not come to spawn, for code that looks ahead."""
+    """An agent that the program has not spawned yet, promised to code that looks ahead."""
     group = _group(r[b])
     fiber.destination = a
     return VmEffect("ahead_promise", (group, group.promised(turn, site), r[b + 2], r[b + 1]))
 
 
 def _join_spawn(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect:
-    """The program comes to a spawn: of an agent that may have been asked already, where anything was."""
+    """The program reaches a spawn of an agent that an early call may have asked already."""
     group = r[b]
     fiber.destination = a
     if type(group) is not Group or not group.calls:
@@ -407,7 +435,7 @@ def _join_spawn(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: in
 
 
 def _join_end(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect | None:
-    """The stretch is over, or was left by an error: what was asked early and not taken is given up."""
+    """End a stretch, also after an error: early calls whose answers were not taken are given up."""
     group, r[b] = r[b], None
     return VmEffect("ahead_end", (group,)) if type(group) is Group else None
 
@@ -425,28 +453,28 @@ _JOINS: Final[dict[str, Callable[..., VmEffect | None]]] = {
 
 
 _RARE: Final[dict[int, Callable[..., Any]]] = {
-    0x51: _list_add,
-    0x52: _map,
-    0x53: _map_add,
-    0x56: _field,
-    0x57: _set_field,
-    0x62: _stream_close,
-    0x76: _no_match,
-    0x85: _await,
-    0x86: _effect,
-    0x88: _send_with,
-    0x90: _spawn_supervised,
-    0x91: _process("link"),
-    0x92: _process("monitor"),
-    0x93: _exit,
-    0xA0: _send_stream,
-    0xB0: _budget_enter,
-    0xB1: _budget_exit,
-    0xB2: _budget_check,
-    0xB3: _budget_reserve,
-    0xC0: _par_begin,
-    0xC1: _par_spawn,
-    0xC2: _par_join,
+    OP_LIST_ADD: _list_add,
+    OP_MAP: _map,
+    OP_MAP_ADD: _map_add,
+    OP_FIELD: _field,
+    OP_SET_FIELD: _set_field,
+    OP_STREAM_CLOSE: _stream_close,
+    OP_NO_MATCH: _no_match,
+    OP_AWAIT: _await,
+    OP_EFFECT: _effect,
+    OP_SEND_WITH: _send_with,
+    OP_SPAWN_SUPERVISED: _spawn_supervised,
+    OP_LINK: _process("link"),
+    OP_MONITOR: _process("monitor"),
+    OP_EXIT: _exit,
+    OP_SEND_STREAM: _send_stream,
+    OP_BUDGET_ENTER: _budget_enter,
+    OP_BUDGET_EXIT: _budget_exit,
+    OP_BUDGET_CHECK: _budget_check,
+    OP_BUDGET_RESERVE: _budget_reserve,
+    OP_PAR_BEGIN: _par_begin,
+    OP_PAR_SPAWN: _par_spawn,
+    OP_PAR_JOIN: _par_join,
 }
 
 
@@ -454,7 +482,7 @@ _RARE: Final[dict[int, Callable[..., Any]]] = {
 
 
 class Again(Fault):
-    """A caught error on its way on: it keeps its first place."""
+    """A caught error that is thrown again: it keeps the place where it was first thrown."""
 
     def __init__(self, error: ErrorValue) -> None:
         super().__init__(error.name, error.text)
@@ -466,7 +494,7 @@ def again(error: ErrorValue) -> Again:
 
 
 def unwind(fiber: Fiber, fault: Fault) -> Done | None:
-    """Go on at the nearest handler; without one the fiber has ended."""
+    """Continue at the nearest handler; without one the fiber has ended."""
     error = fault.error if isinstance(fault, Again) else described(fiber, fault)
     fiber.destination = -1
     while True:

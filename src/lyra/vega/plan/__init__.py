@@ -1,6 +1,6 @@
-"""What may be asked ahead of its turn, and why not: the analysis behind automatic parallelism.
+"""Which calls may be made ahead of their turn, and why others may not: the analysis behind automatic parallelism.
 
 `summaries` says what each function and agent does (by a fixpoint over the calls), `targets` which agents a process may
-be, `stretch` how the calls of a stretch without barriers depend on each other, `notes` keeps what came of it, and
+be, `straight_line` how the calls of a stretch without barriers depend on each other, `notes` keeps what came of it, and
 `render` shows that as text, JSON, DOT and SVG. The compiler asks here and writes the code; nothing here makes code.
 """

@@ -2,9 +2,9 @@
 
 Variables are put together, whatever the order of statements and whichever file they stand in, when one is given the
 other, a part of it, or something that holds it; a push or a store puts what is stored together with where. What a
-function returns is a variable of its own, and so is whatever is handed to functions that nobody can name. Values that
-cannot be changed (texts, numbers, answers of agents that are texts) hold nothing, and keep variables apart that would
-otherwise all hang together.
+function returns is a variable of its own, and so is whatever is handed to functions that are not known by name. Values
+that cannot be changed (texts, numbers, answers of agents that are texts) hold nothing, and keep variables apart that
+would otherwise all hang together.
 
 `hands_back` asks the other way round: whether the value of a function may hold something that its caller has too.
 """
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from lyra.vega.plan.names import ModuleScope, Symbol, Variable
 from lyra.vega.plan.targets import Given, Targets
-from lyra.vega.stdlib.table import LIBRARY, Entry
+from lyra.vega.stdlib.table import LIBRARY, LibraryEntry
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.facts import every_node
 from lyra.vega.syntax.walk import children, own_parts
@@ -29,7 +29,7 @@ _OF_SCALARS: Final = frozenset({"range", "split", "lines", "keys", "find_all"}) 
 _DEPTH_MAX: Final = 50  # functions that return what others return: further ones may return anything
 _PLAIN: Final = (ast.Literal, ast.Interpolation, ast.Spawn, ast.Unary)
 _FUNCTIONS: Final = ("function", "tool")
-_ANYWHERE: Final = 0  # what functions that nobody can name are given; no id() is 0
+_ANYWHERE: Final = 0  # what functions that are not known by name are given; no id() is 0
 
 
 class Aliases:
@@ -42,7 +42,9 @@ class Aliases:
         self._items: dict[int, tuple[Any, ModuleScope]] = {}  # what a loop's variable goes over
         self._given: dict[int, list[int]] = {}  # key → those it was given, or a part of them
         self._put: list[tuple[int, int]] = []  # what a list or map is put into, and what
-        self._alone: set[int] = set()  # ids of variables whose list nobody else has, whoever has its items
+        self._alone: set[int] = (
+            set()
+        )  # ids of variables whose list no other variable has, though its items may be shared
         self._foreign: set[int] = {_ANYWHERE}  # keys of what a function has not made itself
         self._owned: dict[int, bool] = {}
         self._depth = 0
@@ -57,15 +59,16 @@ class Aliases:
             self._read(node, module)
 
     def of(self, variable: Variable) -> int:
-        """What all variables of a class have in common."""
+        """The key that all variables of an alias class share."""
         return self._class(id(variable))
 
     def changed_with(self, variable: Variable) -> int:
-        """What changes when a variable's list or map does: its class, or that list alone where nobody else has it."""
+        """The key that changes with a variable's list or map: its class, or that list alone where no other variable has
+        it."""
         return -id(variable) if id(variable) in self._alone else self.of(variable)
 
     def read_with(self, variable: Variable) -> frozenset[int]:
-        """What must not change while a variable is read: what is in its list or map, and that itself."""
+        """The keys that must not change while a variable is read: those of its list or map and of the items."""
         return frozenset((self.of(variable), self.changed_with(variable)))
 
     def hands_back(self, function: Symbol) -> bool:
@@ -82,13 +85,13 @@ class Aliases:
         seen: set[int] = set()
         todo = [key]
         while todo:
-            at = todo.pop()
-            if at in self._foreign:
+            holder = todo.pop()
+            if holder in self._foreign:
                 return False
-            if at not in seen:
-                seen.add(at)
-                todo += self._given.get(at, ())
-                todo += put.get(self._class(at), ())
+            if holder not in seen:
+                seen.add(holder)
+                todo += self._given.get(holder, ())
+                todo += put.get(self._class(holder), ())
         return True
 
     def _class(self, key: int) -> int:
@@ -96,15 +99,15 @@ class Aliases:
             key = self._above[key]
         return key
 
-    def _join(self, one: int, other: int) -> None:
-        first, second = self._class(one), self._class(other)
+    def _join(self, key: int, other: int) -> None:
+        first, second = self._class(key), self._class(other)
         if first != second:
             self._above[second] = first
 
-    def learn_map(self, made: Variable, value: ast.Call, node: ast.ForIn, module: ModuleScope) -> None:
+    def learn_map(self, result: Variable, value: ast.Call, node: ast.ForIn, module: ModuleScope) -> None:
         """A loop that is not in the file, and the list that it makes, which has what was in the call it stands for."""
-        self._alone.add(id(made))
-        self._hold(id(made), value, module)
+        self._alone.add(id(result))
+        self._hold(id(result), value, module)
         self._items[id(module.declared[id(node)])] = (node.source, module)
         self._read(node, module)
 
@@ -195,9 +198,9 @@ class Aliases:
     def _put_in(self, whole: Any, items: list[Any], module: ModuleScope) -> None:
         for key in self._holders(whole, module):
             for item in items:
-                found = self._holders(item, module)
-                self._put += [(key, each) for each in found]
-                self._link(key, found, is_part=True)
+                holders = self._holders(item, module)
+                self._put += [(key, holder) for holder in holders]
+                self._link(key, holders, is_part=True)
 
     def _give(self, variable: Variable, value: Any, module: ModuleScope) -> None:
         if not self._is_scalar_variable(variable):
@@ -214,24 +217,24 @@ class Aliases:
 
     def _holders(self, root: Any, module: ModuleScope) -> list[int]:
         """The keys of those whose lists and maps a value may be, be in, or hold."""
-        found: list[int] = []
+        holders: list[int] = []
         todo = [root]
         while todo:
             node = todo.pop()
             if node is None or isinstance(node, (*_PLAIN, ast.Send)):
                 continue  # what an agent answers, it has made
             if isinstance(node, (ast.Name, ast.Path)):
-                found += self._named(module.meanings.get(id(node)))
+                holders += self._named(module.meanings.get(id(node)))
             elif isinstance(node, ast.Binary):
                 if node.operator == "+" and not self.is_scalar(node, module):
                     todo += [node.left, node.right]
             elif isinstance(node, (ast.Index, ast.Field)):
                 todo.append(node.target)
             elif isinstance(node, ast.Call):
-                found += self._result(node, module, todo)
+                holders += self._result(node, module, todo)
             else:
                 todo.extend(children(node))
-        return found
+        return holders
 
     def _named(self, meaning: Variable | Symbol | None) -> list[int]:
         if isinstance(meaning, Variable) and not self._is_scalar_variable(meaning):
@@ -310,13 +313,13 @@ class Aliases:
             self._scalar[key] = True
             mark = len(self._assumed)
             self._depth += 1
-            found = all(value is not None and self.is_scalar(value, module) for module, value in values)
+            are_scalar = all(value is not None and self.is_scalar(value, module) for module, value in values)
             self._depth -= 1
-            if found:
+            if are_scalar:
                 self._assumed.append(key)
             else:
-                for each in self._assumed[mark:]:
-                    del self._scalar[each]
+                for assumption in self._assumed[mark:]:
+                    del self._scalar[assumption]
                 del self._assumed[mark:]
                 self._scalar[key] = False
             if not self._depth:
@@ -343,7 +346,7 @@ class Aliases:
         return self._all_scalar(key, values)
 
 
-def _library(node: ast.Call) -> Entry | None:
+def _library(node: ast.Call) -> LibraryEntry | None:
     callee = node.callee
     return LIBRARY.get(callee.module, {}).get(callee.name) if isinstance(callee, ast.Path) else None
 

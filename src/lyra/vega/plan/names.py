@@ -21,7 +21,7 @@ from lyra.errors import CheckError, SourceError
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.source import Source, source_error
 
-__all__ = ["ModuleScope", "Resolver", "Scope", "Symbol", "Unit", "Variable", "complaint"]
+__all__ = ["BlockScope", "ModuleScope", "Resolver", "Symbol", "Unit", "Variable", "complaint"]
 
 
 class Unit:
@@ -70,15 +70,15 @@ class Symbol:
         self.key = name  # of an agent: what a host calls it
 
 
-class Scope:
-    def __init__(self, parent: Scope | None, unit: Unit) -> None:
+class BlockScope:
+    def __init__(self, parent: BlockScope | None, unit: Unit) -> None:
         self.parent = parent
         self.unit = unit
         self.names: dict[str, Variable] = {}
         self.variables: list[Variable] = []
 
     def find(self, name: str) -> Variable | None:
-        scope: Scope | None = self
+        scope: BlockScope | None = self
         while scope is not None:
             if name in scope.names:
                 return scope.names[name]
@@ -94,7 +94,7 @@ class ModuleScope:
         self.module = module
         self.is_main = is_main
         self.unit = Unit("main" if is_main else source.name, None)
-        self.scope = Scope(None, self.unit)
+        self.scope = BlockScope(None, self.unit)
         self.symbols: dict[str, Symbol] = {}
         self.meanings: dict[int, Variable | Symbol] = {}  # of Name, Path and Assign targets, by id(node)
         self.declared: dict[int, Variable] = {}  # of Let, Parameter, ForIn, Catch, NamePattern, nested Function
@@ -144,7 +144,7 @@ class Resolver:
 
     # ------------------------------------------------------------ declaring
 
-    def declare(self, node: ast.Node, name: str, scope: Scope, *, is_parameter: bool = False) -> Variable:
+    def declare(self, node: ast.Node, name: str, scope: BlockScope, *, is_parameter: bool = False) -> Variable:
         is_top = scope is self.module.scope
         variable = Variable(name, scope.unit, is_parameter=is_parameter, is_top=is_top)
         variable.is_global = is_top and not self.module.is_main
@@ -153,7 +153,7 @@ class Resolver:
         self.module.declared[id(node)] = variable
         return variable
 
-    def use(self, name: str, scope: Scope) -> Variable | Symbol | None:
+    def use(self, name: str, scope: BlockScope) -> Variable | Symbol | None:
         variable = scope.find(name)
         if variable is None:
             return self.module.symbols.get(name)
@@ -176,7 +176,7 @@ class Resolver:
 
     # ------------------------------------------------------------ statements
 
-    def statements(self, statements: list[ast.Statement], scope: Scope) -> None:
+    def statements(self, statements: list[ast.Statement], scope: BlockScope) -> None:
         at_top = scope is self.module.scope
         for statement in statements:
             if type(statement) is ast.Const:
@@ -189,12 +189,12 @@ class Resolver:
         for statement in statements:
             self.walk(statement, scope)
 
-    def block(self, block: ast.Block, parent: Scope) -> None:
-        scope = Scope(parent, parent.unit)
+    def block(self, block: ast.Block, parent: BlockScope) -> None:
+        scope = BlockScope(parent, parent.unit)
         self.statements(block.statements, scope)
         self.module.cells[id(block)] = scope.variables
 
-    def walk(self, node: Any, scope: Scope) -> None:
+    def walk(self, node: Any, scope: BlockScope) -> None:
         """Resolve a node: by its own rule where it has one, else its parts from left to right."""
         rule = _RULES.get(type(node))
         if rule is not None:
@@ -210,7 +210,7 @@ class Resolver:
             for part in node.values():
                 self.walk(part, scope)
 
-    def binary(self, node: ast.Binary, scope: Scope) -> None:
+    def binary(self, node: ast.Binary, scope: BlockScope) -> None:
         # A long `a + b + c …` is deep on its left side; walk down there without recursion.
         spine: list[ast.Expression] = []
         left: ast.Expression = node
@@ -221,7 +221,7 @@ class Resolver:
         for right in reversed(spine):
             self.walk(right, scope)
 
-    def if_(self, node: ast.If, scope: Scope) -> None:
+    def if_(self, node: ast.If, scope: BlockScope) -> None:
         branch: ast.Block | ast.If | None = node
         while type(branch) is ast.If:
             self.walk(branch.condition, scope)
@@ -230,7 +230,7 @@ class Resolver:
         if branch is not None:
             self.walk(branch, scope)
 
-    def let(self, node: ast.Let, scope: Scope) -> None:
+    def let(self, node: ast.Let, scope: BlockScope) -> None:
         if type(node.value) is ast.Lambda and scope.find(node.name) is None and node.name not in self.module.symbols:
             variable = self.declare(node, node.name, scope)  # so that a lambda may call itself
             self.walk(node.value, scope)
@@ -239,17 +239,17 @@ class Resolver:
         self.walk(node.value, scope)
         self.declare(node, node.name, scope).began_as_list = type(node.value) is ast.ListLiteral
 
-    def const_name(self, node: ast.Const, scope: Scope) -> None:
+    def const_name(self, node: ast.Const, scope: BlockScope) -> None:
         """A const may be used above its declaration; one that is a literal needs no variable at all."""
         variable = self.declare(node, node.name, scope)
         variable.is_const = variable.is_early = True
         if type(node.value) is ast.Literal:
             variable.literal = node.value
 
-    def const(self, node: ast.Const, scope: Scope) -> None:
+    def const(self, node: ast.Const, scope: BlockScope) -> None:
         self.walk(node.value, scope)
 
-    def assign(self, node: ast.Assign, scope: Scope) -> None:
+    def assign(self, node: ast.Assign, scope: BlockScope) -> None:
         self.walk(node.value, scope)
         self.walk(node.target, scope)
         meaning = self.module.meanings.get(id(node.target))
@@ -260,8 +260,8 @@ class Resolver:
         elif type(node.target) is ast.Name:
             raise complaint(self.source, node.target, f"`{node.target.name}` cannot be assigned")
 
-    def for_(self, node: ast.For, parent: Scope) -> None:
-        scope = Scope(parent, parent.unit)
+    def for_(self, node: ast.For, parent: BlockScope) -> None:
+        scope = BlockScope(parent, parent.unit)
         start = node.start
         if type(start) is ast.Assign and type(start.target) is ast.Name and self.use(start.target.name, scope) is None:
             # `for i = 0; …` where there is no `i`: the loop has one of its own
@@ -271,31 +271,31 @@ class Resolver:
         self.block(node.body, scope)
         self.module.cells[id(node)] = scope.variables
 
-    def for_in(self, node: ast.ForIn, parent: Scope) -> None:
+    def for_in(self, node: ast.ForIn, parent: BlockScope) -> None:
         self.walk(node.source, parent)
-        scope = Scope(parent, parent.unit)
+        scope = BlockScope(parent, parent.unit)
         self.declare(node, node.name, scope)
         self.block(node.body, scope)
 
-    def try_(self, node: ast.Try, scope: Scope) -> None:
+    def try_(self, node: ast.Try, scope: BlockScope) -> None:
         self.block(node.body, scope)
         for catch in node.catches:
-            inner = Scope(scope, scope.unit)
+            inner = BlockScope(scope, scope.unit)
             if catch.binding:
                 self.declare(catch, catch.binding, inner)
             self.block(catch.body, inner)
         if node.finally_body is not None:
             self.block(node.finally_body, scope)
 
-    def parallel(self, node: ast.Parallel, scope: Scope) -> None:
+    def parallel(self, node: ast.Parallel, scope: BlockScope) -> None:
         self.statements(node.body.statements, scope)  # its names are seen after it
 
-    def arm(self, node: ast.Arm, parent: Scope) -> None:
-        scope = Scope(parent, parent.unit)
+    def arm(self, node: ast.Arm, parent: BlockScope) -> None:
+        scope = BlockScope(parent, parent.unit)
         self.pattern(node.pattern, scope)
         self.block(node.body, scope)
 
-    def pattern(self, node: ast.Pattern, scope: Scope) -> None:
+    def pattern(self, node: ast.Pattern, scope: BlockScope) -> None:
         if type(node) is ast.NamePattern:
             self.declare(node, node.name, scope)
         elif type(node) is ast.VariantPattern:
@@ -306,24 +306,24 @@ class Resolver:
 
     # ------------------------------------------------------------ functions
 
-    def function(self, node: ast.Function, scope: Scope) -> None:
+    def function(self, node: ast.Function, scope: BlockScope) -> None:
         if scope is self.module.scope:
             self.later.append((node, self.unit(node, node.name, scope.unit)))
         else:
             self.function_body(node, self.unit(node, node.name, scope.unit, is_hoisted=True), scope)
 
-    def tool(self, node: ast.Tool, scope: Scope) -> None:
+    def tool(self, node: ast.Tool, scope: BlockScope) -> None:
         self.later.append((node, self.unit(node, node.name, scope.unit)))
 
-    def lambda_(self, node: ast.Lambda, scope: Scope) -> None:
+    def lambda_(self, node: ast.Lambda, scope: BlockScope) -> None:
         self.function_body(node, self.unit(node, "lambda", scope.unit), scope)
 
-    def defer(self, node: ast.Defer, scope: Scope) -> None:
+    def defer(self, node: ast.Defer, scope: BlockScope) -> None:
         scope.unit.has_defer = True
         unit = self.unit(node, "defer", scope.unit)
-        self.block(node.body, Scope(scope, unit))
+        self.block(node.body, BlockScope(scope, unit))
 
-    def deferred(self, node: Any, scope: Scope) -> None:
+    def deferred(self, node: Any, scope: BlockScope) -> None:
         """Agents, supervisors and tests become functions of their own, called when they are needed."""
         self.later.append((node, self.unit(node, node.name, scope.unit)))
 
@@ -332,8 +332,8 @@ class Resolver:
         self.module.units[id(node)] = unit
         return unit
 
-    def function_body(self, node: Any, unit: Unit, parent: Scope) -> None:
-        scope = Scope(parent, unit)
+    def function_body(self, node: Any, unit: Unit, parent: BlockScope) -> None:
+        scope = BlockScope(parent, unit)
         for parameter in getattr(node, "parameters", ()):
             self.walk(parameter.default, scope)
             self.declare(parameter, parameter.name, scope, is_parameter=True)
@@ -351,21 +351,21 @@ class Resolver:
 
     # ------------------------------------------------------------ names
 
-    def name(self, node: ast.Name, scope: Scope) -> None:
+    def name(self, node: ast.Name, scope: BlockScope) -> None:
         meaning = self.use(node.name, scope)
         if meaning is not None:
             self.module.meanings[id(node)] = meaning
 
-    def path(self, node: ast.Path, _: Scope) -> None:
+    def path(self, node: ast.Path, _: BlockScope) -> None:
         symbol = self.module.symbols.get(node.module)
         if symbol is None or symbol.target is None:
             return
-        found: Variable | Symbol | None = symbol.target.symbols.get(node.name)
-        if found is None:
-            found = symbol.target.scope.names.get(node.name)
-        if found is None:
+        meaning: Variable | Symbol | None = symbol.target.symbols.get(node.name)
+        if meaning is None:
+            meaning = symbol.target.scope.names.get(node.name)
+        if meaning is None:
             raise complaint(self.source, node, f"`{symbol.target.source.name}` has no `{node.name}`")
-        self.module.meanings[id(node)] = found
+        self.module.meanings[id(node)] = meaning
 
 
 _RULES: dict[type, Any] = {

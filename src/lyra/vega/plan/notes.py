@@ -90,11 +90,11 @@ class Notes:
         self.groups.sort(key=lambda each: (each.calls[0].file, each.calls[0].line, each.step))
 
     def _planned(self, site: Site, stretch: Stretch) -> PlannedCall:
-        lines = {stretch.module.source.place(each.node.at)[0] for each in self._needed(site, stretch)}
+        lines = {stretch.module.source.place(needed.node.at)[0] for needed in self._needed(site, stretch)}
         return _call(site.node, stretch.module, stretch.summaries, in_loop=site.in_loop, after=tuple(sorted(lines)))
 
     def _needed(self, site: Site, stretch: Stretch) -> list[Site]:
-        return [each for each in stretch.sites.values() if each.number in site.needs]
+        return [other for other in stretch.sites.values() if other.number in site.needs]
 
     def _why(self, site: Site, stretch: Stretch) -> str:
         if site.why:
@@ -103,12 +103,12 @@ class Notes:
         if site.in_loop and site in needed:
             return "each turn of the loop needs the answer of the one before"
         if needed:
-            lines = sorted({stretch.module.source.place(each.node.at)[0] for each in needed})
+            lines = sorted({stretch.module.source.place(other.node.at)[0] for other in needed})
             return f"it needs the answer of line {_lines(lines)}"
         if site.level > 1:
             return site.because or "what it asks is not known ahead"
-        others = [each for each in stretch.sites.values() if each is not site]
-        if any(site.number in each.needs for each in others):
+        others = [other for other in stretch.sites.values() if other is not site]
+        if any(site.number in other.needs for other in others):
             return "the calls after it need its answer"
         if others:
             line = stretch.module.source.place(others[0].node.at)[0]
@@ -170,10 +170,10 @@ def _why_left(around: Any, node: Any, module: ModuleScope, summaries: Summaries)
             return f"`{function.name}` does more than ask: {EFFECTS[more[0]]}"
     if isinstance(around, ast.Lambda):
         return "it stands in a function that is only known when it runs"
-    for found in summaries.effects(around, module):
-        if found.effect not in ALLOWED and found.node is not around:
-            line = module.source.place(found.node.at)[0]
-            return f"nothing is asked early across {says(found)} on line {line}, which is in the same statement"
+    for effect_site in summaries.effects(around, module):
+        if effect_site.effect not in ALLOWED and effect_site.node is not around:
+            line = module.source.place(effect_site.node.at)[0]
+            return f"nothing is asked early across {says(effect_site)} on line {line}, which is in the same statement"
     return "the statement it stands in is carried out in its turn"
 
 

@@ -1,21 +1,17 @@
-"""The plan of a program: which calls overlap, and why the others do not."""
+"""The plan of a program: which calls overlap, and why the others do not. `compiler.plan_of` makes it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from lyra.vega.plan.notes import Alone, Notes, Overlapping, PlannedCall
+from lyra.vega.plan.notes import Alone, Overlapping, PlannedCall
 
-if TYPE_CHECKING:
-    from lyra.vega.checker.checker import Load
-
-__all__ = ["Plan", "plan_of"]
+__all__ = ["OverlapPlan"]
 
 
-class Plan(msgspec.Struct, frozen=True):
+class OverlapPlan(msgspec.Struct, frozen=True):
     name: str
     groups: tuple[Overlapping, ...]
     alone: tuple[Alone, ...]
@@ -23,8 +19,8 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def calls(self) -> list[PlannedCall]:
         """Every call, in the order of the source."""
-        found = [call for group in self.groups for call in group.calls] + [each.call for each in self.alone]
-        return sorted(found, key=lambda call: (call.file, call.line, call.column))
+        calls = [call for group in self.groups for call in group.calls] + [row.call for row in self.alone]
+        return sorted(calls, key=lambda call: (call.file, call.line, call.column))
 
     def to_data(self) -> dict[str, Any]:
         return {
@@ -38,7 +34,7 @@ class Plan(msgspec.Struct, frozen=True):
                 }
                 for group in self.groups
             ],
-            "alone": [{**_call(each.call), "why": each.why} for each in self.alone],
+            "alone": [{**_call(row.call), "why": row.why} for row in self.alone],
         }
 
 
@@ -53,15 +49,3 @@ def _call(call: PlannedCall) -> dict[str, Any]:
         "after": list(call.after),
         **({"unless": call.unless} if call.unless else {}),
     }
-
-
-def plan_of(text: str, name: str = "<vega>", *, load: Load | None = None, host_names: Collection[str] = ()) -> Plan:
-    """The plan of a source; ParseError or CheckError with all mistakes in `fields["problems"]`."""
-    from lyra.vega.checker.checker import checked
-    from lyra.vega.compiler.compiler import compile_module
-    from lyra.vega.syntax.source import Source
-
-    notes = Notes()
-    module = checked(text, name, load=load, host_names=host_names)
-    compile_module(module, Source(name, text), load=load, host_names=host_names, notes=notes)
-    return Plan(name, tuple(notes.groups), tuple(notes.alone))

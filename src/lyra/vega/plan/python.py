@@ -6,12 +6,12 @@ import ast
 
 from lyra.agents.parallel.source.plan import CallSite, plan_of
 from lyra.vega.plan.notes import Alone, Overlapping, PlannedCall
-from lyra.vega.plan.plan import Plan
+from lyra.vega.plan.plan import OverlapPlan
 
 __all__ = ["plan_of_python"]
 
 
-def plan_of_python(text: str, name: str) -> Plan:
+def plan_of_python(text: str, name: str) -> OverlapPlan:
     """The plan of a source that is not imported; ParseError when it is no Python."""
     plan = plan_of(text, name)
     groups = [
@@ -23,7 +23,7 @@ def plan_of_python(text: str, name: str) -> Plan:
         Alone(PlannedCall(name, line, 1, f"@lyra.parallel {function}"), f"the function is refused: {why}")
         for function, line, why in plan.refused
     ]
-    return Plan(name, tuple(groups), tuple(sorted(alone, key=lambda each: each.call.line)))
+    return OverlapPlan(name, tuple(groups), tuple(sorted(alone, key=lambda each: each.call.line)))
 
 
 def _early(call: CallSite, name: str) -> PlannedCall:
@@ -36,7 +36,7 @@ def _unless(call: CallSite) -> str:
     asked = call.node.value if isinstance(call.node, ast.Await) else call.node
     if isinstance(asked, ast.Call) and isinstance(asked.func, ast.Attribute) and asked.func.attr == "send":
         return f"a journal keeps the conversation, or {more}"
-    if isinstance(asked, ast.Call) and any(each.arg == "on" for each in asked.keywords):
+    if isinstance(asked, ast.Call) and any(keyword.arg == "on" for keyword in asked.keywords):
         return f"`on` is a kernel with a journal (a program's ctx may have one), or {more}"
     return more
 

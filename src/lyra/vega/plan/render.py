@@ -6,7 +6,7 @@ from typing import Final
 
 from lyra.core.svg_graph import Canvas
 from lyra.vega.plan.notes import Overlapping, PlannedCall
-from lyra.vega.plan.plan import Plan
+from lyra.vega.plan.plan import OverlapPlan
 
 __all__ = ["dot_of", "svg_of", "text_of"]
 
@@ -14,7 +14,7 @@ __all__ = ["dot_of", "svg_of", "text_of"]
 # ---------------------------------------------------------------- text
 
 
-def text_of(plan: Plan) -> str:
+def text_of(plan: OverlapPlan) -> str:
     lines: list[str] = []
     for group in plan.groups:
         lines.append(f"{_title(group)}:")
@@ -23,9 +23,9 @@ def text_of(plan: Plan) -> str:
         lines.append("")
     if plan.alone:
         lines.append("in their turn:")
-        for each in plan.alone:
-            lines.append(f"  {_place(each.call)}  {each.call.text}")
-            lines.append(f"      {each.why}")
+        for row in plan.alone:
+            lines.append(f"  {_place(row.call)}  {row.call.text}")
+            lines.append(f"      {row.why}")
     elif not plan.groups:
         lines.append(f"{plan.name} asks no agent")
     return "\n".join(lines).rstrip() + "\n"
@@ -43,18 +43,18 @@ def _place(call: PlannedCall) -> str:
 
 
 def _facts(call: PlannedCall) -> str:
-    found = [call.agent] if call.agent else []
+    facts = [call.agent] if call.agent else []
     if call.in_loop:
-        found.append("each turn of its loop")
+        facts.append("each turn of its loop")
     if call.after:
-        found.append(f"needs line {', '.join(map(str, call.after))}")
-    return f"  ({'; '.join(found)})" if found else ""
+        facts.append(f"needs line {', '.join(map(str, call.after))}")
+    return f"  ({'; '.join(facts)})" if facts else ""
 
 
 # ---------------------------------------------------------------- dot
 
 
-def dot_of(plan: Plan) -> str:
+def dot_of(plan: OverlapPlan) -> str:
     lines = ["digraph plan {", "  rankdir=LR;", '  node [shape=box, fontname="sans-serif"];']
     names = {_key(call): f"c{index}" for index, call in enumerate(plan.calls)}
     for index, group in enumerate(plan.groups):
@@ -62,10 +62,10 @@ def dot_of(plan: Plan) -> str:
         lines.append(f"    label={_quoted(_title(group))};")
         lines.extend(f"    {names[_key(call)]} [label={_quoted(_label(call))}];" for call in group.calls)
         lines.append("  }")
-    for each in plan.alone:
-        text = f"{_label(each.call)}\n{each.why}"
-        lines.append(f"  {names[_key(each.call)]} [label={_quoted(text)}, style=dashed];")
-    lines.extend(f"  {names[_key(one)]} -> {names[_key(other)]};" for one, other in _edges(plan))
+    for row in plan.alone:
+        text = f"{_label(row.call)}\n{row.why}"
+        lines.append(f"  {names[_key(row.call)]} [label={_quoted(text)}, style=dashed];")
+    lines.extend(f"  {names[_key(earlier)]} -> {names[_key(other)]};" for earlier, other in _edges(plan))
     return "\n".join([*lines, "}"]) + "\n"
 
 
@@ -82,17 +82,17 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _edges(plan: Plan) -> list[tuple[PlannedCall, PlannedCall]]:
+def _edges(plan: OverlapPlan) -> list[tuple[PlannedCall, PlannedCall]]:
     """From each call to those that need its answer."""
     by_line: dict[tuple[str, int], list[PlannedCall]] = {}
     for call in plan.calls:
         by_line.setdefault((call.file, call.line), []).append(call)
     return [
-        (one, call)
+        (earlier, call)
         for call in plan.calls
         for line in call.after
-        for one in by_line.get((call.file, line), ())
-        if one != call
+        for earlier in by_line.get((call.file, line), ())
+        if earlier != call
     ]
 
 
@@ -108,11 +108,11 @@ text { text-anchor: start; } .title { font-size: 13px; } .why { fill: #777766; f
 """
 
 
-def svg_of(plan: Plan) -> str:
+def svg_of(plan: OverlapPlan) -> str:
     """Time goes to the right: what stands in one column is under way together."""
     canvas = Canvas()
     corners: dict[tuple[str, int, int], tuple[int, int]] = {}
-    alone = [(each.call, int(bool(each.call.after)), "alone", each.why) for each in plan.alone]
+    alone = [(row.call, int(bool(row.call.after)), "alone", row.why) for row in plan.alone]
     sections = [
         (_title(group), [(call, max(group.step, 1) - 1, "", "") for call in group.calls]) for group in plan.groups
     ]

@@ -23,7 +23,7 @@ RULES: Final[dict[str, str]] = {
     "once": "under a limit a function is called early only if it asks one question at most",
     "early": "who is asked early is asked once more when the run knows who it is",
     "limits": "an agent whose rate limit could fail a call that waits is asked in its turn",
-    "clock": "time that was won is given back to whoever goes by the clock, before it could fail a call",
+    "clock": "time that was won is given back to rules that go by the clock, before it could fail a call",
     "names": "one process is one process under all its names",
     "given": "what a library function calls runs ahead only if it leaves nothing behind",
     "handed": "a function runs ahead only if it hands back nothing that its caller has",

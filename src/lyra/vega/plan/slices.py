@@ -62,8 +62,8 @@ class Slice:
 
     def asked(self, node: Any) -> list[Site]:
         """The calls of a simple statement that are started now, in the order of the program."""
-        found = [self._sites[id(part)] for part in parts(node) if id(part) in self._sites]
-        return sorted((site for site in found if site.level == self.level), key=lambda site: site.number)
+        sites = [self._sites[id(part)] for part in parts(node) if id(part) in self._sites]
+        return sorted((site for site in sites if site.level == self.level), key=lambda site: site.number)
 
     def sets(self, node: Any) -> Variable | None:
         """The variable that an assignment of the slice gives a value."""

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from lyra.vega.plan.aliases import CHANGING, Aliases
 from lyra.vega.plan.names import ModuleScope, Symbol, Variable
-from lyra.vega.plan.summaries import EFFECTS, SAFE_METHODS, Found, Summaries, changed
+from lyra.vega.plan.summaries import EFFECTS, SAFE_METHODS, EffectSite, Summaries, changed
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.walk import children, parts
 
@@ -36,17 +36,17 @@ class Barrier(Exception):
         self.because = because
 
 
-class Value(NamedTuple):
+class EarlyValue(NamedTuple):
     level: int
     needs: frozenset[int]  # the numbers of the sites whose answers it holds
 
-    def __or__(self, other: object) -> Value:
-        assert isinstance(other, Value)
-        return Value(max(self.level, other.level), self.needs | other.needs)
+    def __or__(self, other: object) -> EarlyValue:
+        assert isinstance(other, EarlyValue)
+        return EarlyValue(max(self.level, other.level), self.needs | other.needs)
 
 
-KNOWN: Final = Value(1, frozenset())
-NOT_AHEAD: Final = Value(NEVER, frozenset())
+KNOWN: Final = EarlyValue(1, frozenset())
+NOT_AHEAD: Final = EarlyValue(NEVER, frozenset())
 
 
 class Site:
@@ -81,7 +81,7 @@ class Stretch:
         self.spawns: dict[int, int] = {}  # the numbers of the spawns in it, by id(node)
         self.levels: dict[int, int] = {}  # of the statements that give variables a value
         self.assigned: set[int] = set()  # ids of variables that get a value in it
-        self._state: dict[Any, Value] = {}
+        self._state: dict[Any, EarlyValue] = {}
         self._changed: set[int] = set()
         self._changed_as: dict[int, str] = {}  # the name of one that changes, for each of those
         self._read: set[int] = set()  # classes of lists and maps that were read
@@ -112,7 +112,7 @@ class Stretch:
             self._statement(statement)
 
     def add_end(self, statement: ast.Statement, value: ast.Expression) -> None:
-        """The same for a print or return: its value is computed before it acts."""
+        """Add a print or return as the last statement: its value is computed before it acts."""
         self.check(value)
         self._expression(value)
         self.end = value
@@ -120,18 +120,18 @@ class Stretch:
         self.statements.append(statement)
 
     def check(self, node: Any) -> None:
-        for found in self.summaries.effects(node, self.module):
-            if found.effect == "continue" and not _is_inside(found.node, node):
-                raise Barrier("the continue", found.node)  # it leaves the stretch
-            is_through = bool(found.through) and found.effect in ("change", "global")
-            if found.effect in ALLOWED and not is_through:
+        for effect_site in self.summaries.effects(node, self.module):
+            if effect_site.effect == "continue" and not _is_inside(effect_site.node, node):
+                raise Barrier("the continue", effect_site.node)  # it leaves the stretch
+            is_through = bool(effect_site.through) and effect_site.effect in ("change", "global")
+            if effect_site.effect in ALLOWED and not is_through:
                 continue
-            if isinstance(found.node, ast.Spawn):
-                because = self.summaries.why_spawn_stays(found.node, self.module)
+            if isinstance(effect_site.node, ast.Spawn):
+                because = self.summaries.why_spawn_stays(effect_site.node, self.module)
                 if not because:
                     continue
-                raise Barrier("the spawn", found.node, because)
-            raise Barrier(says(found), found.node)
+                raise Barrier("the spawn", effect_site.node, because)
+            raise Barrier(says(effect_site), effect_site.node)
 
     def _note_writes(self, node: Any) -> None:
         for part in parts(node):
@@ -159,12 +159,12 @@ class Stretch:
     @property
     def overlaps(self) -> list[list[Site]]:
         """The early calls that run beside each other: those of one level, where there are several or a loop of them."""
-        found = []
+        levels = []
         for level in sorted({site.level for site in self.early}):
             sites = [site for site in self.early if site.level == level]
             if len(sites) > 1 or sites[0].in_loop:
-                found.append(sites)
-        return found
+                levels.append(sites)
+        return levels
 
     # ------------------------------------------------------------ statements
 
@@ -187,9 +187,9 @@ class Stretch:
             raise Barrier(f"the {kind.__name__.lower()}", node)
 
     def _set(self, node: ast.Statement, variable: Variable, value: ast.Expression | None) -> None:
-        found = KNOWN if value is None else self._expression(value)
-        self._state[variable] = found
-        self.levels[id(node)] = max(self.levels.get(id(node), 1), found.level)
+        early_value = KNOWN if value is None else self._expression(value)
+        self._state[variable] = early_value
+        self.levels[id(node)] = max(self.levels.get(id(node), 1), early_value.level)
 
     def _assign(self, node: ast.Assign) -> None:
         meaning = self.module.meanings.get(id(node.target))
@@ -208,7 +208,7 @@ class Stretch:
             self._statement(node.otherwise)
         self._join(after)
 
-    def _join(self, other: dict[Any, Value]) -> None:
+    def _join(self, other: dict[Any, EarlyValue]) -> None:
         for key, value in other.items():
             self._state[key] = self._state.get(key, KNOWN) | value
 
@@ -234,7 +234,7 @@ class Stretch:
             self._loops -= 1
 
     def _known(self, condition: ast.Expression, what: str) -> None:
-        """A condition that decides where the program goes must be known ahead, and ask nobody."""
+        """A condition that decides where the program goes must be known ahead and make no call."""
         sites = len(self.sites)
         value = self._expression(condition)
         if len(self.sites) > sites:
@@ -244,7 +244,7 @@ class Stretch:
 
     # ------------------------------------------------------------ expressions
 
-    def _expression(self, root: Any) -> Value:
+    def _expression(self, root: Any) -> EarlyValue:
         """The level of an expression; sites in it are numbered in the order they are evaluated."""
         value = KNOWN
         todo = [root]
@@ -273,7 +273,7 @@ class Stretch:
                 todo.extend(reversed(children(node)))
         return value
 
-    def _name(self, node: ast.Name | ast.Path) -> Value:
+    def _name(self, node: ast.Name | ast.Path) -> EarlyValue:
         meaning = self.module.meanings.get(id(node))
         if not isinstance(meaning, Variable) or meaning.literal is not None:
             return KNOWN
@@ -293,7 +293,7 @@ class Stretch:
             return f"`{variable.name}`, which changes beside it"
         return f"`{variable.name}`, which may have a part of `{min(names)}`, and that changes beside it"
 
-    def _lambda(self, node: ast.Lambda) -> Value:
+    def _lambda(self, node: ast.Lambda) -> EarlyValue:
         value = KNOWN
         for part in parts(node.body):
             meaning = self.module.meanings.get(id(part)) if isinstance(part, (ast.Name, ast.Path)) else None
@@ -304,7 +304,7 @@ class Stretch:
                     return NOT_AHEAD  # it would see the variable itself, not the copy
         return value
 
-    def _match(self, node: ast.Match) -> Value:
+    def _match(self, node: ast.Match) -> EarlyValue:
         value = self._expression(node.subject)
         for arm in node.arms:
             is_plain = arm.is_value and not any(isinstance(part, ast.Assign) for part in parts(arm.body))
@@ -316,7 +316,7 @@ class Stretch:
                     self._state[meaning] = NOT_AHEAD
         return value
 
-    def _sometimes(self, node: Any, why: str) -> Value:
+    def _sometimes(self, node: Any, why: str) -> EarlyValue:
         """A part that is not always evaluated: a call in it is made in its turn."""
         asking = [part for part in parts(node) if isinstance(part, ast.Send) or self._asks(part)]
         for part in asking:
@@ -335,7 +335,7 @@ class Stretch:
         site.in_loop = site.in_loop or self._loops > 0
         return site
 
-    def _send(self, node: ast.Send) -> Value:
+    def _send(self, node: ast.Send) -> EarlyValue:
         asked = KNOWN
         self._because = ""
         for part in (node.target, node.message, node.timeout, node.budget):
@@ -351,9 +351,9 @@ class Stretch:
         told = self._told(process)
         if told > asked.level:
             self._because = "its receiver gets its messages in order, and one before it is not yet known"
-        asked = Value(max(asked.level, told), asked.needs)
+        asked = EarlyValue(max(asked.level, told), asked.needs)
         answer = self._made(self._site(node), asked)
-        self._state["to", process] = Value(max(answer.level - 1, 1), frozenset())
+        self._state["to", process] = EarlyValue(max(answer.level - 1, 1), frozenset())
         return answer
 
     def _told(self, process: int | None) -> int:
@@ -363,7 +363,7 @@ class Stretch:
             return max(told, default=1)
         return max(self._state.get(("to", who), KNOWN).level for who in (process, None))
 
-    def _spawn(self, node: ast.Spawn) -> Value:
+    def _spawn(self, node: ast.Spawn) -> EarlyValue:
         """A process that is started in its turn: who will be asked is known as soon as its settings are."""
         self.spawns.setdefault(id(node), len(self.spawns))
         agent = self.module.meanings[id(node.target)]
@@ -376,17 +376,17 @@ class Stretch:
         self._because = f"the settings of {agent.name} read what changes beside it: they are not known ahead"
         return NOT_AHEAD
 
-    def _made(self, site: Site, asked: Value) -> Value:
+    def _made(self, site: Site, asked: EarlyValue) -> EarlyValue:
         level = NEVER if asked.level > LEVELS_MAX else asked.level
         site.because = self._because or site.because
         site.level = max(site.level, level)
         site.needs |= asked.needs
         before = self._state.get(("all", None), KNOWN)
         site.in_order = site.in_order and before.level <= site.level
-        self._state["all", None] = before | Value(site.level if site.is_early else NEVER, frozenset())
+        self._state["all", None] = before | EarlyValue(site.level if site.is_early else NEVER, frozenset())
         if not site.is_early:
-            return Value(NEVER, frozenset({site.number}))
-        return Value(site.level + 1, frozenset({site.number}))
+            return EarlyValue(NEVER, frozenset({site.number}))
+        return EarlyValue(site.level + 1, frozenset({site.number}))
 
     def _asks(self, node: Any) -> bool:
         meaning = self.module.meanings.get(id(node.callee)) if isinstance(node, ast.Call) else None
@@ -394,8 +394,8 @@ class Stretch:
             return False
         return "asks" in self.summaries.function(meaning).effects
 
-    def _call(self, node: ast.Call) -> Value | None:
-        """What a call gives; None where its parts say all there is to say."""
+    def _call(self, node: ast.Call) -> EarlyValue | None:
+        """The early value of a call; None where its parts determine it."""
         meaning = self.module.meanings.get(id(node.callee))
         if not isinstance(meaning, Symbol):
             name = getattr(node.callee, "name", "")
@@ -431,10 +431,10 @@ def _is_inside(leaving: ast.Node, statement: Any) -> bool:
     return any(part is leaving for loop in loops for part in parts(loop.body))
 
 
-def says(found: Found) -> str:
-    if found.through and found.through != "print":
-        return f"`{found.through}` ({EFFECTS[found.effect]})"
-    return EFFECTS[found.effect] if " " in EFFECTS[found.effect] else f"`{EFFECTS[found.effect]}`"
+def says(effect_site: EffectSite) -> str:
+    if effect_site.through and effect_site.through != "print":
+        return f"`{effect_site.through}` ({EFFECTS[effect_site.effect]})"
+    return EFFECTS[effect_site.effect] if " " in EFFECTS[effect_site.effect] else f"`{EFFECTS[effect_site.effect]}`"
 
 
 def _is_change(node: Any) -> bool:
@@ -452,10 +452,10 @@ def stretches(
     ends: Callable[[ast.Statement], ast.Expression | None],
 ) -> Iterator[Stretch | ast.Statement]:
     """The statements of a block in order: each by itself, or in a stretch whose calls overlap."""
-    at = 0
-    while at < len(statements):
+    first = 0
+    while first < len(statements):
         stretch = Stretch(summaries, module)
-        index = at
+        index = first
         while index < len(statements):
             statement = statements[index]
             try:
@@ -476,8 +476,8 @@ def stretches(
             index += 1
         if stretch.sites:
             yield stretch
-        if index == at or not stretch.sites:
-            yield statements[at]
-            at += 1
+        if index == first or not stretch.sites:
+            yield statements[first]
+            first += 1
         else:
-            at = index
+            first = index

@@ -22,7 +22,7 @@ from lyra.vega.syntax.walk import children, own_parts
 
 _Called = Callable[[Symbol, bool], frozenset[str]]  # the effects of a function; whether a library function calls it
 
-__all__ = ["EFFECTS", "SAFE_METHODS", "Found", "Summaries", "changed"]
+__all__ = ["EFFECTS", "SAFE_METHODS", "EffectSite", "Summaries", "changed"]
 
 # Each effect, and how a plan says that it is in the way.
 EFFECTS: Final[dict[str, str]] = {
@@ -96,7 +96,7 @@ SAFE_METHODS: Final = frozenset(
 )
 
 
-class Found(NamedTuple):
+class EffectSite(NamedTuple):
     """An effect and the node that has it; `through` names the function it comes from."""
 
     effect: str
@@ -137,7 +137,7 @@ class Summaries:
     # ------------------------------------------------------------ functions
 
     def function(self, symbol: Symbol) -> Summary:
-        """What a declared function or tool does."""
+        """The effects and reads of a declared function or tool."""
         if id(symbol.node) not in self._functions:
             self._summarize(symbol)
         return self._functions[id(symbol.node)]
@@ -153,21 +153,21 @@ class Summaries:
                 continue
             parts[key] = local = self._local(todo.pop())
             todo.extend([*(callee for callee, _ in local.calls), *local.tools])
-        found = {key: Summary(frozenset(local.effects), tuple(local.reads)) for key, local in parts.items()}
+        summaries = {key: Summary(frozenset(local.effects), tuple(local.reads)) for key, local in parts.items()}
         grows = True
         while grows:
             grows = False
             for key, local in parts.items():
-                effects, reads = set(found[key].effects), dict.fromkeys(found[key].reads)
+                effects, reads = set(summaries[key].effects), dict.fromkeys(summaries[key].reads)
                 for callee, is_given in local.calls:
-                    inner = found.get(id(callee.node)) or self._functions[id(callee.node)]
+                    inner = summaries.get(id(callee.node)) or self._functions[id(callee.node)]
                     effects |= _given_effects(inner.effects) if is_given else inner.effects
                     reads |= dict.fromkeys(inner.reads)
                 for tool in local.tools:
-                    reads |= dict.fromkeys((found.get(id(tool.node)) or self._functions[id(tool.node)]).reads)
-                if len(effects) > len(found[key].effects) or len(reads) > len(found[key].reads):
-                    found[key], grows = Summary(frozenset(effects), tuple(reads)), True
-        self._functions |= found
+                    reads |= dict.fromkeys((summaries.get(id(tool.node)) or self._functions[id(tool.node)]).reads)
+                if len(effects) > len(summaries[key].effects) or len(reads) > len(summaries[key].reads):
+                    summaries[key], grows = Summary(frozenset(effects), tuple(reads)), True
+        self._functions |= summaries
 
     def asks_once(self, symbol: Symbol) -> bool:
         """Whether a function asks one question at most, whatever happens in it."""
@@ -177,33 +177,35 @@ class Summaries:
         """How many questions a call of a function asks at most; 2 stands for more."""
         if not depth:
             return 2
-        found = 0
+        count = 0
         for node in _below(_code(symbol.node)):
             meaning = symbol.module.meanings.get(id(node.callee)) if isinstance(node, ast.Call) else None
             if isinstance(node, (ast.While, ast.For, ast.ForIn)):
-                found += 2 if self._asks(node, symbol.module) else 0
+                count += 2 if self._asks(node, symbol.module) else 0
             elif isinstance(node, ast.Send):
-                found += 1
+                count += 1
             elif isinstance(meaning, Symbol) and meaning.kind in ("function", "tool"):
-                found += self._questions(meaning, depth - 1) if "asks" in self.function(meaning).effects else 0
-            if found > 1:
+                count += self._questions(meaning, depth - 1) if "asks" in self.function(meaning).effects else 0
+            if count > 1:
                 return 2
-        return found
+        return count
 
     def _asks(self, node: Any, module: ModuleScope) -> bool:
-        return any(found.effect in ("ask", "asks") for found in self._walk(node, module, self._called))
+        return any(effect_site.effect in ("ask", "asks") for effect_site in self._walk(node, module, self._called))
 
     def _local(self, symbol: Symbol) -> _Local:
-        """What a function does by itself, and whom it calls."""
+        """The effects of a function's own code, and the functions it calls."""
         local = _Local()
 
         def called(callee: Symbol, is_given: bool) -> frozenset[str]:
             local.calls.append((callee, is_given))
             return frozenset()
 
-        for found in self._walk(_code(symbol.node), symbol.module, called):
-            if found.effect not in _INSIDE and not (found.effect == "change" and self._is_own(found.node, symbol)):
-                local.effects.add("asks" if found.effect == "ask" else found.effect)
+        for effect_site in self._walk(_code(symbol.node), symbol.module, called):
+            if effect_site.effect not in _INSIDE and not (
+                effect_site.effect == "change" and self._is_own(effect_site.node, symbol)
+            ):
+                local.effects.add("asks" if effect_site.effect == "ask" else effect_site.effect)
         for node in _below(_code(symbol.node), into_closures=True):
             meaning = symbol.module.meanings.get(id(node)) if isinstance(node, (ast.Name, ast.Path)) else None
             if isinstance(meaning, Variable) and meaning.is_top:
@@ -218,7 +220,7 @@ class Summaries:
         """Whether what is changed was made by this very call of the function."""
         root = changed(node)
         while isinstance(root, (ast.Index, ast.Field)):
-            return False  # a part of something may belong to somebody else
+            return False  # a part of a value may belong to another variable too
         meaning = symbol.module.meanings.get(id(root)) if root is not None else None
         return isinstance(meaning, Variable) and not meaning.is_top and self._is_made(meaning)
 
@@ -231,34 +233,34 @@ class Summaries:
 
     # ------------------------------------------------------------ any code
 
-    def effects(self, node: Any, module: ModuleScope) -> list[Found]:
+    def effects(self, node: Any, module: ModuleScope) -> list[EffectSite]:
         """All effects of a statement or expression, in the order they stand in."""
-        found = self._walk(node, module, self._called)
-        return sorted(found, key=lambda each: each.node.at)
+        effect_sites = self._walk(node, module, self._called)
+        return sorted(effect_sites, key=lambda each: each.node.at)
 
     def _called(self, symbol: Symbol, is_given: bool) -> frozenset[str]:
         effects = self.function(symbol).effects
         return _given_effects(effects) if is_given else effects
 
-    def _walk(self, root: Any, module: ModuleScope, function: _Called) -> list[Found]:
-        found: list[Found] = []
+    def _walk(self, root: Any, module: ModuleScope, function: _Called) -> list[EffectSite]:
+        effect_sites: list[EffectSite] = []
         for node in _below(root):
             word = _STATEMENTS.get(type(node))
             if word is not None:
-                found.append(Found(word, node))
+                effect_sites.append(EffectSite(word, node))
             elif isinstance(node, ast.Send):
-                found.append(Found(self.send_effect(node, module), node))
+                effect_sites.append(EffectSite(self.send_effect(node, module), node))
             elif isinstance(node, ast.Assign):
                 meaning = module.meanings.get(id(node.target))
                 if isinstance(node.target, (ast.Index, ast.Field)):
-                    found.append(Found("change", node))
+                    effect_sites.append(EffectSite("change", node))
                 elif isinstance(meaning, Variable) and meaning.is_top:
-                    found.append(Found("global", node))
+                    effect_sites.append(EffectSite("global", node))
             elif isinstance(node, ast.Call):
-                found.extend(self._call(node, module, function))
+                effect_sites.extend(self._call(node, module, function))
             elif isinstance(node, ast.MethodCall):
-                found.extend(self._method(node, module, function))
-        return found
+                effect_sites.extend(self._method(node, module, function))
+        return effect_sites
 
     def send_effect(self, node: ast.Send, module: ModuleScope) -> str:
         if node.is_stream:
@@ -272,73 +274,74 @@ class Summaries:
             return "the receiver is not known to be an agent that may be asked early"
         return next((why for why in map(self.why_agent_ordered, agents) if why), "")
 
-    def _call(self, node: ast.Call, module: ModuleScope, function: _Called) -> list[Found]:
+    def _call(self, node: ast.Call, module: ModuleScope, function: _Called) -> list[EffectSite]:
         callee = node.callee
         meaning = module.meanings.get(id(callee))
         if isinstance(meaning, Symbol):
             if meaning.kind not in ("function", "tool"):
-                return [Found("io", node, meaning.name)]
-            return [Found(effect, node, meaning.name) for effect in sorted(function(meaning, False))]
+                return [EffectSite("io", node, meaning.name)]
+            return [EffectSite(effect, node, meaning.name) for effect in sorted(function(meaning, False))]
         if meaning is not None or not isinstance(callee, (ast.Name, ast.Path)):
-            return [Found("unknown", node)]
+            return [EffectSite("unknown", node)]
         full = f"{callee.module}::{callee.name}" if isinstance(callee, ast.Path) else callee.name
         if full in self._host_names:
-            return [Found("io", node, full)]
+            return [EffectSite("io", node, full)]
         table = LIBRARY.get(callee.module, {}) if isinstance(callee, ast.Path) else GLOBALS
         entry = table.get(callee.name)
         if entry is None:
-            return [Found("unknown", node)]
+            return [EffectSite("unknown", node)]
         if entry.how == "effect":
-            return [Found(_LIBRARY_EFFECTS.get(full, "io"), node, full)]
+            return [EffectSite(_LIBRARY_EFFECTS.get(full, "io"), node, full)]
         if entry.how == "vega":
             values = [argument.value for argument in node.arguments]
             return self._given(node, values, module, function)
         if callee.name in CHANGING and isinstance(callee, ast.Path):
-            return [Found("change", node)]
+            return [EffectSite("change", node)]
         return []
 
-    def _method(self, node: ast.MethodCall, module: ModuleScope, function: _Called) -> list[Found]:
+    def _method(self, node: ast.MethodCall, module: ModuleScope, function: _Called) -> list[EffectSite]:
         if node.name in CHANGING:
-            return [Found("change", node)]
+            return [EffectSite("change", node)]
         if node.name not in _METHODS:
-            return [Found("unknown", node)]
+            return [EffectSite("unknown", node)]
         if node.name not in SAFE_METHODS:
-            return [Found("method", node)]
+            return [EffectSite("method", node)]
         return self._given(node, [argument.value for argument in node.arguments], module, function)
 
-    def _given(self, node: ast.Node, values: Sequence[Any], module: ModuleScope, function: _Called) -> list[Found]:
+    def _given(self, node: ast.Node, values: Sequence[Any], module: ModuleScope, function: _Called) -> list[EffectSite]:
         """The effects of functions that a library function is given, and calls."""
-        found: list[Found] = []
+        effect_sites: list[EffectSite] = []
         for value in values:
             meaning = module.meanings.get(id(value)) if isinstance(value, (ast.Name, ast.Path)) else None
             through = getattr(value, "name", "") or "the function it is given"
             if isinstance(value, ast.Lambda):
-                found.extend(self._in_lambda(value, node, module, function))
+                effect_sites.extend(self._in_lambda(value, node, module, function))
             elif isinstance(meaning, Symbol) and meaning.kind in ("function", "tool"):
-                found.extend(Found(effect, node, through) for effect in sorted(function(meaning, True)))
+                effect_sites.extend(EffectSite(effect, node, through) for effect in sorted(function(meaning, True)))
             elif isinstance(meaning, Variable) and _takes_function(node):
-                found.append(Found("unknown", node))
-        return found
+                effect_sites.append(EffectSite("unknown", node))
+        return effect_sites
 
-    def _in_lambda(self, value: ast.Lambda, node: ast.Node, module: ModuleScope, function: _Called) -> list[Found]:
-        """What a lambda does that is called here: it would do so again in its turn, were it looked ahead."""
+    def _in_lambda(self, value: ast.Lambda, node: ast.Node, module: ModuleScope, function: _Called) -> list[EffectSite]:
+        """The effects of a lambda that is called here. Looking ahead would run them, and the program would run them
+        again."""
         inside = self._walk(value.body, module, function)
         own = {id(module.declared[id(part)]) for part in own_parts(value.body) if id(part) in module.declared}
-        found: list[Found] = []
-        for each in inside:
-            if each.effect in _INSIDE:
+        effect_sites: list[EffectSite] = []
+        for effect_site in inside:
+            if effect_site.effect in _INSIDE:
                 continue
-            (effect,) = _given_effects([each.effect])
-            at = each.node
-            if each.effect == "change" and not each.through:
-                root = changed(at)
+            (effect,) = _given_effects([effect_site.effect])
+            place = effect_site.node
+            if effect_site.effect == "change" and not effect_site.through:
+                root = changed(place)
                 meaning = module.meanings.get(id(root)) if root is not None else None
                 if isinstance(meaning, Variable) and id(meaning) in own and self._is_made(meaning):
                     continue
             else:
-                at = node
-            found.append(Found(effect, at, each.through or "the function it is given"))
-        return found
+                place = node
+            effect_sites.append(EffectSite(effect, place, effect_site.through or "the function it is given"))
+        return effect_sites
 
     # ------------------------------------------------------------ spawns
 
@@ -348,7 +351,7 @@ class Summaries:
         if node.is_function or not isinstance(meaning, Symbol) or meaning.kind != "agent":
             return "what it starts is no agent"
         if node.is_async:
-            return "somebody awaits what it starts"
+            return "the program awaits what it starts"
         if node.supervision is not None:
             return "it says how the process is supervised"
         if self.targets.is_held(node):
@@ -360,14 +363,14 @@ class Summaries:
         agent: ast.Agent = symbol.node
         todo: list[tuple[Any, ModuleScope]] = [(agent.fields, symbol.module)]
         todo += [(tool.settings, symbol.module) for tool in agent.tools]
-        found: dict[Variable, None] = {}
+        variables: dict[Variable, None] = {}
         tools: set[int] = set()
         while todo:
             node, module = todo.pop()
             if isinstance(node, (ast.Name, ast.Path)):
                 meaning = module.meanings.get(id(node))
                 if isinstance(meaning, Variable) and meaning.literal is None:
-                    found[meaning] = None
+                    variables[meaning] = None
                 elif isinstance(meaning, Symbol) and meaning.kind == "tool" and id(meaning.node) not in tools:
                     tools.add(id(meaning.node))
                     todo.append((meaning.node.settings, meaning.module))
@@ -379,7 +382,7 @@ class Summaries:
                 todo.extend((part, module) for part in children(node))
             elif isinstance(node, ast.Node) and not isinstance(node, ast.TypeLiteral):
                 return None
-        return tuple(found)
+        return tuple(variables)
 
     # ------------------------------------------------------------ agents
 
@@ -444,7 +447,7 @@ class Summaries:
             meaning = module.meanings.get(id(item))
             name = getattr(item, "name", "")
             if not isinstance(meaning, Symbol) or meaning.kind not in ("tool", "function"):
-                return f"nobody here knows what the tool {name} of {agent.name} does".replace("  ", " ")
+                return f"the effects of the tool {name} of {agent.name} are not known".replace("  ", " ")
             why = self._why_tool(meaning.node, meaning.module, agent.fields)
             if why:
                 return f"the tool {meaning.name} of {agent.name} {why}"
@@ -466,7 +469,7 @@ class Summaries:
 
 
 def _code(function: Any) -> list[Any]:
-    """What runs when a function is called: its defaults, and its body."""
+    """The code that runs when a function is called: its defaults and its body."""
     return [*function.parameters, function.body]
 
 
@@ -476,7 +479,7 @@ def _given_effects(effects: Iterable[str]) -> frozenset[str]:
 
 
 def changed(node: ast.Node) -> Any:
-    """What a changing node changes."""
+    """The value that a changing node changes."""
     if isinstance(node, ast.Assign):
         return node.target.target if isinstance(node.target, (ast.Index, ast.Field)) else None
     if isinstance(node, ast.MethodCall):
@@ -503,13 +506,13 @@ def _takes_function(node: ast.Node) -> bool:
 
 def _below(root: Any, *, into_closures: bool = False) -> list[Any]:
     """A node and all below it, without the bodies of functions made there."""
-    found: list[Any] = []
+    nodes: list[Any] = []
     todo = [root]
     while todo:
         node = todo.pop()
         if isinstance(node, msgspec.Struct):
             if isinstance(node, ast.Node):
-                found.append(node)
+                nodes.append(node)
                 if (
                     node is not root
                     and isinstance(node, _CLOSED)
@@ -521,4 +524,4 @@ def _below(root: Any, *, into_closures: bool = False) -> list[Any]:
             todo.extend(node)
         elif isinstance(node, dict):
             todo.extend(node.values())
-    return found
+    return nodes

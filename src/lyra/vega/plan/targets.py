@@ -26,9 +26,11 @@ Given = tuple[ModuleScope, ast.Expression | None]  # where a value comes from; N
 class Targets:
     def __init__(self) -> None:
         self._values: dict[int, list[Given]] = {}  # id(Variable) → what is given to it
-        self._holders: dict[int, Variable | None] = {}  # id(Spawn) → the variable that has its process; None: nobody
+        self._holders: dict[
+            int, Variable | None
+        ] = {}  # id(Spawn) → the variable that has its process; None: no variable has it
         self._used: set[int] = set()  # ids of variables that are used otherwise than to ask
-        self._bound: set[int] = set()  # ids of variables that get values which nobody sees given
+        self._bound: set[int] = set()  # ids of variables that also get values from places that are not analysed
         self._timed: list[tuple[ModuleScope, Any]] = []  # the receivers of sends that have a time-out
         self._seen: set[int] = set()
         self._modules: list[ModuleScope] = []
@@ -51,31 +53,31 @@ class Targets:
 
     def is_timed(self, agent: Symbol) -> bool:
         """Whether a question to an agent may have a time-out of its own."""
-        found = (self.agents(target, module) for module, target in self._timed)
-        return any(agents is None or agent in agents for agents in found)
+        receivers = (self.agents(target, module) for module, target in self._timed)
+        return any(agents is None or agent in agents for agents in receivers)
 
     def agents(self, node: Any, module: ModuleScope) -> frozenset[Symbol] | None:
         """The agents that an expression may stand for; None when that is not known."""
-        found: set[Symbol] = set()
+        agents: set[Symbol] = set()
         todo: list[Given] = [(module, node)]
         visited: set[int] = set()
         while todo:
-            at, value = todo.pop()
+            scope, value = todo.pop()
             if isinstance(value, ast.Await):
                 value = value.operand
             if isinstance(value, ast.Spawn) and not value.is_function:
-                meaning = at.meanings.get(id(value.target))
+                meaning = scope.meanings.get(id(value.target))
                 if not isinstance(meaning, Symbol) or meaning.kind != "agent":
                     return None
-                found.add(meaning)
+                agents.add(meaning)
                 continue
-            meaning = at.meanings.get(id(value)) if isinstance(value, (ast.Name, ast.Path)) else None
+            meaning = scope.meanings.get(id(value)) if isinstance(value, (ast.Name, ast.Path)) else None
             if not isinstance(meaning, Variable) or id(meaning) in self._bound:
                 return None
             if id(meaning) not in visited:
                 visited.add(id(meaning))
-                todo.extend(self._values.get(id(meaning)) or [(at, None)])
-        return frozenset(found) or None
+                todo.extend(self._values.get(id(meaning)) or [(scope, None)])
+        return frozenset(agents) or None
 
     def process(self, node: Any, module: ModuleScope) -> int | None:
         """What tells one process from another: the `spawn` it comes from, under whatever names; None where several may

@@ -52,22 +52,22 @@ class Unroller:
             return None
         source, function = (argument.value for argument in call.arguments)
         place = {"at": call.at, "end": call.end}
-        made = Variable("list::map", self._unit)
-        value: Any = self._name(made, place)
+        result = Variable("list::map", self._unit)
+        value: Any = self._name(result, place)
         for node in reversed(path):
             value = _begun_with(node, value)
         question = ast.Argument(value=function.body.statements[0].value)
-        push = ast.MethodCall(target=self._name(made, place), name="push", arguments=[question], **place)
+        push = ast.MethodCall(target=self._name(result, place), name="push", arguments=[question], **place)
         body = ast.Block(statements=[ast.ExpressionStatement(value=push, **place)], **place)
-        first = ast.Let(name=made.name, value=ast.ListLiteral(items=[], **place), **place)
+        first = ast.Let(name=result.name, value=ast.ListLiteral(items=[], **place), **place)
         loop = ast.ForIn(name=function.parameters[0].name, source=source, body=body, **place)
         last = replace(statement, value=value)
         declared = self._module.declared
-        declared[id(first)], declared[id(loop)] = made, declared[id(function.parameters[0])]
+        declared[id(first)], declared[id(loop)] = result, declared[id(function.parameters[0])]
         if id(statement) in declared:
             declared[id(last)] = declared[id(statement)]
         self._keep += [first, loop, last]
-        self._summaries.aliases.learn_map(made, call, loop, self._module)
+        self._summaries.aliases.learn_map(result, call, loop, self._module)
         return [first, loop, last]
 
     def _name(self, variable: Variable, place: dict[str, int]) -> ast.Name:
@@ -95,7 +95,7 @@ class Unroller:
         return path
 
     def _is_meant(self, node: Any) -> bool:
-        if not isinstance(node, ast.Call) or len(node.arguments) != 2 or any(each.name for each in node.arguments):
+        if not isinstance(node, ast.Call) or len(node.arguments) != 2 or any(given.name for given in node.arguments):
             return False
         callee, (source, function) = node.callee, (argument.value for argument in node.arguments)
         if not isinstance(callee, ast.Path) or (callee.module, callee.name) != ("list", "map"):
@@ -105,7 +105,7 @@ class Unroller:
     def _only_asks(self, source: ast.Expression, function: Any) -> bool:
         """Whether the lambda asks, and nothing happens that has to wait for its turn."""
         inside, around = (
-            {found.effect for found in self._summaries.effects(node, self._module)}
+            {effect_site.effect for effect_site in self._summaries.effects(node, self._module)}
             for node in (function.body.statements[0].value, source)
         )
         return bool(inside & {"ask", "asks"}) and inside | around <= ALLOWED

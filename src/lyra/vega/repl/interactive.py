@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.programs.context import Context
-    from lyra.vega.repl.session import Session
+    from lyra.vega.repl.session import ReplSession
 
 __all__ = ["Interactive"]
 
@@ -29,7 +29,7 @@ __all__ = ["Interactive"]
 class Interactive(World):
     """The World of a REPL: its program is the session's, its main fiber begins with the session's variables."""
 
-    def __init__(self, kernel: Kernel, session: Session, options: Options) -> None:
+    def __init__(self, kernel: Kernel, session: ReplSession, options: Options) -> None:
         super().__init__(kernel, session.program, options, f"repl-{kernel.entropy.text(8)}")
         self.linked = session.linked
         self._session = session
@@ -87,7 +87,7 @@ class Interactive(World):
             done = await self._turns.get()
             try:
                 value = await vega_process(ctx, self.run_id, None)
-            except Exception as error:  # noqa: BLE001 - whoever typed it sees it
+            except Exception as error:  # noqa: BLE001 - it is shown to the user who typed the line
                 if not done.done():
                     done.set_exception(error)
             else:

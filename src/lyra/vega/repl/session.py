@@ -1,8 +1,8 @@
-"""What a REPL keeps between its lines: declarations as text, variables as values, and one program that grows.
+"""The state of a REPL between its lines: declarations as text, variables as values, and one program that grows.
 
 Each piece of text is compiled together with the declarations before it, and with a bare `let` for every variable there
 is; of that, only the new piece runs. Its functions are added behind those of the program so far, so that a function, an
-agent or a process of an earlier piece goes on working. `Session` only compiles and keeps; `vega repl` runs.
+agent or a process of an earlier piece goes on working. `ReplSession` only compiles and keeps; `vega repl` runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lyra.vega.syntax.parser import parse_all
 from lyra.vega.syntax.source import Source
 from lyra.vega.values.values import UNSET, kind_of
 
-__all__ = ["VALUE", "Piece", "Session"]
+__all__ = ["VALUE", "ReplInput", "ReplSession"]
 
 VALUE: Final = "it"  # the variable that holds the value of the last expression
 NAME: Final = "<repl>"
@@ -30,19 +30,19 @@ _NAMED: Final = (ast.Function, ast.Agent, ast.Tool, ast.Supervisor, ast.Const, a
 _KINDS: Final = frozenset({"bool", "int", "float", "str", "money", "duration", "list", "map", "process", "stream"})
 
 
-class Piece(NamedTuple):
+class ReplInput(NamedTuple):
     """One piece of text made ready: which of the program's functions runs it, and whether it is an expression."""
 
     entry: int
     is_expression: bool
 
 
-class Session:
+class ReplSession:
     def __init__(self, load: Callable[[str, str], tuple[str, str] | None] | None = None) -> None:
         self.linked = Linked(Program(name=NAME), "")
         self.values: list[Any] = []  # of the program's globals
         self.text = ""  # that was compiled last
-        self.lines_before = 0  # of it, those that nobody typed just now
+        self.lines_before = 0  # lines of the text that come from earlier inputs
         self._load = load
         self._declared: dict[str, str] = {}
         self._variables: list[str] = []
@@ -51,9 +51,9 @@ class Session:
     def program(self) -> Program:
         return self.linked.program
 
-    def copy(self) -> Session:
+    def copy(self) -> ReplSession:
         """One that can be tried on without changing this one."""
-        other = Session(self._load)
+        other = ReplSession(self._load)
         program = msgspec.msgpack.decode(msgspec.msgpack.encode(msgspec.structs.replace(self.program, functions=[])))
         other.linked = Linked(msgspec.convert(program, Program), "")
         other.program.functions = list(self.program.functions)
@@ -74,7 +74,7 @@ class Session:
         return bool(parsed.problems) and parsed.is_unfinished
 
     def value(self) -> Any:
-        """What the last expression gave."""
+        """The value of the last expression."""
         return self._value_of(VALUE)
 
     def _value_of(self, name: str) -> Any:
@@ -95,7 +95,7 @@ class Session:
 
     # ------------------------------------------------------------ compiling
 
-    def compile(self, text: str) -> Piece:
+    def compile(self, text: str) -> ReplInput:
         """Make a piece ready to run; SourceError for a wrong one, which changes nothing."""
         ended = f"{text}\n;"  # on a line of its own: an error shows what was typed
         whole = text if parse_all(Source(NAME, ended)).problems or not parse_all(Source(NAME, text)).problems else ended
@@ -121,7 +121,7 @@ class Session:
         entry = self._add(program, first_line)
         self._declared = {**kept, **{name: whole[node.at : node.end] for name, node in named.items()}}
         self._variables = every
-        return Piece(entry, is_expression)
+        return ReplInput(entry, is_expression)
 
     # ------------------------------------------------------------ one program that grows
 
@@ -166,7 +166,7 @@ class Session:
         """The functions that a piece brought, those of declarations before it left out: its top level first. Where
         there is a function of that name, only it, whenever it was declared."""
         top_level = self.program.functions[entry].code[0][2]
-        named = [at for at in range(top_level + 1, entry) if self.program.functions[at].name == name]
+        named = [number for number in range(top_level + 1, entry) if self.program.functions[number].name == name]
         if name and named:
             yield named[0]
             return
@@ -178,11 +178,11 @@ class Session:
 
 
 def _skip(top_level: Function, first_line: int) -> None:
-    """What stands before the new piece has happened: leave it out."""
-    for at, (op, *_) in enumerate(top_level.code):
-        if 0 < top_level.place(at)[0] < first_line and op not in (OP_RETURN, OP_RETURN_NULL):
-            top_level.code[at] = (OP_NOP, 0, 0, 0)
-            top_level.places[at] = 0
+    """Leave out the code of earlier inputs, which has run."""
+    for index, (op, *_) in enumerate(top_level.code):
+        if 0 < top_level.place(index)[0] < first_line and op not in (OP_RETURN, OP_RETURN_NULL):
+            top_level.code[index] = (OP_NOP, 0, 0, 0)
+            top_level.places[index] = 0
 
 
 def _moved(instruction: tuple[int, int, int, int], offset: int, slots: list[int]) -> tuple[int, int, int, int]:

@@ -6,6 +6,6 @@ interrupted and saved like any program), or `effect` (the VM hands it out; the h
 VM, completion and reference docs all read this table.
 """
 
-from lyra.vega.stdlib.table import LIBRARY, METHODS, Entry, entry
+from lyra.vega.stdlib.table import LIBRARY, METHODS, LibraryEntry, entry
 
-__all__ = ["LIBRARY", "METHODS", "Entry", "entry"]
+__all__ = ["LIBRARY", "METHODS", "LibraryEntry", "entry"]

@@ -17,7 +17,7 @@ def need(value: Any, kind: str, function: str) -> Any:
 
 
 def needed(function: str, *pairs: tuple[Any, str]) -> None:
-    """The same for several values."""
+    """Check several values, as for one."""
     for value, kind in pairs:
         if kind_of(value) != kind:
             raise Fault("TypeError", f"{function} needs {kind}, got {kind_of(value)}")

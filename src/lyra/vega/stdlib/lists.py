@@ -99,11 +99,11 @@ def _reverse(items: Any) -> list[Any]:
     return list(items[::-1])
 
 
-def _end(function: str, at: int) -> Callable[[Any], Any]:
+def _end(function: str, index: int) -> Callable[[Any], Any]:
     def take(items: Any) -> Any:
         if not need(items, "list", function):
             raise Fault("IndexError", f"{function} of an empty list: there is no such index")
-        return items[at]
+        return items[index]
 
     return take
 
@@ -158,7 +158,7 @@ def _flatten(items: Any) -> list[Any]:
 def _zip(items: Any, others: Any) -> list[Any]:
     needed("list::zip", (items, "list"), (others, "list"))
     WORK.units += min(len(items), len(others)) >> 1
-    return [[one, other] for one, other in zip(items, others, strict=False)]
+    return [[item, other] for item, other in zip(items, others, strict=False)]
 
 
 def _compare(left: Any, right: Any) -> int:

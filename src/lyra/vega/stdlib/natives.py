@@ -64,7 +64,7 @@ _MISSING = [
     for name, row in rows.items()
     if row.how == "pure" and f"{module}::{name}" not in NATIVES
 ]
-assert not _MISSING, f"the table promises what nobody does: {_MISSING}"
+assert not _MISSING, f"functions of the table without an implementation: {_MISSING}"
 assert GLOBALS["type"].how == "pure"
 
 

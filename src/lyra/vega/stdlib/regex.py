@@ -71,35 +71,35 @@ def _matches(text: Any, pattern: Any) -> bool:
 
 
 def _find(text: Any, pattern: Any) -> list[Any] | None:
-    found = _compiled("regex::find", text, pattern).first(text)
-    if found is None:
+    match = _compiled("regex::find", text, pattern).first(text)
+    if match is None:
         return None
-    return [text[found[index] : found[index + 1]] if found[index] >= 0 else None for index in range(0, len(found), 2)]
+    return [text[match[index] : match[index + 1]] if match[index] >= 0 else None for index in range(0, len(match), 2)]
 
 
 def _find_all(text: Any, pattern: Any) -> list[str]:
-    return [text[found[0] : found[1]] for found in _compiled("regex::find_all", text, pattern).all(text)]
+    return [text[match[0] : match[1]] for match in _compiled("regex::find_all", text, pattern).all(text)]
 
 
 def _replace(text: Any, pattern: Any, new: Any) -> str:
     needed("regex::replace", (new, "str"))
-    pieces, at, size = [], 0, 0
-    for found in _compiled("regex::replace", text, pattern).all(text):
-        pieces += [text[at : found[0]], new]
+    pieces, last_end, size = [], 0, 0
+    for match in _compiled("regex::replace", text, pattern).all(text):
+        pieces += [text[last_end : match[0]], new]
         size += len(pieces[-2]) + len(new)
         limited(size)
-        at = found[1]
-    return "".join(pieces) + str(text[at:])
+        last_end = match[1]
+    return "".join(pieces) + str(text[last_end:])
 
 
 def _split(text: Any, pattern: Any) -> list[str]:
-    pieces, at = [], 0
-    for found in _compiled("regex::split", text, pattern).all(text):
-        if found[1] == found[0]:
+    pieces, last_end = [], 0
+    for match in _compiled("regex::split", text, pattern).all(text):
+        if match[1] == match[0]:
             continue
-        pieces.append(text[at : found[0]])
-        at = found[1]
-    return [*pieces, text[at:]]
+        pieces.append(text[last_end : match[0]])
+        last_end = match[1]
+    return [*pieces, text[last_end:]]
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
-__all__ = ["ERRORS", "GLOBALS", "LIBRARY", "METHODS", "Entry", "entry"]
+__all__ = ["ERRORS", "GLOBALS", "LIBRARY", "METHODS", "LibraryEntry", "entry"]
 
 How = Literal["pure", "vega", "effect"]
 
 
-class Entry(NamedTuple):
+class LibraryEntry(NamedTuple):
     """One function: its parameters as (name, type), how many must be given, the type of what it gives, how it is
     done, and a sentence."""
 
@@ -24,7 +24,7 @@ class Entry(NamedTuple):
         return len(self.parameters)
 
 
-def _row(signature: str, how: How, text: str) -> tuple[str, Entry]:
+def _row(signature: str, how: How, text: str) -> tuple[str, LibraryEntry]:
     """`name(a: str, b: int = ?) -> str`; a parameter with `?` may be left out."""
     head, _, result = signature.partition(" -> ")
     name, _, inside = head.partition("(")
@@ -34,10 +34,10 @@ def _row(signature: str, how: How, text: str) -> tuple[str, Entry]:
         parameter, _, kind = part.partition(": ")
         required += not parameter.endswith("?")
         parameters.append((parameter.removesuffix("?"), kind or "any"))
-    return name, Entry(tuple(parameters), required, result or "null", how, text)
+    return name, LibraryEntry(tuple(parameters), required, result or "null", how, text)
 
 
-LIBRARY: Final[dict[str, dict[str, Entry]]] = {
+LIBRARY: Final[dict[str, dict[str, LibraryEntry]]] = {
     "str": dict(
         [
             _row("len(s: str) -> int", "pure", "How many characters."),
@@ -214,7 +214,7 @@ LIBRARY: Final[dict[str, dict[str, Entry]]] = {
 }
 
 # Functions without a module. `Ok` and `Err` make Results.
-GLOBALS: Final[dict[str, Entry]] = dict(
+GLOBALS: Final[dict[str, LibraryEntry]] = dict(
     [
         _row("print(value?)", "effect", "Write the value and end the line."),
         _row("exec(command: str) -> str", "effect", "Run a command; gives its standard output."),
@@ -256,6 +256,6 @@ ERRORS: Final[dict[str, str]] = {
 }
 
 
-def entry(module: str, name: str) -> Entry | None:
+def entry(module: str, name: str) -> LibraryEntry | None:
     """The row of `module::name`, or None."""
     return LIBRARY.get(module, {}).get(name)

@@ -7,15 +7,16 @@ whose `}` it meets and a brace that is never closed can be named.
 
 from __future__ import annotations
 
-from typing import Any, Final, NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, NoReturn
 
 from lyra.core.checking.check import did_you_mean
 from lyra.core.limits import VEGA_NESTING_MAX, VEGA_PROBLEMS_MAX
-from lyra.vega.syntax.ast import Block, Expression, Parameter, Type
+from lyra.vega.syntax.ast import Block, Expression, Statement
 from lyra.vega.syntax.source import Diagnostic, Source
 from lyra.vega.syntax.tokens import KEYWORDS, Tokens, described
 
-__all__ = ["Cursor", "Stop"]
+__all__ = ["Cursor", "Grammar", "Stop"]
 
 # Words of other languages, and what Vega writes.
 FOREIGN: Final = {
@@ -43,7 +44,7 @@ _STARTS: Final = frozenset(
     {"agent", "break", "const", "continue", "defer", "fn", "for", "if", "import", "let", "parallel", "return"}
     | {"session", "supervisor", "throw", "tool", "try", "while"}
 )
-# What somebody used to another language writes behind a value, by its first token.
+# Hints for habits of other languages, by the token that stands behind a value.
 _HABITS: Final = {
     "in": "whether a list or text has something in it: `whole.has(part)`",
     "=>": "a function without a name is a lambda: `|x| …`",
@@ -52,8 +53,18 @@ _HABITS: Final = {
     "fn": "every function may wait; `await` is for futures and streams",
 }
 _VALUES: Final = frozenset({"name", "string", "template", "int", "float", "money", "duration"})
+_KEYS: Final = _VALUES | {"true", "false", "null"}  # tokens that may be the key of a map
 # Words that may follow a whole expression: of a send, and of `spawn`.
 _BEHIND: Final = ("timeout", "budget", "supervised")
+
+
+class Grammar(NamedTuple):
+    """The rules of the language, which its families of constructs reach one another through: an expression may hold a
+    block (a lambda), a block statements, a statement declarations. `parser` puts it together."""
+
+    expressions: Mapping[str, Callable[[Cursor], Expression]]  # by first token
+    statements: Mapping[str, Callable[[Cursor], Statement]]  # by first token; `test` by its word
+    block: Callable[[Cursor, str], Block]
 
 
 class Stop(Exception):
@@ -64,11 +75,12 @@ class Cursor:
     """The tokens, the place in them, and the mistakes so far."""
 
     __slots__ = (
-        *("braces", "depth", "ends", "i", "is_lost", "is_unfinished"),
+        *("braces", "depth", "ends", "grammar", "i", "is_lost", "is_unfinished"),
         *("kinds", "problems", "source", "starts", "values"),
     )
 
-    def __init__(self, source: Source, tokens: Tokens) -> None:
+    def __init__(self, source: Source, tokens: Tokens, grammar: Grammar) -> None:
+        self.grammar = grammar
         self.source = source
         self.problems: list[Diagnostic] = []
         self.depth = 0
@@ -83,30 +95,17 @@ class Cursor:
         self.starts, self.ends = tokens.starts, tokens.ends
         self.i = 0
 
-    # What the families of constructs need from one another; each is defined in its own module.
-    def expression(self, least: int = 0) -> Expression:
-        raise NotImplementedError
-
-    def block(self, what: str) -> Block:
-        raise NotImplementedError
-
-    def type_(self) -> Type:
-        raise NotImplementedError
-
-    def parameters(self, close: str) -> list[Parameter]:
-        raise NotImplementedError
-
     # ---------------------------------------------------------------- mistakes
 
-    def note(self, at: int, end: int, message: str, hint: str | None = None) -> None:
+    def note(self, offset: int, end: int, message: str, hint: str | None = None) -> None:
         """Remember a mistake and go on; the same place is told once, and there is an end to it."""
         if self.kinds[self.i] == "end":
             self.is_unfinished = True
-        if len(self.problems) < VEGA_PROBLEMS_MAX and not (self.problems and self.problems[-1].at == at):
-            self.problems.append(self.source.problem(at, end, message, hint=hint))
+        if len(self.problems) < VEGA_PROBLEMS_MAX and not (self.problems and self.problems[-1].at == offset):
+            self.problems.append(self.source.problem(offset, end, message, hint=hint))
 
-    def fail(self, at: int, end: int, message: str, hint: str | None = None) -> NoReturn:
-        self.note(at, end, message, hint)
+    def fail(self, offset: int, end: int, message: str, hint: str | None = None) -> NoReturn:
+        self.note(offset, end, message, hint)
         raise Stop
 
     def fail_here(self, message: str, hint: str | None = None) -> NoReturn:
@@ -129,11 +128,11 @@ class Cursor:
     def _misplaced_brace(self) -> str | None:
         """A brace whose partner stands further left than its line begins: there the missing one may belong."""
         place, opened = self.source.place, []
-        for kind, at in zip(self.kinds, self.starts, strict=False):
+        for kind, offset in zip(self.kinds, self.starts, strict=False):
             if kind == "{":
-                opened.append(at)
+                opened.append(offset)
             elif kind == "}" and opened:
-                (line, _), (last, column) = place(opened.pop()), place(at)
+                (line, _), (last, column) = place(opened.pop()), place(offset)
                 text = self.source.line(line)
                 indented = len(text) - len(text.lstrip())
                 if last > line and not self.source.line(last)[: column - 1].strip() and column - 1 < indented:
@@ -149,7 +148,7 @@ class Cursor:
         self.fail_here(message, hint or self.word_hint())
 
     def word_hint(self) -> str | None:
-        """What a wrong word at this place may have meant."""
+        """A hint for the word at this place: a word of another language, or a misspelt keyword."""
         if self.kinds[self.i] != "name":
             return None
         word = self.values[self.i]
@@ -187,6 +186,10 @@ class Cursor:
         """Whether this soft keyword is here."""
         return self.kinds[self.i] == "name" and self.values[self.i] == word
 
+    def is_map(self) -> bool:
+        """Whether the `{` here, where a block could stand too, begins a map: a key and a `:` follow."""
+        return self.kinds[self.i] == "{" and self.kinds[self.i + 1] in _KEYS and self.kinds[self.i + 2] == ":"
+
     def name(self, what: str) -> str:
         """A name; `what` says of what."""
         if self.kinds[self.i] == "name":
@@ -206,10 +209,10 @@ class Cursor:
 
     def open_brace(self, where: str) -> int:
         """Step over a `{` and remember it; gives its offset."""
-        at = self.starts[self.i]
+        offset = self.starts[self.i]
         self.expect("{", where)
-        self.braces.append(at)
-        return at
+        self.braces.append(offset)
+        return offset
 
     def close_brace(self, where: str) -> None:
         if self.kinds[self.i] != "}":

@@ -43,7 +43,7 @@ def _part_names(kind: type) -> tuple[str, ...]:
 
 
 def parts_of(node: Node) -> list[Any]:
-    """What a node is made of: nodes, or lists and dicts of them."""
+    """The parts of a node: nodes, or lists and dicts of them."""
     return [part for name in _part_names(type(node)) if (part := getattr(node, name)) is not None]
 
 
@@ -83,7 +83,7 @@ def ends(statement: Statement) -> bool:
         return True
     if isinstance(statement, (Block, Session, Parallel)):
         inside = statement.statements if isinstance(statement, Block) else statement.body.statements
-        return any(ends(each) for each in inside)
+        return any(ends(block) for block in inside)
     if isinstance(statement, (While, For)):
         return _is_endless(statement) and not _breaks(statement.body)
     step: Statement | None = statement

@@ -81,158 +81,162 @@ class _Lexer:
         self.is_too_deep = False
         self.depth = 0
 
-    def run(self, tokens: Tokens, at: int, *, nested: bool) -> int:
+    def run(self, tokens: Tokens, offset: int, *, nested: bool) -> int:
         """Lex from `at` to the end, or, nested in a string, to the `}` that closes it; gives where it stopped."""
         kinds, values, starts, ends = tokens.kinds, tokens.values, tokens.starts, tokens.ends
         add_kind, add_value, add_start, add_end = kinds.append, values.append, starts.append, ends.append
         fixed, open_braces = FIXED, 0
         while True:
-            for found in _TOKEN.finditer(self.text, at):
-                which = found.lastindex
+            for token in _TOKEN.finditer(self.text, offset):
+                which = token.lastindex
                 if which == _WORD:
-                    word = found[1]
+                    word = token[1]
                     add_kind(fixed.get(word, "name"))
                     add_value(word)
                 elif which == _SIGN:
-                    sign = found[2]
+                    sign = token[2]
                     if nested and (sign == "{" or sign == "}"):
                         open_braces += 1 if sign == "{" else -1
                         if open_braces < 0:
-                            tokens.add("end", "}", found.start(2), found.start(2))
-                            return found.end()
+                            tokens.add("end", "}", token.start(2), token.start(2))
+                            return token.end()
                     add_kind(fixed[sign])
                     add_value(None)
                 elif which == _STRING:
-                    tokens.add("string", found[3], found.start(3) - 1, found.end())
+                    tokens.add("string", token[3], token.start(3) - 1, token.end())
                     continue
                 elif which == _INT:
                     add_kind("int")
-                    add_value(int(found[4]))
+                    add_value(int(token[4]))
                 elif which == _COMMENT:
                     if not nested:
-                        self.comments.append((found.start(5), found[5].rstrip("\r")))
+                        self.comments.append((token.start(5), token[5].rstrip("\r")))
                     continue
                 elif which == _OTHER:
-                    at = self._other(tokens, found.start(6), nested=nested)
+                    offset = self._other(tokens, token.start(6), nested=nested)
                     break
                 else:
-                    tokens.add("end", None, found.end(), found.end())
-                    return found.end()
-                add_start(found.start(which))
-                add_end(found.end())
+                    tokens.add("end", None, token.end(), token.end())
+                    return token.end()
+                add_start(token.start(which))
+                add_end(token.end())
             if self.cut_off:
                 tokens.add("end", None, len(self.text), len(self.text))
                 return len(self.text)
 
-    def _error(self, at: int, end: int, message: str, hint: str | None = None) -> None:
+    def _error(self, offset: int, end: int, message: str, hint: str | None = None) -> None:
         if len(self.problems) < VEGA_PROBLEMS_MAX:
-            self.problems.append(self.source.problem(at, end, message, hint=hint))
+            self.problems.append(self.source.problem(offset, end, message, hint=hint))
 
-    def _other(self, tokens: Tokens, at: int, *, nested: bool) -> int:
-        """What the one expression leaves over; gives where to go on."""
-        char = self.text[at]
+    def _other(self, tokens: Tokens, offset: int, *, nested: bool) -> int:
+        """Read a token that the one regular expression does not cover; gives the offset behind it."""
+        char = self.text[offset]
         if char == '"':
-            return self._string(tokens, at)
+            return self._string(tokens, offset)
         if char.isascii() and char.isdigit():
-            return self._number(tokens, at)
+            return self._number(tokens, offset)
         if char == "$":
-            return self._money(tokens, at)
-        if self.text.startswith("/*", at):
-            return self._block_comment(at, nested=nested)
-        if char == "#" and at == 0 and self.text.startswith("#!"):  # the line that makes a script of the file
+            return self._money(tokens, offset)
+        if self.text.startswith("/*", offset):
+            return self._block_comment(offset, nested=nested)
+        if char == "#" and offset == 0 and self.text.startswith("#!"):  # the line that makes a script of the file
             end = self.text.find("\n")
             end = len(self.text) if end < 0 else end
             self.comments.append((0, self.text[:end].rstrip("\r")))
             return end
         shown = char if char.isprintable() else f"U+{ord(char):04X}"
-        self._error(at, at + 1, f"unexpected character `{shown}`", _BAD.get(char))
-        return at + 1
+        self._error(offset, offset + 1, f"unexpected character `{shown}`", _BAD.get(char))
+        return offset + 1
 
-    def _block_comment(self, at: int, *, nested: bool) -> int:
-        end = self.text.find("*/", at + 2)
+    def _block_comment(self, offset: int, *, nested: bool) -> int:
+        end = self.text.find("*/", offset + 2)
         if end < 0:
-            self._error(at, at + 2, "this comment is never closed", "end it with `*/`")
+            self._error(offset, offset + 2, "this comment is never closed", "end it with `*/`")
             self.cut_off = True
             return len(self.text)
         if not nested:
-            self.comments.append((at, self.text[at : end + 2]))
+            self.comments.append((offset, self.text[offset : end + 2]))
         return end + 2
 
     # ---------------------------------------------------------------- numbers
 
-    def _number(self, tokens: Tokens, at: int) -> int:
-        found = _NUMBER.match(self.text, at)
-        assert found is not None
-        unit = _SUFFIX.match(self.text, found.end())
+    def _number(self, tokens: Tokens, offset: int) -> int:
+        number = _NUMBER.match(self.text, offset)
+        assert number is not None
+        unit = _SUFFIX.match(self.text, number.end())
         assert unit is not None
-        end, digits = unit.end(), found[0].replace("_", "")
-        if found[0].endswith("_") or "_." in found[0]:
-            self._error(at, end, f"`{self.text[at:end][:40]}` is not a number", "`_` stands between digits")
+        end, digits = unit.end(), number[0].replace("_", "")
+        if number[0].endswith("_") or "_." in number[0]:
+            self._error(offset, end, f"`{self.text[offset:end][:40]}` is not a number", "`_` stands between digits")
         elif unit[0]:
-            self._duration(tokens, at, end, (found[2] or "").replace("_", "") + (found[3] or ""), unit[0])
+            self._duration(tokens, offset, end, (number[2] or "").replace("_", "") + (number[3] or ""), unit[0])
             return end
-        elif found[3] or "." in found[0]:
-            self._float(tokens, at, end, digits)
+        elif number[3] or "." in number[0]:
+            self._float(tokens, offset, end, digits)
             return end
         else:
-            self._int(tokens, at, end, digits)
+            self._int(tokens, offset, end, digits)
             return end
-        tokens.add("int", 0, at, end)
+        tokens.add("int", 0, offset, end)
         return end
 
-    def _float(self, tokens: Tokens, at: int, end: int, digits: str) -> None:
+    def _float(self, tokens: Tokens, offset: int, end: int, digits: str) -> None:
         value = float(digits)
         if value in (float("inf"), float("-inf")):
-            self._error(at, end, "this number is too large for a float")
+            self._error(offset, end, "this number is too large for a float")
             value = 0.0
-        tokens.add("float", value, at, end)
+        tokens.add("float", value, offset, end)
 
-    def _int(self, tokens: Tokens, at: int, end: int, digits: str) -> None:
+    def _int(self, tokens: Tokens, offset: int, end: int, digits: str) -> None:
         base = {"0x": 16, "0b": 2}.get(digits[:2].lower(), 10)
         # Longer texts cannot fit, and reading them costs time in proportion to the square of their length.
         value = int(digits[2:] or "0", base) if base != 10 else int(digits) if len(digits.lstrip("0")) < 40 else 1 << 64
         # One more than the largest is let through: behind a minus it is the smallest. The parser knows.
         if value > INT_MAX + 1:
-            self._error(at, end, "this number is too large for a 64-bit int", f"the largest is {INT_MAX}")
+            self._error(offset, end, "this number is too large for a 64-bit int", f"the largest is {INT_MAX}")
             value = 0
-        tokens.add("int", value, at, end)
+        tokens.add("int", value, offset, end)
 
-    def _duration(self, tokens: Tokens, at: int, end: int, digits: str, unit: str) -> None:
+    def _duration(self, tokens: Tokens, offset: int, end: int, digits: str, unit: str) -> None:
         value = Duration(0)
         size = UNITS.get(unit)
         if size is None or not digits or "e" in digits.lower():
             units = ", ".join(reversed(UNITS))
-            self._error(at, end, f"`{self.text[at:end][:40]}` is not a number", f"the units of durations are {units}")
+            self._error(
+                offset, end, f"`{self.text[offset:end][:40]}` is not a number", f"the units of durations are {units}"
+            )
         elif len(digits) > 40:
-            self._error(at, end, "this duration is too long", "the longest is about 292 years")
+            self._error(offset, end, "this duration is too long", "the longest is about 292 years")
         else:
             whole, _, fraction = digits.partition(".")
             nanoseconds, rest = divmod(int(whole + fraction) * size, 10 ** len(fraction))
             if rest:
-                self._error(at, end, "this duration is finer than a nanosecond")
+                self._error(offset, end, "this duration is finer than a nanosecond")
             elif nanoseconds > INT_MAX:
-                self._error(at, end, "this duration is too long", "the longest is about 292 years")
+                self._error(offset, end, "this duration is too long", "the longest is about 292 years")
             else:
                 value = Duration(nanoseconds)
-        tokens.add("duration", value, at, end)
+        tokens.add("duration", value, offset, end)
 
-    def _money(self, tokens: Tokens, at: int) -> int:
-        found = _MONEY.match(self.text, at)
-        if found is None:
-            self._error(at, at + 1, "unexpected character `$`", _BAD["$"])
-            return at + 1
-        rest = _SUFFIX.match(self.text, found.end())
+    def _money(self, tokens: Tokens, offset: int) -> int:
+        amount = _MONEY.match(self.text, offset)
+        if amount is None:
+            self._error(offset, offset + 1, "unexpected character `$`", _BAD["$"])
+            return offset + 1
+        rest = _SUFFIX.match(self.text, amount.end())
         assert rest is not None
-        end, fraction, dollars = rest.end(), found[2] or "", found[1].replace("_", "")
+        end, fraction, dollars = rest.end(), amount[2] or "", amount[1].replace("_", "")
         micro = 0
-        if rest[0] or found[1].endswith("_"):
-            self._error(at, end, f"`{self.text[at:end][:40]}` is not an amount of money", _BAD["$"])
+        if rest[0] or amount[1].endswith("_"):
+            self._error(offset, end, f"`{self.text[offset:end][:40]}` is not an amount of money", _BAD["$"])
         elif len(fraction) > 6:
-            self._error(at, end, "an amount of money has at most six decimals", "the smallest is $0.000001")
+            self._error(offset, end, "an amount of money has at most six decimals", "the smallest is $0.000001")
         elif len(dollars) > 19 or (micro := int(dollars) * 10**6 + int(fraction.ljust(6, "0"))) > MONEY_MICRO_USD_MAX:
-            self._error(at, end, "this amount of money is too large", f"the largest is {Money(MONEY_MICRO_USD_MAX)}")
+            self._error(
+                offset, end, "this amount of money is too large", f"the largest is {Money(MONEY_MICRO_USD_MAX)}"
+            )
             micro = 0
-        tokens.add("money", Money(micro), at, end)
+        tokens.add("money", Money(micro), offset, end)
         return end
 
     # ---------------------------------------------------------------- strings
@@ -243,77 +247,81 @@ class _Lexer:
         plain = _LINES if len(quote) == 3 else _ONE_LINE
         parts: list[str | Tokens] = []
         piece: list[str] = []
-        at = start + len(quote)
-        while not text.startswith(quote, at):
-            if (found := plain.match(text, at)) is not None:
-                piece.append(found[0])
-                at = found.end()
-            elif at >= len(text) or text[at] == "\n":
-                return self._unterminated(tokens, start, at, quote)
-            elif text[at] == "\\":
-                at = self._escape(piece, at)
-            elif text.startswith("${", at):
+        offset = start + len(quote)
+        while not text.startswith(quote, offset):
+            if (plain_part := plain.match(text, offset)) is not None:
+                piece.append(plain_part[0])
+                offset = plain_part.end()
+            elif offset >= len(text) or text[offset] == "\n":
+                return self._unterminated(tokens, start, offset, quote)
+            elif text[offset] == "\\":
+                offset = self._escape(piece, offset)
+            elif text.startswith("${", offset):
                 parts.append("".join(piece))
                 piece = []
                 inside = Tokens()
-                at = self._nested(inside, at)
+                offset = self._nested(inside, offset)
                 parts.append(inside)
                 if self.cut_off:
-                    return at
+                    return offset
             else:  # a dollar or a quote that is only itself
-                piece.append(text[at])
-                at += 1
-        end = at + len(quote)
+                piece.append(text[offset])
+                offset += 1
+        end = offset + len(quote)
         if parts:
             tokens.add("template", [*parts, "".join(piece)], start, end)
         else:
             tokens.add("string", "".join(piece), start, end)
         return end
 
-    def _unterminated(self, tokens: Tokens, start: int, at: int, quote: str) -> int:
+    def _unterminated(self, tokens: Tokens, start: int, offset: int, quote: str) -> int:
         if len(quote) == 3:
             self._error(start, start + 3, "this string is never closed", 'end it with `"""`')
             self.cut_off = True
         else:
-            self._error(start, at, "this string is never closed on its line", 'a text of several lines stands in `"""`')
-        tokens.add("string", "", start, at)
-        return at
+            self._error(
+                start, offset, "this string is never closed on its line", 'a text of several lines stands in `"""`'
+            )
+        tokens.add("string", "", start, offset)
+        return offset
 
-    def _nested(self, inside: Tokens, at: int) -> int:
+    def _nested(self, inside: Tokens, offset: int) -> int:
         """The tokens of one `${…}`; gives the place behind its `}`."""
         if self.depth >= _TEMPLATES_MAX:
             self._error(
-                at, at + 2, "strings are nested too deeply here", f"at most {_TEMPLATES_MAX} inside one another"
+                offset, offset + 2, "strings are nested too deeply here", f"at most {_TEMPLATES_MAX} inside one another"
             )
             self.cut_off = self.is_too_deep = True
             return len(self.text)
         self.depth += 1
         told = len(self.problems)
-        end = self.run(inside, at + 2, nested=True)
+        end = self.run(inside, offset + 2, nested=True)
         self.depth -= 1
         if self.text[end - 1 : end] != "}" or inside.starts[-1] == end:
             if not self.is_too_deep:
                 # Whatever else was found on the way follows from the brace that is missing.
                 del self.problems[told:]
-                self._error(at, at + 2, "this `${` is never closed", "end it with `}`")
+                self._error(offset, offset + 2, "this `${` is never closed", "end it with `}`")
             self.cut_off = True
         return end
 
-    def _escape(self, piece: list[str], at: int) -> int:
-        found = _ESCAPE.match(self.text, at)
-        if found is None:  # a backslash at the very end
-            return at + 1
-        code = found[1] or found[2] or found[3]
+    def _escape(self, piece: list[str], offset: int) -> int:
+        escape = _ESCAPE.match(self.text, offset)
+        if escape is None:  # a backslash at the very end
+            return offset + 1
+        code = escape[1] or escape[2] or escape[3]
         if code is None:
-            char = _ESCAPES.get(found[4])
+            char = _ESCAPES.get(escape[4])
             if char is None:
-                what = f"`\\{found[4]}`" if found[4].isprintable() else "a backslash here"
+                what = f"`\\{escape[4]}`" if escape[4].isprintable() else "a backslash here"
                 known = " ".join(f"\\{name}" for name in _ESCAPES)
-                self._error(at, at + 2, f"{what} is not an escape", f"known: {known} \\xNN \\uNNNN \\u{{N…}}")
-                return at + (1 if found[4] == "\n" else 2)
+                self._error(offset, offset + 2, f"{what} is not an escape", f"known: {known} \\xNN \\uNNNN \\u{{N…}}")
+                return offset + (1 if escape[4] == "\n" else 2)
             piece.append(char)
         elif (number := int(code, 16)) > 0x10FFFF or 0xD800 <= number <= 0xDFFF:
-            self._error(at, found.end(), f"there is no character {number:X}", "one beyond FFFF is written `\\u{1F600}`")
+            self._error(
+                offset, escape.end(), f"there is no character {number:X}", "one beyond FFFF is written `\\u{1F600}`"
+            )
         else:
             piece.append(chr(number))
-        return found.end()
+        return escape.end()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from lyra.core.checking.check import did_you_mean
@@ -17,162 +18,161 @@ from lyra.vega.syntax.ast import (
     NamePattern,
     Pattern,
     Receive,
-    Statement,
     VariantPattern,
     Wildcard,
 )
-from lyra.vega.syntax.expressions import CONSTANTS, PREFIXES, Expressions
+from lyra.vega.syntax.cursor import Cursor
+from lyra.vega.syntax.expressions import CONSTANTS, parse_expression
+from lyra.vega.syntax.simple_statements import parse_jump, parse_simple
 from lyra.vega.values.values import INT_MAX, Duration
 
-__all__ = ["VARIANTS", "Patterns"]
+__all__ = ["MATCHES", "VARIANTS", "parse_match", "parse_receive"]
 
 VARIANTS: Final = ("Ok", "Err")
 _JUMPS: Final = frozenset({"return", "throw", "break", "continue"})
 
 
-class Patterns(Expressions):
-    __slots__ = ()
+def parse_match(cursor: Cursor) -> Expression:
+    offset = cursor.starts[cursor.i]
+    cursor.i += 1
+    subject = parse_expression(cursor)
+    cursor.open_brace("after the value to match")
+    arms: list[Arm] = []
+    while cursor.kinds[cursor.i] != "}":
+        arms.append(_parse_arm(cursor, _parse_pattern(cursor)))
+        if not _step_between_arms(cursor, arms[-1]):
+            break
+    cursor.close_brace("after the arms of `match`")
+    return Match(subject, arms, at=offset, end=cursor.ends[cursor.i - 1])
 
-    def jump(self) -> Statement:
-        """`return x`, `throw x`, `break` or `continue`, without its `;`."""
-        raise NotImplementedError
 
-    def simple(self) -> Statement:
-        """An assignment or an expression, without its `;`."""
-        raise NotImplementedError
-
-    def match(self) -> Expression:
-        at = self.starts[self.i]
-        self.i += 1
-        subject = self.expression()
-        self.open_brace("after the value to match")
-        arms: list[Arm] = []
-        while self.kinds[self.i] != "}":
-            arms.append(self._arm(self.pattern()))
-            if not self._between_arms(arms[-1]):
-                break
-        self.close_brace("after the arms of `match`")
-        return Match(subject, arms, at=at, end=self.ends[self.i - 1])
-
-    def receive(self) -> Expression:
-        at = self.starts[self.i]
-        self.i += 1
-        self.open_brace("after `receive`")
-        arms: list[Arm] = []
-        after: Expression | None = None
-        after_body: Arm | None = None
-        while self.kinds[self.i] != "}":
-            if after_body is not None:
-                self.fail_here("`after` is the last arm of `receive`", "put the patterns before it")
-            start = self.starts[self.i]
-            if self.is_word("after") and self.kinds[self.i + 1] != "=>":
-                self.i += 1
-                after = self.expression()
-                arm = after_body = self._arm(Wildcard(at=start, end=self.ends[self.i - 1]))
-            else:
-                arm = self._arm(self.pattern())
-                arms.append(arm)
-            if not self._between_arms(arm):
-                break
-        self.close_brace("after the arms of `receive`")
-        return Receive(arms, after, after_body, at=at, end=self.ends[self.i - 1])
-
-    def _between_arms(self, arm: Arm) -> bool:
-        """Step over the `,` between two arms; a block needs none."""
-        if self.take(","):
-            return True
-        if self.kinds[self.i] == "}":
-            return False
-        if self.kinds[self.i] == ";":
-            self.fail_here("an arm ends with `,`")
-        if self.source.text[self.ends[self.i - 1] - 1] == "}" and not arm.is_value:
-            return True
-        end = self.ends[self.i - 1]
-        if "\n" in self.source.text[end : self.starts[self.i]] and self.kinds[self.i] != "end":
-            self.note(end, end, "missing `,` after this arm")
-            return True
-        return self.expected("`,` or `}`", where="after an arm")
-
-    def _arm(self, pattern: Pattern) -> Arm:
-        self.expect("=>", "after the pattern")
-        start, kind = self.starts[self.i], self.kinds[self.i]
-        if kind == "{" and not self.is_map():
-            return Arm(pattern, self.block("of the arm"), False, at=pattern.at, end=self.ends[self.i - 1])
-        statement = self.jump() if kind in _JUMPS else self.simple()
-        end = self.ends[self.i - 1]
-        body = Block([statement], at=start, end=end)
-        return Arm(pattern, body, isinstance(statement, ExpressionStatement), at=pattern.at, end=end)
-
-    # ---------------------------------------------------------------- patterns
-
-    def pattern(self) -> Pattern:
-        self.depth += 1
-        if self.depth > VEGA_NESTING_MAX:
-            self.too_deep()
-        i, at, kind = self.i, self.starts[self.i], self.kinds[self.i]
-        found: Pattern
-        if kind == "name":
-            found = self._named()
-        elif kind == "[":
-            found = self._items()
-        elif kind in ("string", "int", "float", "money", "duration", "-"):
-            found = LiteralPattern(self._literal(), at=at, end=self.ends[self.i - 1])
-        elif kind in CONSTANTS:
-            self.i = i + 1
-            found = LiteralPattern(CONSTANTS[kind], at=at, end=self.ends[i])
-        elif kind == "template":
-            self.fail_here("a pattern's string has no `${…}` in it", "bind a name and compare it in the arm")
+def parse_receive(cursor: Cursor) -> Expression:
+    offset = cursor.starts[cursor.i]
+    cursor.i += 1
+    cursor.open_brace("after `receive`")
+    arms: list[Arm] = []
+    after: Expression | None = None
+    after_body: Arm | None = None
+    while cursor.kinds[cursor.i] != "}":
+        if after_body is not None:
+            cursor.fail_here("`after` is the last arm of `receive`", "put the patterns before it")
+        start = cursor.starts[cursor.i]
+        if cursor.is_word("after") and cursor.kinds[cursor.i + 1] != "=>":
+            cursor.i += 1
+            after = parse_expression(cursor)
+            arm = after_body = _parse_arm(cursor, Wildcard(at=start, end=cursor.ends[cursor.i - 1]))
         else:
-            self.expected("a pattern", hint="a literal, a name, `_`, `Ok(p)`, `Err(p)` or `[p, q]`")
-        if self.kinds[self.i] == "|":
-            self.fail_here("an arm has one pattern", "write an arm for each")
-        self.depth -= 1
-        return found
-
-    def _named(self) -> Pattern:
-        i, at, name = self.i, self.starts[self.i], self.values[self.i]
-        self.i = i + 1
-        if self.kinds[self.i] != "(":
-            end = self.ends[i]
-            return Wildcard(at=at, end=end) if name == "_" else NamePattern(name, at=at, end=end)
-        if name not in VARIANTS:
-            near = did_you_mean(name, VARIANTS)
-            hint = f"did you mean `{near}`?" if near else "only `Ok(p)` and `Err(p)` have parts"
-            self.fail(at, self.ends[i], f"`{name}` is not a variant", hint)
-        opened = self.starts[self.i]
-        self.i += 1
-        inner = self.pattern()
-        self.take(",")
-        self.close(")", opened, "after the pattern")
-        return VariantPattern(name, inner, at=at, end=self.ends[self.i - 1])
-
-    def _items(self) -> Pattern:
-        at = self.starts[self.i]
-        self.i += 1
-        items: list[Pattern] = []
-        while self.kinds[self.i] != "]":
-            items.append(self.pattern())
-            if not self.take(","):
-                break
-        self.close("]", at, "after the patterns of the list")
-        return ListPattern(items, at=at, end=self.ends[self.i - 1])
-
-    def _literal(self) -> Any:
-        """The value of a literal, with the sign that may stand before it."""
-        is_negative = self.take("-")
-        i = self.i
-        if self.kinds[i] not in ("string", "int", "float", "money", "duration"):
-            self.expected("a number", where="after `-`")
-        value = self.values[i]
-        self.i = i + 1
-        if self.kinds[i] == "int" and value > INT_MAX + is_negative:
-            self.note(self.starts[i], self.ends[i], "this number is too large for a 64-bit int")
-        if not is_negative:
-            return value
-        if isinstance(value, str):
-            self.fail(self.starts[i - 1], self.ends[i - 1], "a string has no sign")
-        return Duration(-value.nanoseconds) if isinstance(value, Duration) else -value
+            arm = _parse_arm(cursor, _parse_pattern(cursor))
+            arms.append(arm)
+        if not _step_between_arms(cursor, arm):
+            break
+    cursor.close_brace("after the arms of `receive`")
+    return Receive(arms, after, after_body, at=offset, end=cursor.ends[cursor.i - 1])
 
 
-PREFIXES["match"] = Patterns.match
-PREFIXES["receive"] = Patterns.receive
+def _step_between_arms(cursor: Cursor, arm: Arm) -> bool:
+    """Step over the `,` between two arms; a block needs none."""
+    if cursor.take(","):
+        return True
+    if cursor.kinds[cursor.i] == "}":
+        return False
+    if cursor.kinds[cursor.i] == ";":
+        cursor.fail_here("an arm ends with `,`")
+    if cursor.source.text[cursor.ends[cursor.i - 1] - 1] == "}" and not arm.is_value:
+        return True
+    end = cursor.ends[cursor.i - 1]
+    if "\n" in cursor.source.text[end : cursor.starts[cursor.i]] and cursor.kinds[cursor.i] != "end":
+        cursor.note(end, end, "missing `,` after this arm")
+        return True
+    return cursor.expected("`,` or `}`", where="after an arm")
+
+
+def _parse_arm(cursor: Cursor, pattern: Pattern) -> Arm:
+    cursor.expect("=>", "after the pattern")
+    start, kind = cursor.starts[cursor.i], cursor.kinds[cursor.i]
+    if kind == "{" and not cursor.is_map():
+        return Arm(
+            pattern, cursor.grammar.block(cursor, "of the arm"), False, at=pattern.at, end=cursor.ends[cursor.i - 1]
+        )
+    statement = parse_jump(cursor) if kind in _JUMPS else parse_simple(cursor)
+    end = cursor.ends[cursor.i - 1]
+    body = Block([statement], at=start, end=end)
+    return Arm(pattern, body, isinstance(statement, ExpressionStatement), at=pattern.at, end=end)
+
+
+# ---------------------------------------------------------------- patterns
+
+
+def _parse_pattern(cursor: Cursor) -> Pattern:
+    cursor.depth += 1
+    if cursor.depth > VEGA_NESTING_MAX:
+        cursor.too_deep()
+    i, offset, kind = cursor.i, cursor.starts[cursor.i], cursor.kinds[cursor.i]
+    pattern: Pattern
+    if kind == "name":
+        pattern = _parse_named(cursor)
+    elif kind == "[":
+        pattern = _parse_items(cursor)
+    elif kind in ("string", "int", "float", "money", "duration", "-"):
+        pattern = LiteralPattern(_literal_value(cursor), at=offset, end=cursor.ends[cursor.i - 1])
+    elif kind in CONSTANTS:
+        cursor.i = i + 1
+        pattern = LiteralPattern(CONSTANTS[kind], at=offset, end=cursor.ends[i])
+    elif kind == "template":
+        cursor.fail_here("a pattern's string has no `${…}` in it", "bind a name and compare it in the arm")
+    else:
+        cursor.expected("a pattern", hint="a literal, a name, `_`, `Ok(p)`, `Err(p)` or `[p, q]`")
+    if cursor.kinds[cursor.i] == "|":
+        cursor.fail_here("an arm has one pattern", "write an arm for each")
+    cursor.depth -= 1
+    return pattern
+
+
+def _parse_named(cursor: Cursor) -> Pattern:
+    i, offset, name = cursor.i, cursor.starts[cursor.i], cursor.values[cursor.i]
+    cursor.i = i + 1
+    if cursor.kinds[cursor.i] != "(":
+        end = cursor.ends[i]
+        return Wildcard(at=offset, end=end) if name == "_" else NamePattern(name, at=offset, end=end)
+    if name not in VARIANTS:
+        near = did_you_mean(name, VARIANTS)
+        hint = f"did you mean `{near}`?" if near else "only `Ok(p)` and `Err(p)` have parts"
+        cursor.fail(offset, cursor.ends[i], f"`{name}` is not a variant", hint)
+    opened = cursor.starts[cursor.i]
+    cursor.i += 1
+    inner = _parse_pattern(cursor)
+    cursor.take(",")
+    cursor.close(")", opened, "after the pattern")
+    return VariantPattern(name, inner, at=offset, end=cursor.ends[cursor.i - 1])
+
+
+def _parse_items(cursor: Cursor) -> Pattern:
+    offset = cursor.starts[cursor.i]
+    cursor.i += 1
+    items: list[Pattern] = []
+    while cursor.kinds[cursor.i] != "]":
+        items.append(_parse_pattern(cursor))
+        if not cursor.take(","):
+            break
+    cursor.close("]", offset, "after the patterns of the list")
+    return ListPattern(items, at=offset, end=cursor.ends[cursor.i - 1])
+
+
+def _literal_value(cursor: Cursor) -> Any:
+    """The value of a literal, with the sign that may stand before it."""
+    is_negative = cursor.take("-")
+    i = cursor.i
+    if cursor.kinds[i] not in ("string", "int", "float", "money", "duration"):
+        cursor.expected("a number", where="after `-`")
+    value = cursor.values[i]
+    cursor.i = i + 1
+    if cursor.kinds[i] == "int" and value > INT_MAX + is_negative:
+        cursor.note(cursor.starts[i], cursor.ends[i], "this number is too large for a 64-bit int")
+    if not is_negative:
+        return value
+    if isinstance(value, str):
+        cursor.fail(cursor.starts[i - 1], cursor.ends[i - 1], "a string has no sign")
+    return Duration(-value.nanoseconds) if isinstance(value, Duration) else -value
+
+
+MATCHES: Final[dict[str, Callable[[Cursor], Expression]]] = {"match": parse_match, "receive": parse_receive}

@@ -48,7 +48,7 @@ class Diagnostic(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.file}:{self.line}:{self.column}"
 
     def render(self) -> str:
-        """What, the line with a caret, and what to try."""
+        """The message, the line with a caret, and the hint."""
         lines = [f"{self.place}: {self.severity}: {self.message}"]
         if self.text.strip():
             lines += self._caret()
@@ -86,10 +86,10 @@ class Source:
     def starts(self) -> list[int]:
         """The offset of each line; found at the first question, since most sources have no mistake."""
         if self._starts is None:
-            text, at = self.text, 0
+            text, offset = self.text, 0
             starts = [1 if text.startswith("\ufeff") else 0]  # a byte order mark is no part of the line
-            while (at := text.find("\n", at) + 1) > 0:
-                starts.append(at)
+            while (offset := text.find("\n", offset) + 1) > 0:
+                starts.append(offset)
             self._starts = starts
         return self._starts
 
@@ -107,9 +107,9 @@ class Source:
         return self.text[self.starts[number - 1] : end].rstrip("\r\n")
 
     def problem(
-        self, at: int, end: int, message: str, *, hint: str | None = None, severity: str = "error"
+        self, offset: int, end: int, message: str, *, hint: str | None = None, severity: str = "error"
     ) -> Diagnostic:
-        line, column = self.place(at)
+        line, column = self.place(offset)
         return Diagnostic(
             file=self.name,
             line=line,
@@ -118,8 +118,8 @@ class Source:
             hint=hint or "",
             severity=severity,
             text=self.line(line),
-            at=at,
-            end=max(end, at + 1),
+            at=offset,
+            end=max(end, offset + 1),
         )
 
 

@@ -35,7 +35,7 @@ def parts(root: Any) -> Iterator[Any]:
 
 
 def own_parts(root: Any) -> Iterator[Any]:
-    """The same without what is inside functions made there: what runs when the node itself does."""
+    """All nodes below a node that run when it runs: those inside functions made there are left out."""
     todo: list[Any] = [root]
     while todo:
         node = todo.pop()

@@ -1,4 +1,4 @@
-"""What operators do when their operands are not two ints: the slow half of the VM's arithmetic.
+"""Operators whose operands are not two ints: the slow half of the VM's arithmetic.
 
 The VM's loop does ints itself and comes here for everything else. Which kinds may meet is a table; a pair that is not
 in it is a TypeError that names both kinds. Money and durations are exact and never meet anything but their own kind
@@ -239,26 +239,26 @@ def _position(value: Any, size: int, what: str) -> int:
     return value
 
 
-def index(whole: Any, at: Any) -> Any:
+def index(whole: Any, position: Any) -> Any:
     kind = type(whole)
     if kind is list:
-        return whole[_position(at, len(whole), "list")]
+        return whole[_position(position, len(whole), "list")]
     if kind is dict:
-        found = whole.get(key(at), whole)
-        if found is whole and at not in whole:
-            raise Fault("KeyError", f"the map has no key {shown(at)}")
-        return found
+        value = whole.get(key(position), whole)
+        if value is whole and position not in whole:
+            raise Fault("KeyError", f"the map has no key {shown(position)}")
+        return value
     if kind is str:
-        return whole[_position(at, len(whole), "string")]
+        return whole[_position(position, len(whole), "string")]
     raise Fault("TypeError", f"{kind_of(whole)} has no items")
 
 
-def store(whole: Any, at: Any, value: Any) -> None:
+def store(whole: Any, position: Any, value: Any) -> None:
     kind = type(whole)
     if kind is list:
-        whole[_position(at, len(whole), "list")] = value
+        whole[_position(position, len(whole), "list")] = value
     elif kind is dict:
-        whole[key(at)] = value
+        whole[key(position)] = value
     else:
         raise Fault("TypeError", f"cannot store into {kind_of(whole)}")
 
@@ -298,7 +298,7 @@ def length(value: Any) -> int:
 
 
 def iterable(value: Any) -> Any:
-    """What a loop walks over: a list itself, a map's keys as they are now, a string, a stream."""
+    """The value that a loop walks over: a list itself, a map's keys as they are now, a string, a stream."""
     kind = type(value)
     if kind is list or kind is str or kind is Stream:
         return value

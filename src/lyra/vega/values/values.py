@@ -118,7 +118,7 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class Future(msgspec.Struct, frozen=True):
-    """What `spawn async` gives; `await` waits for it."""
+    """The value of `spawn async`; `await` waits for its result."""
 
     id: str
 
@@ -127,7 +127,7 @@ STREAM_IS_OVER: Final = "this stream is over: it was read to its end, or its loo
 
 
 class Stream(msgspec.Struct, frozen=True):
-    """What `<~` gives: iterable, awaitable, closed when its loop ends."""
+    """The value of `<~`: iterable, awaitable, closed when its loop ends."""
 
     id: str
 
@@ -140,7 +140,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """What `http::get` and `http::post` give."""
+    """The value of `http::get` and `http::post`."""
 
     status: int
     body: str
@@ -328,32 +328,32 @@ def equal(left: Any, right: Any) -> bool:
     seen: set[tuple[int, int]] = set()
     todo = [(left, right)]
     while todo:
-        one, other = todo.pop()
-        kind = type(one)
-        if kind is not type(other):
-            if kind in _NUMBERS and type(other) in _NUMBERS and one == other:
+        first, second = todo.pop()
+        kind = type(first)
+        if kind is not type(second):
+            if kind in _NUMBERS and type(second) in _NUMBERS and first == second:
                 continue
             return False
         if kind is list or kind is dict:
-            if one is other or (id(one), id(other)) in seen:
+            if first is second or (id(first), id(second)) in seen:
                 continue
-            if len(one) != len(other):
+            if len(first) != len(second):
                 return False
-            WORK.units += len(one) >> 1
-            seen.add((id(one), id(other)))
+            WORK.units += len(first) >> 1
+            seen.add((id(first), id(second)))
             if kind is list:
-                todo.extend(zip(one, other, strict=True))
+                todo.extend(zip(first, second, strict=True))
                 continue
-            for key, value in one.items():
-                if key not in other:
+            for key, value in first.items():
+                if key not in second:
                     return False
-                todo.append((value, other[key]))
+                todo.append((value, second[key]))
         elif kind is Ok or kind is Err:
-            todo.append((one.value, other.value))
+            todo.append((first.value, second.value))
         elif kind is Closure:
-            if one is not other and (one.function != other.function or one.captured or other.captured):
+            if first is not second and (first.function != second.function or first.captured or second.captured):
                 return False
-        elif one != other:
+        elif first != second:
             return False
     return True
 
