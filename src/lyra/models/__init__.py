@@ -35,8 +35,8 @@ if TYPE_CHECKING:
         UsageSeen,
         complete,
     )
+    from lyra.models.timeouts import Timeouts
     from lyra.models.usage import TokenUsage
-    from lyra.models.wire.http import Timeouts
 
 __all__ = [
     "Completion",
@@ -77,7 +77,7 @@ _HOMES = {
     "StreamEvent": "lyra.models.stream",
     "TextDelta": "lyra.models.stream",
     "ThinkingDelta": "lyra.models.stream",
-    "Timeouts": "lyra.models.wire.http",
+    "Timeouts": "lyra.models.timeouts",
     "TokenUsage": "lyra.models.usage",
     "ToolCall": "lyra.core.tool",
     "ToolDelta": "lyra.models.stream",

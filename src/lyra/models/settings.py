@@ -21,7 +21,7 @@ from lyra.core.checking.check import known_keys, one_of, real
 from lyra.core.providers import APIS, COMPATIBLE, SETTINGS, USUAL, Usual, is_loopback
 from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError
-from lyra.models.wire.http import Timeouts
+from lyra.models.timeouts import Timeouts
 
 __all__ = ["APIS", "ProviderSettings", "secrets_of", "settings_of"]
 

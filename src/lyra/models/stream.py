@@ -17,8 +17,8 @@ import msgspec
 
 from lyra.core.message import Message
 from lyra.core.tool import ToolCall
+from lyra.errors import ModelError
 from lyra.models.usage import TokenUsage
-from lyra.models.wire.faults import truncated
 
 __all__ = [
     "STOP_REASONS",
@@ -214,7 +214,7 @@ class Fold:
 
     def completion(self) -> Completion:
         if not self._stop:
-            raise truncated("the stream ended without its last event")
+            raise ModelError("the stream ended without its last event", kind="stream_truncated")
         return Completion(self._message(), self._usage, self._stop, self._model, self._id)
 
     def _message(self) -> Message:

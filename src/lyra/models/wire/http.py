@@ -16,16 +16,16 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
-from lyra.core.checking.check import Declaration, real
 from lyra.core.clock import Clock, SystemClock
 from lyra.core.providers import is_loopback
 from lyra.core.secrets.secret import MASK
 from lyra.errors import ModelError
+from lyra.models.timeouts import Timeouts
 from lyra.models.wire.faults import UNREADABLE, fault, not_an_answer, of_status, retry_after, too_large, unreachable
 
 if TYPE_CHECKING:
@@ -41,27 +41,6 @@ ANSWER_BYTES_MAX: Final = 64 << 20  # a whole answer; a stream of deltas of the 
 _ERROR_BYTES_MAX: Final = 64 << 10
 _SENTENCE_MAX: Final = 500
 _SECRET_LEAST: Final = 8  # characters; what is shorter (a header that says "beta") is no key but part of other words
-
-
-class Timeouts(Declaration, frozen=True):
-    """Seconds; None is no limit."""
-
-    WORD: ClassVar[str] = "timeouts"
-
-    connect_s: float | None = 10.0
-    first_s: float | None = 120.0
-    idle_s: float | None = 60.0
-    total_s: float | None = 600.0
-
-    def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if value is not None:
-                real(value, name, above=0.0)
-
-    @classmethod
-    def of(cls, value: Any) -> Timeouts:
-        return value if isinstance(value, Timeouts) else cls.from_data(value)
 
 
 _USUAL: Final = Timeouts()
