@@ -145,7 +145,7 @@ def test_more_folders_count_as_inside(folder):
     outfit = outfit_of(options(folder, also=(str(other), str(other))))
     assert outfit.also == (str(other),)
     assert outfit.grant.allows(f"fs.write:{other}/a")
-    assert outfit.permissions.also == (str(other),)
+    assert outfit.permissions.extra_folders == (str(other),)
 
 
 @pytest.mark.parametrize("name", ["a*b", "a?b"])
@@ -217,7 +217,7 @@ def test_a_question_finds_nobody(folder):
     given = options(folder, model="sim/script:s.json", tools=(tool(confirm),), allow=("confirm",))
     outcome, lines = asked(given)
     assert "interrupt" in [line["type"] for line in lines]
-    assert "nobody is there to be asked" in outcome.result["text"]
+    assert "no person is there to be asked" in outcome.result["text"]
 
 
 def test_somebody_who_is_there_is_asked(folder):

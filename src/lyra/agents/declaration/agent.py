@@ -166,9 +166,9 @@ class Agent:
     def guard(self) -> Permissions:
         """What decides on tools that are guarded where it has no permissions: the files of the folder they work in."""
         if self._guard is None:
-            from lyra.tools.permissions.settings import permissions_here
+            from lyra.tools.permissions.settings import permissions_from_files
 
-            self._guard = permissions_here(_folders(self.toolbox))
+            self._guard = permissions_from_files(_folders(self.toolbox))
         return self._guard
 
     def __lyra_tool__(self) -> Tool:
@@ -239,7 +239,7 @@ def _takes(signature: inspect.Signature, count: int) -> bool:
 def _permissions(value: Any, tools: Iterable[Tool]) -> Permissions:
     """Permissions as they are, or the mapping of rules and a mode that they are made of."""
     from lyra.tools.permissions.decision import Permissions
-    from lyra.tools.permissions.settings import permissions_said
+    from lyra.tools.permissions.settings import declared_permissions
 
     if isinstance(value, Permissions):
         return value
@@ -249,7 +249,7 @@ def _permissions(value: Any, tools: Iterable[Tool]) -> Permissions:
             hint="permissions={'allow': ['Bash(git *)'], 'mode': 'accept-edits'}",
             key="permissions",
         )
-    return permissions_said(value, _folders(tools))
+    return declared_permissions(value, _folders(tools))
 
 
 def _folders(tools: Iterable[Tool]) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ __all__ = ["TURNS_MAX", "Headless", "HeadlessOptions", "Outcome", "error_line", 
 
 TURNS_MAX: Final = 100  # model calls for one task, where nothing else is said
 _ANSWER_TOKENS_MAX: Final = 8_192  # of one answer: a file that is written whole should fit, and most models give it
-_NOBODY: Final = "nobody is there to be asked"
+_NOBODY: Final = "no person is there to be asked"
 _OUT_OF_TURNS: Final = "max_turns"
 _SILENT: Final = (Done, Failed, ToolProgress)  # the result and the error say the first two with more in them
 

@@ -146,7 +146,7 @@ def _permissions(options: HeadlessOptions, folder: str, also: Sequence[str], log
         home=home,
         mode=options.mode,
         attended=options.attended,
-        also=tuple(also),
+        extra_folders=tuple(also),
         answers=kept.rules(),
         keep=kept.add,
     )

@@ -26,7 +26,7 @@ from lyra.core.tool import Tool, ToolCall, error_code
 from lyra.errors import ApprovalRefused, CapabilityDenied, DeadlineExceeded, Denied, LyraError
 from lyra.kernel.process.call_keys import next_key, upcoming
 from lyra.kernel.programs.context import once, read
-from lyra.tools.permissions.decision import Decision, Permissions
+from lyra.tools.permissions.decision import PermissionDecision, Permissions
 from lyra.tools.permissions.subjects import Subject, facts_of, subject_of
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Case:
             found = self._found(tainted)
         except Exception as error:  # noqa: BLE001 - what a tool says of its needs may be anything; a row has to be
             said = error.message if isinstance(error, LyraError) else f"{type(error).__name__}: {error}"
-            found = Decision("deny", None, f"it cannot be judged: {said}", "error")
+            found = PermissionDecision("deny", None, f"it cannot be judged: {said}", "error")
         shown = self.runtime.clean(_shown(self.call, self._subject))
         if found.decision == "ask" and len(shown) > _SHOWN_CHARS_MAX:
             reason = f"{found.reason}, and it is too long to be shown to a person"
@@ -142,7 +142,7 @@ class Case:
             **({"linked": True} if self._linked else {}),
         }
 
-    def _found(self, tainted: bool) -> Decision:
+    def _found(self, tainted: bool) -> PermissionDecision:
         permissions = self.permissions
         given = _given_path(self.tool, self.call.arguments, permissions)
         real = os.path.realpath(given) if given is not None else None
@@ -170,7 +170,7 @@ class Case:
             workspace=permissions.workspace,
             home=permissions.home,
             path=path if facts.kind == "path" else None,
-            also=permissions.also,
+            extra_folders=permissions.extra_folders,
             known=tool.builtin,
         )
         if subject.act == "read" and not subject.inside and self._is_own():
@@ -182,15 +182,15 @@ class Case:
         needs_of = self.tool.needs_of
         return needs_of is not None and bool(self.tool.folders) and not list(needs_of(self.call.arguments))
 
-    def _granted(self) -> Decision | None:
+    def _granted(self) -> PermissionDecision | None:
         tool, path = self.tool, self.subject.value
         if self.subject.kind == "path" and path is not None and not _within(path, tool.folders):
-            return Decision("deny", None, f"{path} is outside the workspace", _GRANT)
+            return PermissionDecision("deny", None, f"{path} is outside the workspace", _GRANT)
         try:
             for need in (*tool.needs, *(tool.needs_of(self.call.arguments) if tool.needs_of is not None else ())):
                 self.grant.check(need)
         except CapabilityDenied as error:
-            return Decision("deny", error.fields.get("rule"), error.message, _GRANT)
+            return PermissionDecision("deny", error.fields.get("rule"), error.message, _GRANT)
         return None
 
     def hides(self, path: str) -> bool:
@@ -202,11 +202,11 @@ class Case:
         """What the call may do: as its process, and nothing that the rules deny by path."""
         grant = self.grant
         for each in (self.permissions, *self.session.outer):
-            grant = each.held(grant)
+            grant = each.narrow(grant)
         return grant
 
 
-def _stricter(found: Decision, outer: Permissions, subject: Subject) -> Decision:
+def _stricter(found: PermissionDecision, outer: Permissions, subject: Subject) -> PermissionDecision:
     """The decision, as far as the caller's permissions leave it."""
     if found.decision == "deny":
         return found
@@ -216,7 +216,7 @@ def _stricter(found: Decision, outer: Permissions, subject: Subject) -> Decision
     if found.decision == "allow":
         found = outer.asks(subject) or found
     if found.decision == "ask" and not (outer.attended and outer.mode != "deny-unasked"):
-        return found._replace(decision="deny", reason=f"{found.reason}; nobody is there to be asked")
+        return found._replace(decision="deny", reason=f"{found.reason}; no person is there to be asked")
     return found
 
 

@@ -140,7 +140,7 @@ def call(
         note(problem)
     registry = ToolRegistry(each for each, _ in found.values())
     path = _decide(registry[name], arguments, permissions)
-    grant = permissions.held(ctx.ensure_object(Session).config.grant)
+    grant = permissions.narrow(ctx.ensure_object(Session).config.grant)
 
     async def called() -> ToolResult:
         hides.set(permissions.hidden)
