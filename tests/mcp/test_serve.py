@@ -96,7 +96,7 @@ def test_built_in_tools_under_the_rules(folder):
             ):
                 failed, text = await call(client, name, **arguments)
                 assert failed
-                assert "nobody is there to be asked" in text
+                assert "no person is there to be asked" in text
             assert not (folder / "b.txt").exists()
             failed, text = await call(client, "Reed")
             assert failed

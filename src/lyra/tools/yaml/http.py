@@ -19,7 +19,7 @@ from lyra.core.rights.capability import Capability, Grant
 from lyra.core.secrets.redact import redact
 from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError, ToolError
-from lyra.tools.http_guard import Answer, fetch, host_and_port
+from lyra.tools.http_guard import HttpAnswer, fetch, host_and_port
 from lyra.tools.yaml.environment import ToolEnvironment, declared, narrowed, template
 from lyra.tools.yaml.params import Params
 from lyra.tools.yaml.report import Report
@@ -146,7 +146,7 @@ def _reason(status: int) -> str:
     )
 
 
-def _text(answer: Answer) -> str:
+def _text(answer: HttpAnswer) -> str:
     kind = answer.headers.get("content-type", "text/plain").partition(";")[0].strip().lower()
     if not _TEXT.fullmatch(kind) or b"\0" in answer.body:
         return f"{len(answer.body)} bytes of {kind[:80]}"

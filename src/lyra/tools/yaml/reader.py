@@ -56,10 +56,12 @@ def read_tools(data: bytes, file: str, environment: ToolEnvironment) -> tuple[li
         return [], [Mistake(file, 1, 1, error.message, error.hint)]
     report = Report(file, places)
     given = _declarations(document, report)
-    read = [_tool(each, path, report, environment) for each, path in given]
+    read = [_tool(declared, path, report, environment) for declared, path in given]
     tools = [tool for tool in read if tool is not None]
     _check_names(given, report)
-    return ([] if report.mistakes else tools), sorted(report.mistakes, key=lambda each: (each.line, each.column))
+    return ([] if report.mistakes else tools), sorted(
+        report.mistakes, key=lambda declared: (declared.line, declared.column)
+    )
 
 
 def _check_names(given: list[tuple[Any, Path]], report: Report) -> None:
@@ -86,7 +88,7 @@ def _declarations(document: Any, report: Report) -> list[tuple[Any, Path]]:
     if not 1 <= len(document) <= _TOOLS_MAX:
         report.add(path, f"a file has between 1 and {_TOOLS_MAX} tools")
         return []
-    return [(each, (*path, index)) for index, each in enumerate(document)]
+    return [(item, (*path, index)) for index, item in enumerate(document)]
 
 
 def _tool(value: Any, path: Path, report: Report, environment: ToolEnvironment) -> Tool | None:
