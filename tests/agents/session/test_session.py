@@ -8,14 +8,14 @@ from lyra.agents.turn.loop import _identity
 from lyra.core.effect import canonical_hash
 from lyra.core.message import Message
 from lyra.models.request import Request
-from lyra.models.tokens import Conversation, Estimator
+from lyra.models.tokens import ConversationTokens, Estimator
 
 FIRST, SECOND = Message("user", "a"), Message("assistant", "b")
 CHAIN = bytes.fromhex("170bbe1f959b0bfe27ae6ac560d7c8dc")
 
 
 def session(agent: Agent | None = None, *, durable: bool = True) -> Session:
-    return Session(agent or Agent("a", model="sim/echo"), Conversation(Estimator()), durable=durable)
+    return Session(agent or Agent("a", model="sim/echo"), ConversationTokens(Estimator()), durable=durable)
 
 
 def test_the_digest_is_the_same_whenever_it_is_asked_for():

@@ -16,7 +16,7 @@ from lyra.agents.session.toolset import Toolset
 from lyra.agents.turn.context_window import Ledger, Window
 from lyra.core import codec
 from lyra.core.message import Message
-from lyra.models.tokens import Conversation
+from lyra.models.tokens import ConversationTokens
 from lyra.models.usage import TokenUsage
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Session:
         "window",
     )
 
-    def __init__(self, agent: Agent, conversation: Conversation, *, durable: bool) -> None:
+    def __init__(self, agent: Agent, conversation: ConversationTokens, *, durable: bool) -> None:
         self.agent = agent
         self.tools = Toolset(agent)
         self.conversation = conversation  # what its messages take, in tokens

@@ -33,7 +33,7 @@ from lyra.kernel.supervision.supervisor import supervise
 from lyra.models.client import LLMClient
 from lyra.models.pricing import Price
 from lyra.models.provider import LLMProvider
-from lyra.models.tokens import Conversation, Estimator
+from lyra.models.tokens import ConversationTokens, Estimator
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import Agent
@@ -244,7 +244,7 @@ class Runtime:
 
     def begin(self, process: Process, agent: Agent, restored: Any) -> Session:
         """The session of a process that starts or comes back; a guarded one is known by its guard's pid too."""
-        session = Session(agent, Conversation(self._tokens), durable=self.kernel.journal is not None)
+        session = Session(agent, ConversationTokens(self._tokens), durable=self.kernel.journal is not None)
         if restored is not None:
             session.replay(restored)
         outer = current_span.get()

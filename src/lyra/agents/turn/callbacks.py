@@ -26,7 +26,7 @@ from lyra.core.tool import Tool, ToolCall
 from lyra.errors import DeadlineExceeded, LyraError
 from lyra.kernel.journal.rows import ASIDE
 from lyra.models.request import Request
-from lyra.models.tokens import Conversation
+from lyra.models.tokens import ConversationTokens
 
 if TYPE_CHECKING:
     from lyra.agents.session.replies import Pending
@@ -148,7 +148,7 @@ class AskedBack:
             runtime,
             request,
             canonical_hash("sampling", (text,), {}),
-            Conversation(runtime.tokens),
+            ConversationTokens(runtime.tokens),
             scopes=pending.scopes if pending is not None else (),
             sink=None,
             timeouts=agent.timeouts,

@@ -30,7 +30,7 @@ from lyra.core.message import Message
 from lyra.errors import BudgetExceeded, ConfigError, EffectFailed, LimitExceeded
 from lyra.models.context_windows import context_window
 from lyra.models.request import Request
-from lyra.models.tokens import DENSE, MESSAGE_TOKENS, WORDY, Conversation, Measure
+from lyra.models.tokens import DENSE, MESSAGE_TOKENS, WORDY, ConversationTokens, Measure
 
 if TYPE_CHECKING:
     from lyra.agents.session.replies import Pending
@@ -273,7 +273,7 @@ async def _summary(
         runtime,
         request,
         session.digest + canonical_hash("summary", (window.start, window.head), {}) if session.durable else b"",
-        Conversation(runtime.tokens),
+        ConversationTokens(runtime.tokens),
         scopes=pending.scopes if pending is not None else (),
         sink=None,
         timeouts=agent.timeouts,

@@ -24,7 +24,7 @@ from lyra.models.pricing import Price
 from lyra.models.provider import LLMProvider
 from lyra.models.request import Request
 from lyra.models.stream import Completion, Fold, StreamEvent, TextDelta, ThinkingDelta, is_unchanged
-from lyra.models.tokens import Conversation
+from lyra.models.tokens import ConversationTokens
 from lyra.models.usage import TokenUsage
 from lyra.models.wire.faults import fault
 
@@ -68,7 +68,7 @@ class Ask:
         runtime: Runtime,
         request: Request,
         digest: bytes,
-        conversation: Conversation,
+        conversation: ConversationTokens,
         *,
         scopes: tuple[Budget, ...],
         sink: Sink | None,
