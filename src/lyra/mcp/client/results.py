@@ -40,13 +40,13 @@ def output_of(result: Any, tool: str) -> Any:
 
 def resource_of(result: Any) -> Any:
     """What a resource holds."""
-    return _joined([_held(each) for each in result.contents])
+    return _joined([_held(content) for content in result.contents])
 
 
 def prompt_of(result: Any) -> str:
     """A prompt as the text it stands for."""
-    said = [f"{message.role}: {_joined(_parts([message.content]))}" for message in result.messages]
-    return _cut("\n\n".join(said), OUTPUT_CHARS_MAX)
+    messages = [f"{message.role}: {_joined(_parts([message.content]))}" for message in result.messages]
+    return _cut("\n\n".join(messages), OUTPUT_CHARS_MAX)
 
 
 def _parts(content: Any) -> list[str | Image]:
@@ -58,16 +58,16 @@ def _joined(parts: list[str | Image]) -> Any:
     images = [part for part in parts if isinstance(part, Image)]
     if not images:
         return _cut("\n".join(str(part) for part in parts), OUTPUT_CHARS_MAX)
-    left, shown, made = OUTPUT_CHARS_MAX, 0, []
+    left, shown, joined = OUTPUT_CHARS_MAX, 0, []
     for part in parts:
         if isinstance(part, Image):
             shown += 1
-            made.append(part if shown <= _IMAGES_MAX else "[one more image]")
+            joined.append(part if shown <= _IMAGES_MAX else "[one more image]")
         else:
             text = _cut(part, max(left, 0))
             left -= len(text)
-            made.append(text)
-    return made
+            joined.append(text)
+    return joined
 
 
 def _structured(value: Any) -> Any:
@@ -81,7 +81,7 @@ def _structured(value: Any) -> Any:
 
 def _cut(text: str, most: int) -> str:
     """So much of it; what a terminal would act on, and what turns text around, stands as its code."""
-    return _UNSEEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", _shortened(text, most))
+    return _UNSEEN.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", _shortened(text, most))
 
 
 def _shortened(text: str, most: int) -> str:

@@ -34,7 +34,7 @@ def seen(text: str) -> str:
 def shown(schema: Any) -> Any:
     """The schema as a model is told it: the same, its sentences without what nobody sees."""
     if isinstance(schema, list):
-        return [shown(each) for each in schema]
+        return [shown(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     return {

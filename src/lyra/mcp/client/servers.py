@@ -26,8 +26,8 @@ from lyra.core.tool import Tool
 from lyra.errors import ConfigError
 from lyra.mcp.client.approvals import Approvals, own_folder
 from lyra.mcp.client.connection import Connection
-from lyra.mcp.client.project_file import passed_over, read_file
-from lyra.mcp.client.shared import Host
+from lyra.mcp.client.project_file import ignored_keys, read_file
+from lyra.mcp.client.shared import SharedContext
 from lyra.mcp.client.tool import tool_of
 from lyra.mcp.names import server_keys
 from lyra.mcp.settings import ServerSettings, settings_of
@@ -44,7 +44,7 @@ def load_settings(
     where = os.path.realpath(folder or os.getcwd())
     env = os.environ if env is None else env
     config = config if config is not None else Config.load(where, env)
-    found = {
+    servers = {
         name: settings_of(
             name,
             entry,
@@ -54,12 +54,13 @@ def load_settings(
         for name, entry in config.mcp_servers.items()
     }
     for settings in read_file(where, env):
-        found.setdefault(settings.name, settings)
-    return list(found.values())
+        servers.setdefault(settings.name, settings)
+    return list(servers.values())
 
 
 class McpServers:
-    """`options` are those of `Host`: `consent`, `reapprove`, `elicit`, `sample`, `authorize`, `supervision`, …"""
+    """`options` are those of `SharedContext`: `consent`, `reapprove`, `elicit`, `sample`, `authorize`, `supervision`,
+    …"""
 
     def __init__(
         self,
@@ -70,21 +71,21 @@ class McpServers:
         deferred: bool = False,
         **options: Any,
     ) -> None:
-        settings = list({each.name: each for each in servers}.values())
-        keys = server_keys(each.name for each in settings)
+        settings = list({server.name: server for server in servers}.values())
+        keys = server_keys(server.name for server in settings)
         options.setdefault("folder", own_folder(os.environ))
-        self._host = Host(
+        self._shared = SharedContext(
             workspace=os.path.realpath(workspace or os.getcwd()),
             approvals=approvals if approvals is not None else Approvals.of_user(),
             **options,
         )
         self._deferred = deferred
-        self.warning = passed_over(settings)  # what their file says besides, in a line
+        self.warning = ignored_keys(settings)  # what their file says besides, in a line
         self._tools: dict[str, tuple[str, Tool]] = {}
         self._has: set[str] = set()
         self._resource_tool = self._tool(self._resource, "McpResource")
         self._prompt_tool = self._tool(self._prompt, "McpPrompt")
-        self._connections = {each.name: Connection(each, keys[each.name], self._host) for each in settings}
+        self._connections = {server.name: Connection(server, keys[server.name], self._shared) for server in settings}
 
     @classmethod
     def load(cls, config: Config | None = None, folder: str | None = None, **options: Any) -> Self:
@@ -111,12 +112,12 @@ class McpServers:
         chosen = [self[name] for name in names] or list(self._connections.values())
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                await asyncio.gather(*(each.start() for each in chosen))
-        return [each.state for each in chosen]
+                await asyncio.gather(*(connection.start() for connection in chosen))
+        return [connection.state for connection in chosen]
 
     async def close(self) -> None:
-        await asyncio.gather(*(each.close() for each in self._connections.values()))
-        await self._host.tasks.close()
+        await asyncio.gather(*(connection.close() for connection in self._connections.values()))
+        await self._shared.tasks.close()
 
     async def reconnect(self, name: str) -> ServerState:
         """Start one anew, whatever became of it."""
@@ -129,23 +130,23 @@ class McpServers:
         return len(self._connections)
 
     def __getitem__(self, name: str) -> Connection:
-        found = self._connections.get(name)
-        if found is None:
+        connection = self._connections.get(name)
+        if connection is None:
             near = did_you_mean(name, self._connections)
             hint = f"did you mean {near!r}?" if near else f"there are: {', '.join(self._connections) or 'none'}"
             raise ConfigError(f"there is no MCP server {name!r}", hint=hint, key=name)
-        return found
+        return connection
 
     def fingerprint(self, name: str) -> str:
         """What a consent, the pins and the tokens of a server are kept under."""
-        return self[name].settings.fingerprint(self._host.workspace)
+        return self[name].settings.fingerprint(self._shared.workspace)
 
     def expected(self) -> list[ServerState]:
         """The states as far as they can be told without starting anything or asking anybody."""
-        return [_expected(each) for each in self._connections.values()]
+        return [_expected(connection) for connection in self._connections.values()]
 
     def states(self) -> list[ServerState]:
-        return [each.state for each in self._connections.values()]
+        return [connection.state for connection in self._connections.values()]
 
     async def tools(self) -> list[Tool]:
         """The tools of every server that can be reached, and two for resources and prompts where one has any."""
@@ -154,43 +155,43 @@ class McpServers:
 
     def __lyra_tools__(self) -> tuple[Tool, ...]:
         """Those that there are now. An Agent that was given the servers themselves asks at each message anew."""
-        found = [
-            self._made(each, name, called)
-            for each in self._connections.values()
-            for name, called in each.names().items()
-            if name in each.offered
+        offered_tools = [
+            self._tool_for(connection, name, called)
+            for connection in self._connections.values()
+            for name, called in connection.names().items()
+            if name in connection.offered
         ]
-        return (*found, *self._extra())
+        return (*offered_tools, *self._extra())
 
-    def _made(self, connection: Connection, name: str, called: str) -> Tool:
+    def _tool_for(self, connection: Connection, name: str, called: str) -> Tool:
         """The same object for as long as the tool says the same."""
         offered = connection.offered[name]
         known = self._tools.get(called)
         if known is None or known[0] != offered.pin:
-            made = tool_of(connection, offered, called, deferred=self._deferred)
-            known = self._tools[called] = (offered.pin, made)
+            new_tool = tool_of(connection, offered, called, deferred=self._deferred)
+            known = self._tools[called] = (offered.pin, new_tool)
         return known[1]
 
     @property
     def problems(self) -> tuple[str, ...]:
         """A line for each server that is not there, and for each tool that is withheld."""
-        found = []
+        lines = []
         for state in self.states():
             if state.failure is not None:
-                found.append(f"MCP server {state.name}: {state.state}: {state.failure.message}")
-            found += [f"{name} is withheld: it has changed what it says of itself" for name in state.withheld]
-        return tuple(found)
+                lines.append(f"MCP server {state.name}: {state.state}: {state.failure.message}")
+            lines += [f"{name} is withheld: it has changed what it says of itself" for name in state.withheld]
+        return tuple(lines)
 
     def _extra(self) -> list[Tool]:
         """Once a server had any, they stay: whether one can be read now is said when it is asked for."""
-        for each in self._connections.values():
-            self._has |= each.has
-        made = []
+        for connection in self._connections.values():
+            self._has |= connection.has
+        extra = []
         if "resources" in self._has:
-            made.append(self._resource_tool)
+            extra.append(self._resource_tool)
         if "prompts" in self._has:
-            made.append(self._prompt_tool)
-        return made
+            extra.append(self._prompt_tool)
+        return extra
 
     def _tool(self, function: Any, name: str) -> Tool:
         needs = (Capability.of(f"tool.use:{name}"),)
@@ -221,8 +222,8 @@ class McpServers:
         from lyra.mcp.client.listing import list_resources
 
         connection = await self._started(server)
-        found: list[dict[str, str]] = await connection.ask(list_resources(connection.client()))
-        return found
+        listed: list[dict[str, str]] = await connection.ask(list_resources(connection.client()))
+        return listed
 
     async def read_resource(self, server: str, uri: str) -> Any:
         from lyra.mcp.client.results import resource_of
@@ -235,8 +236,8 @@ class McpServers:
         from lyra.mcp.client.listing import list_prompts
 
         connection = await self._started(server)
-        found: list[dict[str, Any]] = await connection.ask(list_prompts(connection.client()))
-        return found
+        listed: list[dict[str, Any]] = await connection.ask(list_prompts(connection.client()))
+        return listed
 
     async def get_prompt(self, server: str, name: str, arguments: dict[str, str] | None = None) -> str:
         from lyra.mcp.client.results import prompt_of

@@ -16,14 +16,14 @@ from lyra.mcp.client.tool import Offered
 from lyra.mcp.settings import ServerSettings
 from lyra.sandbox import Sandbox
 
-__all__ = ["START_S", "Host"]
+__all__ = ["START_S", "SharedContext"]
 
 START_S: Final = 30.0  # to start or reach a server and read what it offers
 _BACKOFF: Final = Backoff(initial_s=0.25, max_s=10.0, jitter=0.2)
 
 
 @dataclass(kw_only=True)
-class Host:
+class SharedContext:
     """Each callback may be left out, and then the answer is no.
 
     `consent(settings)` is asked about a project's server, `reapprove(server, tool)` about a tool that says something

@@ -26,10 +26,10 @@ from mcp_types import (
 )
 
 from lyra.core.rights.capability import Capability, Grant
-from lyra.mcp.client.callback_limits import Questions
+from lyra.mcp.client.callback_limits import CallbackLimits
 from lyra.mcp.client.trim import VALUES_MAX, shorten
 from lyra.mcp.settings import ServerSettings
-from lyra.mcp.state import Failed, Failure
+from lyra.mcp.state import Failure, ServerFailed
 from lyra.sandbox import Limits, Pipes, Profile, Sandbox
 
 __all__ = ["LINE_BYTES_MAX", "profile_of", "stdio"]
@@ -44,7 +44,7 @@ _LIFE_S: Final = 365 * 24 * 3600.0  # a server is not a command that takes too l
 _CPU_S: Final = 24 * 3600
 _NOT_FOUND: Final = (126, 127)
 
-Ended = Callable[[Failed], None]
+Ended = Callable[[ServerFailed], None]
 
 
 def profile_of(settings: ServerSettings, workspace: str, denied: Sequence[Capability] = ()) -> Profile:
@@ -78,15 +78,15 @@ async def stdio(
     sent, outward = anyio.create_memory_object_stream[SessionMessage](0)
     ours = asyncio.Event()  # it is we who end it
 
-    def told(why: Failed) -> None:
+    def told(why: ServerFailed) -> None:
         if not ours.is_set():
             ended(why)
 
-    questions = Questions(lambda: outward.statistics().tasks_waiting_send)
+    limits = CallbackLimits(lambda: outward.statistics().tasks_waiting_send)
     try:
         async with anyio.create_task_group() as group:
-            group.start_soon(_reading, pipes, inward, told, questions)
-            group.start_soon(_writing, pipes, outward, told, questions)
+            group.start_soon(_reading, pipes, inward, told, limits)
+            group.start_soon(_writing, pipes, outward, told, limits)
             try:
                 yield received, sent
             finally:
@@ -102,17 +102,17 @@ async def stdio(
             stream.close()
 
 
-async def _reading(pipes: Pipes, inward: Any, ended: Ended, questions: Questions) -> None:
+async def _reading(pipes: Pipes, inward: Any, ended: Ended, limits: CallbackLimits) -> None:
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # then it is we who hung up
         async with inward:
-            why = await _read(pipes, inward, questions)
+            why = await _read(pipes, inward, limits)
             if why is not None:
                 pipes.kill()
             ended(why or await _death(pipes))  # before those who wait hear of it: they are told why
 
 
-async def _read(pipes: Pipes, inward: Any, questions: Questions) -> Failed | None:
-    """Until the program says no more; a Failed where what it says cannot be read."""
+async def _read(pipes: Pipes, inward: Any, limits: CallbackLimits) -> ServerFailed | None:
+    """Until the program says no more; a ServerFailed where what it says cannot be read."""
     garbage = 0
     while True:
         try:
@@ -121,7 +121,7 @@ async def _read(pipes: Pipes, inward: Any, questions: Questions) -> Failed | Non
             return None
         except asyncio.LimitOverrunError:
             message = f"it sent a message of more than {LINE_BYTES_MAX >> 20} MiB"
-            return Failed(Failure("protocol", "too_large", message, recoverable=True))
+            return ServerFailed(Failure("protocol", "too_large", message, recoverable=True))
         if not line.strip():
             continue
         try:
@@ -129,11 +129,11 @@ async def _read(pipes: Pipes, inward: Any, questions: Questions) -> Failed | Non
         except ValueError:
             garbage += 1
             if garbage > _GARBAGE_LINES_MAX:
-                return Failed(Failure("protocol", "garbage", "it prints what is no MCP message on its stdout"))
+                return ServerFailed(Failure("protocol", "garbage", "it prints what is no MCP message on its stdout"))
             message_in = _unread(line)
             if message_in is None:
                 continue
-        why = questions.heard(message_in)
+        why = limits.heard(message_in)
         if why is not None:
             return why
         if isinstance(message_in, JSONRPCResponse):
@@ -159,15 +159,15 @@ def _message(line: bytes) -> Any:
 def _unread(line: bytes) -> JSONRPCError | None:
     """An answer in which something cannot be read, such as half a character, is an error for whoever waits for it."""
     try:
-        found = json.loads(line) if len(line) <= _UNREAD_BYTES_MAX else None
+        message = json.loads(line) if len(line) <= _UNREAD_BYTES_MAX else None
     except (ValueError, RecursionError):
         return None
-    number = found.get("id") if isinstance(found, dict) and "method" not in found else None
+    number = message.get("id") if isinstance(message, dict) and "method" not in message else None
     return _error(number, "its answer cannot be read") if isinstance(number, (int, str)) else None
 
 
-def _error(number: int | str, said: str) -> JSONRPCError:
-    return JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=INTERNAL_ERROR, message=said))
+def _error(number: int | str, text: str) -> JSONRPCError:
+    return JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=INTERNAL_ERROR, message=text))
 
 
 def _is_crowded(line: bytes) -> bool:
@@ -180,33 +180,35 @@ def _is_crowded(line: bytes) -> bool:
     return sum(part.count(b",") for part in plain.split(b'"')[::2]) > VALUES_MAX
 
 
-async def _death(pipes: Pipes) -> Failed:
+async def _death(pipes: Pipes) -> ServerFailed:
     """Its stdout has ended: so has the program, or it will not be heard of again."""
     result = await pipes.close(_LAST_WORDS_S)
-    said = result.output.text.strip().splitlines()
-    last = f": {said[-1][:200]}" if said else ""
+    lines = result.output.text.strip().splitlines()
+    last = f": {lines[-1][:200]}" if lines else ""
     if result.exit_code in _NOT_FOUND:
         message = f"the command cannot be run inside the sandbox{last}; name its folder in `readable`"
-        return Failed(Failure("exec", str(result.exit_code), message))
+        return ServerFailed(Failure("exec", str(result.exit_code), message))
     limits = f" ({', '.join(result.limits_hit)})" if result.limits_hit else ""
-    return Failed(Failure("crash", str(result.exit_code), f"it ended with {result.exit_code}{limits}{last}", True))
+    return ServerFailed(
+        Failure("crash", str(result.exit_code), f"it ended with {result.exit_code}{limits}{last}", True)
+    )
 
 
-async def _writing(pipes: Pipes, outward: Any, ended: Ended, questions: Questions) -> None:
+async def _writing(pipes: Pipes, outward: Any, ended: Ended, limits: CallbackLimits) -> None:
     try:
         async with outward:
             async for message in outward:
-                questions.answered(message.message)
+                limits.answered(message.message)
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 pipes.writer.write(text.encode() + b"\n")
                 async with asyncio.timeout(_SENDING_S):
                     await pipes.writer.drain()
     except TimeoutError:
-        ended(Failed(Failure("protocol", "not_reading", "it does not read what is sent to it", recoverable=True)))
+        ended(ServerFailed(Failure("protocol", "not_reading", "it does not read what is sent to it", recoverable=True)))
         pipes.kill()  # its stdout ends with it, and so everybody who waits hears of it
     except OSError:
         with suppress(TimeoutError):
             await asyncio.wait_for(pipes.wait(), _LAST_WORDS_S)
             return  # it has ended, which is told by its stdout
-        ended(Failed(Failure("protocol", "closed", "it has closed its stdin", recoverable=True)))
+        ended(ServerFailed(Failure("protocol", "closed", "it has closed its stdin", recoverable=True)))
         pipes.kill()

@@ -77,8 +77,8 @@ class _Call:
         wrong = mismatch(arguments, self._schema)
         if wrong is not None:
             raise ToolError(f"bad arguments for {self._name}: {wrong}", tool=self._name, reason="invalid_arguments")
-        came = output_of(await self._connection.call(self._offered, arguments), self._name)
-        return _without(came, self._connection.settings.secrets())
+        output = output_of(await self._connection.call(self._offered, arguments), self._name)
+        return _without(output, self._connection.settings.secrets())
 
 
 def _without(output: Any, secrets: list[str]) -> Any:
@@ -89,4 +89,4 @@ def _without(output: Any, secrets: list[str]) -> Any:
         return redact(output, secrets, forms=False)
     if isinstance(output, dict):
         return {_without(key, secrets): _without(value, secrets) for key, value in output.items()}
-    return [_without(each, secrets) for each in output] if isinstance(output, list) else output
+    return [_without(item, secrets) for item in output] if isinstance(output, list) else output

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-__all__ = ["ANSWER_BYTES_MAX", "VALUES_MAX", "TooLarge", "Trim", "shorten"]
+__all__ = ["ANSWER_BYTES_MAX", "VALUES_MAX", "AnswerTooLarge", "Trim", "shorten"]
 
 ANSWER_BYTES_MAX: Final = 32 << 20
 VALUES_MAX: Final = 100_000  # of one message
@@ -32,7 +32,7 @@ _WHOLE: Final = re.compile(
 _END_OF_EVENT: Final = re.compile(rb"\n\r?\n")
 
 
-class TooLarge(ValueError):
+class AnswerTooLarge(ValueError):
     """More than is read of one message; the text says of what."""
 
 
@@ -56,38 +56,38 @@ class Trim:
     def feed(self, piece: bytes) -> bytes:
         self._bytes += len(piece)
         if self._bytes > ANSWER_BYTES_MAX:
-            raise TooLarge(f"an answer of more than {ANSWER_BYTES_MAX >> 20} MiB")
+            raise AnswerTooLarge(f"an answer of more than {ANSWER_BYTES_MAX >> 20} MiB")
         piece, self._left = self._left + piece, b""
         out: list[bytes] = []
-        at = 0
-        while at < len(piece):
-            at = self._string(piece, at, out) if self._inside else self._outside(piece, at, out)
+        position = 0
+        while position < len(piece):
+            position = self._string(piece, position, out) if self._inside else self._outside(piece, position, out)
         return b"".join(out)
 
     def close(self) -> bytes:
         """What was held back of a body that ends in the middle of a text."""
         return b"".join(self._text) + self._left
 
-    def _outside(self, piece: bytes, at: int, out: list[bytes]) -> int:
-        quote = piece.find(b'"', at)
+    def _outside(self, piece: bytes, start: int, out: list[bytes]) -> int:
+        quote = piece.find(b'"', start)
         end = len(piece) if quote < 0 else quote + 1
-        part = piece[at:end]
+        part = piece[start:end]
         out.append(part)
         self._between = (self._between + part)[-4:]
         if self._events and _END_OF_EVENT.search(self._between if len(part) < 4 else part):
             self._begin()
         self._commas += part.count(b",")
         if self._commas > VALUES_MAX:
-            raise TooLarge(f"an answer of more than {VALUES_MAX} values")
+            raise AnswerTooLarge(f"an answer of more than {VALUES_MAX} values")
         if quote >= 0:
             self._is_binary = self._last in _BINARY and self._between[:-1].strip() == b":"
             self._inside, self._is_cut, self._text, self._length = True, False, [], 0
         return end
 
-    def _string(self, piece: bytes, at: int, out: list[bytes]) -> int:
-        found = _INSIDE.match(piece, at)
-        end = found.end() if found else at
-        self._keep(piece[at:end], out)
+    def _string(self, piece: bytes, start: int, out: list[bytes]) -> int:
+        match = _INSIDE.match(piece, start)
+        end = match.end() if match else start
+        self._keep(piece[start:end], out)
         if end == len(piece):
             return end
         if piece[end : end + 1] == b"\\":
@@ -135,9 +135,9 @@ class Trim:
 def shorten(result: dict[str, Any]) -> None:
     """The SDK makes an object of every part: three hundred thousand of them would hold the loop for ten seconds."""
     for name in _LISTS:
-        found = result.get(name)
-        if isinstance(found, list) and len(found) > _PARTS_MAX:
-            result[name] = found[:_PARTS_MAX]
+        parts = result.get(name)
+        if isinstance(parts, list) and len(parts) > _PARTS_MAX:
+            result[name] = parts[:_PARTS_MAX]
             if name == "content":
-                note = f"… {len(found) - _PARTS_MAX} parts left out"
+                note = f"… {len(parts) - _PARTS_MAX} parts left out"
                 result[name].append({"type": "text", "text": note})

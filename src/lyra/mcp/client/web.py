@@ -21,9 +21,9 @@ from mcp_types import INTERNAL_ERROR
 from lyra.core.providers import is_loopback_url
 from lyra.errors import ConfigError
 from lyra.mcp.client.callback_limits import Receiving, Sending
-from lyra.mcp.client.trim import ANSWER_BYTES_MAX, TooLarge, Trim
+from lyra.mcp.client.trim import ANSWER_BYTES_MAX, AnswerTooLarge, Trim
 from lyra.mcp.settings import ServerSettings
-from lyra.mcp.state import AuthRequired, Failed
+from lyra.mcp.state import AuthRequired, ServerFailed
 from lyra.sandbox.addresses import resolve
 from lyra.sandbox.proxy import system_lookup
 
@@ -41,7 +41,7 @@ async def web(
     *,
     login: httpx2.Auth | None,
     answered: Callable[[int], None],
-    ended: Callable[[Failed], None],
+    ended: Callable[[ServerFailed], None],
 ) -> AsyncIterator[Any]:
     """The streams of a connection; `answered` is told the status of every answer, `ended` why no more is heard."""
     url = settings.address
@@ -55,7 +55,7 @@ async def web(
     )
     async with client, streamable_http_client(url, http_client=client, max_sse_event_size=ANSWER_BYTES_MAX) as streams:
         sending = Sending(streams[1])
-        yield Receiving(streams[0], sending.questions, ended), sending
+        yield Receiving(streams[0], sending.limits, ended), sending
 
 
 def _check(settings: ServerSettings, url: str) -> None:
@@ -139,7 +139,7 @@ class _Trimmed(httpx2.AsyncByteStream):
                     yield kept
                 else:
                     held.append(kept)
-        except TooLarge as error:
+        except AnswerTooLarge as error:
             if self._events:
                 raise httpx2.ReadError(str(error)) from None
             held = [_refusal(self._asked, str(error))]
@@ -149,8 +149,8 @@ class _Trimmed(httpx2.AsyncByteStream):
         """A slice at a time: others have their turn in between."""
         trim = Trim(events=self._events)
         async for piece in self._stream:
-            for at in range(0, len(piece), _SLICE_BYTES):
-                yield trim.feed(piece[at : at + _SLICE_BYTES])
+            for start in range(0, len(piece), _SLICE_BYTES):
+                yield trim.feed(piece[start : start + _SLICE_BYTES])
                 await asyncio.sleep(0)
         yield trim.close()
 
@@ -158,13 +158,13 @@ class _Trimmed(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
 
-class _Asked(msgspec.Struct):
+class _RequestId(msgspec.Struct):
     id: int | str | None = None
 
 
 def _refusal(asked: bytes, why: str) -> bytes:
     try:
-        number = msgspec.json.decode(asked, type=_Asked).id
+        number = msgspec.json.decode(asked, type=_RequestId).id
     except msgspec.DecodeError:
         number = None
     error = {"code": INTERNAL_ERROR, "message": why}

@@ -18,7 +18,7 @@ from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
 
 from lyra._version import __version__
-from lyra.mcp.server.offer import Came, Offer
+from lyra.mcp.server.offer import CallResult, Offer
 
 __all__ = ["http_app", "serve_http", "serve_stdio", "server_of"]
 
@@ -67,9 +67,9 @@ async def _telling(ctx: Any) -> AsyncIterator[Any]:
             await waiting.put(None)
 
 
-def _result(came: Came) -> types.CallToolResult:
-    parts = came.output if isinstance(came.output, list) else [{"type": "text", "text": came.output}]
-    return types.CallToolResult(content=[_part(part) for part in parts], is_error=came.is_error)
+def _result(result: CallResult) -> types.CallToolResult:
+    parts = result.output if isinstance(result.output, list) else [{"type": "text", "text": result.output}]
+    return types.CallToolResult(content=[_part(part) for part in parts], is_error=result.is_error)
 
 
 def _part(part: Any) -> Any:

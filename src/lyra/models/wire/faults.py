@@ -39,7 +39,7 @@ KINDS: Final[dict[str, str]] = {
     "timeout": "no answer, or no next piece of it, in time",
     "connection": "the provider could not be reached, or the line broke before it answered",
     "stream_truncated": "the stream ended before the answer did",
-    "malformed": "a piece of the answer cannot be read, a tool call is not valid JSON, or its end has an unknown reason",
+    "malformed": "a piece of the answer cannot be read, a tool call is not valid JSON, or its stop reason is unknown",
     "temporary": "the provider failed and may not the next time",
     "auth": "the key is missing, wrong, or not for this model",
     "bad_request": "the provider refuses the request as it is",
