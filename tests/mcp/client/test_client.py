@@ -300,7 +300,7 @@ def test_somebody_is_asked_about_a_changed_tool(tmp_path, agreed):
             return agreed
 
         async with using(tiny(), folder=tmp_path, reapprove=reapprove) as use:
-            use.servers._host.start_s = 0.15
+            use.servers._shared.start_s = 0.15
             await use.call("mcp__tiny__change")
             await use.until(lambda: seen)
             await asyncio.sleep(0.3)

@@ -1,8 +1,8 @@
-"""Whom a server asks back: whoever answers for the call that it is working on.
+"""Routes a callback of a server to the process whose call the server is working on.
 
-A question names no call, so it is for the process whose calls the server has at the moment; where those are of several
-processes nobody can tell, and the answer is no. A program that gave callbacks of its own (`SharedContext`) is asked
-through those. While somebody thinks about an answer the time of the calls stands still.
+A callback names no call, so it goes to the process whose calls the server has at the moment; if several processes have
+calls there, it is refused. Callbacks of the program (`SharedContext`) go first. While a callback waits for an answer,
+the time limits of the calls are suspended.
 """
 
 from __future__ import annotations

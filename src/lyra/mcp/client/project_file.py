@@ -2,13 +2,12 @@
 
     {"mcpServers": {"files": {"command": "node", "args": ["server.js", "${HOME}/docs"]}}}
 
-Its keys are those of `[mcp.servers.NAME]`; `type` is another word for `transport`, `disabled` the opposite of
+Its keys are those of `[mcp.servers.NAME]`; `type` is a synonym of `transport`, `disabled` the opposite of
 `enabled`. `${NAME}` and `${NAME:-default}` stand for variables of the environment, looked up when the server is
 started. It comes with a repository, so nothing in it happens without consent.
 
-Other programs have keys of their own: those are passed over and told of (`ignored`). That a file says which tools need
-no question is passed over too, whatever it calls it. An entry that makes no sense is a server that says so (`broken`);
-the others are there.
+Keys of other programs are ignored, with a warning (`ignored`); so are keys that would allow tools without a question.
+An entry that cannot be read becomes a server with an error (`broken`); the other entries count.
 """
 
 from __future__ import annotations
@@ -37,9 +36,11 @@ FILE_NAME: Final = ".mcp.json"
 _ROOT: Final = "mcpServers"
 _TRANSPORTS: Final = {"streamable-http": "http", "streamableHttp": "http", "streamable_http": "http", "ws": "websocket"}
 _KNOWN: Final = TABLES["mcp.servers"].columns
-_UNASKED: Final = re.compile(r"(?i)approve|allow|trust|permission")  # how others call it that nobody is asked
+_UNASKED: Final = re.compile(
+    r"(?i)approve|allow|trust|permission"
+)  # keys of other programs that allow tools without a question
 _NAME_CHARS: Final = 64
-_TOLD_MAX: Final = 20  # keys that one warning names
+_TOLD_MAX: Final = 20  # keys in one warning
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
@@ -64,12 +65,13 @@ class _ProjectFile:
             raise ConfigError(f"{FILE_NAME} has no {_ROOT}", hint=f'such as {{"{_ROOT}": {{…}}}}', place=FILE_NAME)
         servers = [self._server(name, entry) for name, entry in table.items()]
         others = tuple(key for key in document if key != _ROOT)
-        if servers and others:  # said once, by the first
+        if servers and others:  # reported once, with the first server
             servers[0] = replace(servers[0], ignored=(*others, *servers[0].ignored))
         return servers
 
     def _server(self, name: str, entry: Any) -> ServerSettings:
-        """The server of one entry; where the entry cannot be used, one that says why and is never started."""
+        """The server of one entry; an entry that cannot be used becomes a server that has the reason and never
+        starts."""
         path = (_ROOT, name)
         try:
             if not isinstance(entry, dict):
@@ -108,14 +110,14 @@ class _ProjectFile:
 
     def _cell(self, cell: Cell, value: Any) -> Any:
         if cell.field == "url" and isinstance(value, str) and _VARIABLE.search(value):
-            return value  # an address once it is filled in; what it then is, the client says
+            return value  # checked by the client after the variable is filled in
         return read_cell(cell, value, self._source)
 
     def _filled(self, values: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
         return {name: SettingValue(value.written, self._reveal(value)) for name, value in values.items()}
 
     def _reveal(self, value: SettingValue) -> Callable[[], str]:
-        """What is looked up is not read for variables once more."""
+        """A function that reveals the value. The value of a reference is not searched for variables again."""
         return value.reveal if is_reference(value.written) else partial(self._fill, value.written)
 
     def _fill(self, text: str) -> str:
@@ -137,18 +139,18 @@ class _ProjectFile:
 
 
 def _usual(entry: dict[str, Any]) -> dict[str, Any]:
-    """The same in our own words."""
+    """The entry with Lyra's own keys instead of synonyms."""
     usual = {key: value for key, value in entry.items() if key not in ("type", "disabled")}
     if "type" in entry:
         usual["transport"] = _TRANSPORTS.get(str(entry["type"]), entry["type"])
-    if "disabled" in entry:  # what is neither true nor false is read as it is, and is a mistake
+    if "disabled" in entry:  # a value that is not a boolean is kept and reported as a mistake
         disabled = entry["disabled"]
         usual["enabled"] = not disabled if isinstance(disabled, bool) else disabled
     return usual
 
 
 def _others(name: str, entry: Any) -> tuple[str, ...]:
-    """Its keys that nobody here knows."""
+    """The keys of an entry that Lyra does not know."""
     return tuple(f"{name}.{key}" for key in _usual(entry) if key not in _KNOWN) if isinstance(entry, dict) else ()
 
 
@@ -157,10 +159,10 @@ def _shown(name: str) -> str:
 
 
 def ignored_keys(servers: Iterable[ServerSettings]) -> str:
-    """One line about what the file says and nobody here reads; empty where it says no such thing."""
+    """A warning about the ignored keys of the file, on one line; empty if there are none."""
     keys = [_shown(key) for server in servers for key in server.ignored]
     if not keys:
         return ""
-    rules = "; who need not be asked is said by permission rules alone" if any(map(_UNASKED.search, keys)) else ""
+    rules = "; tools are allowed by permission rules alone" if any(map(_UNASKED.search, keys)) else ""
     more = f" and {len(keys) - _TOLD_MAX} more" if len(keys) > _TOLD_MAX else ""
     return f"{FILE_NAME}: passed over: {', '.join(keys[:_TOLD_MAX])}{more}{rules}"

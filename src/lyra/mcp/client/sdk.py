@@ -1,4 +1,4 @@
-"""Everything of ours that needs the SDK, under one name: importing this imports it."""
+"""Everything in Lyra that needs the MCP SDK: importing this module imports the SDK."""
 
 from __future__ import annotations
 

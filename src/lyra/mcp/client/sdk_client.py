@@ -1,7 +1,7 @@
-"""The SDK's client for one server: made here, with everything that it must not do by itself switched off.
+"""Makes the SDK's client for one server, with the automatic behaviour of the SDK that Lyra does not want turned off.
 
 `open_client` gives a client that is not connected yet; entering it starts the program or makes the first request. This
-is the one place that imports the SDK, so that a program without servers never pays for it.
+is the one place that imports the SDK, so that a program without servers does not load it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["ConnectionListeners", "open_client", "unchecked"]
 
 
 class ConnectionListeners:
-    """Who is told what happens on a connection."""
+    """The functions that are called for events of a connection, and the routes of its callbacks."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class ConnectionListeners:
 
 async def open_client(settings: ServerSettings, shared: SharedContext, listeners: ConnectionListeners) -> Client:
     try:
-        # A second of imports: other work goes on meanwhile.
+        # Importing takes about a second, so it runs in a thread.
         await asyncio.get_running_loop().run_in_executor(None, import_module, "lyra.mcp.client.sdk")
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "anyio"):
@@ -53,7 +53,7 @@ async def open_client(settings: ServerSettings, shared: SharedContext, listeners
         raise ConfigError("MCP servers need the mcp extra", hint="pip install 'lyra-agents[mcp]'") from None
     from lyra.mcp.client import sdk
 
-    logging.getLogger("mcp").addHandler(logging.NullHandler())  # what it has to say is in the server's state
+    logging.getLogger("mcp").addHandler(logging.NullHandler())  # its errors are in the server's state
     return sdk.Client(
         _transport(settings, shared, listeners),
         client_info=sdk.Implementation(name="lyra", version=__version__),
@@ -87,7 +87,7 @@ async def _transport(
 
 
 def unchecked(client: Client) -> Client:
-    """The SDK would hold results against the server's own patterns, one of which may take for ever."""
+    """Turn off the SDK's check of results against the server's schema: one of its patterns may take for ever."""
 
     async def no_check(name: str, result: Any) -> None:
         del name, result

@@ -1,11 +1,12 @@
-"""All MCP servers of a program: started together when they are first needed, their tools under one roof.
+"""All MCP servers of a program: started together when they are first needed, their tools in one list.
 
     async with McpServers.load() as servers:
         tools = await servers.tools()
         print([state.to_data() for state in servers.states()])
 
-A server that cannot be started is left out, and its state says why; the others go on. Nothing is started, and the SDK
-not imported, before somebody asks for tools, resources or prompts. Closing ends every program that was started.
+A server that cannot be started is left out, and its state has the reason; the others work. Nothing is started, and the
+SDK not imported, before the first call of `tools`, `resources` or `prompts`. Closing ends every program that was
+started.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class McpServers:
             **options,
         )
         self._deferred = deferred
-        self.warning = ignored_keys(settings)  # what their file says besides, in a line
+        self.warning = ignored_keys(settings)  # about ignored keys of their file
         self._tools: dict[str, tuple[str, Tool]] = {}
         self._has: set[str] = set()
         self._resource_tool = self._tool(self._resource, "McpResource")
@@ -89,7 +90,8 @@ class McpServers:
 
     @classmethod
     def load(cls, config: Config | None = None, folder: str | None = None, **options: Any) -> Self:
-        """Those of lyra.toml and of the folder's `.mcp.json`; what the permission files deny is `denied` to them."""
+        """The servers of lyra.toml and of the folder's `.mcp.json`; paths that the permission files deny are
+        `denied`."""
         settings = load_settings(config, folder)
         if "denied" not in options:
             options["denied"] = _denied(os.path.realpath(folder or os.getcwd())) if settings else ()
@@ -105,9 +107,9 @@ class McpServers:
         await self.close()
 
     async def start(self, *names: str, within_s: float | None = None) -> list[ServerState]:
-        """Connect these, or all, at once; gives back when each is connected or has failed.
+        """Connect these servers, or all, concurrently; returns when each is connected or has failed.
 
-        After `within_s` seconds it gives back all the same: those that are slower go on, and are there when they are.
+        After `within_s` seconds it returns in any case; slower servers continue to connect.
         """
         chosen = [self[name] for name in names] or list(self._connections.values())
         with suppress(TimeoutError):
@@ -120,7 +122,7 @@ class McpServers:
         await self._shared.tasks.close()
 
     async def reconnect(self, name: str) -> ServerState:
-        """Start one anew, whatever became of it."""
+        """Close a server's connection, if there is one, and start it again."""
         await self[name].close()
         await self[name].start()
         return self[name].state
@@ -138,11 +140,11 @@ class McpServers:
         return connection
 
     def fingerprint(self, name: str) -> str:
-        """What a consent, the pins and the tokens of a server are kept under."""
+        """The key of a server's consent, pins and tokens."""
         return self[name].settings.fingerprint(self._shared.workspace)
 
     def expected(self) -> list[ServerState]:
-        """The states as far as they can be told without starting anything or asking anybody."""
+        """The states, as far as they are known without starting a server or asking a person."""
         return [_expected(connection) for connection in self._connections.values()]
 
     def states(self) -> list[ServerState]:
@@ -154,7 +156,7 @@ class McpServers:
         return list(self.__lyra_tools__())
 
     def __lyra_tools__(self) -> tuple[Tool, ...]:
-        """Those that there are now. An Agent that was given the servers themselves asks at each message anew."""
+        """The current tools. An Agent that has the servers as a source calls this at each message."""
         offered_tools = [
             self._tool_for(connection, name, called)
             for connection in self._connections.values()
@@ -164,7 +166,7 @@ class McpServers:
         return (*offered_tools, *self._extra())
 
     def _tool_for(self, connection: Connection, name: str, called: str) -> Tool:
-        """The same object for as long as the tool says the same."""
+        """The Tool of an offered tool; the same object as long as its description does not change."""
         offered = connection.offered[name]
         known = self._tools.get(called)
         if known is None or known[0] != offered.pin:
@@ -174,7 +176,7 @@ class McpServers:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """A line for each server that is not there, and for each tool that is withheld."""
+        """A line for each server that failed, and for each tool that is withheld."""
         lines = []
         for state in self.states():
             if state.failure is not None:
@@ -183,7 +185,7 @@ class McpServers:
         return tuple(lines)
 
     def _extra(self) -> list[Tool]:
-        """Once a server had any, they stay: whether one can be read now is said when it is asked for."""
+        """The tools for resources and prompts. They stay once a server had any; a call reports if none can be read."""
         for connection in self._connections.values():
             self._has |= connection.has
         extra = []
@@ -218,7 +220,7 @@ class McpServers:
 
     # ------------------------------------------------------------ resources and prompts
     async def resources(self, server: str) -> list[dict[str, str]]:
-        """What there is to read: `uri` or `uri_template`, `name`, `description`."""
+        """The resources of a server: `uri` or `uri_template`, `name`, `description`."""
         from lyra.mcp.client.listing import list_resources
 
         connection = await self._started(server)
@@ -232,7 +234,7 @@ class McpServers:
         return resource_of(await connection.ask(connection.client().read_resource(uri)))
 
     async def prompts(self, server: str) -> list[dict[str, Any]]:
-        """What can be asked for: `name`, `description`, `arguments`."""
+        """The prompts of a server: `name`, `description`, `arguments`."""
         from lyra.mcp.client.listing import list_prompts
 
         connection = await self._started(server)
@@ -253,7 +255,7 @@ class McpServers:
 
 
 def _denied(folder: str) -> tuple[Capability, ...]:
-    """What the permission files that hold for a folder deny to be read or written."""
+    """The paths that the permission files of a folder deny."""
     from lyra.tools.permissions.settings import load_layers, permissions_of
 
     home = os.path.expanduser("~")

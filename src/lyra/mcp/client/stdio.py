@@ -1,9 +1,9 @@
 """A server that is a program: started in the sandbox, spoken to line by line over its stdin and stdout.
 
-`stdio` gives the two streams that the SDK's client reads and writes. A line that is no message is passed over, a few
-times; one that is too long, or the end of the program, ends the connection, and every call that waits for an answer
-hears of it at once. So does one that asks more than it waits for answers to, or does not read what is sent to it: it is
-killed. When the connection is closed the program's stdin is closed first, then everything it started is killed.
+`stdio` yields the two streams that the SDK's client reads and writes. A few lines that are not messages are skipped; a
+line that is too long, or the end of the program, ends the connection, and every waiting call fails at once. A program
+with too many open callbacks, or one that does not read its input, is killed. When the connection is closed the
+program's stdin is closed first, then everything it started is killed.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from lyra.sandbox import Limits, Pipes, Profile, Sandbox
 __all__ = ["LINE_BYTES_MAX", "profile_of", "stdio"]
 
 LINE_BYTES_MAX: Final = 32 << 20  # one message; an image of 20 MiB is one
-_SENDING_S: Final = 5.0  # for a program to take one message
-_UNREAD_BYTES_MAX: Final = 1 << 20  # of a message that is looked at a second time
-_GARBAGE_LINES_MAX: Final = 100  # of a program that prints what is no message
+_SENDING_S: Final = 5.0  # for a program to read one message
+_UNREAD_BYTES_MAX: Final = 1 << 20  # of an invalid message that is parsed again to find its id
+_GARBAGE_LINES_MAX: Final = 100  # lines of a program that are not messages
 _GRACE_S: Final = 1.0  # for a program to end by itself
-_LAST_WORDS_S: Final = 0.2  # the same once it has closed its stdout
-_LIFE_S: Final = 365 * 24 * 3600.0  # a server is not a command that takes too long
+_LAST_WORDS_S: Final = 0.2  # as _GRACE_S, after it has closed its stdout
+_LIFE_S: Final = 365 * 24 * 3600.0  # a server has no time limit
 _CPU_S: Final = 24 * 3600
 _NOT_FOUND: Final = (126, 127)
 
@@ -50,7 +50,7 @@ Ended = Callable[[ServerFailed], None]
 def profile_of(settings: ServerSettings, workspace: str, denied: Sequence[Capability] = ()) -> Profile:
     """What the program may touch: the project read-only, what the settings open, and no network unless they name it.
 
-    What rules deny to be read or written (`denied`) is shut for it as for any command.
+    Paths that rules deny (`denied`) are closed to it as to any command.
     """
     hosts = [f"net.http:{host}" for host in settings.network]
     inside = [path for path in settings.writable if path == workspace]
@@ -71,12 +71,12 @@ def profile_of(settings: ServerSettings, workspace: str, denied: Sequence[Capabi
 async def stdio(
     settings: ServerSettings, *, sandbox: Sandbox, workspace: str, ended: Ended, denied: Sequence[Capability] = ()
 ) -> AsyncIterator[Any]:
-    """The streams of a running program; `ended` is told when it is over, and why."""
+    """The streams of a running program; `ended` is called with the reason when it ends."""
     profile = profile_of(settings, workspace, denied)
     pipes = await sandbox.pipes(settings.argv, profile, line_bytes_max=LINE_BYTES_MAX)
     inward, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     sent, outward = anyio.create_memory_object_stream[SessionMessage](0)
-    ours = asyncio.Event()  # it is we who end it
+    ours = asyncio.Event()  # Lyra closes the connection
 
     def told(why: ServerFailed) -> None:
         if not ours.is_set():
@@ -103,16 +103,16 @@ async def stdio(
 
 
 async def _reading(pipes: Pipes, inward: Any, ended: Ended, limits: CallbackLimits) -> None:
-    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # then it is we who hung up
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # Lyra has closed the connection
         async with inward:
             why = await _read(pipes, inward, limits)
             if why is not None:
                 pipes.kill()
-            ended(why or await _death(pipes))  # before those who wait hear of it: they are told why
+            ended(why or await _death(pipes))  # before waiting calls fail, so that they get the reason
 
 
 async def _read(pipes: Pipes, inward: Any, limits: CallbackLimits) -> ServerFailed | None:
-    """Until the program says no more; a ServerFailed where what it says cannot be read."""
+    """Read messages until stdout ends; returns the failure if a message breaks a limit."""
     garbage = 0
     while True:
         try:
@@ -142,14 +142,14 @@ async def _read(pipes: Pipes, inward: Any, limits: CallbackLimits) -> ServerFail
 
 
 class _Outline(msgspec.Struct):
-    """What is read of an answer that is not read."""
+    """The id of an answer whose result is not parsed."""
 
     id: int | str
     result: msgspec.Raw
 
 
 def _message(line: bytes) -> Any:
-    """One message; an answer that would take the loop seconds to read becomes an error for whoever asked."""
+    """One message; an answer that would take the loop seconds to read becomes an error of its call."""
     if not _is_crowded(line):
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
     outline = msgspec.json.decode(line, type=_Outline)
@@ -157,7 +157,7 @@ def _message(line: bytes) -> Any:
 
 
 def _unread(line: bytes) -> JSONRPCError | None:
-    """An answer in which something cannot be read, such as half a character, is an error for whoever waits for it."""
+    """The error for the call of an answer that cannot be read, for example with half a surrogate pair."""
     try:
         message = json.loads(line) if len(line) <= _UNREAD_BYTES_MAX else None
     except (ValueError, RecursionError):
@@ -171,7 +171,7 @@ def _error(number: int | str, text: str) -> JSONRPCError:
 
 
 def _is_crowded(line: bytes) -> bool:
-    """Whether too many values are in it. What is inside a text does not count."""
+    """Whether a line has too many values; commas inside texts do not count."""
     if line.count(b",") <= VALUES_MAX:
         return False
     plain = line.replace(b"\\\\", b"").replace(b'\\"', b"")
@@ -181,7 +181,7 @@ def _is_crowded(line: bytes) -> bool:
 
 
 async def _death(pipes: Pipes) -> ServerFailed:
-    """Its stdout has ended: so has the program, or it will not be heard of again."""
+    """The failure after stdout has ended: the program has ended, or will be killed."""
     result = await pipes.close(_LAST_WORDS_S)
     lines = result.output.text.strip().splitlines()
     last = f": {lines[-1][:200]}" if lines else ""
@@ -205,10 +205,10 @@ async def _writing(pipes: Pipes, outward: Any, ended: Ended, limits: CallbackLim
                     await pipes.writer.drain()
     except TimeoutError:
         ended(ServerFailed(Failure("protocol", "not_reading", "it does not read what is sent to it", recoverable=True)))
-        pipes.kill()  # its stdout ends with it, and so everybody who waits hears of it
+        pipes.kill()  # its stdout ends with it, and so waiting calls fail
     except OSError:
         with suppress(TimeoutError):
             await asyncio.wait_for(pipes.wait(), _LAST_WORDS_S)
-            return  # it has ended, which is told by its stdout
+            return  # it has ended; the reader of its stdout reports that
         ended(ServerFailed(Failure("protocol", "closed", "it has closed its stdin", recoverable=True)))
         pipes.kill()
