@@ -238,7 +238,7 @@ def _structure(options: argparse.Namespace) -> int:
 
 class _LongTest(NamedTuple):
     run: Callable[[argparse.Namespace], int]
-    count: int  # how many of what it repeats, by default
+    repeats: int  # how many of what it repeats, by default
     unit: str  # what it repeats
     help: str
 

@@ -33,7 +33,7 @@ class OldPaths:
             return None
         from importlib.machinery import ModuleSpec
 
-        return ModuleSpec(name, self)
+        return ModuleSpec(name, self)  # type: ignore[arg-type]  # importlib takes any object with these methods
 
     def create_module(self, spec: ModuleSpec) -> None:
         """Let importlib make the module that `exec_module` replaces."""

@@ -18,7 +18,7 @@ from lyra.core.policies.policy import Backoff, Supervision
 from lyra.core.secrets.secret import Secret
 from lyra.errors import ToolError
 from lyra.mcp import Approvals, McpServers, ServerSettings
-from lyra.mcp.settings import Value
+from lyra.mcp.settings import SettingValue
 
 HERE = Path(__file__).parent
 # Where the interpreter of the tests and what it imports lie: a server of theirs has to see them.
@@ -33,7 +33,7 @@ def run(work: Coroutine[Any, Any, Any], timeout_s: float = 60) -> Any:
 
 def program(file: str, name: str = "own", env: dict[str, str] | None = None, **settings: Any) -> ServerSettings:
     """A server that is a program of these tests."""
-    values = {key: Value.of(Secret(value)) for key, value in (env or {}).items()}
+    values = {key: SettingValue.of(Secret(value)) for key, value in (env or {}).items()}
     made = ServerSettings(name=name, command=PYTHON, args=(str(HERE / file),), readable=SEEN, env=values)
     return replace(made, **settings)
 

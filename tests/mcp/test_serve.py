@@ -96,7 +96,7 @@ def test_built_in_tools_under_the_rules(folder):
             ):
                 failed, text = await call(client, name, **arguments)
                 assert failed
-                assert "nobody is there to be asked" in text
+                assert "no person is there to be asked" in text
             assert not (folder / "b.txt").exists()
             failed, text = await call(client, "Reed")
             assert failed
@@ -185,7 +185,7 @@ def test_stdout_is_the_protocol_alone(folder):
 
 
 def test_over_http_with_a_token(folder):
-    """On this machine, for who has the token; a page of another origin and another Host are refused."""
+    """On this machine, for who has the token; a page of another origin and another SharedContext are refused."""
     port, token = free_port(), "a-token-of-the-test"
     started = subprocess.Popen(
         [*LYRA, "mcp", "serve", "--tools", "Read", "--http", str(port), "--token-env", "TEST_TOKEN"],

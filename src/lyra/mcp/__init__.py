@@ -1,13 +1,14 @@
-"""MCP: other people's tools for agents, and Lyra's tools for other people's agents.
+"""MCP: tools of external servers for agents, and Lyra's tools for external clients.
 
     async with McpServers.load() as servers:
         agent = Agent("assistant", model=…, tools=await servers.tools())
 
-Start at `servers` (all of them together), then `connection` (one, from its start to its restarts). `settings` and
-`file` say what a server is, `approvals` what a person agreed to, `host` what all of them share, `state` how one is.
-`link` makes the SDK's client: `stdio` and `web` are the two ways to speak to a server, `oauth` the keys for the second,
-`asked` what it may ask back and `askers` whom. `listing`, `tool`, `schema`, `results` and `names` turn what it offers
-into Tools. `serve` and `offer` are the other direction. Everything that a server says is text from outside.
+Start at `client.servers` (all of them together), then `client.connection` (one, from its start to its restarts).
+`settings` and `client.project_file` describe a server, `client.approvals` what a person agreed to, `client.shared` what
+all servers share, `state` the states of a server. `client.sdk_client` makes the SDK's client: `stdio` and `web` are the
+two transports, `oauth` the login for the second, `callback` what a server may request, `callback_routes` who answers.
+`listing`, `tool`, `schema`, `results` and `names` turn the server's offer into Tools. `server.serve` and `server.offer`
+are the other direction. Everything that a server sends is untrusted text.
 
 The SDK is imported when a server is first connected, not before. It comes with the `mcp` extra.
 """

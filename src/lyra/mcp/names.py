@@ -1,10 +1,10 @@
-"""What a server's tools are called here: `mcp__SERVER__TOOL`, in letters that every provider of models takes.
+"""Names of a server's tools: `mcp__SERVER__TOOL`, in characters that every model provider accepts.
 
-Text of a model, which a server may ask back for, has a name of its own (`sampling_name`), so that no rule for the
-server's tools speaks of it.
+Sampling (text of a model that a server requests) has a name of its own (`sampling_name`), so that no rule for the
+server's tools matches it.
 
-A name that had to be cut, or changed so far that it is another's, gets a piece of a hash of the name itself: the same
-tools have the same names every time, in whatever order a server offers them.
+A name that had to be cut, or that after replacing characters collides with another, gets a part of a hash of the
+original name: the same tools always have the same names, in whatever order a server lists them.
 """
 
 from __future__ import annotations
@@ -17,44 +17,44 @@ from typing import Final
 
 __all__ = ["NAME_CHARS_MAX", "sampling_name", "server_keys", "tool_names"]
 
-NAME_CHARS_MAX: Final = 64  # what the strictest provider takes
+NAME_CHARS_MAX: Final = 64  # the limit of the strictest provider
 _SERVER_CHARS_MAX: Final = 24
 _OTHER: Final = re.compile(r"[^A-Za-z0-9_-]")
 _MARK_CHARS: Final = 6
 
 
 def server_keys(names: Iterable[str]) -> dict[str, str]:
-    """The part of the name that stands for a server: no `__` in it and no `_` at its ends, so that no two are mixed."""
-    found: dict[str, str] = {}
+    """The part of the name for each server: no `__` in it and no `_` at its ends, so that names are unambiguous."""
+    keys: dict[str, str] = {}
     for name in names:
         plain = re.sub("__+", "_", _OTHER.sub("_", name)).strip("_") or "server"
         key = plain if len(plain) <= _SERVER_CHARS_MAX else _marked(plain, name, _SERVER_CHARS_MAX)
-        found[name] = key if key not in found.values() else _marked(plain, name, _SERVER_CHARS_MAX)
-    return found
+        keys[name] = key if key not in keys.values() else _marked(plain, name, _SERVER_CHARS_MAX)
+    return keys
 
 
 def tool_names(server: str, names: Iterable[str]) -> dict[str, str]:
-    """The name of each of a server's tools, by its own."""
+    """The server's own name of each tool → its name in Lyra."""
     names = list(dict.fromkeys(names))
     prefix = f"mcp__{server}__"
     room = NAME_CHARS_MAX - len(prefix)
     plain = {name: _OTHER.sub("_", name) or "tool" for name in names}
     counts = Counter(plain.values())
-    made: dict[str, str] = {}
+    full_names: dict[str, str] = {}
     for name, word in plain.items():
-        # One that is spelt exactly so keeps its name; those that were changed to look like it do not.
+        # A tool whose own name is exactly this keeps it; names that were changed to it get a hash.
         contested = word != name and (word in plain or counts[word] > 1 or _is_bare(word, name))
-        made[name] = prefix + (_marked(word, name, room) if contested or len(word) > room else word)
-    return made
+        full_names[name] = prefix + (_marked(word, name, room) if contested or len(word) > room else word)
+    return full_names
 
 
 def sampling_name(server: str) -> str:
-    """What rules call the text that a server asks back for; none of its tools can be called so."""
+    """The name of a server's sampling in permission rules; no tool can have it."""
     return f"mcp_sampling__{server}"
 
 
 def _is_bare(word: str, name: str) -> bool:
-    """Whether too little is left of a name to know it by: letters that were none of ours, or its beginning."""
+    """Whether replacing characters changed a name too much: it is not ASCII, or its beginning changed."""
     return not name.isascii() or word.startswith("_") is not name.startswith("_")
 
 

@@ -1,8 +1,8 @@
-"""What one MCP server is: how it is started or reached, what it may touch, and whose word that is.
+"""Settings of one MCP server: how it is started or reached, what it may access, and where they come from.
 
-A `ServerSettings` comes from `[mcp.servers.NAME]` in lyra.toml or from a project's `.mcp.json` (`file`). Values that
-may be secrets are held behind what is shown of them and looked up when the server is started. `fingerprint` is what a
-consent is for: it changes when anything that is run, sent or opened does.
+A `ServerSettings` comes from `[mcp.servers.NAME]` in lyra.toml or from a project's `.mcp.json`
+(`client.project_file`). Values that may be secrets are kept as references and looked up when the server is started. A
+consent is for a `fingerprint`: it changes with anything that is run, sent or opened.
 """
 
 from __future__ import annotations
@@ -23,44 +23,44 @@ from lyra.config.servers import check_server
 from lyra.core.secrets.secret import MASK, Secret, is_reference
 from lyra.errors import ConfigError
 
-__all__ = ["TIMEOUT_S", "ServerSettings", "Value", "settings_of"]
+__all__ = ["TIMEOUT_S", "ServerSettings", "SettingValue", "settings_of"]
 
 TIMEOUT_S: Final = 60.0
 _SECRET_NAME: Final = re.compile(r"(?i)key|token|secret|pass|auth|credential")
 
 
-class Value(NamedTuple):
-    """A text that may be a secret: as it was written, and how to get at what it stands for."""
+class SettingValue(NamedTuple):
+    """A text that may be a secret: as it was written, and a function that reveals the value."""
 
     written: str
     reveal: Callable[[], str]
 
     @property
     def is_looked_up(self) -> bool:
-        """Whether it was written as the name of what holds it."""
+        """Whether it was written as a reference to a variable."""
         return is_reference(self.written) or "${" in self.written
 
     def shown(self, name: str) -> str:
-        """What a person may see of it: a reference always, a literal unless its name says what it is."""
+        """What may be shown: a reference always, a literal unless its name is that of a secret."""
         return MASK if not self.is_looked_up and _SECRET_NAME.search(name) else self.written
 
     @classmethod
-    def of(cls, secret: Secret) -> Value:
+    def of(cls, secret: Secret) -> SettingValue:
         reference = str(secret)
         return cls(reference if is_reference(reference) else secret.reveal(), secret.reveal)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """One server. `origin` is `user`, `project` or `.mcp.json`; only the first is a consent by itself."""
+    """One server. `origin` is `user`, `project` or `.mcp.json`; only `user` needs no further consent."""
 
     name: str
     command: str = ""
     args: tuple[str, ...] = ()
-    cwd: str = ""  # where it is started; the project's folder unless said
-    env: Mapping[str, Value] = field(default_factory=dict)
+    cwd: str = ""  # where it is started; by default the project's folder
+    env: Mapping[str, SettingValue] = field(default_factory=dict)
     url: str = ""
-    headers: Mapping[str, Value] = field(default_factory=dict)
+    headers: Mapping[str, SettingValue] = field(default_factory=dict)
     auth: Mapping[str, Any] = field(default_factory=dict)
     transport: str = "stdio"
     enabled: bool = True
@@ -70,13 +70,13 @@ class ServerSettings:
     writable: tuple[str, ...] = ()
     origin: str = "user"
     place: str = ""
-    fill: Callable[[str], str] = str  # what `${NAME}` in a command, an argument or a URL stands for
-    broken: str = ""  # why it cannot be used as it is written; nothing else counts then
-    ignored: tuple[str, ...] = ()  # what its file says besides and nobody here reads
+    fill: Callable[[str], str] = str  # replaces `${NAME}` in a command, an argument or a URL
+    broken: str = ""  # why the entry cannot be used; the other fields do not count then
+    ignored: tuple[str, ...] = ()  # keys of its entry that Lyra does not know
 
     @property
     def trusted(self) -> bool:
-        """Whether its being written down is the person's own consent."""
+        """Whether the person wrote the settings, which is the consent."""
         return self.origin == "user"
 
     @property
@@ -92,22 +92,22 @@ class ServerSettings:
         return self.fill(self.url)
 
     def start_folder(self, workspace: str) -> str:
-        """Where its program is started: in the project, with all links followed."""
-        found = os.path.realpath(os.path.join(workspace, self.fill(self.cwd)))
-        if found != workspace and not found.startswith(f"{workspace.rstrip('/')}/"):
+        """The folder where its program is started: inside the project, with links resolved."""
+        folder = os.path.realpath(os.path.join(workspace, self.fill(self.cwd)))
+        if folder != workspace and not folder.startswith(f"{workspace.rstrip('/')}/"):
             raise ConfigError(
                 f"the cwd of MCP server {self.name} lies outside the project", hint="name a folder in it", key="cwd"
             )
-        if not os.path.isdir(found):
+        if not os.path.isdir(folder):
             raise ConfigError(f"the cwd of MCP server {self.name} is no folder", hint=f"there is no {self.cwd}")
-        return found
+        return folder
 
     def line(self) -> str:
         """The exact command line or URL, as it is written down."""
         return self.url or (shlex.join((self.command, *self.args)) if self.command else "")
 
     def described(self) -> list[str]:
-        """Everything that a person agrees to, a line each."""
+        """Everything that a person agrees to, one line each."""
         lines = [f"url: {self.url}" if self.url else f"command: {self.line()}"]
         lines += [f"folder: {self.cwd}"] if self.cwd else []
         lines += [f"env: {name}={value.shown(name)}" for name, value in self.env.items()]
@@ -120,22 +120,23 @@ class ServerSettings:
         return lines
 
     def secrets(self) -> list[str]:
-        """What it was given and nobody else should read: in its last words, in a result, in an error."""
+        """The secrets given to the server, to be redacted in its output, results and errors."""
         named = [*self.env.items(), *self.headers.items()]
         reveal = [value.reveal for name, value in named if value.shown(name) != value.written or value.is_looked_up]
         words = (word for word in (*self.args, self.url) if "${" in word and _SECRET_NAME.search(word))
         reveal += [partial(self.fill, word) for word in words]
-        found = [os.environ.get(str(self.auth.get(key, "")), "") for key in ("token_env", "client_secret_env")]
-        for each in reveal:
+        secrets = [os.environ.get(str(self.auth.get(key, "")), "") for key in ("token_env", "client_secret_env")]
+        for reveal_value in reveal:
             with suppress(ConfigError):  # a variable that is not set has nothing to hide
-                found += dict.fromkeys((each(), each().rpartition(" ")[2]))  # `Bearer x`, and x
-        return [secret for secret in found if secret and not secret.startswith("/")]  # a path is no secret
+                secrets += dict.fromkeys((reveal_value(), reveal_value().rpartition(" ")[2]))  # `Bearer x`, and x
+        return [secret for secret in secrets if secret and not secret.startswith("/")]  # a path is no secret
 
     def fingerprint(self, workspace: str) -> str:
-        """Of a project's server the folder is a part: the same words in another folder start another program."""
+        """The hash that a consent is for. For a project's server it includes the folder: the same command in another
+        folder starts another program."""
         facts = [
             *(self.command, self.args, self.url, self.transport, dict(self.auth)),
-            *({name: value.written for name, value in each.items()} for each in (self.env, self.headers)),
+            *({name: value.written for name, value in values.items()} for values in (self.env, self.headers)),
             *(self.network, self.readable, self.writable),
             "" if self.trusted else workspace,
             *([self.cwd] if self.cwd else []),
@@ -144,7 +145,7 @@ class ServerSettings:
 
 
 def settings_of(name: str, entry: Mapping[str, Any], *, origin: str, place: str = "") -> ServerSettings:
-    """The settings that the cells of a `[mcp.servers.NAME]` come to."""
+    """The settings from an entry `[mcp.servers.NAME]`."""
     check_server(f"mcp.servers.{name}", entry)
     if is_reference(entry.get("url", "")):
         raise ConfigError(
@@ -153,7 +154,8 @@ def settings_of(name: str, entry: Mapping[str, Any], *, origin: str, place: str 
             place=place,
         )
     values = {
-        key: {each: Value.of(secret) for each, secret in entry.get(key, {}).items()} for key in ("env", "headers")
+        key: {variable: SettingValue.of(secret) for variable, secret in entry.get(key, {}).items()}
+        for key in ("env", "headers")
     }
     transport = entry.get("transport") or ("stdio" if "command" in entry else "http")
     given = {**entry, **values, "transport": transport}

@@ -3,11 +3,11 @@
     request     what is asked                      provider    who can answer: LLMProvider, one method
     stream      the events of an answer, the fold  client      LLMClient: any model, by name
     names       provider/model                     settings    keys, addresses, time-outs
-    http lines toolcalls remote faults             what the wire clients share
-    anthropic openai azure gemini vertex bedrock ollama sim    one module a provider
+    wire        what the wire clients share        providers   one module for each provider
+    sim record script                              models without a network
 
-`LLMProvider.stream` is the one path; `complete` is its fold. Providers know nothing of the kernel, and retries, limits
-and money are its door's. The names below are looked up when they are first used: a provider's module and the HTTP
+`LLMProvider.stream` is the one path; `complete` is its fold. Providers know nothing of the kernel, whose door does
+retries, limits and money. The names below are looked up when they are first used: a provider's module and the HTTP
 library are imported at the first call.
 """
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
         UsageSeen,
         complete,
     )
+    from lyra.models.timeouts import Timeouts
     from lyra.models.usage import TokenUsage
-    from lyra.models.wire.http import Timeouts
 
 __all__ = [
     "Completion",
@@ -77,7 +77,7 @@ _HOMES = {
     "StreamEvent": "lyra.models.stream",
     "TextDelta": "lyra.models.stream",
     "ThinkingDelta": "lyra.models.stream",
-    "Timeouts": "lyra.models.wire.http",
+    "Timeouts": "lyra.models.timeouts",
     "TokenUsage": "lyra.models.usage",
     "ToolCall": "lyra.core.tool",
     "ToolDelta": "lyra.models.stream",

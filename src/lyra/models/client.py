@@ -1,4 +1,4 @@
-"""LLMClient: one door to every model, by name.
+"""LLMClient: access to every model, by name.
 
     client = LLMClient()
     async for event in client.stream("anthropic/claude-sonnet-4-5", request): ...
@@ -6,8 +6,8 @@
 
 A name is resolved to its provider at the first call, and only that provider's module is imported; the provider is
 kept, with its connections, until `close`. `providers` are settings by name (as `[providers.NAME]` of a configuration
-has them), or a function that gives them when the first model is asked for that is not simulated; `register` adds a
-provider of one's own, or one in the place of another. Never retries, limits or counts: the kernel's door does.
+has them), or a function that is called at the first use of a model that is not simulated; `register` adds a provider
+or replaces one. The client never retries, limits or counts: the kernel's door does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["LLMClient"]
 
 
 class LLMClient:
-    """`env` stands in for the environment, for those who keep their keys elsewhere."""
+    """`env` replaces the environment variables, for keys that are kept elsewhere."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class LLMClient:
         self._settings = providers
         self._env = env
         self._providers: dict[str, LLMProvider] = {}
-        # Set while something answers in the place of the providers, as a recording does; it may ask for the real one.
+        # Replaces the providers, for example by a recording; its second argument makes the real provider.
         self.stand_in: Callable[[str, Callable[[], LLMProvider]], LLMProvider] | None = None
 
     def register(self, name: str, provider: LLMProvider) -> None:
@@ -56,7 +56,7 @@ class LLMClient:
         return model_name(name, (*others, *self._providers))
 
     def _given(self) -> Mapping[str, Mapping[str, Any]]:
-        """The settings, once somebody needs them."""
+        """The settings; a function is called at the first use."""
         if callable(self._settings):
             self._settings = self._settings()
         return self._settings or {}
@@ -68,10 +68,12 @@ class LLMClient:
         return self._own(name)
 
     def _own(self, name: str) -> LLMProvider:
-        found = self._providers.get(name)
-        if found is None:
-            found = self._providers[name] = _make(name, self._given().get(name) if name != "sim" else None, self._env)
-        return found
+        provider = self._providers.get(name)
+        if provider is None:
+            provider = self._providers[name] = _make(
+                name, self._given().get(name) if name != "sim" else None, self._env
+            )
+        return provider
 
     def stream(self, name: str, request: Request) -> AsyncIterator[StreamEvent]:
         """The events of the answer of the model called `name`; the request's own model does not matter."""
@@ -90,13 +92,13 @@ class LLMClient:
         return self.provider(provider), request
 
     def secrets(self) -> tuple[str, ...]:
-        """Every key that its providers hold, for those who blot them out."""
+        """Every key that the providers in use hold, to be redacted from logs and errors."""
         if not self._providers:
             return ()
         return tuple([secret for provider in self._providers.values() for secret in provider.secrets()])
 
     def all_secrets(self) -> tuple[str, ...]:
-        """The same with the keys of providers that were never used, as far as settings and variables tell them."""
+        """`secrets`, and the keys of unused providers in settings and environment variables."""
         given = {} if callable(self._settings) else self._settings or {}
         told = (secret for name in (*PROVIDERS, *given) for secret in secrets_of(name, given.get(name), self._env))
         return tuple(dict.fromkeys((*self.secrets(), *told)))
@@ -117,7 +119,7 @@ class LLMClient:
 
 def _make(name: str, given: Mapping[str, Any] | None, env: Mapping[str, str] | None) -> LLMProvider:
     settings = settings_of(name, given, env)
-    # A name that is not in the table has a base URL, or settings_of would have said so: it speaks OpenAI's format.
+    # A name that is not in the table has a base URL, which settings_of has checked: it speaks OpenAI's format.
     module, _, attribute = PROVIDERS.get(name, PROVIDERS["openai"]).partition(":")
     kind = getattr(import_module(module), attribute)
     provider: LLMProvider = kind() if name == "sim" else kind(settings)

@@ -1,4 +1,4 @@
-"""How many tokens a model can read at once, where that is published; None where nobody knows."""
+"""How many tokens a model can read at once, if that is published; else None."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ __all__ = ["context_window"]
 
 @lru_cache(maxsize=1_024)
 def context_window(name: str) -> int | None:
-    """Of `provider/model`."""
+    """The context window of `provider/model` in tokens; None if it is not published."""
     provider, _, model = name.partition("/")
-    found = published_model(provider, model) if model and provider != "sim" else None
-    window: int | None = found.context_window if found is not None else None
+    published = published_model(provider, model) if model and provider != "sim" else None
+    window: int | None = published.context_window if published is not None else None
     return window

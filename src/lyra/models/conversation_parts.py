@@ -1,7 +1,7 @@
-"""What a conversation holds, for the wire formats that write it: parts, thoughts, results of tools, ids of calls.
+"""The parts of a conversation as wire formats need them: parts, thoughts, results of tools, ids of calls.
 
-Also what a provider cannot take: `refuse_images` says so before anything is sent, and `schema_in_words` asks in words
-where a model that has tools cannot be held to a schema. Nothing here knows a provider.
+`refuse_images` raises an error before anything is sent to a provider without images; `schema_in_words` asks for a
+schema in words where a provider cannot enforce one beside tools. Nothing here depends on a provider.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _PARTS: Final = ("text", "thinking", "image")
 
 
 def turns(request: Request, blocks_of: Callable[[Message], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The messages for formats in which user and assistant take turns: two in a row of one side are one."""
-    found: list[dict[str, Any]] = []
+    """The messages for formats in which user and assistant take turns: two in a row of one side are joined."""
+    messages: list[dict[str, Any]] = []
     for message in request.messages:
         if message.role == "system":
             continue
@@ -45,17 +45,17 @@ def turns(request: Request, blocks_of: Callable[[Message], list[dict[str, Any]]]
         blocks = blocks_of(message)
         if not blocks:
             continue
-        if found and found[-1]["role"] == role:
-            found[-1]["content"].extend(blocks)
+        if messages and messages[-1]["role"] == role:
+            messages[-1]["content"].extend(blocks)
         else:
-            found.append({"role": role, "content": blocks})
-    return found
+            messages.append({"role": role, "content": blocks})
+    return messages
 
 
 def system_text(request: Request) -> str:
     """The system prompt and the messages of role system, for formats that have one place for them."""
-    said = [message.text for message in request.messages if message.role == "system"]
-    return "\n\n".join(text for text in (request.system, *said) if text)
+    system_messages = [message.text for message in request.messages if message.role == "system"]
+    return "\n\n".join(text for text in (request.system, *system_messages) if text)
 
 
 def parts(message: Message, *, thoughts: bool = False) -> list[dict[str, Any]]:
@@ -82,18 +82,18 @@ def thoughts(message: Message) -> list[dict[str, Any]]:
 
 
 def output_parts(result: ToolResult) -> list[dict[str, Any]]:
-    """What a tool gave, as parts: a list of text and image parts as it is, everything else as one text."""
-    found = result_parts(result)
-    return [{"type": "text", "text": result_text(result.output)}] if found is None else found
+    """The output of a tool as parts: a list of text and image parts unchanged, everything else as one text."""
+    listed_parts = result_parts(result)
+    return [{"type": "text", "text": result_text(result.output)}] if listed_parts is None else listed_parts
 
 
 def output_text(result: ToolResult) -> str:
-    """The text of what a tool gave, for formats that take nothing else."""
+    """The text of a tool's output, for formats that take only text."""
     return "\n".join(part["text"] for part in output_parts(result) if part["type"] == "text")
 
 
 def refuse_images(request: Request, provider: str) -> None:
-    """A ConfigError where a message, or what a tool gave, holds an image."""
+    """Raise a ConfigError if a message or a tool's output holds an image."""
     for message in request.messages:
         given = [*parts(message), *(part for result in message.tool_results for part in output_parts(result))]
         if any(part["type"] == "image" for part in given):
@@ -106,17 +106,17 @@ def refuse_images(request: Request, provider: str) -> None:
 
 
 def first_call_number(request: Request) -> int:
-    """The number of the next made-up id `call_N`: no two calls of one conversation have the same."""
+    """The number of the next made-up id `call_N`, unique within the conversation."""
     ids = (call.id for message in request.messages for call in message.tool_calls)
     return max((int(call_id.removeprefix("call_")) for call_id in ids if is_made_up(call_id)), default=-1) + 1
 
 
 def is_made_up(call_id: str) -> bool:
-    """True for an id that a client of ours gave to a call, which means nothing to the provider."""
+    """Whether Lyra made up this id of a call, so that it means nothing to the provider."""
     return _MADE_UP.fullmatch(call_id) is not None
 
 
 def schema_in_words(request: Request) -> str:
-    """The wanted form of the answer as a sentence, for models that cannot be held to it while they have tools."""
+    """The output schema as a sentence, for models that cannot be forced to it while they have tools."""
     schema = msgspec.json.encode(request.output_schema).decode()
     return f"When you give your final answer, write only JSON that fits this schema, with no words around it: {schema}"

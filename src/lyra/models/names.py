@@ -1,8 +1,8 @@
-"""Names of models: `provider/model`, or a bare id that everybody knows.
+"""Names of models: `provider/model`, or a well-known bare id.
 
-`PROVIDERS` is the table of providers and the classes that speak to them, `_PREFIXES` the table of bare ids. Model ids
-are data: nothing here knows which models exist, only whose they look like. Any other name that has settings with a
-base URL is a server that speaks OpenAI's format.
+`PROVIDERS` is the table of providers and their client classes, `_PREFIXES` the table of bare ids. Model ids are data:
+there is no list of models here, only of prefixes that show the provider. Any other name that has settings with a base
+URL is a server that speaks OpenAI's format.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lyra.errors import ConfigError
 
 __all__ = ["PROVIDERS", "ModelName", "model_name", "provider_of"]
 
-# provider → the class that speaks to it, as `module:class`, imported at the first call
+# provider → its client class, as `module:class`, imported at the first call
 PROVIDERS: Final[dict[str, str]] = {
     "anthropic": "lyra.models.providers.anthropic:Anthropic",
     "openai": "lyra.models.providers.openai:OpenAI",
@@ -27,7 +27,7 @@ PROVIDERS: Final[dict[str, str]] = {
     "sim": "lyra.models.sim:SimProvider",
 }
 
-# Bedrock's ids begin with who made the model, or with where it may run: `us.anthropic.…`.
+# Bedrock's ids begin with the maker of the model, or with a region: `us.anthropic.…`.
 _BEDROCK_MAKERS: Final = (
     "ai21",
     "amazon",
@@ -70,7 +70,7 @@ class ModelName(NamedTuple):
 
 
 def provider_of(model: str) -> str | None:
-    """Whose a bare id is; None when it looks like nobody's."""
+    """The provider of a bare id; None if no prefix matches."""
     word = model.lower()
     for prefix, provider in _PREFIXES:
         # `o3` and `o3-mini`, but not `o3d`
@@ -92,14 +92,14 @@ def model_name(name: str, others: Iterable[str] = ()) -> ModelName:
         return ModelName(provider, model)
     if slash:
         raise _unknown(name, f"there is no provider {provider!r}", did_you_mean(provider, known), tuple(known), model)
-    found = provider_of(provider)
-    if found is not None:
-        return ModelName(found, provider)
-    if provider == "sim":  # the one provider with a model that needs no choosing
+    guessed = provider_of(provider)
+    if guessed is not None:
+        return ModelName(guessed, provider)
+    if provider == "sim":  # the one provider with a default model
         return ModelName(provider, "echo")
     if provider in known:
         raise ConfigError(f"{name!r} names a provider and no model", hint=f"write {provider}/MODEL", key="model")
-    raise _unknown(name, f"nobody is known to have a model {name!r}", None, tuple(known), provider)
+    raise _unknown(name, f"no provider is known for the model {name!r}", None, tuple(known), provider)
 
 
 def _unknown(name: str, message: str, near: str | None, known: tuple[str, ...], model: str) -> ConfigError:

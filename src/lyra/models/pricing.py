@@ -1,6 +1,6 @@
 """What a call costs: prices by model, in whole micro-dollars.
 
-`price_of("anthropic/claude-sonnet-4-5")` is a `Price`, or None where nobody knows: unknown is shown as unknown, never
+`price_of("anthropic/claude-sonnet-4-5")` is a `Price`, or None for an unknown one: it is shown as unknown, never
 guessed and never zero. Prices come from genai-prices (offline, imported at the first question that needs it), or from a
 mapping of the user's own. Ollama runs on the user's machine and costs nothing; so does `sim/echo`.
 
@@ -26,11 +26,15 @@ if TYPE_CHECKING:
 
 __all__ = ["FREE", "OUTPUT_TOKENS_MAX", "Price", "Prices", "Rates", "price_of"]
 
-OUTPUT_TOKENS_MAX: Final = 2**31 - 1  # what money can pay where output costs nothing
-_SCALE: Final = 10**9  # parts of a micro-dollar: cheaper tokens than that are rounded up
+OUTPUT_TOKENS_MAX: Final = 2**31 - 1  # the answer of affordable_output where output costs nothing
+_SCALE: Final = 10**9  # parts of a micro-dollar; a rate below one part is rounded up
 _USD_MAX: Final = 1_000_000  # for a million tokens
 _REFRESH_S: Final = 3600.0  # prices that change with the date or the hour are looked up again after this
-_OURS: Final[dict[str, str]] = {"gemini": "google", "vertex": "google", "bedrock": "aws"}  # our word → genai-prices'
+_OURS: Final[dict[str, str]] = {
+    "gemini": "google",
+    "vertex": "google",
+    "bedrock": "aws",
+}  # our name → that of genai-prices
 _LOCAL: Final = ("ollama",)
 _KEYS: Final = (
     "input_usd_per_mtok",
@@ -95,40 +99,41 @@ class Price:
 
     def affordable_output(self, micro_usd: int, input_tokens: int) -> int:
         """The most output tokens that the money pays after the input; 0: not even one."""
-        found = OUTPUT_TOKENS_MAX
+        tokens = OUTPUT_TOKENS_MAX
         for fixed, rate in self._reachable(input_tokens):
             left = micro_usd * _SCALE - fixed
             if left < 0:
                 return 0
             if rate:
-                found = min(found, left // rate)
-        return found
+                tokens = min(tokens, left // rate)
+        return tokens
 
     @property
     def is_free(self) -> bool:
         return not self._request and not any(any(tier[1:]) for tier in self.tiers)
 
     def _rates(self, total_input: int) -> Rates:
-        found = self.tiers[0]
+        rates = self.tiers[0]
         for tier in self.tiers:
             if total_input > tier.above:
-                found = tier
-        return found
+                rates = tier
+        return rates
 
     def covers(self, other: Price) -> bool:
-        """Whether nothing costs less here than there: only then may the one stand in for the other in a budget."""
+        """Whether no rate is lower than that of `other`, so that a budget may use this price instead."""
         return self._request >= other._request and all(
-            min(tier[at] for tier in self.tiers) >= max(tier[at] for tier in other.tiers) for at in range(1, 6)
+            min(tier[column] for tier in self.tiers) >= max(tier[column] for tier in other.tiers)
+            for column in range(1, 6)
         )
 
     def _reachable(self, input_tokens: int) -> list[tuple[int, int]]:
-        """(what the input costs at most, what a token out costs at most) of each tier that the input can fall into."""
-        found = []
+        """(highest cost of the input, highest cost of an output token) for each tier that the input can fall into."""
+        tiers = []
         for above, end, dearest_in, dearest_out in self._worst:
             if input_tokens > above:
                 tokens = input_tokens if end is None else min(input_tokens, end)
-                found.append((self._request + dearest_in * tokens, dearest_out))
-        return found
+                tiers.append((self._request + dearest_in * tokens, dearest_out))
+        return tiers
 
     @classmethod
     def per_mtok(
@@ -140,7 +145,7 @@ class Price:
         cache_write_usd: Any = None,
         request_usd: Any = 0,
     ) -> Price:
-        """Of dollars for a million tokens; tokens from and to a cache cost as the rest unless they have a price."""
+        """A price in dollars for a million tokens; cache tokens without a price cost as much as input."""
         into, out = _rate(input_usd), _rate(output_usd)
         read = into if cache_read_usd is None else _rate(cache_read_usd)
         write = into if cache_write_usd is None else _rate(cache_write_usd)
@@ -148,7 +153,8 @@ class Price:
 
     @classmethod
     def from_data(cls, data: Any) -> Price:
-        """Of a mapping with `input_usd_per_mtok`, `output_usd_per_mtok` and, where they differ, those of the cache."""
+        """A price from a mapping with `input_usd_per_mtok`, `output_usd_per_mtok` and, where they differ, those of the
+        cache."""
         if not isinstance(data, Mapping):
             raise ConfigError(f"a price is a mapping of dollars for a million tokens, not {data!r}")
         known_keys(data, _KEYS, "a price")
@@ -182,7 +188,7 @@ FREE: Final = Price((Rates(-1, 0, 0, 0, 0, 0),))
 class Prices:
     """Look-ups, remembered. `overrides`: `{"provider/model": {"input_usd_per_mtok": …, …}}` or Prices.
 
-    A price of `raising`, by name, holds only where nobody publishes one that is higher in any part.
+    A price of `raising`, by name, holds only if no published rate of that model is higher.
     """
 
     def __init__(
@@ -194,7 +200,7 @@ class Prices:
     ) -> None:
         self._clock = clock or SystemClock()
         self._raising = {name: _override(name, price) for name, price in (raising or {}).items()}
-        self._found: dict[str, Price | None] = {
+        self._known: dict[str, Price | None] = {
             name: price if isinstance(price, Price) else _override(name, price)
             for name, price in (overrides or {}).items()
         }
@@ -202,15 +208,15 @@ class Prices:
 
     @classmethod
     def of_config(cls, config: Config, *, clock: Clock | None = None) -> Prices:
-        """With the prices that the settings give; those of a project can only be higher than what is published."""
+        """The prices of the settings; those of a project count only if they are not below the published ones."""
         theirs = {name: config.prices[name] for name in config.project_prices}
         own = {name: price for name, price in config.prices.items() if name not in theirs}
         return cls(own, raising=theirs, clock=clock)
 
     def of(self, name: str) -> Price | None:
-        """The price of `provider/model`; None where nobody knows it."""
-        if name in self._found and (name not in self._until or self._clock.now() < self._until[name]):
-            return self._found[name]
+        """The price of `provider/model`; None if it is not known."""
+        if name in self._known and (name not in self._until or self._clock.now() < self._until[name]):
+            return self._known[name]
         return self._look_up(name)
 
     def _look_up(self, name: str) -> Price | None:
@@ -226,7 +232,7 @@ class Prices:
         raised = self._raising.get(name)
         if raised is not None and (price is None or raised.covers(price)):
             price = raised
-        self._found[name] = price
+        self._known[name] = price
         return price
 
 
@@ -234,22 +240,22 @@ _USUAL: Final = Prices()
 
 
 def price_of(name: str) -> Price | None:
-    """The published price of `provider/model`; None where nobody knows it."""
+    """The published price of `provider/model`; None if it is not known."""
     return _USUAL.of(name)
 
 
 # ---------------------------------------------------------------- genai-prices
 def _published(provider_id: str, model: str, now: float) -> tuple[Price | None, bool]:
     """The price in force now, and whether it may be another one later."""
-    found = _find(provider_id, model)
-    if found is None:
+    model_info = _find(provider_id, model)
+    if model_info is None:
         return None, False
-    prices = found.get_prices(datetime.fromtimestamp(now, UTC))
-    return _price(prices), isinstance(found.prices, list)
+    prices = model_info.get_prices(datetime.fromtimestamp(now, UTC))
+    return _price(prices), isinstance(model_info.prices, list)
 
 
 def published_model(provider: str, model: str) -> Any:
-    """What is published of a model under our name for its provider; None where nothing is."""
+    """The published data of a model, by our name of the provider; None if there is none."""
     return _find(_OURS.get(provider, provider), model)
 
 
@@ -257,13 +263,13 @@ def _find(provider_id: str, model: str) -> Any:
     from genai_prices.data_snapshot import get_snapshot
 
     providers = get_snapshot().providers
-    # By its id alone: a server that a user calls "my-openai" has prices of its own.
-    provider = next((each for each in providers if each.id == provider_id), None)
+    # By the exact id: a user's server called "my-openai" has other prices.
+    provider = next((candidate for candidate in providers if candidate.id == provider_id), None)
     return provider.find_model(model, all_providers=providers) if provider is not None else None
 
 
 def _price(prices: Any) -> Price | None:
-    """A Price of genai-prices' own; None for a model that is not paid by tokens in and out."""
+    """A Price from data of genai-prices; None for a model that is not priced by input and output tokens."""
     if prices.input_mtok is None or prices.output_mtok is None:
         return None
     fields = {
@@ -273,9 +279,9 @@ def _price(prices: Any) -> Price | None:
         "cache_write": _first(prices.cache_write_mtok, prices.input_mtok),
         "reasoning": _first(prices.output_reasoning_mtok, prices.output_mtok),
     }
-    starts = sorted({tier.start for each in fields.values() for tier in getattr(each, "tiers", ())})
+    starts = sorted({tier.start for field in fields.values() for tier in getattr(field, "tiers", ())})
     tiers = tuple(
-        Rates(above, **{name: _rate(_at(each, above)) for name, each in fields.items()}) for above in (-1, *starts)
+        Rates(above, **{name: _rate(_at(field, above)) for name, field in fields.items()}) for above in (-1, *starts)
     )
     per_thousand = prices.requests_kcount
     request = _rate(_at(per_thousand, -1)) * 1_000 if per_thousand is not None else 0
@@ -290,16 +296,16 @@ def _at(price: Any, above: int) -> Decimal:
     """The price of a token when more than `above` go in."""
     if isinstance(price, Decimal):
         return price
-    found: Decimal = price.base
+    rate: Decimal = price.base
     for tier in price.tiers:
         if tier.start <= above:
-            found = tier.price
-    return found
+            rate = tier.price
+    return rate
 
 
 # ---------------------------------------------------------------- numbers
 def _usd(value: Any, key: str) -> Decimal:
-    """From the digits that were written: 0.1 is a tenth, not the float near it."""
+    """An amount from its decimal digits: 0.1 is exactly a tenth, not the nearest float."""
     try:
         amount = None if isinstance(value, bool) else Decimal(str(value))
     except InvalidOperation:

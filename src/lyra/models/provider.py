@@ -1,4 +1,4 @@
-"""LLMProvider: what can answer a Request. One method to write, `stream`; `complete` is its fold.
+"""LLMProvider: answers a Request. One method to write, `stream`; `complete` is its fold.
 
 A provider is a Service to the kernel and knows nothing of it. It never retries, never limits and never counts money:
 the door does, for every provider alike. Cancelling the consumer closes the connection.
@@ -30,7 +30,7 @@ class LLMProvider(ABC):
         """The events of the answer, as `stream` describes them; a ModelError where it goes wrong."""
 
     def secrets(self) -> tuple[str, ...]:
-        """What must not be shown anywhere: keys."""
+        """The keys, which must be redacted everywhere."""
         return ()
 
     async def complete(self, request: Request) -> Completion:
@@ -38,14 +38,14 @@ class LLMProvider(ABC):
         return await complete(self.stream(request))
 
     def load(self) -> None:  # noqa: B027 (those without a connection have nothing to load)
-        """Have at hand what the first request needs. May be called any number of times."""
+        """Import what the first request needs. May be called any number of times."""
 
     def price(self, model: str) -> Price | None:
-        """What `model` costs, where the provider itself says so; None leaves it to `pricing`."""
+        """The price of `model`, if the provider itself sets one; None leaves it to `pricing`."""
         return None
 
     def answers_in_order(self, model: str) -> bool:
-        """Whether what is answered depends on which requests came before: then nobody may be asked out of turn."""
+        """Whether an answer depends on earlier requests; then requests must not be sent ahead of their turn."""
         return False
 
     async def close(self) -> None:  # noqa: B027 (most have something to close, sim has not)

@@ -1,13 +1,14 @@
-"""Record and replay: real answers kept in a file, given again without a network and without a key.
+"""Record and replay: real answers are kept in a file and given again without a network and without a key.
 
 A `Cassette` is a file of JSON lines: a line for what it is, then a line for each call with the request (its hash and a
 readable form), the events of the answer with the time of each, and the error where it ended in one. `Recorder` wraps a
 provider and writes, `Replayer` reads and answers. Everything is redacted before it is written, texts as a whole, so
 that a key does not get through in pieces; the hash is that of the redacted request. A request is found by its hash; the
-same one asked again gets the next answer that was recorded for it, the last one from then on. One that was not recorded
-is an error that says what is different from the nearest. An answer that nobody waited for to its end is not recorded.
+same request sent again gets the next answer that was recorded for it, and then always the last one. A request that was
+not recorded is an error that shows the difference from the nearest one. An answer that the caller did not read to its
+end is not recorded.
 
-`lyra.testing.record` is the way in for tests.
+Tests use `lyra.testing.record`.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ from lyra.models.stream import (
 )
 from lyra.models.wire.faults import fault
 
-__all__ = ["Cassette", "Entry", "Recorder", "Replayer", "request_data"]
+__all__ = ["Cassette", "RecordedCall", "Recorder", "Replayer", "request_data"]
 
 FORMAT: Final = {"lyra_cassette": 1}
 _SHOWN_MAX: Final = 2_000  # characters of one text in the readable form of a request
-_LEFT_OUT: Final = ("idempotency_key",)  # another one every time
+_LEFT_OUT: Final = ("idempotency_key",)  # differs for every call
 _EVENTS: Final[dict[str, type[Any]]] = {
     kind.__name__: kind
     for kind in (Started, TextDelta, ThinkingDelta, ToolStart, ToolDelta, ToolEnd, UsageSeen, Finished)
@@ -54,7 +55,7 @@ _EVENTS: Final[dict[str, type[Any]]] = {
 Secrets = Callable[[], Iterable[str | Secret]]
 
 
-class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+class RecordedCall(msgspec.Struct, frozen=True, omit_defaults=True):
     """One call. `events` are (seconds since the call, name of the event, its fields)."""
 
     provider: str
@@ -67,29 +68,29 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
 class Cassette:
     """The calls of one file, in order. `add` keeps one more; `save` writes the file anew, all of it or nothing."""
 
-    def __init__(self, path: str | os.PathLike[str], *, entries: Iterable[Entry] = ()) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, entries: Iterable[RecordedCall] = ()) -> None:
         self.path = Path(path)
         self.entries = list(entries)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Cassette:
-        """The cassette of a file; what is no cassette is an error with its line."""
+        """The cassette of a file; a line that cannot be read is an error with its number."""
         try:
             lines = Path(path).read_bytes().splitlines()
         except OSError as error:
             raise ConfigError(
                 f"the cassette {path} cannot be read: {error.strerror}", hint="record it first", key=str(path)
             ) from None
-        found = [_line(str(path), number, line) for number, line in enumerate(lines, 1) if line.strip()]
-        return cls(path, entries=[entry for entry in found if entry is not None])
+        parsed = [_line(str(path), number, line) for number, line in enumerate(lines, 1) if line.strip()]
+        return cls(path, entries=[entry for entry in parsed if entry is not None])
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: RecordedCall) -> None:
         self.entries.append(entry)
 
     def save(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         part = self.path.with_name(self.path.name + ".part")
-        part.write_bytes(b"".join(msgspec.json.encode(each) + b"\n" for each in (FORMAT, *self.entries)))
+        part.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in (FORMAT, *self.entries)))
         part.replace(self.path)
 
 
@@ -103,14 +104,14 @@ class _Appended(Cassette):
         else:
             self.entries = Cassette.load(path).entries
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: RecordedCall) -> None:
         super().add(entry)
         with self.path.open("ab") as file:
             file.write(msgspec.json.encode(entry) + b"\n")
 
 
 class Recorder(LLMProvider):
-    """Answers as `provider` does, and keeps what it answered. `secrets` are blotted out beside the provider's own."""
+    """Passes requests on to `provider` and records the answers. `secrets` are redacted, as are the provider's own."""
 
     def __init__(
         self,
@@ -141,10 +142,10 @@ class Recorder(LLMProvider):
         self._keep(request, seen, None)
 
     def _keep(self, request: Request, seen: list[tuple[float, StreamEvent]], error: LyraError | None) -> None:
-        secrets = tuple(_text(each) for each in (*self.secrets(), *self._more()))
+        secrets = tuple(_text(secret) for secret in (*self.secrets(), *self._more()))
         data = redact_data(request_data(request), secrets)
         self._cassette.add(
-            Entry(
+            RecordedCall(
                 self.name,
                 _hash(data),
                 _shortened(data),
@@ -172,8 +173,8 @@ class Recorder(LLMProvider):
 class Replayer(LLMProvider):
     """Answers from a cassette, as the provider called `name` did (any, where it is empty).
 
-    `in_order`: the requests have to come as they were recorded. `timings`: with the pauses that there were.
-    `otherwise`: who answers what was not recorded.
+    `in_order`: the requests have to come in the recorded order. `timings`: keep the recorded pauses. `otherwise`: the
+    provider for requests that were not recorded.
     """
 
     images = True
@@ -190,11 +191,13 @@ class Replayer(LLMProvider):
     ) -> None:
         self.name = name
         self._cassette = cassette if isinstance(cassette, Cassette) else Cassette.load(cassette)
-        self._entries = [each for each in self._cassette.entries if not name or each.provider == name]
-        self._left: dict[str, list[Entry]] = {}
+        self._entries = [entry for entry in self._cassette.entries if not name or entry.provider == name]
+        self._left: dict[str, list[RecordedCall]] = {}
         for entry in self._entries:
             self._left.setdefault(entry.hash, []).append(entry)
-        self._more = sum(len(entries) - 1 for entries in self._left.values())  # answers behind the first of a request
+        self._more = sum(
+            len(entries) - 1 for entries in self._left.values()
+        )  # further answers to requests that were recorded more than once
         self._in_order = in_order
         self._timings = timings
         self._secrets = secrets
@@ -210,22 +213,22 @@ class Replayer(LLMProvider):
                     yield event
             return
         passed = 0.0
-        for at, name, fields in entry.events:
-            if self._timings and at > passed:
-                await asyncio.sleep(at - passed)
-                passed = at
+        for seconds, name, fields in entry.events:
+            if self._timings and seconds > passed:
+                await asyncio.sleep(seconds - passed)
+                passed = seconds
             yield msgspec.convert(fields, _EVENTS[name])
         if entry.error is not None:
             raise error_from_data(entry.error)
 
     def answers_in_order(self, model: str) -> bool:
-        """Also where a request was recorded more than once: it gets those answers one after the other."""
+        """True in order, and if a request was recorded more than once: it gets those answers one after the other."""
         if self._in_order or self._more:
             return True
         return self._otherwise is not None and self._otherwise.answers_in_order(model)
 
-    def _find(self, request: Request) -> Entry | None:
-        data = redact_data(request_data(request), tuple(_text(each) for each in self._secrets()))
+    def _find(self, request: Request) -> RecordedCall | None:
+        data = redact_data(request_data(request), tuple(_text(secret) for secret in self._secrets()))
         key = _hash(data)
         if self._in_order:
             return self._following(key, data)
@@ -239,7 +242,7 @@ class Replayer(LLMProvider):
             return None
         raise self._unknown(data, _nearest(data, self._entries))
 
-    def _following(self, key: str, data: dict[str, Any]) -> Entry | None:
+    def _following(self, key: str, data: dict[str, Any]) -> RecordedCall | None:
         entry = self._entries[self._next] if self._next < len(self._entries) else None
         if entry is None and self._otherwise is not None:
             return None
@@ -248,18 +251,20 @@ class Replayer(LLMProvider):
         self._next += 1
         return entry
 
-    def _unknown(self, data: dict[str, Any], nearest: Entry | None) -> ModelError:
+    def _unknown(self, data: dict[str, Any], nearest: RecordedCall | None) -> ModelError:
         path = self._cassette.path
         if nearest is None:
-            said = (
+            explanation = (
                 f"{path} has no more requests" if self._in_order else f"{path} has no requests of {self.name or 'any'}"
             )
         else:
             number = self._cassette.entries.index(nearest) + 1
-            said = f"call {number} of {path} is the nearest; there {_difference(nearest.request, _shortened(data))}"
+            explanation = (
+                f"call {number} of {path} is the nearest; there {_difference(nearest.request, _shortened(data))}"
+            )
         return fault(
             "bad_request",
-            f"this request to {data['model']!r} was not recorded: {said}",
+            f"this request to {data['model']!r} was not recorded: {explanation}",
             hint="record again with LYRA_RECORD=all, or LYRA_RECORD=new to add what is missing",
             provider=self.name,
             model=data["model"],
@@ -272,7 +277,7 @@ class Replayer(LLMProvider):
 
 @asynccontextmanager
 async def _closing(events: AsyncIterator[StreamEvent]) -> AsyncIterator[AsyncIterator[StreamEvent]]:
-    """Whoever leaves our stream early has left theirs: the connection is closed at once."""
+    """Close the inner stream when the outer one is left early, so that its connection ends at once."""
     try:
         yield events
     finally:
@@ -282,7 +287,7 @@ async def _closing(events: AsyncIterator[StreamEvent]) -> AsyncIterator[AsyncIte
 
 # ---------------------------------------------------------------- requests
 def request_data(request: Request) -> dict[str, Any]:
-    """A request as plain data, what was left to the provider left out."""
+    """A request as plain data, without the fields that have their defaults."""
     data: dict[str, Any] = {}
     for name, usual in zip(Request.__struct_fields__[2:], Request.__struct_defaults__, strict=True):
         value = getattr(request, name)
@@ -301,32 +306,32 @@ def _hash(data: dict[str, Any]) -> str:
 
 
 def _shortened(value: Any) -> Any:
-    """To read and to compare, not to send: long texts cut, with what tells them apart."""
+    """A copy for reading and comparing: long texts are cut, with their length and a digest."""
     if isinstance(value, str) and len(value) > _SHOWN_MAX:
         digest = blake2b(value.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         return f"{value[:_SHOWN_MAX]}… ({len(value)} characters, {digest})"
     if isinstance(value, dict):
-        return {str(key): _shortened(each) for key, each in value.items()}
+        return {str(key): _shortened(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_shortened(each) for each in value]
+        return [_shortened(item) for item in value]
     return value if value is None or isinstance(value, (str, bool, int, float)) else str(value)
 
 
-def _nearest(data: dict[str, Any], entries: list[Entry]) -> Entry | None:
+def _nearest(data: dict[str, Any], entries: list[RecordedCall]) -> RecordedCall | None:
     """The recorded request that has most in common with this one."""
     asked = _shortened(data)
     text = msgspec.json.encode(asked).decode()
 
-    def common(entry: Entry) -> tuple[int, int, int]:
+    def common(entry: RecordedCall) -> tuple[int, int, int]:
         same = 0
-        for one, other in zip(entry.request.get("messages", ()), asked["messages"], strict=False):
-            if one != other:
+        for recorded, other in zip(entry.request.get("messages", ()), asked["messages"], strict=False):
+            if recorded != other:
                 break
             same += 1
         fields = sum(entry.request.get(name) == value for name, value in asked.items())
         other_text = msgspec.json.encode(entry.request).decode()
         alike = next(
-            (at for at, pair in enumerate(zip(text, other_text, strict=False)) if pair[0] != pair[1]), len(text)
+            (index for index, pair in enumerate(zip(text, other_text, strict=False)) if pair[0] != pair[1]), len(text)
         )
         return same, fields, alike
 
@@ -334,15 +339,15 @@ def _nearest(data: dict[str, Any], entries: list[Entry]) -> Entry | None:
 
 
 def _difference(recorded: Any, asked: Any, path: str = "") -> str:
-    """Where two values part, in words."""
+    """The first difference of two values, as a sentence."""
     if isinstance(recorded, dict) and isinstance(asked, dict):
         for name in (*recorded, *asked):
             if recorded.get(name) != asked.get(name):
                 return _difference(recorded.get(name), asked.get(name), f"{path}.{name}" if path else name)
     if isinstance(recorded, list) and isinstance(asked, list):
-        for index, (one, other) in enumerate(zip(recorded, asked, strict=False)):
-            if one != other:
-                return _difference(one, other, f"{path}[{index}]")
+        for index, (was, other) in enumerate(zip(recorded, asked, strict=False)):
+            if was != other:
+                return _difference(was, other, f"{path}[{index}]")
         return f"{path} has {len(recorded)} items, here {len(asked)}"
     if path:
         return f"{path} is {_brief(recorded)}, here {_brief(asked)}"
@@ -366,8 +371,8 @@ def _redacted(
     joined = {channel: "".join(texts) for channel, texts in whole.items()}
     cleaned = {channel: redact(text, secrets) for channel, text in joined.items()}
     given: set[Any] = set()
-    found = []
-    for at, event in seen:
+    events = []
+    for seconds, event in seen:
         fields = msgspec.to_builtins(event)
         if (
             isinstance(event, (TextDelta, ThinkingDelta, ToolDelta))
@@ -377,12 +382,14 @@ def _redacted(
             if again and not fields.get("signature"):
                 continue
             given.add(_channel(event))
-            fields["text"] = "" if again else cleaned[_channel(event)]  # a signature ends its thought, text or not
+            fields["text"] = (
+                "" if again else cleaned[_channel(event)]
+            )  # a signature ends its thought, with or without text
         else:
-            # By what is said, not by the names of fields: a call whose argument is a `cookie` is made as it was.
+            # By values, not by names of fields: a tool call with an argument `cookie` is recorded unchanged.
             fields = redact_data(fields, secrets, fields=False)
-        found.append((round(at, 3), type(event).__name__, fields))
-    return found
+        events.append((round(seconds, 3), type(event).__name__, fields))
+    return events
 
 
 def _channel(event: TextDelta | ThinkingDelta | ToolDelta) -> Any:
@@ -394,13 +401,13 @@ def _text(secret: str | Secret) -> str:
 
 
 # ---------------------------------------------------------------- files
-def _line(file: str, number: int, line: bytes) -> Entry | None:
+def _line(file: str, number: int, line: bytes) -> RecordedCall | None:
     try:
         if number == 1:
             if msgspec.json.decode(line) != FORMAT:
                 raise ParseError("not a cassette", file=file, line=1, column=1, hint="its first line says what it is")
             return None
-        entry = msgspec.json.decode(line, type=Entry)
+        entry = msgspec.json.decode(line, type=RecordedCall)
         for _, name, fields in entry.events:
             msgspec.convert(fields, _EVENTS[name])
     except (msgspec.DecodeError, msgspec.ValidationError, ConfigError, KeyError) as error:

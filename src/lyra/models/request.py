@@ -1,4 +1,4 @@
-"""A Request: what a model is asked, in the one form that every provider's wire format is made from.
+"""A Request to a model, in the one form from which every provider's wire format is made.
 
 Immutable plain data. It names the model without its provider, holds no key and no address, and is what the journal's
 hash of a model call is made of: two equal Requests are the same question.
@@ -31,6 +31,6 @@ class Request(msgspec.Struct, frozen=True):
     stop: tuple[str, ...] = ()
     output_schema: dict[str, Any] | None = None  # a JSON schema that the answer has to fit
     output_name: str = "answer"
-    thinking_tokens: int | None = None  # how much a model that can may think before it answers
-    cache: bool = True  # mark what stays the same from turn to turn, where a provider wants it marked
+    thinking_tokens: int | None = None  # how many tokens a thinking model may think before it answers
+    cache: bool = True  # mark what stays the same from turn to turn for the provider's prompt cache
     idempotency_key: str = ""

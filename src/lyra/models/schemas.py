@@ -1,10 +1,10 @@
 """JSON schemas as providers want them for structured output.
 
-`closed` adds `additionalProperties: false` to every object that does not say: a model then keeps to the fields that
-were named, and an answer that fits the closed schema fits the original. `is_strict` tells whether a closed schema is
-within what OpenAI's strict mode takes (every field required, no open maps, no keyword it refuses); a schema that is
-not is sent as a wish. `worded` is for Anthropic, whose structured output knows few keywords: the others are put into
-the description, where the model can read them. Whoever asked validates the answer anyway.
+`closed` adds `additionalProperties: false` to every object without that key: a model then keeps to the named fields,
+and an answer that fits the closed schema fits the original. `is_strict`: whether OpenAI's strict mode accepts a closed
+schema (every field required, no open maps, no refused keyword); else it is sent without strict mode. `worded` is for
+Anthropic, whose structured output knows few keywords: the others are put into the description, where the model can read
+them. The agent validates the answer in any case.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def closed(schema: Any) -> Any:
     """A copy in which objects have the named properties only."""
     if not isinstance(schema, dict):
         return schema
-    found = {key: map_parts(key, value, closed) for key, value in schema.items()}
+    copy = {key: map_parts(key, value, closed) for key, value in schema.items()}
     if _is_object(schema) and "patternProperties" not in schema:
-        found.setdefault("additionalProperties", False)
-    return found
+        copy.setdefault("additionalProperties", False)
+    return copy
 
 
 def is_strict(schema: Any) -> bool:
@@ -50,7 +50,7 @@ def _fits(schema: Any) -> bool:
     if _REFUSED & schema.keys():
         return False
     if not schema.keys() & {"type", "anyOf", "enum", "const", "$ref"}:
-        return False  # "anything at all" cannot be promised
+        return False  # a schema that allows anything is not strict
     if _is_object(schema):
         names = schema.get("properties", {}).keys()
         if schema.get("additionalProperties") is not False or set(schema.get("required", ())) != set(names):
@@ -58,11 +58,11 @@ def _fits(schema: Any) -> bool:
     below = [*_values(schema, _MAPS), *schema.get("anyOf", ())]
     if "items" in schema:
         below.append(schema["items"])
-    return all(_fits(one) for one in below)
+    return all(_fits(part) for part in below)
 
 
 def _values(schema: dict[str, Any], keys: tuple[str, ...]) -> list[Any]:
-    return [one for key in keys if isinstance(schema.get(key), dict) for one in schema[key].values()]
+    return [part for key in keys if isinstance(schema.get(key), dict) for part in schema[key].values()]
 
 
 def _is_object(schema: dict[str, Any]) -> bool:
@@ -78,48 +78,51 @@ def worded(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     rest = dict(schema)
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     if isinstance(rest.get("$defs"), dict):
-        found["$defs"] = {name: worded(one) for name, one in rest.pop("$defs").items()}
+        result["$defs"] = {name: worded(part) for name, part in rest.pop("$defs").items()}
     if "$ref" in rest:
-        return {**found, "$ref": rest["$ref"]}
+        return {**result, "$ref": rest["$ref"]}
     kind = rest.pop("type", None)
     if isinstance(kind, list):
-        return {**found, "anyOf": [worded({**rest, "type": one} if one != "null" else {"type": one}) for one in kind]}
-    _choices(rest, found, kind)
-    found |= {key: rest.pop(key) for key in ("description", "title") if key in rest}
-    _inside(rest, found, kind)
+        return {
+            **result,
+            "anyOf": [worded({**rest, "type": part} if part != "null" else {"type": part}) for part in kind],
+        }
+    _choices(rest, result, kind)
+    result |= {key: rest.pop(key) for key in ("description", "title") if key in rest}
+    _inside(rest, result, kind)
     if rest:
         words = "{" + ", ".join(f"{key}: {value}" for key, value in rest.items()) + "}"
-        found["description"] = f"{found['description']}\n\n{words}" if "description" in found else words
-    return found
+        result["description"] = f"{result['description']}\n\n{words}" if "description" in result else words
+    return result
 
 
-def _choices(rest: dict[str, Any], found: dict[str, Any], kind: Any) -> None:
-    """What a value may be: listed, one of several, or of a type."""
+def _choices(rest: dict[str, Any], result: dict[str, Any], kind: Any) -> None:
+    """Move the keywords for the choice of values: enum, const, anyOf, oneOf, allOf, type."""
     listed = [word for word in ("enum", "const") if word in rest]
     for word in listed:
-        found[word] = rest.pop(word)
+        result[word] = rest.pop(word)
     for key, sent in (("anyOf", "anyOf"), ("oneOf", "anyOf"), ("allOf", "allOf")):
         if isinstance(rest.get(key), list):
-            found[sent] = [worded(one) for one in rest.pop(key)]
+            result[sent] = [worded(part) for part in rest.pop(key)]
             return
     if not listed and kind is not None:
-        found["type"] = kind
+        result["type"] = kind
 
 
-def _inside(rest: dict[str, Any], found: dict[str, Any], kind: Any) -> None:
-    """What a value holds."""
+def _inside(rest: dict[str, Any], result: dict[str, Any], kind: Any) -> None:
+    """Move the keywords for the content of objects, arrays and texts."""
     if kind == "object":
-        found["properties"] = {name: worded(one) for name, one in rest.pop("properties", {}).items()}
+        result["properties"] = {name: worded(part) for name, part in rest.pop("properties", {}).items()}
         rest.pop("additionalProperties", None)
-        found["additionalProperties"] = False
+        result["additionalProperties"] = False
         if "required" in rest:
-            found["required"] = rest.pop("required")
+            result["required"] = rest.pop("required")
     elif kind == "array":
         if "items" in rest:
-            found["items"] = worded(rest.pop("items"))
+            result["items"] = worded(rest.pop("items"))
         if rest.get("minItems") in (0, 1):
-            found["minItems"] = rest.pop("minItems")
+            result["minItems"] = rest.pop("minItems")
     elif kind == "string" and rest.get("format") in _FORMATS:
-        found["format"] = rest.pop("format")
+        result["format"] = rest.pop("format")

@@ -1,4 +1,4 @@
-"""A Script: what the simulated model says, and when. Written in a file (YAML, TOML, JSON) or in Python.
+"""A Script: the answers of the simulated model and their conditions. Written in a file (YAML, TOML, JSON) or in Python.
 
     seed: 7
     replies:
@@ -10,11 +10,11 @@
 
 The first reply whose conditions all hold answers. Under `sequence` in place of `replies` each reply answers once, in
 order. A reply that looks at the user's text fits only when the user spoke last, one that looks at a tool only when a
-result came last: so a reply that calls a tool is not chosen again by the result. `{1}`, `{name}`, `{user}`, `{result}`
-and `{turn}` in texts stand for what was matched; other braces are left alone.
+result came last: so the result of a tool does not trigger the reply that called it again. `{1}`, `{name}`, `{user}`,
+`{result}` and `{turn}` in texts stand for what was matched; other braces are left alone.
 
 Owns the declaration and its checks: `Script`, `Reply`, `ScriptedCall`, `ScriptedError`, `load_script`. Every mistake of
-a file has its line. Says nothing itself: `sim` does.
+a file has its line. The module `sim` plays a script.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ class _Checked(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_data(cls, data: Any) -> Self:
-        found: list[_Problem] = []
-        made = _read(cls, data, (), found)
-        if found:
-            place = _dotted(found[0].path)
-            said = f"{place}: {found[0].message}" if place else found[0].message
-            raise ConfigError(said, hint=found[0].hint, key=place)
-        return made  # type: ignore[no-any-return]  # of the class that was asked for
+        problems: list[_Problem] = []
+        declaration = _read(cls, data, (), problems)
+        if problems:
+            place = _dotted(problems[0].path)
+            message = f"{place}: {problems[0].message}" if place else problems[0].message
+            raise ConfigError(message, hint=problems[0].hint, key=place)
+        return declaration  # type: ignore[no-any-return]  # an instance of cls
 
 
 class ScriptedCall(_Checked, frozen=True):
@@ -101,7 +101,7 @@ class Reply(_Checked, frozen=True):
     """One answer and when it is given. `text` and its like may hold `{1}`, `{name}`, `{user}`, `{result}`, `{turn}`."""
 
     text: str = ""
-    # when
+    # conditions
     user: re.Pattern[str] | None = None  # searched in the last user text
     contains: str | None = None  # is in the last user text
     tool: str | None = None  # a result of this tool came last
@@ -110,14 +110,14 @@ class Reply(_Checked, frozen=True):
     model: str | None = None  # asked for under this name
     turn: int | None = None  # 1: the first answer of the conversation
     times: int | None = None  # at most so often
-    # what
+    # the answer
     one_of: tuple[str, ...] | None = None  # texts to choose from, by the script's seed and the number of the call
     thinking: str | None = None
     tool_calls: tuple[ScriptedCall, ...] | None = None
     stop_reason: str | None = None
     usage: dict[str, int] | None = None  # counts that are not given are estimated
     error: ScriptedError | None = None
-    # how; None is the script's own
+    # timing; None is the script's own
     chunks: str | int | None = None
     first_s: float | None = None
     chunk_s: float | None = None
@@ -132,7 +132,7 @@ class Script(_Checked, frozen=True):
     chunks: str | int = "word"
     first_s: float = 0.0
     chunk_s: float = 0.0
-    price: Price | None = FREE  # so that money budgets can be tried offline; `unknown` in a file, None here
+    price: Price | None = FREE  # for budgets in tests without a network; `unknown` in a file is None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -141,7 +141,7 @@ class Script(_Checked, frozen=True):
 
     @property
     def all(self) -> tuple[Reply, ...]:
-        """The replies in the order they are tried, those of a sequence good for one call each."""
+        """The replies in the order they are tried; those of a sequence answer once each."""
         if self.replies is not None:
             return self.replies
         return tuple(
@@ -168,12 +168,12 @@ def load_script(path: str | FilePath) -> Script:
     except OSError as error:
         raise ConfigError(f"the script {path} cannot be read: {error.strerror}", key=file) from None
     data, places = parse(text_of(content, file), form, file)
-    found: list[_Problem] = []
-    script = _read(Script, data, (), found)
-    if not found:
+    problems: list[_Problem] = []
+    script = _read(Script, data, (), problems)
+    if not problems:
         assert isinstance(script, Script)
         return script
-    placed = sorted((*place_of(each.path, places), each.message, each.hint or "") for each in found)
+    placed = sorted((*place_of(problem.path, places), problem.message, problem.hint or "") for problem in problems)
     line, column, message, hint = placed[0]
     also = [f"{file}:{row}:{col}: {text}" for row, col, text, _ in placed[1:]]
     raise CheckError(message, file=file, line=line, column=column, hint=hint or None, also=also)
@@ -198,7 +198,7 @@ def _pattern(value: Any) -> re.Pattern[str]:
 def _texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)) or not value:
         raise ConfigError(f"one_of is a list of texts, not {value!r}")
-    return tuple(_text(each) for each in value)
+    return tuple(_text(item) for item in value)
 
 
 def _chunks(value: Any) -> str | int:
@@ -235,7 +235,7 @@ def _price(value: Any) -> Price | None:
 
 
 def _many(cls: type[_Checked]) -> Callable[[Any], Any]:
-    return lambda value: tuple(each if isinstance(each, cls) else cls.from_data(each) for each in _items(value))
+    return lambda value: tuple(item if isinstance(item, cls) else cls.from_data(item) for item in _items(value))
 
 
 def _items(value: Any) -> Any:
@@ -309,9 +309,9 @@ _WORDS: Final[dict[type, str]] = {
 }
 
 
-def _read(cls: type[_Checked], data: Any, path: Path, found: list[_Problem]) -> Any:
-    """A declaration out of plain data; mistakes are added to `found`, each with its path."""
-    before = len(found)
+def _read(cls: type[_Checked], data: Any, path: Path, problems: list[_Problem]) -> Any:
+    """A declaration out of plain data; mistakes are added to `problems`, each with its path."""
+    before = len(problems)
     if isinstance(data, cls):
         return data
     if cls is Reply and isinstance(data, str):  # a text is a reply
@@ -319,38 +319,38 @@ def _read(cls: type[_Checked], data: Any, path: Path, found: list[_Problem]) -> 
     if not isinstance(data, Mapping):
         given = repr(data) if isinstance(data, (int, float, bool)) else f"a {type(data).__name__}"
         hint = "write `replies:` above the list" if cls is Script and isinstance(data, list) else None
-        found.append(_Problem(path, f"{_WORDS[cls]} is a mapping, not {given}", hint))
+        problems.append(_Problem(path, f"{_WORDS[cls]} is a mapping, not {given}", hint))
         return None
     values = {}
     for key, value in data.items():
         if key not in _READ[cls]:
-            found.append(_unknown(cls, key, (*path, key)))
+            problems.append(_unknown(cls, key, (*path, key)))
         elif value is not None:
-            values[key] = _value(cls, key, value, (*path, key), found)
-    if len(found) > before:
+            values[key] = _value(cls, key, value, (*path, key), problems)
+    if len(problems) > before:
         return None
     try:
         return cls(**values)
     except TypeError:
         missing = [name for name in cls.__struct_fields__[: _required(cls)] if name not in values]
-        found.append(_Problem(path, f"{_WORDS[cls]} has a {missing[0]!r}", None))
+        problems.append(_Problem(path, f"{_WORDS[cls]} has a {missing[0]!r}", None))
     except ConfigError as error:
-        found.append(_Problem(path, error.message, error.hint))
+        problems.append(_Problem(path, error.message, error.hint))
     return None
 
 
-def _value(cls: type[_Checked], key: str, value: Any, path: Path, found: list[_Problem]) -> Any:
+def _value(cls: type[_Checked], key: str, value: Any, path: Path, problems: list[_Problem]) -> Any:
     part = _PARTS.get((cls, key))
     try:
         if part is None:
             return _READ[cls][key](value)
         if key in ("replies", "sequence", "tool_calls"):
-            return tuple(_read(part, each, (*path, index), found) for index, each in enumerate(_items(value)))
-        return _read(part, value, path, found)
+            return tuple(_read(part, item, (*path, index), problems) for index, item in enumerate(_items(value)))
+        return _read(part, value, path, problems)
     except ConfigError as error:
         inner = error.fields.get("key")
         known = isinstance(value, Mapping) and inner in value
-        found.append(_Problem((*path, str(inner)) if known else path, error.message, error.hint))
+        problems.append(_Problem((*path, str(inner)) if known else path, error.message, error.hint))
         return None
 
 

@@ -1,11 +1,11 @@
-"""What a provider is called with: its key, its address, its time-outs; from the usual variables or from a mapping.
+"""Settings of a provider: key, address, time-outs; from the usual environment variables or from a mapping.
 
     settings_of("anthropic")                                        ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL
     settings_of("here", {"base_url": "http://localhost:8000/v1"})   a server that speaks OpenAI's format
 
 The table of variables is in `lyra.core.providers`. A mapping (`[providers.NAME]` of a configuration) goes before the
-variables; a text `env:NAME` in it is a reference. Keys are Secrets: they are looked at when a call is made, and nothing
-prints them. A key never travels over plain HTTP to another machine unless `insecure_http = true` says so.
+variables; a text `env:NAME` in it is a reference. Keys are Secrets: they are read when a call is made, and never
+printed. A key never travels over plain HTTP to another machine unless `insecure_http = true` says so.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lyra.core.checking.check import known_keys, one_of, real
 from lyra.core.providers import APIS, COMPATIBLE, SETTINGS, USUAL, Usual, is_loopback
 from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError
-from lyra.models.wire.http import Timeouts
+from lyra.models.timeouts import Timeouts
 
 __all__ = ["APIS", "ProviderSettings", "secrets_of", "settings_of"]
 
@@ -31,7 +31,7 @@ _REGION: Final = re.compile(r"[A-Za-z0-9-]+")  # it becomes part of a host's nam
 
 
 class ProviderSettings(msgspec.Struct, frozen=True):
-    """`headers` go with every call, their values hidden like keys. An empty text means that nobody said."""
+    """`headers` go with every call, their values hidden like keys. An empty text means: not set."""
 
     name: str
     api_key: Secret | None = None
@@ -51,7 +51,7 @@ class ProviderSettings(msgspec.Struct, frozen=True):
         return {name: _clean(value.reveal(), f"the header {name}") for name, value in self.headers.items()}
 
     def secrets(self) -> tuple[str, ...]:
-        """Every value that must not be shown, for those who blot them out."""
+        """Every value that must be redacted in logs and errors."""
         return tuple(value for value in (self.key(), *self.sent_headers().values()) if value)
 
 
@@ -72,7 +72,7 @@ def settings_of(
 
         env = os.environ
     usual = USUAL.get(name, COMPATIBLE)
-    found = {
+    texts = {
         "base_url": _text(given, "base_url", env, usual.url) or usual.base_url,
         "api_version": _text(given, "api_version", env, usual.api_version),
         "project": _text(given, "project", env, usual.project),
@@ -80,27 +80,26 @@ def settings_of(
     }
     api_key = _key(given, env, usual.key)
     for need in usual.needs:
-        if not (api_key if need == "api_key" else found[need]):
+        if not (api_key if need == "api_key" else texts[need]):
             raise _missing(name, need, usual)
-    if found["region"] and not _REGION.fullmatch(found["region"]):
+    if texts["region"] and not _REGION.fullmatch(texts["region"]):
         raise ConfigError(f"the region of {name} is a word such as us-east-1", key=f"providers.{name}.region")
-    found["base_url"] = _address(name, found["base_url"], usual.port)
+    texts["base_url"] = _address(name, texts["base_url"], usual.port)
     headers = _headers(name, given.get("headers", {}), env)
-    if found["base_url"].startswith("http:") and (api_key is not None or headers) and not _insecure(given):
-        _check_plain(name, found["base_url"])
+    if texts["base_url"].startswith("http:") and (api_key is not None or headers) and not _insecure(given):
+        _check_plain(name, texts["base_url"])
     return ProviderSettings(
         name,
         api_key,
         api=one_of(given["api"], APIS, "api") if "api" in given else "",
         timeouts=_timeouts(given.get("timeouts", {})),
         headers=headers,
-        **found,
+        **texts,
     )
 
 
 def secrets_of(name: str, given: Any, env: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """The keys that `settings_of` would find, for those who only blot them out: what is wrong or missing is passed
-    over, and nothing has to be there."""
+    """The keys that `settings_of` would find, for redaction: wrong or missing settings are ignored."""
     if env is None:
         import os
 
@@ -109,8 +108,8 @@ def secrets_of(name: str, given: Any, env: Mapping[str, str] | None = None) -> t
     headers = settings.get("headers")
     told = [settings.get("api_key"), *(headers.values() if isinstance(headers, Mapping) else ())]
     usual = (*USUAL.get(name, COMPATIBLE).key, *_AWS_SECRETS * (name == "bedrock"))
-    found = [_revealed(each, env) for each in told]
-    return tuple(text for text in (*found, *(env.get(variable, "").strip() for variable in usual)) if text)
+    revealed = [_revealed(value, env) for value in told]
+    return tuple(text for text in (*revealed, *(env.get(variable, "").strip() for variable in usual)) if text)
 
 
 def _revealed(value: Any, env: Mapping[str, str]) -> str:
@@ -138,7 +137,7 @@ def _key(given: Mapping[str, Any], env: Mapping[str, str], variables: tuple[str,
         raise ConfigError("api_key is text such as env:NAME", key="api_key")
     if value:
         secret = Secret.parse(value, env=env)
-        secret.reveal()  # a reference to nothing is told now, by its name
+        secret.reveal()  # raises now, with the name, if the variable is not set
         return secret
     return next((Secret.parse(f"env:{name}", env=env) for name in variables if env.get(name, "").strip()), None)
 
@@ -167,7 +166,7 @@ def _address(name: str, url: str, port: int) -> str:
         parts = urlsplit(url)
         parts.port  # noqa: B018 (reading it is what checks it)
     except ValueError:
-        # Not quoted, here and below: what was pasted in the wrong place may be a key.
+        # The URL is not quoted, here and below: a key may have been pasted in its place.
         raise ConfigError(f"the base URL of {name} is not a URL", hint=_WRITE, key=key) from None
     if parts.username or parts.password:
         raise ConfigError(
@@ -186,7 +185,7 @@ def _whole(address: str, port: int) -> str:
     if place.count(":") > 1 and not place.startswith("["):
         place = f"[{place}]"  # an address of IPv6 as Ollama takes it
     host = place if urlsplit(f"//{place}").port is not None else f"{place}:{port}"
-    if host.startswith((":", "0.0.0.0:")):  # where a server listens is no address to call
+    if host.startswith((":", "0.0.0.0:")):  # 0.0.0.0 is for listening, not for calling
         host = "127.0.0.1" + host[host.rindex(":") :]
     return f"http://{host}{slash}{path}"
 
@@ -228,7 +227,7 @@ def _timeouts(given: Any) -> Timeouts:
 
 
 def _clean(value: str, what: str) -> str:
-    """Fit for a header. A key with a line break in it would be quoted by the error of whoever refuses it."""
+    """The value, if it fits in a header. The HTTP library would quote a key with a line break in its error."""
     text = value.strip()
     if not text.isascii() or not text.isprintable():
         raise ConfigError(f"{what} has characters that no header can hold", hint="was it pasted whole, and only it?")

@@ -2,9 +2,9 @@
 
 `sim/echo` answers with the last user text, a word at a time. `sim/script` plays a Script (see `script`):
 `sim/script:PATH` reads it from a file, `SimProvider(script=…)` takes one made in Python, and `LYRA_SIM_SCRIPT` names
-the file for a plain `sim/script`. A function `(request) -> Reply | str` will do for a script too. Pauses are those of
-the running loop, so a simulated loop passes them in no time. Honours `max_tokens` and `stop` as a real model does, and
-counts four bytes a token where the script gives no counts.
+the file for a plain `sim/script`. A function `(request) -> Reply | str` can replace the script. Pauses are sleeps of
+the running loop, so they take no real time in a simulated loop. Honours `max_tokens` and `stop` as a real model does,
+and counts four bytes a token where the script gives no counts.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ __all__ = ["BYTES_PER_TOKEN", "SCRIPT_VARIABLE", "SimProvider"]
 
 BYTES_PER_TOKEN: Final = 4
 SCRIPT_VARIABLE: Final = "LYRA_SIM_SCRIPT"
-_REMEMBERED_MAX: Final = 10_000  # requests whose tries are counted, for errors that end after some
+_REMEMBERED_MAX: Final = 10_000  # requests whose attempts are counted, for errors that end after some
 _FIELD: Final = re.compile(r"\{(\w+)\}")
 _WORDS: Final = re.compile(r"\S+\s*|\s+")
 _END: Final = Finished("end")
 
-_Seen = dict[str, str]  # what the fields of a template stand for
+_Seen = dict[str, str]  # field of a template → value
 
 
 class _Answer(NamedTuple):
@@ -63,7 +63,7 @@ class _Answer(NamedTuple):
 class SimProvider(LLMProvider):
     """`script`: a Script, a mapping or list like a file's, the path of a file, or a function of the Request.
 
-    With `every_model` it answers under whatever name it is asked, by the script or else as an echo.
+    With `every_model` it answers for every model name, by the script or else as an echo.
     """
 
     name = "sim"
@@ -108,12 +108,12 @@ class SimProvider(LLMProvider):
         return self._play(model).script.price
 
     def answers_in_order(self, model: str) -> bool:
-        """Where a reply is used up, chosen by the number of the call, or preceded by so many errors."""
+        """True if a reply is used up, chosen by the number of the call, or preceded by a number of errors."""
         return self._play(model).counts
 
     def _play(self, model: str) -> _Play:
         if self._every_model:
-            model = ""  # one play for all: what a reply is good for is counted once
+            model = ""  # one play for all models: uses of a reply are counted together
         play = self._plays.get(model)
         if play is None:
             play = self._plays[model] = _Play(self._find(model), f"sim/{model}")
@@ -166,13 +166,13 @@ class _Play:
         self._replies = tuple((index, reply, _conditional(reply)) for index, reply in enumerate(self.script.all))
         self._used = [0] * len(self._replies)
         self._tries: dict[bytes, int] = {}
-        self.counts = any(_counts(reply) for _, reply, _ in self._replies)  # an answer depends on those before
-        # Answers that are the same for every request are made once, and found by their reply's identity.
+        self.counts = any(_counts(reply) for _, reply, _ in self._replies)  # an answer depends on earlier ones
+        # Answers that are the same for every request are made once; the key is the id() of the reply.
         self._ready: dict[int, _Answer | None] = {id(reply): None for _, reply, _ in self._replies if _constant(reply)}
         self.started = Started("sim", name)
 
     def choose(self, request: Request, call: int) -> tuple[Reply, _Seen, ScriptedError | None]:
-        """The reply, what its conditions matched, and the error that this try of the request meets."""
+        """The reply, what its conditions matched, and the error for this attempt."""
         if self._function is not None:
             reply = _reply_of(self._function(request))
             return reply, {}, self._error(request, reply)
@@ -186,7 +186,9 @@ class _Play:
             if seen is None:
                 continue
             error = self._error(request, reply)
-            if error is None or error.attempts is None:  # an error that will pass does not use a reply up
+            if (
+                error is None or error.attempts is None
+            ):  # an error that ends after some attempts does not use a reply up
                 self._used[index] += 1
             if reply.one_of is not None:
                 chosen = int(seeded(self.script.seed * 1_000_003 + call)() * len(reply.one_of))
@@ -198,8 +200,10 @@ class _Play:
         error = reply.error
         if error is None or error.attempts is None:
             return error
-        said = [each.to_data() for each in request.messages]
-        key = blake2b(msgspec.json.encode([request.model, request.system, said], enc_hook=str), digest_size=16).digest()
+        messages = [message.to_data() for message in request.messages]
+        key = blake2b(
+            msgspec.json.encode([request.model, request.system, messages], enc_hook=str), digest_size=16
+        ).digest()
         tried = self._tries.pop(key, 0) + 1
         self._tries[key] = tried
         if len(self._tries) > _REMEMBERED_MAX:
@@ -209,23 +213,23 @@ class _Play:
     def answer(self, request: Request, reply: Reply, seen: _Seen) -> _Answer:
         room = request.max_tokens
         if not request.stop:
-            found = self._quick(request, reply, seen)
-            if found is not None and (room is None or found.tokens <= room):
-                return found
+            ready = self._prepared(request, reply, seen)
+            if ready is not None and (room is None or ready.tokens <= room):
+                return ready
         return self._make(request, reply, seen, room)
 
-    def _quick(self, request: Request, reply: Reply, seen: _Seen) -> _Answer | None:
-        """An echo, or an answer that is the same for every request: made once."""
+    def _prepared(self, request: Request, reply: Reply, seen: _Seen) -> _Answer | None:
+        """An echo, or an answer that is the same for every request; None for other replies."""
         if reply is _ECHO:
             text = _last_user_text(request.messages)
             return _Answer(tuple(map(TextDelta, _WORDS.findall(text))), _tokens(text), "end")
         key = id(reply)
         if key not in self._ready:
             return None
-        found = self._ready[key]
-        if found is None:
-            found = self._ready[key] = self._make(request, reply, seen, None)
-        return found
+        ready = self._ready[key]
+        if ready is None:
+            ready = self._ready[key] = self._make(request, reply, seen, None)
+        return ready
 
     def _make(self, request: Request, reply: Reply, seen: _Seen, room: int | None) -> _Answer:
         chunks = self.script.chunks if reply.chunks is None else reply.chunks
@@ -276,7 +280,7 @@ def _reply_of(value: Any) -> Reply:
         return value
     if not isinstance(value, str):
         return Reply.from_data(value)
-    reply = copy(_SILENT)  # checked already, all but the text
+    reply = copy(_SILENT)  # a valid Reply: only the text is set
     msgspec.structs.force_setattr(reply, "text", value)
     return reply
 
@@ -292,7 +296,7 @@ def _fits(reply: Reply, request: Request) -> _Seen | None:
         last = messages[-1] if messages else None
         if last is None or last.role != ("tool" if asks_tool else "user"):
             return None
-        if asks_tool and reply.tool is not None and all(each.name != reply.tool for each in last.tool_results):
+        if asks_tool and reply.tool is not None and all(result.name != reply.tool for result in last.tool_results):
             return None
         if reply.result is not None and not _search(reply.result, _results_text(last), seen):
             return None
@@ -331,8 +335,8 @@ def _last_user_text(messages: tuple[Message, ...]) -> str:
 
 def _results_text(message: Message) -> str:
     return "\n".join(
-        each.output if isinstance(each.output, str) else msgspec.json.encode(each.output).decode()
-        for each in message.tool_results
+        result.output if isinstance(result.output, str) else msgspec.json.encode(result.output).decode()
+        for result in message.tool_results
     )
 
 
@@ -342,10 +346,10 @@ def _turn(messages: tuple[Message, ...]) -> int:
 
 def _nothing_fits(request: Request) -> ModelError:
     last = request.messages[-1] if request.messages else Message("user")
-    said = last.text if last.role != "tool" else _results_text(last)
+    last_text = last.text if last.role != "tool" else _results_text(last)
     return fault(
         "bad_request",
-        f"no reply of the script fits turn {_turn(request.messages)}, after {last.role} said {said[:200]!r}",
+        f"no reply of the script fits turn {_turn(request.messages)}, after {last.role} said {last_text[:200]!r}",
         hint="add a reply without conditions: it fits always",
         provider="sim",
         model=request.model,
@@ -359,7 +363,7 @@ def _raised(error: ScriptedError) -> ModelError:
 
 # ---------------------------------------------------------------- what it says
 class _Fields:
-    """`{1}` and its like, looked up when a text has one."""
+    """The values of `{1}` and the other fields, looked up when a text has one."""
 
     __slots__ = ("_request", "_seen")
 
@@ -375,8 +379,8 @@ class _Fields:
         if isinstance(value, str):
             return self.fill(value)
         if isinstance(value, dict):
-            return {key: self.fill_all(each) for key, each in value.items()}
-        return [self.fill_all(each) for each in value] if isinstance(value, (list, tuple)) else value
+            return {key: self.fill_all(item) for key, item in value.items()}
+        return [self.fill_all(item) for item in value] if isinstance(value, (list, tuple)) else value
 
     def _field(self, match: re.Match[str]) -> str:
         name = match.group(1)
@@ -410,12 +414,12 @@ def _split(text: str, chunks: str | int) -> list[str]:
         return _WORDS.findall(text)
     if isinstance(chunks, str):
         return [text] if text else []
-    return [text[at : at + chunks] for at in range(0, len(text), chunks)]
+    return [text[start : start + chunks] for start in range(0, len(text), chunks)]
 
 
 def _stopped(text: str, stops: tuple[str, ...]) -> tuple[str, str]:
     """The text up to the first of the stop texts, and why it ends there."""
-    places = [at for stop in stops if stop and (at := text.find(stop)) >= 0]
+    places = [index for stop in stops if stop and (index := text.find(stop)) >= 0]
     return (text[: min(places)], "stop_sequence") if places else (text, "")
 
 
@@ -425,5 +429,5 @@ def _tokens(text: str) -> int:
 
 
 def _cut(text: str, tokens: int) -> str:
-    """As much of a text as so many tokens hold."""
+    """The beginning of a text that fits into this many tokens."""
     return text.encode("utf-8", "surrogatepass")[: tokens * BYTES_PER_TOKEN].decode("utf-8", "ignore")

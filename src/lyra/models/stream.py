@@ -1,8 +1,8 @@
-"""The stream: the typed events of one answer, and the fold that makes a Completion of them.
+"""The stream: the typed events of one answer, and the fold that turns them into a Completion.
 
     Started · TextDelta · ThinkingDelta · ToolStart · ToolDelta · ToolEnd · UsageSeen · Finished
 
-Every provider gives these and nothing else, in this grammar: `Started` first, deltas in any order, a `ToolEnd` for
+Every provider yields these events and no others, in this grammar: `Started` first, deltas in any order, a `ToolEnd` for
 each `ToolStart` (its call parsed and whole), `UsageSeen` as often as the provider tells (the last one counts),
 `Finished` last and exactly once. There is one path: `complete` is the fold of the stream, and an answer whose stream
 ended without `Finished` is no answer but a ModelError of kind `stream_truncated`.
@@ -17,8 +17,8 @@ import msgspec
 
 from lyra.core.message import Message
 from lyra.core.tool import ToolCall
+from lyra.errors import ModelError
 from lyra.models.usage import TokenUsage
-from lyra.models.wire.faults import truncated
 
 __all__ = [
     "STOP_REASONS",
@@ -58,10 +58,10 @@ class TextDelta(msgspec.Struct, frozen=True):
 
 
 class ThinkingDelta(msgspec.Struct, frozen=True):
-    """Thought aloud; `signature` (or opaque data) ends a block and has to go back to the provider with the message.
+    """A piece of a thought; `signature` (or opaque data) ends a block and has to be sent back with the message.
 
-    A signature without a colon is Anthropic's own; the others start with who made it (`gemini:…`), so that a client
-    leaves out what another one could not read.
+    A signature without a colon is Anthropic's; the others start with the provider (`gemini:…`), so that a client leaves
+    out those of other providers.
     """
 
     text: str
@@ -105,14 +105,14 @@ class Completion(msgspec.Struct, frozen=True):
     stop_reason: str = "end"
     model: str = ""
     id: str = ""
-    pieces: tuple[int, ...] = ()  # the lengths in which a journal's reader was shown the text, where one was
+    pieces: tuple[int, ...] = ()  # lengths of the pieces in which the text was shown, if they were journaled
 
     @property
     def text(self) -> str:
         return self.message.text
 
     def cut(self) -> Iterator[str]:
-        """The text in the pieces in which it was shown; whole where that is not known, or it is another text now."""
+        """The text in the pieces in which it was shown; whole if they are not known or do not fit the text."""
         return cut(self.text, self.pieces)
 
     @property
@@ -121,18 +121,18 @@ class Completion(msgspec.Struct, frozen=True):
 
 
 def cut(text: str, lengths: Sequence[int]) -> Iterator[str]:
-    """A text in pieces of these lengths; whole where they are not its own."""
+    """A text in pieces of these lengths; whole if they do not add up to its length."""
     if sum(lengths) != len(text):
         lengths = (len(text),)
-    at = 0
+    start = 0
     for length in lengths:
-        yield text[at : at + length]
-        at += length
+        yield text[start : start + length]
+        start += length
 
 
 def is_unchanged(completion: Completion) -> bool:
-    """Whether an answer is sure to be the same after it was written and read back: of text alone, each field of the
-    type that it declares."""
+    """Whether an answer survives encoding and decoding unchanged: it is plain text, and each field has its declared
+    type."""
     message = completion.message
     return (
         type(message.content) is str
@@ -153,7 +153,7 @@ class Fold:
     __slots__ = ("_calls", "_id", "_model", "_parts", "_stop", "_text", "_thinking", "_usage")
 
     def __init__(self) -> None:
-        self._parts: list[dict[str, str]] = []  # what is whole: thoughts, and texts before a later thought
+        self._parts: list[dict[str, str]] = []  # finished parts: thoughts, and texts before a later thought
         self._text: list[str] = []
         self._thinking: list[str] = []  # came before the text, where there are both
         self._calls: list[tuple[int, ToolCall]] = []
@@ -164,7 +164,7 @@ class Fold:
     def feed(self, event: StreamEvent) -> None:
         kind = type(event)
         if kind is TextDelta:
-            self._text.append(event.text)  # type: ignore[union-attr]  # told apart by type
+            self._text.append(event.text)  # type: ignore[union-attr]  # its type was checked
         else:
             _FEED[kind](self, event)
 
@@ -177,7 +177,7 @@ class Fold:
             self._parts.append({"type": "text", "text": "".join(self._text)})
             self._text = []
         self._thinking.append(event.text)
-        if event.signature:  # a block that is signed has ended: blocks go back as they came, never joined
+        if event.signature:  # a signature ends a block: blocks are sent back as they came, never joined
             self._end_thought(event.signature)
 
     def _end_thought(self, signature: str = "") -> None:
@@ -196,7 +196,7 @@ class Fold:
         self._stop = event.stop_reason
 
     def _ignored(self, event: Any) -> None:
-        """For those who watch; the fold needs only what is whole."""
+        """Events for display; the fold needs only finished parts."""
 
     @property
     def text(self) -> str:
@@ -214,7 +214,7 @@ class Fold:
 
     def completion(self) -> Completion:
         if not self._stop:
-            raise truncated("the stream ended without its last event")
+            raise ModelError("the stream ended without its last event", kind="stream_truncated")
         return Completion(self._message(), self._usage, self._stop, self._model, self._id)
 
     def _message(self) -> Message:

@@ -1,15 +1,14 @@
 """How many tokens a Request will take, before it is sent.
 
 `Measure` counts the bytes of a Request, and remembers: of a conversation that grew by a turn only the new messages are
-counted. `Estimator` makes tokens of them, per model, on the high side, since a budget reserves what it says:
+counted. `Estimator` makes tokens of them, per model, on the high side, since a budget reserves the estimate:
 
     what the provider counted for the same conversation when it was shorter (exact)
-    + the bytes since, at a rate that tokenizers stay below: `WORDY` for text with spaces, `DENSE` for the rest
+    + the bytes added since, at a rate above that of real tokenizers: `WORDY` for text with spaces, `DENSE` for the rest
     + images, tools and the marks around messages
 
 Where a conversation is new, the rate for text with spaces is the one learned from the model's answers, and a margin.
-A provider that counts more than was estimated raises the estimates from then on. Counts only; what a token costs is
-`pricing`'s to say.
+A provider that counts more than was estimated raises the estimates from then on. Prices are in `pricing`.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ from lyra.core.tool import Tool
 from lyra.models.request import Request
 from lyra.models.usage import TokenUsage
 
-__all__ = ["Conversation", "Estimator", "Measure", "Size"]
+__all__ = ["ConversationTokens", "Estimator", "Measure", "Size"]
 
 WORDY: Final = 0.5  # tokens a byte; prose is near 0.25, code near 0.35
 DENSE: Final = 1.0  # no byte-level tokenizer makes more of base64, hexadecimal or emoji
-MARGIN: Final = 1.3  # on what was learned
+MARGIN: Final = 1.3  # on a learned rate
 IMAGE_TOKENS: Final = 5_000  # an image as large as providers take them
 MESSAGE_TOKENS: Final = 8  # role, separators: what a message takes beside its text
 TOOLS_TOKENS: Final = 600  # what providers tell their models about the use of tools
 BASE_TOKENS: Final = 16
-_SHORT: Final = 64  # bytes; not worth a look at what they are
+_SHORT: Final = 64  # bytes; shorter texts count as dense without a look
 _SPACING: Final = 16  # bytes a separator: text has one in six, base64 none
-_LEARN_BYTES_LEAST: Final = 200  # below that a rate is mostly marks
+_LEARN_BYTES_LEAST: Final = 200  # of fewer bytes the marks would dominate the rate
 _REMEMBERED_MAX: Final = 256  # conversations
-_REMEMBERED_LEAST: Final = 8  # messages; shorter ones are counted again as quickly as they are found
+_REMEMBERED_LEAST: Final = 8  # messages; counting fewer again is as quick as a lookup
 
 
 class Size(NamedTuple):
@@ -62,11 +61,11 @@ class Measure:
         self._tools: dict[int, tuple[tuple[Tool, ...], Size]] = {}
 
     def size(self, request: Request) -> Size:
-        """Of all that is sent: messages, system, tools, schema."""
-        found = self.messages(request.messages)
+        """The size of all that is sent: messages, system, tools, schema."""
+        size = self.messages(request.messages)
         if not (request.system or request.tools or request.output_schema):
-            return found
-        counted = list(found)
+            return size
+        counted = list(size)
         if request.system:
             _text(request.system, counted)
         if request.output_schema is not None:
@@ -110,7 +109,7 @@ class Measure:
 
 
 class _Counted(NamedTuple):
-    """What a provider counted for a conversation as it was then."""
+    """The provider's count for a conversation at one time."""
 
     messages: tuple[Message, ...]
     system: str
@@ -120,12 +119,12 @@ class _Counted(NamedTuple):
 
 
 class _Learned:
-    """What is known of one model."""
+    """What was learned about one model."""
 
     __slots__ = ("conversations", "missed", "rate")
 
     def __init__(self) -> None:
-        self.rate = 0.0  # tokens a byte of text with spaces, the highest of late; 0: nothing learned yet
+        self.rate = 0.0  # tokens a byte of text with spaces, a decaying maximum; 0: nothing learned yet
         self.missed = 0  # the most tokens by which an estimate was too low
         self.conversations: dict[int, _Counted] = {}
 
@@ -136,9 +135,11 @@ class Estimator:
     __slots__ = ("_last", "_measure", "_models", "told")
 
     def __init__(self) -> None:
-        self.told: Callable[[str, float, int], None] | None = None  # who keeps what is learned of each model
+        self.told: Callable[[str, float, int], None] | None = (
+            None  # called with (model, rate, missed) after each change
+        )
         self._measure = Measure()
-        # What was estimated last: most often the next thing that is learned from.
+        # The last estimate: `learn` mostly refers to it.
         self._last: tuple[str, tuple[Message, ...] | None, Size, int] = ("", None, Size(0, 0, 0), 0)
         self._models: dict[str, _Learned] = {}
 
@@ -176,16 +177,17 @@ class Estimator:
             del conversations[next(iter(conversations))]
 
     def know(self, model: str, rate: float, missed: int) -> None:
-        """What was learned before, as it was told."""
+        """Restore what was learned earlier, as `told` received it."""
         learned = self.learned(model)
         learned.rate, learned.missed = rate, missed
 
     def learned(self, model: str) -> _Learned:
-        """What is known of a model."""
+        """What was learned about a model."""
         return self._models.get(model) or self._model(model)
 
     def expects(self, model: str) -> tuple[float, float, int]:
-        """What decides its estimates for a model: tokens a byte, of a new conversation and of a known one, and more."""
+        """The state behind the estimates of a model: tokens a byte for a new and for a known conversation, missed
+        tokens."""
         learned = self.learned(model)
         new = min(WORDY, learned.rate * MARGIN) if learned.rate else WORDY
         return max(new, learned.rate), max(WORDY, learned.rate), learned.missed
@@ -211,10 +213,10 @@ class Estimator:
         return int(wordy * rate + dense * DENSE) + 1 + images * IMAGE_TOKENS + marks
 
 
-class Conversation:
-    """The same for one conversation that only grows: each message is counted once, and nothing is compared.
+class ConversationTokens:
+    """Estimates for one conversation that only grows: each message is counted once, without comparing the others.
 
-    That the messages are the ones from before is told by the first and the last of them.
+    The first and the last known message show whether a request continues the conversation.
     """
 
     __slots__ = (
@@ -233,12 +235,12 @@ class Conversation:
     def __init__(self, estimator: Estimator) -> None:
         self._estimator = estimator
         self._upto = 0  # messages that the provider has counted
-        self._tokens = 0  # and what it made of them
+        self._tokens = 0  # its count for them
         self._first: Message | None = None
         self._last: Message | None = None
         self._model = self._system = ""
         self._tools: tuple[Tool, ...] = ()
-        self._is_back = False  # from an earlier life, and with the system and the tools of the next request
+        self._is_back = False  # loaded after a restart: system and tools are taken from the next request
         self.estimated = 0
 
     def to_data(self) -> list[Any]:
@@ -281,12 +283,13 @@ class Conversation:
         usage: TokenUsage,
         later: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
-        """The provider counted `usage` for this request. `later` gets what others may not know of the model yet."""
+        """The provider counted `usage` for this request. `later` receives the update of the
+        shared estimator, to be run when other processes may see it."""
         tokens = usage.total_input
         if tokens <= 0 or not request.messages:
             return
         if self._upto and tokens <= self.estimated:
-            pass  # as expected: nothing new about the model
+            pass  # as estimated: nothing to learn
         elif later is not None:
             later(lambda: self._estimator.learn(model, request, usage))
         else:
@@ -294,7 +297,7 @@ class Conversation:
         self.heard(model, request, usage)
 
     def heard(self, model: str, request: Request, usage: TokenUsage) -> None:
-        """The same where nothing is learned from it: it was, in an earlier life."""
+        """Note the provider's count without learning from it; a replay does, because it was learned before."""
         tokens = usage.total_input
         if tokens <= 0 or not request.messages:
             return
@@ -374,6 +377,6 @@ def _parts(parts: Any, counted: list[int]) -> None:
 def _value(value: Any, counted: list[int]) -> None:
     try:
         text = msgspec.json.encode(value).decode()
-    except (TypeError, ValueError, RecursionError):  # the wire will say what is wrong with it
+    except (TypeError, ValueError, RecursionError):  # encoding the request reports the error
         text = repr(value)
     _text(text, counted)

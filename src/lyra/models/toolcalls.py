@@ -1,7 +1,7 @@
 """Tool calls that arrive in pieces: by index, until the JSON of each is whole.
 
-A call is told (`ToolEnd`) only when its arguments are an object that parses. What does not parse is a ModelError that
-names the tool: a call is never dispatched with guessed or empty arguments.
+`ToolEnd` is sent only when the arguments of a call parse as an object. Arguments that do not parse are a ModelError
+that names the tool: a call is never dispatched with guessed or empty arguments.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ __all__ = ["ToolCalls", "tool_call"]
 
 
 class ToolCalls:
-    """The calls of one answer. `begin`, `more` and `end` give the events to pass on."""
+    """The calls of one answer. `begin`, `more` and `end` return the events to pass on."""
 
     __slots__ = ("_first", "_open", "broken", "seen")
 
     def __init__(self, first: int = 0) -> None:
-        """`first` is the number of the first id that is made up where the wire has none."""
+        """`first` is the number of the first made-up id, for calls that come without one."""
         self._first = first
         self._open: dict[int, tuple[str, str, list[str]]] = {}
-        self.broken: ModelError | None = None  # what was wrong with a call, kept for `raise_broken`
+        self.broken: ModelError | None = None  # the error of a call, kept for `raise_broken`
         self.seen = 0
 
     def begin(self, index: int, id: str, name: str) -> list[StreamEvent]:  # noqa: A002 (the word on the wire)
@@ -58,7 +58,7 @@ class ToolCalls:
         return [*began, *self.more(index, text), *self.end(index)]
 
     def end_or_keep(self, index: int) -> list[StreamEvent]:
-        """As `end`; what is wrong with the call is told with the stop reason, which may explain it."""
+        """As `end`; an error is kept until the stop reason comes, which may explain it."""
         try:
             return self.end(index)
         except ModelError as error:
@@ -66,7 +66,7 @@ class ToolCalls:
             return []
 
     def end_all(self, stop: str) -> list[StreamEvent]:
-        """For formats that do not say when a call is whole: the end of the answer does."""
+        """End all open calls, for formats that do not mark the end of a call."""
         try:
             return [event for index in sorted(self._open) for event in self.end(index)]
         except ModelError as error:
@@ -82,7 +82,7 @@ class ToolCalls:
             raise self.broken
 
     def raise_open(self) -> None:
-        """An error where a call is not whole."""
+        """Raise an error if a call is not complete."""
         for _, name, _ in self._open.values():
             raise malformed("the answer ended in the middle of a tool call", tool=name)
 

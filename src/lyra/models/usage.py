@@ -1,7 +1,7 @@
-"""TokenUsage: what a call took, as the provider counted it.
+"""TokenUsage: the tokens of a call, as the provider counted them.
 
 `input_tokens` is the provider's own number. Anthropic and Bedrock leave cached tokens out of it (`cached_apart`),
-the others count them in; `total_input` is the same thing everywhere. `price` is not here: `pricing` knows money.
+the others count them in; `total_input` means the same for all providers. Prices are in `pricing`.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ class TokenUsage(msgspec.Struct, frozen=True):
         return self.input_tokens + cached
 
     def __add__(self, other: TokenUsage) -> TokenUsage:
-        """A sum over calls; over calls of two ways of counting it is counted the common way."""
+        """The sum over calls. If the two count cached tokens differently, both are converted with `flat`."""
         apart = self.cached_apart or other.cached_apart
-        one, two = (
+        left, right = (
             (self, other) if self.cached_apart == other.cached_apart or not apart else (self.flat(), other.flat())
         )
         return TokenUsage(
-            one.input_tokens + two.input_tokens,
-            one.output_tokens + two.output_tokens,
-            one.cache_read_tokens + two.cache_read_tokens,
-            one.cache_write_tokens + two.cache_write_tokens,
-            one.reasoning_tokens + two.reasoning_tokens,
-            one.cached_apart and two.cached_apart,
+            left.input_tokens + right.input_tokens,
+            left.output_tokens + right.output_tokens,
+            left.cache_read_tokens + right.cache_read_tokens,
+            left.cache_write_tokens + right.cache_write_tokens,
+            left.reasoning_tokens + right.reasoning_tokens,
+            left.cached_apart and right.cached_apart,
         )
 
     def flat(self) -> TokenUsage:
-        """The same with cached tokens counted in `input_tokens`."""
+        """This usage with cached tokens counted in `input_tokens`."""
         return msgspec.structs.replace(self, input_tokens=self.total_input, cached_apart=False)

@@ -17,7 +17,7 @@ __all__ = ["DynamicTools", "Tool", "ToolCall", "ToolRegistry", "ToolResult", "to
 
 
 def __getattr__(name: str) -> Any:
-    if name != "DynamicTools":  # not before it is wanted: it brings the sandbox and all that fetches
+    if name != "DynamicTools":  # imported on first use: it needs the sandbox and the HTTP modules
         raise AttributeError(f"module 'lyra.tools' has no attribute {name!r}")
     from lyra.tools.yaml.folder import DynamicTools
 

@@ -1,8 +1,8 @@
-"""One call of a tool, made the same way by everybody who makes one: an agent's turn, a registry, a middleware.
+"""One call of a tool; an agent's turn, a registry and a middleware all make it here.
 
-`invoke` runs a function that is not async in a thread, with the context of its caller. What is no ordinary error (a
-tool that cancels itself, exits, or ends an iteration that nobody iterates) becomes a ToolError of that one call; a
-cancellation that came from outside goes on its way. Checks nothing: arguments are checked by the tool, rights before.
+`invoke` runs a function that is not async in a thread, with the context of its caller. An exception that is no ordinary
+error (a tool that cancels itself, exits, or raises StopIteration) becomes a ToolError of that call; a cancellation from
+outside is passed on. Nothing is checked here: the tool checks its arguments, the caller the rights.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from lyra.errors import ConfigError, ToolError
 
 __all__ = ["calling", "contained", "invoke"]
 
-_THREADS: Final = 64  # for functions that block, where the caller has no threads of its own; they wait, mostly
+_THREADS: Final = 64  # for blocking functions, if the caller passes no executor; they mostly wait
 
-# The call that is being made: whoever stands between a model and a tool finds its id here.
+# The call that is being made, for middleware that needs its id.
 calling: Final[ContextVar[ToolCall | None]] = ContextVar("lyra_calling", default=None)
 _threads: Final[ContextVar[Executor | None]] = ContextVar("lyra_threads", default=None)
 
 
 async def invoke(tool: Tool, arguments: dict[str, Any], *, threads: Executor | None = None) -> Any:
-    """What the tool gives; `threads` also serve the calls that are made inside of this one."""
+    """The result of the tool; `threads` also serve the calls that are made inside this one."""
     run = tool.run
     if run is None:
         raise ConfigError(f"tool {tool.name!r} has nothing to run", key="run")
@@ -44,7 +44,8 @@ async def invoke(tool: Tool, arguments: dict[str, Any], *, threads: Executor | N
 
 
 async def contained(tool: Tool, work: Awaitable[Any]) -> Any:
-    """A tool that cancels or exits ends its own call; a cancellation that came from outside goes on its way."""
+    """Await `work`. A tool that cancels itself or exits fails its own call; a cancellation from outside is passed
+    on."""
     task = asyncio.current_task()
     try:
         return await work
@@ -57,7 +58,7 @@ async def contained(tool: Tool, work: Awaitable[Any]) -> Any:
 
 
 def _in_thread(tool: Tool, run: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    """What is no ordinary error would be lost on its way out of a thread, or end more than this call."""
+    """Run in a thread. Exceptions that asyncio would lose, or that would end more than this call, become ToolErrors."""
     try:
         return run(**arguments)
     except (StopIteration, StopAsyncIteration, asyncio.CancelledError, KeyboardInterrupt, SystemExit) as error:
@@ -65,9 +66,9 @@ def _in_thread(tool: Tool, run: Callable[..., Any], arguments: dict[str, Any]) -
 
 
 def _own_end(tool: Tool, error: BaseException) -> ToolError:
-    said = f"{type(error).__name__}({error})" if str(error) else type(error).__name__
+    error_text = f"{type(error).__name__}({error})" if str(error) else type(error).__name__
     reason = "cancelled" if isinstance(error, asyncio.CancelledError) else "exec_failed"
-    return ToolError(f"tool {tool.name} ended with {said}", tool=tool.name, reason=reason)
+    return ToolError(f"tool {tool.name} ended with {error_text}", tool=tool.name, reason=reason)
 
 
 @cache

@@ -1,9 +1,9 @@
 """Which calls may run beside each other: the concurrency of tools, kept for one group of calls.
 
 `parallel` calls run beside any other, `sequential` ones one call of the tool at a time, a number is how many of the
-tool may run at once, and an `exclusive` call runs alone. Calls begin in the order in which they came, as far as that
-goes: one that waits for its own kind is overtaken by others, one that waits to be alone is not, or it might wait for
-ever. The group is the calls of one turn of an agent process, or of one registry.
+tool may run at once, and an `exclusive` call runs alone. Calls begin in the order of arrival, except that a call that
+waits for calls of its own tool is overtaken by those of others; no call overtakes a waiting exclusive one, which might
+else wait for ever. The group is the calls of one turn of an agent process, or of one registry.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Turns:
 
     @asynccontextmanager
     async def of(self, tool: Tool | None) -> AsyncIterator[None]:
-        """Wait for the turn of a call of `tool`; None is a call that runs nothing and needs none."""
+        """Wait for the turn of a call of `tool`; None is a call that runs nothing and does not wait."""
         if tool is None:
             yield
             return
@@ -50,10 +50,10 @@ class Turns:
         try:
             await turn
         except BaseException:
-            if turn.done() and not turn.cancelled():  # it was let in and never began
+            if turn.done() and not turn.cancelled():  # its turn came, but the call never began
                 self._leave(tool)
             else:
-                self._waiting = [each for each in self._waiting if each[1] is not turn]
+                self._waiting = [entry for entry in self._waiting if entry[1] is not turn]
                 self._admit()
             raise
 
@@ -81,11 +81,11 @@ class Turns:
         self._admit()
 
     def _admit(self) -> None:
-        """Let in who may begin now, in their order, up to the first that waits to be alone."""
+        """Start the waiting calls that may begin now, in their order, up to the first exclusive one."""
         still: list[tuple[Tool, asyncio.Future[None]]] = []
         blocked = False
         for tool, turn in self._waiting:
-            if turn.done():  # cancelled; its task takes note later
+            if turn.done():  # cancelled; its task has not run yet
                 continue
             if not blocked and self._may(tool):
                 self._begin(tool)

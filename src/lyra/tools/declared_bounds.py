@@ -3,10 +3,10 @@
     @tool(needs=["fs::read"], allowed_paths=["/project/**", "/data/*.json"])
     def read_file(path: str) -> str: ...
 
-Where a parameter carries the thing (`path`, `command`, `url`, by name), each call needs the right to exactly that, and
-is refused outside of what the tool allows itself, whatever the process may do. A path is compared by where it leads.
-One that is left out counts as its default. Where no parameter does, or a call names nothing, the tool needs the right
-to all that it lists.
+If a parameter names the resource (`path`, `command`, `url`, by its name), each call needs the right to exactly that
+resource, and is refused outside the tool's own lists, whatever the process may do. Paths are compared by their real
+path. A parameter that is left out counts as its default. Without such a parameter, or if a call names nothing, the tool
+needs the right to all that it lists.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _ENDINGS: Final = {"path": ("_path", "_paths", "_file", "_folder"), "command": (
 
 
 class _Bound(NamedTuple):
-    """One right, what of it the tool allows itself, and the parameters that say which part a call is about."""
+    """One right, the part of it that the tool allows itself, and the parameters that name the resource of a call."""
 
     name: str
     kind: str
     allowed: Grant
-    parameters: Mapping[str, Any]  # with what each is when a call leaves it out
+    parameters: Mapping[str, Any]  # with the default of each
 
     def needs(self, arguments: dict[str, Any]) -> list[Capability]:
-        found = [need for name, default in self.parameters.items() for need in self._of(arguments.get(name, default))]
-        return found or [need for layer in self.allowed.layers for need in layer]
+        needs = [need for name, default in self.parameters.items() for need in self._of(arguments.get(name, default))]
+        return needs or [need for layer in self.allowed.layers for need in layer]
 
     def _of(self, value: Any) -> Iterable[Capability]:
         for text in value if isinstance(value, (list, tuple, set, frozenset)) else (value,):
@@ -56,7 +56,8 @@ class _Bound(NamedTuple):
 def bounded(
     needs: Sequence[Any], parameters: Mapping[str, Any], lists: dict[str, Any], needs_of: NeedsOf | None
 ) -> tuple[list[Capability], NeedsOf | None]:
-    """What a tool with these bounds always needs, and what it needs for one call; `parameters` with their defaults."""
+    """The rights that a tool with these bounds always needs, and a function for those of one call. `parameters` maps
+    names to defaults."""
     scopes = {BOUNDS[key]: _scopes(key, value) for key, value in lists.items()}
     always: list[Capability] = []
     bounds: list[_Bound] = []
@@ -66,7 +67,7 @@ def bounded(
         if allowed is None:
             always.append(base)
             continue
-        each = [Capability(base.name, scope) for scope in allowed]
+        capabilities = [Capability(base.name, scope) for scope in allowed]
         carried = {
             name: default
             for name, default in parameters.items()
@@ -75,9 +76,9 @@ def bounded(
         if base.scope != "**":
             raise ConfigError(f"{str(base)!r} already names a scope", hint="leave the scope out or drop the list")
         if carried:
-            bounds.append(_Bound(base.name, base.kind, Grant(each), carried))
+            bounds.append(_Bound(base.name, base.kind, Grant(capabilities), carried))
         else:
-            always += each
+            always += capabilities
     unused = set(scopes) - {Capability.of(need).kind for need in needs}
     if unused:
         word = next(key for key, kind in BOUNDS.items() if kind in unused)
@@ -86,20 +87,24 @@ def bounded(
         return always, needs_of
 
     def of(arguments: dict[str, Any]) -> list[Capability]:
-        found = [need for bound in bounds for need in bound.needs(arguments)]
-        return found if needs_of is None else [*found, *needs_of(arguments)]
+        needs_of_call = [need for bound in bounds for need in bound.needs(arguments)]
+        return needs_of_call if needs_of is None else [*needs_of_call, *needs_of(arguments)]
 
     return always, of
 
 
 def _scopes(key: str, value: Any) -> list[str]:
-    if isinstance(value, str) or not isinstance(value, (list, tuple)) or not all(isinstance(one, str) for one in value):
+    if (
+        isinstance(value, str)
+        or not isinstance(value, (list, tuple))
+        or not all(isinstance(scope, str) for scope in value)
+    ):
         raise ConfigError(f"{key} is a list of texts, not {value!r}", key=key)
     return list(value)
 
 
 def _exact(name: str, kind: str, value: Any) -> Capability:
-    """The right to what one argument names; what cannot be read for certain is refused."""
+    """The right to the resource that one argument names; an ambiguous value is refused."""
     text = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(text, str) or not text or "\0" in text:
         raise CapabilityDenied(f"{value!r} names nothing that could be allowed", capability=name)

@@ -37,7 +37,7 @@ from lyra.tools.pydantic_types import read_foreign, schema_of
 __all__ = ["Arguments", "tool", "tool_of"]
 
 HIDDEN: Final = frozenset({"ctx", "idempotency_key"})
-# Given to the Tool as they are.
+# Options that are passed to the Tool unchanged.
 _OPTIONS: Final = ("untrusted", "guarded", "concurrency", "deferred", "timeout_s", "harmless", "folders", "trusted")
 _OWNERS: Final = ("self", "cls")
 _HEADING: Final = re.compile(r"^(Args|Arguments|Parameters|Returns?|Raises|Yields|Examples?|Notes?)\s*:\s*$")
@@ -78,12 +78,12 @@ class Arguments:
             self.schema = _local(self.schema)
 
     def read(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The arguments as the function wants them, or a ToolError that a model can learn from."""
+        """The arguments converted to the function's types; a ToolError that a model can act on if they do not fit."""
         try:
             read = msgspec.convert(arguments, self.type, strict=False, dec_hook=read_foreign)
         except msgspec.ValidationError as error:
-            said = f"bad arguments for {self.name}: {error}"
-            raise ToolError(said, tool=self.name, reason="invalid_arguments") from None
+            message = f"bad arguments for {self.name}: {error}"
+            raise ToolError(message, tool=self.name, reason="invalid_arguments") from None
         return {field: getattr(read, field) for field in self.type.__struct_fields__}
 
 
@@ -99,23 +99,23 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 
 def tool_of(value: Any) -> Tool:
-    """A Tool, whatever was given: one, a function to make one of, or something that knows how to be one."""
-    made: Tool
+    """A Tool from a Tool, a function, or an object with `__lyra_tool__` (an Agent)."""
+    result: Tool
     if isinstance(value, Tool):
-        made = value
+        result = value
     elif hasattr(value, "__lyra_tool__") and not isinstance(value, type):  # an Agent, say
-        made = value.__lyra_tool__()
+        result = value.__lyra_tool__()
     elif callable(value) and not hasattr(value, "__lyra_tool__"):
-        made = _make(value)
+        result = _make(value)
     else:
         raise ConfigError(f"{value!r} is not a tool", hint="give a function, or what @tool made of one")
-    if getattr(made.run, "is_method", False):
+    if getattr(result.run, "is_method", False):
         raise ConfigError(
-            f"tool {made.name!r} is a method, and nothing says of which object",
-            hint=f"give the object's own: tools=[thing.{made.name}]",
+            f"tool {result.name!r} is a method, and nothing says of which object",
+            hint=f"give the object's own: tools=[thing.{result.name}]",
             key="tools",
         )
-    return made
+    return result
 
 
 def _make(
@@ -155,14 +155,14 @@ def _make(
         needs=tuple(Capability.of(need) for need in needs),
         needs_of=needs_of,
         idempotent=idempotent,
-        run=Checked(function, arguments),
+        run=CheckedFunction(function, arguments),
         **options,
     )
 
 
-class Checked:
-    """A function behind the check of its arguments. `is_async` says whether calling it gives an awaitable, `is_method`
-    whether it still has to be `bound` to an object."""
+class CheckedFunction:
+    """A function whose arguments are checked first. `is_async`: calling it gives an awaitable; `is_method`: it has to
+    be `bound` to an object."""
 
     __slots__ = ("arguments", "function", "is_async", "is_method", "takes")
 
@@ -179,9 +179,9 @@ class Checked:
                 f"tool {arguments.name!r} takes ctx and is not async", hint="ctx belongs to the loop: use `async def`"
             )
 
-    def bound(self, owner: Any) -> Checked:
-        """The same for the method of an object; a plain function stays as it is."""
-        return Checked(self.function.__get__(owner), self.arguments) if self.is_method else self
+    def bound(self, owner: Any) -> CheckedFunction:
+        """The method bound to its object; a plain function is returned unchanged."""
+        return CheckedFunction(self.function.__get__(owner), self.arguments) if self.is_method else self
 
     def __call__(self, **arguments: Any) -> Any:
         hidden = {key: arguments.pop(key) for key in tuple(arguments) if key in self.takes}
@@ -189,7 +189,7 @@ class Checked:
 
 
 def _is_method(function: Callable[..., Any]) -> bool:
-    """Whether it stands in a class and waits for its object."""
+    """Whether it is defined in a class and not bound to an object yet."""
     if not inspect.isfunction(function):
         return False
     first = next(iter(inspect.signature(function).parameters), "")
@@ -198,18 +198,18 @@ def _is_method(function: Callable[..., Any]) -> bool:
 
 
 def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
-    """Those that a model fills in."""
+    """The parameters that a model fills in."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         raise ConfigError(
             f"tool {name!r} does not say what it takes", hint="wrap it in a function with typed parameters"
         ) from None
-    return [each for each in parameters[_is_method(function) :] if each.name not in HIDDEN]
+    return [parameter for parameter in parameters[_is_method(function) :] if parameter.name not in HIDDEN]
 
 
 def _hint(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    """The type of a parameter; one that cannot be looked up leaves that parameter open, and no other."""
+    """The type of a parameter; Any if its annotation cannot be resolved."""
     if parameter.annotation is parameter.empty:
         return Any
     while isinstance(function, functools.partial):
@@ -226,17 +226,17 @@ def _hint(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
 
 
 def _enclosed(function: Any) -> dict[str, Any]:
-    """What a function has from the functions around it; a name that has no value yet is left out."""
-    found: dict[str, Any] = {}
+    """The variables of a function's closure; a name without a value yet is left out."""
+    enclosed: dict[str, Any] = {}
     names = function.__code__.co_freevars if inspect.isfunction(function) else ()
     for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=False):
         with contextlib.suppress(ValueError):
-            found[name] = cell.cell_contents
-    return found
+            enclosed[name] = cell.cell_contents
+    return enclosed
 
 
 def _culprit(fields: list[tuple[Any, ...]]) -> str:
-    """Which parameter it is."""
+    """The parameter that has no schema, for an error message."""
     for name, wanted, *_ in fields:
         try:
             schema_of(wanted)
@@ -262,14 +262,14 @@ def _fields(function: Callable[..., Any], name: str) -> list[tuple[Any, ...]]:
 
 
 def _defaults(function: Callable[..., Any], arguments: Arguments) -> dict[str, Any]:
-    """Each parameter that a model fills in, with what it is when it is left out."""
+    """The default of each parameter that a model fills in; None where there is none."""
     known = inspect.signature(function).parameters
     given = {name: known[name].default for name in arguments.type.__struct_fields__}
     return {name: None if value is inspect.Parameter.empty else value for name, value in given.items()}
 
 
 def _default(value: Any) -> Any:
-    """Lists and mappings are copied for each call; other values are themselves."""
+    """The default of a field: lists and mappings are copied for each call."""
     return msgspec.field(default_factory=lambda: type(value)(value)) if isinstance(value, (list, dict, set)) else value
 
 
@@ -295,10 +295,10 @@ def _described(doc: str) -> tuple[str, dict[str, str]]:
 
 
 def _argument(line: str, current: str, described: dict[str, str]) -> str:
-    found = _ARG_LINE.match(line)
-    if found:
-        described[found[1].lstrip("*")] = found[2].strip()
-        return found[1].lstrip("*")
+    match = _ARG_LINE.match(line)
+    if match:
+        described[match[1].lstrip("*")] = match[2].strip()
+        return match[1].lstrip("*")
     if current and line.strip():
         described[current] = f"{described[current]} {line.strip()}"
     return current

@@ -1,13 +1,13 @@
-"""One HTTP request to a host that was judged first: what WebFetch and the YAML tools fetch with.
+"""One HTTP request to a host that was checked first; WebFetch and the YAML tools use it.
 
     answer = await fetch("https://example.org/a", grant=rights, timeout_s=20)
 
-Each step of a request is judged alike, the first URL and every redirect: the Grant must allow `net.http:host:port`,
-every address of the host must be public (`lyra.sandbox.addresses`), and the connection goes to exactly those addresses;
-the name is asked for once, so it cannot change its mind in between. TLS still checks the name. Proxies of the
-environment are not used, cookies are not kept. Headers stay with the origin they were meant for. Answers are read up
-to a limit, also while they are unpacked. `inside` names hosts (`host:port`) of this network that the caller's owner has
-opened: only Python code can, never a model or a file.
+The first URL and every redirect are checked alike: the Grant must allow `net.http:host:port`, every address of the host
+must be public (`lyra.sandbox.addresses`), and the connection goes to exactly those addresses; the name is resolved
+once, so that a second answer of the name server cannot redirect it. TLS still checks the name. Proxies of the
+environment are not used, cookies are not kept. Headers stay with the origin they were meant for. Answers are read up to
+a limit, which also holds for decompressed data. `inside` names hosts (`host:port`) of this network that may be reached:
+only Python code can set it, never a model or a file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from httpcore2 import AsyncNetworkBackend, AsyncNetworkStream
 
-__all__ = ["Answer", "Dial", "fetch", "host_and_port"]
+__all__ = ["Dial", "HttpAnswer", "fetch", "host_and_port"]
 
 Dial = Callable[[str, int, float | None], Awaitable["AsyncNetworkStream"]]
 
@@ -46,8 +46,8 @@ _PORTS: Final = {"http": 80, "https": 443}
 _TOKEN: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~")
 
 
-class Answer(NamedTuple):
-    """What a server said: `headers` have names in lower case; `truncated` when the body was longer than allowed."""
+class HttpAnswer(NamedTuple):
+    """The answer of a server: `headers` have names in lower case; `truncated` when the body was longer than allowed."""
 
     url: str
     status: int
@@ -69,15 +69,15 @@ async def fetch(
     inside: Collection[str] = (),
     lookup: Lookup = system_lookup,
     dial: Dial | None = None,
-) -> Answer:
-    """The answer, after at most `redirects` redirects (of GET and HEAD; others are given back as they are)."""
+) -> HttpAnswer:
+    """The answer, after at most `redirects` redirects (of GET and HEAD; redirects of other methods are returned)."""
     if method not in _METHODS:
         raise ToolError(f"{method[:20]!r} is not a method of HTTP", reason="invalid_arguments")
     sent = _checked(headers or {})
     try:
         async with asyncio.timeout(timeout_s) as scope:
             for _ in range(redirects + 1):
-                target = await _judged(url, grant, frozenset(inside), lookup)
+                target = await _checked_target(url, grant, frozenset(inside), lookup)
                 answer = await _once(url, target, method, sent, body, bytes_max, timeout_s, dial)
                 location = answer.headers.get("location")
                 if redirects == 0 or answer.status not in _REDIRECTS or not location or method not in ("GET", "HEAD"):
@@ -95,21 +95,21 @@ def host_and_port(url: str) -> str:
     return _scope(_read(url))
 
 
-# ---------------------------------------------------------------- judging
-async def _judged(url: str, grant: Grant, inside: frozenset[str], lookup: Lookup) -> Target:
+# ---------------------------------------------------------------- checking the target
+async def _checked_target(url: str, grant: Grant, inside: frozenset[str], lookup: Lookup) -> Target:
     target = _read(url)
     scope = _scope(target)
     if scope in inside:
         grant.check(Capability("net.http", scope))
-        found = await lookup(plain_host(target.host), target.port)
-        return target._replace(addresses=tuple(dict.fromkeys(found)))
-    target_of(url)  # before the Grant: nobody's rule makes an inside address public
+        addresses = await lookup(plain_host(target.host), target.port)
+        return target._replace(addresses=tuple(dict.fromkeys(addresses)))
+    target_of(url)  # before the Grant: no rule of a Grant opens a private address
     grant.check(Capability("net.http", scope))
     return await resolve(target.host, target.port, lookup=lookup)
 
 
 def _read(url: str) -> Target:
-    """The host and port, where the URL leaves no doubt about them."""
+    """The host and port; CapabilityDenied for a URL that parsers could read differently."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -123,7 +123,7 @@ def _read(url: str) -> Target:
 
 def _unread(url: str) -> CapabilityDenied:
     try:
-        target_of(url)  # has the better words
+        target_of(url)  # its message is more precise
     except CapabilityDenied as error:
         return error
     return CapabilityDenied(f"{_shown(url)} is refused: the URL cannot be read for certain")
@@ -144,18 +144,18 @@ def _next(url: str, location: str, headers: dict[str, str]) -> tuple[str, dict[s
 
 
 def _checked(headers: Mapping[str, str]) -> dict[str, str]:
-    """Names in lower case; what would end a header, or says how the request is framed, is refused."""
-    made: dict[str, str] = {}
+    """The headers with names in lower case; line breaks, and headers that frame the request, are refused."""
+    checked: dict[str, str] = {}
     for name, value in headers.items():
         plain = name.lower()
         if not plain or not _TOKEN.issuperset(plain) or plain in _OURS or plain.startswith("proxy-"):
             raise ToolError(f"{name[:60]!r} is not a header that can be set", reason="invalid_arguments")
         if any(char != "\t" and (char < " " or char == "\x7f") for char in value):
             raise ToolError(f"the header {plain} has a line break in it", reason="invalid_arguments")
-        made[plain] = value
-    made.setdefault("accept", "*/*")
-    made.setdefault("user-agent", "lyra")
-    return made
+        checked[plain] = value
+    checked.setdefault("accept", "*/*")
+    checked.setdefault("user-agent", "lyra")
+    return checked
 
 
 # ---------------------------------------------------------------- one request
@@ -168,7 +168,7 @@ async def _once(
     bytes_max: int,
     timeout_s: float,
     dial: Dial | None,
-) -> Answer:
+) -> HttpAnswer:
     import httpcore2
 
     parts = urlsplit(url)
@@ -192,9 +192,11 @@ async def _once(
             pool,
             pool.stream(method, place, headers=lines, content=body or None, extensions={"timeout": limits}) as response,
         ):
-            said = _headers(response.headers)
-            content, cut = await _content(response.aiter_stream(), said.get("content-encoding", ""), bytes_max)
-            return Answer(url, response.status, said, content, cut)
+            answer_headers = _headers(response.headers)
+            content, cut = await _content(
+                response.aiter_stream(), answer_headers.get("content-encoding", ""), bytes_max
+            )
+            return HttpAnswer(url, response.status, answer_headers, content, cut)
     except httpcore2.TimeoutException:
         raise ToolError(f"{_shown(url)} did not answer within {timeout_s:g} s", reason="timeout") from None
     except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError, zlib.error) as error:
@@ -206,27 +208,27 @@ def _headers(lines: list[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 async def _content(chunks: AsyncIterator[bytes], encoding: str, most: int) -> tuple[bytes, bool]:
-    """The body and whether there was more. What is packed is unpacked piece by piece, so that no answer swells."""
+    """The body and whether there was more. Compressed data is decompressed in pieces, up to the limit."""
     unpack = _unpacker(encoding)
-    made = bytearray()
+    content = bytearray()
     async for chunk in chunks:
         rest = chunk
-        while rest and len(made) <= most:
-            room = most + 1 - len(made)
+        while rest and len(content) <= most:
+            room = most + 1 - len(content)
             if unpack is None:
-                made += rest[:room]
+                content += rest[:room]
                 break
             if unpack.eof:
                 if not rest.startswith(_GZIP):
-                    break  # what comes after the end is padding
-                unpack = _unpacker(encoding)  # the next member of several
-            made += unpack.decompress(rest, room)
+                    break  # bytes after the end are padding
+                unpack = _unpacker(encoding)  # the next member of a gzip file
+            content += unpack.decompress(rest, room)
             rest = unpack.unconsumed_tail or unpack.unused_data
-        if len(made) > most:
-            return bytes(made[:most]), True
-    if unpack is not None and made and not unpack.eof:
+        if len(content) > most:
+            return bytes(content[:most]), True
+    if unpack is not None and content and not unpack.eof:
         raise ToolError("the packed answer ends before its end", reason="io_error")
-    return bytes(made), False
+    return bytes(content), False
 
 
 _GZIP: Final = b"\x1f"  # the first byte of a member
@@ -242,7 +244,7 @@ def _unpacker(encoding: str) -> Any:
 
 
 def _dialler(target: Target, dial: Dial | None) -> AsyncNetworkBackend:
-    """Connects to the addresses that were judged, whatever host it is asked for."""
+    """A network backend that connects only to the addresses that were checked."""
     import httpcore2
 
     system = httpcore2.AnyIOBackend()
@@ -250,7 +252,7 @@ def _dialler(target: Target, dial: Dial | None) -> AsyncNetworkBackend:
     async def system_dial(address: str, port: int, timeout: float | None) -> AsyncNetworkStream:
         return await system.connect_tcp(address, port, timeout=timeout)
 
-    class Judged(httpcore2.AsyncNetworkBackend):
+    class CheckedBackend(httpcore2.AsyncNetworkBackend):
         async def connect_tcp(
             self, host: str, port: int, timeout: float | None = None, *_: Any, **__: Any
         ) -> AsyncNetworkStream:
@@ -262,7 +264,7 @@ def _dialler(target: Target, dial: Dial | None) -> AsyncNetworkBackend:
                     last = error
             raise last
 
-    return Judged()
+    return CheckedBackend()
 
 
 @cache

@@ -1,10 +1,10 @@
-"""Middleware that is ready: logging, timeout, rate_limit, cache, truncate, redact, retry.
+"""Ready-made middleware: logging, timeout, rate_limit, cache, truncate, redact, retry.
 
     registry = ToolRegistry([search, fetch], middleware=[logging(), timeout(20), retry(3)])
 
-Each function makes one layer (`lyra.tools.wrapped`); the first of a list is the outermost. What must not be done twice
-is not: `cache` and `retry` leave tools alone that are not idempotent, but for errors that say the call was never made.
-Time comes from the Clock that is given. A layer may be shared by several tools and agents: its limits then hold for
+Each function makes one layer (`lyra.tools.wrapped`); the first of a list is the outermost. `cache` and
+`retry` apply only to idempotent tools; other tools are retried only after errors that say the call was never made.
+Time comes from the given Clock. A layer may be shared by several tools and agents: its limits then hold for
 all of them together.
 """
 
@@ -37,9 +37,9 @@ __all__ = ["cache", "logging", "rate_limit", "redact", "retry", "timeout", "trun
 
 _CLOCK: Final = SystemClock()
 _ARGUMENTS_SHOWN: Final = 500  # characters
-_CACHED_BYTES_MAX: Final = 1 << 20  # of one value; a larger one is made again
+_CACHED_BYTES_MAX: Final = 1 << 20  # of one value; a larger one is not cached
 _AGAIN: Final = ("timeout", "io_error", "exec_failed")
-_NEVER_MADE: Final = (RateLimited, Overloaded, CircuitOpen)  # the call was turned away before anything happened
+_NEVER_MADE: Final = (RateLimited, Overloaded, CircuitOpen)  # the call was refused before it began
 
 
 def logging(
@@ -77,7 +77,7 @@ def _shown(arguments: dict[str, Any]) -> str:
 
 
 def timeout(seconds: float) -> Middleware:
-    """A call that takes longer is cancelled and fails with the code `timeout`. What runs in a thread is left behind."""
+    """A call that takes longer is cancelled and fails with the code `timeout`. A function in a thread runs on."""
     limit_s = real(seconds, "seconds", above=0.0)
 
     async def mw(call: ToolCall, inner: Next) -> Any:
@@ -87,8 +87,8 @@ def timeout(seconds: float) -> Middleware:
         except TimeoutError:
             if not scope.expired():
                 raise
-            said = f"tool {call.name} took longer than {limit_s:g} s"
-            raise ToolError(said, tool=call.name, reason="timeout") from None
+            message = f"tool {call.name} took longer than {limit_s:g} s"
+            raise ToolError(message, tool=call.name, reason="timeout") from None
 
     return mw
 
@@ -122,9 +122,8 @@ def rate_limit(limit: RateLimit | int | dict[str, Any], *, per_tool: bool = Fals
 
 
 def cache(*, ttl_s: float = 300.0, entries_max: int = 256, clock: Clock = _CLOCK) -> Middleware:
-    """The result of the same call again, for `ttl_s` seconds. Only of idempotent tools, and only what did not fail.
-
-    Two callers with different Grants have nothing in common here.
+    """Return the result of an equal call for `ttl_s` seconds. Only for idempotent tools, and only for calls that
+    succeeded. Callers with different Grants never share a result.
     """
     real(ttl_s, "ttl_s", above=0.0)
     whole(entries_max, "entries_max", least=1)
@@ -134,10 +133,10 @@ def cache(*, ttl_s: float = 300.0, entries_max: int = 256, clock: Clock = _CLOCK
         if not inner.tool.idempotent or _plain(call.arguments) is None:
             return await inner(call)
         key = (call.name, rights.get(), codec.canonical(call.arguments))
-        found = kept.get(key)
-        if found is not None and clock.monotonic() < found[0]:
+        cached = kept.get(key)
+        if cached is not None and clock.monotonic() < cached[0]:
             kept.move_to_end(key)
-            return codec.decode(found[1])
+            return codec.decode(cached[1])
         output = await inner(call)
         data = _plain(output)
         if data is not None and len(data) <= _CACHED_BYTES_MAX:
@@ -151,7 +150,7 @@ def cache(*, ttl_s: float = 300.0, entries_max: int = 256, clock: Clock = _CLOCK
 
 
 def _plain(value: Any) -> bytes | None:
-    """Plain data in the form that can be kept; None for what would come back as something else."""
+    """The encoded value; None if it is not plain data or would be decoded as another value."""
     try:
         data = codec.encode(value)
     except ConfigError:
@@ -184,8 +183,9 @@ def _cut(text: str, most: int) -> str:
 
 
 def redact(secrets: Iterable[str | Secret] = ()) -> Middleware:
-    """No key leaves the tool: those given (a text, a Secret or `env:NAME`), and whatever has the form of a key."""
-    given = [each if isinstance(each, Secret) else Secret.parse(each) for each in secrets]
+    """Mask secrets in results and errors: those given (a text, a Secret or `env:NAME`), and texts in the form of a
+    key."""
+    given = [secret if isinstance(secret, Secret) else Secret.parse(secret) for secret in secrets]
 
     @pure
     async def mw(call: ToolCall, inner: Next) -> Any:
@@ -193,9 +193,9 @@ def redact(secrets: Iterable[str | Secret] = ()) -> Middleware:
         try:
             return redact_data(await inner(call), known)
         except Exception as error:
-            said = str(error)
-            clean = redact_text(said, known)
-            if clean == said and not (isinstance(error, LyraError) and _tells(error, known)):
+            message = str(error)
+            clean = redact_text(message, known)
+            if clean == message and not (isinstance(error, LyraError) and _tells(error, known)):
                 raise
             raise ToolError(clean, tool=call.name, reason=error_code(error)) from None
 
@@ -203,7 +203,7 @@ def redact(secrets: Iterable[str | Secret] = ()) -> Middleware:
 
 
 def _tells(error: LyraError, known: list[str]) -> bool:
-    """Whether what the error carries besides its sentence has a key in it."""
+    """Whether the hint, place or fields of the error contain a secret."""
     carried = [error.hint or "", error.place or "", error.fields]
     text = msgspec.json.encode(carried, enc_hook=str).decode()
     return redact_text(text, known) != text
@@ -242,7 +242,7 @@ def retry(
 
 
 async def _sleep(clock: Clock, seconds: float) -> None:
-    """By the clock that was given, so that a simulated one does not wait."""
+    """Sleep by the given clock, so that a simulated clock does not wait."""
     if seconds <= 0.0:
         return
     over: asyncio.Future[None] = asyncio.get_running_loop().create_future()

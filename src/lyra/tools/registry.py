@@ -1,4 +1,4 @@
-"""A ToolRegistry: tools by name, gathered in one place, with what goes around them, handed to agents in parts.
+"""A ToolRegistry: tools by name with their middleware; agents get all of them or a part.
 
     registry = ToolRegistry([read_page, add], middleware=[logging(), timeout(20)])
     registry.register(send_mail)
@@ -7,8 +7,7 @@
 
 Holds Tools, sources of tools (`lyra.tools.source`) and the middleware around them all, the first one outermost. An
 Agent takes what is in it when the Agent is made, and of a source what is there at each message. `call` needs no agent:
-it asks nobody for permission, keeps to `grant` where one is given, and turns every failure into a ToolResult with its
-code.
+no permission rules apply, a given `grant` is checked, and every failure becomes a ToolResult with its code.
 """
 
 from __future__ import annotations
@@ -32,28 +31,28 @@ from lyra.tools.wrapped import Middleware, check_middleware, layered
 
 __all__ = ["ToolRegistry"]
 
-# The registries whose calls are under way around this one: a tool that calls another waits for nobody's turn.
+# The registries whose calls are running around this one: a nested call does not wait for a turn, to avoid deadlock.
 _inside: Final[ContextVar[tuple[ToolRegistry, ...]]] = ContextVar("lyra_registries", default=())
 
 
 class ToolRegistry:
     """Iterating gives the Tools in the order they were registered, those of sources last, with their middleware."""
 
-    __slots__ = ("_layers", "_made", "_sources", "_tools", "_turns")
+    __slots__ = ("_layers", "_sources", "_tools", "_turns", "_wrapped")
 
     def __init__(self, tools: Iterable[Any] = (), *, middleware: Iterable[Middleware] = ()) -> None:
         self._tools: dict[str, Tool] = {}
         self._sources: list[ToolSource] = []
-        self._layers: tuple[Middleware, ...] = tuple(check_middleware(each) for each in middleware)
-        self._made: dict[str, Tool] = {}
+        self._layers: tuple[Middleware, ...] = tuple(check_middleware(item) for item in middleware)
+        self._wrapped: dict[str, Tool] = {}
         self._turns = Turns()
         if is_source(tools):
             tools = (tools,)
-        for each in tools:
-            if is_source(each):
-                self._sources.append(each)
+        for item in tools:
+            if is_source(item):
+                self._sources.append(item)
             else:
-                self.register(each)
+                self.register(item)
 
     # ------------------------------------------------------------ what is in it
     @overload
@@ -64,85 +63,88 @@ class ToolRegistry:
         """Add a Tool, or make one of a function (`options` are `tool`'s); also as a decorator."""
         if function is None:
             return lambda wrapped: self.register(wrapped, replace=replace, **options)
-        made = tool(function, **options) if options else tool_of(function)
-        if made.name in self._tools and not replace:
+        new = tool(function, **options) if options else tool_of(function)
+        if new.name in self._tools and not replace:
             raise ConfigError(
-                f"there is a tool {made.name!r} already", hint="say replace=True, or give it a name", key=made.name
+                f"there is a tool {new.name!r} already", hint="say replace=True, or give it a name", key=new.name
             )
-        self._tools[made.name] = made
-        self._made.pop(made.name, None)
-        return made
+        self._tools[new.name] = new
+        self._wrapped.pop(new.name, None)
+        return new
 
     def unregister(self, name: str) -> Tool:
-        """Take a tool out; gives it. One of a source leaves with its source."""
+        """Remove a tool and return it. A tool of a source cannot be removed by itself."""
         if name not in self._tools and self.get(name) is not None:
             raise ConfigError(f"tool {name!r} belongs to a source", hint="use filter(without=…)", key=name)
-        found = self[name]
+        removed = self[name]
         del self._tools[name]
-        self._made.pop(name, None)
-        return found
+        self._wrapped.pop(name, None)
+        return removed
 
     def use(self, middleware: Middleware) -> Middleware:
         """Put one more layer around every tool, inside of those there are; also as a decorator. Agents that were made
         before keep the layers they had."""
         self._layers = (*self._layers, check_middleware(middleware))
-        self._made.clear()
+        self._wrapped.clear()
         return middleware
 
     def filter(self, *wanted: str | Callable[[Tool], bool], without: Iterable[str] = ()) -> ToolRegistry:
-        """Those that fit one of `wanted` (a name, a pattern such as `read_*`, or a function) and none of `without`."""
+        """A registry of the tools that match one of `wanted` (a name, a pattern such as `read_*`, or a function) and
+        none of `without`."""
         left_out = (without,) if isinstance(without, str) else tuple(without)
 
-        def fits(each: Tool) -> bool:
-            wants = not wanted or any(_fits(each, rule) for rule in wanted)
-            return wants and not any(_fits(each, rule) for rule in left_out)
+        def fits(candidate: Tool) -> bool:
+            wants = not wanted or any(_fits(candidate, rule) for rule in wanted)
+            return wants and not any(_fits(candidate, rule) for rule in left_out)
 
-        made = ToolRegistry((each for each in self._tools.values() if fits(each)), middleware=self._layers)
-        made._sources = [part_of(source, fits, ()) for source in self._sources]
-        return made
+        registry = ToolRegistry(
+            (candidate for candidate in self._tools.values() if fits(candidate)), middleware=self._layers
+        )
+        registry._sources = [part_of(source, fits, ()) for source in self._sources]
+        return registry
 
     def parts(self) -> tuple[Tool | ToolSource, ...]:
-        """What an Agent takes: the tools, and the sources that it asks again at each message."""
+        """What an Agent uses: the tools, and the sources that it reads at each message."""
         sources = (part_of(source, lambda _: True, self._layers) for source in self._sources)
-        return (*(self._layered(each) for each in self._tools.values()), *sources)
+        return (*(self._layered(registered) for registered in self._tools.values()), *sources)
 
-    def _layered(self, each: Tool) -> Tool:
-        found = self._made.get(each.name)
-        if found is None:
-            found = self._made[each.name] = layered(each, self._layers)
-        return found
+    def _layered(self, registered: Tool) -> Tool:
+        wrapped = self._wrapped.get(registered.name)
+        if wrapped is None:
+            wrapped = self._wrapped[registered.name] = layered(registered, self._layers)
+        return wrapped
 
     def _current(self) -> dict[str, Tool]:
-        """All of them now. A tool of a source does not take the place of one that was registered."""
-        found = {name: self._layered(each) for name, each in self._tools.items()}
+        """The current tools by name. A registered tool goes before one of a source with the same name."""
+        current = {name: self._layered(known) for name, known in self._tools.items()}
         for source in self._sources:
-            for each in source.__lyra_tools__():
-                found.setdefault(each.name, layered(each, self._layers))
-        return found
+            for known in source.__lyra_tools__():
+                current.setdefault(known.name, layered(known, self._layers))
+        return current
 
     # ------------------------------------------------------------ looking one up
     def get(self, name: str) -> Tool | None:
-        found = self._tools.get(name)
-        if found is not None:
-            return self._layered(found)
+        registered = self._tools.get(name)
+        if registered is not None:
+            return self._layered(registered)
         return self._current().get(name) if self._sources else None
 
     def __getitem__(self, name: str) -> Tool:
-        found = self.get(name)
-        if found is None:
+        known = self.get(name)
+        if known is None:
             names = self.names
             near = did_you_mean(name, names)
             hint = f"did you mean {near!r}?" if near else f"there are: {', '.join(names) or 'none'}"
             raise ConfigError(f"there is no tool {name!r}", hint=hint, key=name)
-        return found
+        return known
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self._current())
 
     def schemas(self) -> list[dict[str, Any]]:
-        """What a model is told of them."""
-        return [{"name": each.name, "description": each.description, "schema": each.schema} for each in self]
+        """Name, description and schema of each tool, as a model sees them."""
+        return [{"name": known.name, "description": known.description, "schema": known.schema} for known in self]
 
     # ------------------------------------------------------------ calling one
     async def call(
@@ -151,36 +153,36 @@ class ToolRegistry:
         """Run a tool. A failure is a result that says so (`is_error`, `error_code`); only a cancellation of the caller
         is raised."""
         try:
-            found = self[name]
+            known = self[name]
             call = ToolCall(call_id, name, dict(arguments or {}))
         except (ConfigError, TypeError, ValueError) as error:
             code = "not_found" if isinstance(error, ConfigError) and error.fields.get("key") == name else None
             shown = name if _is_name(name) else "unknown"
             return ToolResult(call_id, shown, _sentence(error), True, code or "invalid_arguments")
         try:
-            output = await self._run(found, call, grant)
-        except Exception as error:  # noqa: BLE001 - a tool may raise anything; it is told as the result
+            output = await self._run(known, call, grant)
+        except Exception as error:  # noqa: BLE001 - a tool may raise anything; the error becomes the result
             return ToolResult(call_id, name, _sentence(error), True, error_code(error))
         return ToolResult(call_id, name, output)
 
-    async def _run(self, found: Tool, call: ToolCall, grant: Grant | None) -> Any:
-        if "ctx" in getattr(found.run, "takes", ()):
+    async def _run(self, known: Tool, call: ToolCall, grant: Grant | None) -> Any:
+        if "ctx" in getattr(known.run, "takes", ()):
             raise ToolError(
-                f"tool {found.name} is part of an agent's program: it takes ctx", reason="invalid_arguments"
+                f"tool {known.name} is part of an agent's program: it takes ctx", reason="invalid_arguments"
             )
         if grant is not None:
-            for need in (*found.needs, *(found.needs_of(call.arguments) if found.needs_of is not None else ())):
+            for need in (*known.needs, *(known.needs_of(call.arguments) if known.needs_of is not None else ())):
                 grant.check(need)
         around = _inside.get()
         nested = self in around
-        inside, made, right = _inside.set((*around, self)), calling.set(call), rights.set(grant or rights.get())
-        search = searchable.set(lambda: [each for each in self if each.deferred])
+        inside, current_call, right = _inside.set((*around, self)), calling.set(call), rights.set(grant or rights.get())
+        search = searchable.set(lambda: [candidate for candidate in self if candidate.deferred])
         try:
-            async with self._turns.of(None if nested else found):
-                return await _in_time(found, call)
+            async with self._turns.of(None if nested else known):
+                return await _in_time(known, call)
         finally:
             _inside.reset(inside)
-            calling.reset(made)
+            calling.reset(current_call)
             rights.reset(right)
             searchable.reset(search)
 
@@ -198,19 +200,19 @@ class ToolRegistry:
         return f"<ToolRegistry {', '.join(self.names)}>"
 
 
-async def _in_time(found: Tool, call: ToolCall) -> Any:
+async def _in_time(tool: Tool, call: ToolCall) -> Any:
     try:
-        async with asyncio.timeout(found.timeout_s) as scope:
-            return await invoke(found, _arguments(found, call))
+        async with asyncio.timeout(tool.timeout_s) as scope:
+            return await invoke(tool, _arguments(tool, call))
     except TimeoutError:
         if not scope.expired():
             raise
-        said = f"tool {found.name} took longer than {found.timeout_s:g} s"
-        raise ToolError(said, tool=found.name, reason="timeout") from None
+        message = f"tool {tool.name} took longer than {tool.timeout_s:g} s"
+        raise ToolError(message, tool=tool.name, reason="timeout") from None
 
 
-def _arguments(found: Tool, call: ToolCall) -> dict[str, Any]:
-    if "idempotency_key" in getattr(found.run, "takes", ()):
+def _arguments(tool: Tool, call: ToolCall) -> dict[str, Any]:
+    if "idempotency_key" in getattr(tool.run, "takes", ()):
         return {**call.arguments, "idempotency_key": call.id}
     return call.arguments
 
@@ -229,5 +231,5 @@ def _sentence(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _fits(each: Tool, rule: str | Callable[[Tool], bool]) -> bool:
-    return fnmatchcase(each.name, rule) if isinstance(rule, str) else bool(rule(each))
+def _fits(candidate: Tool, rule: str | Callable[[Tool], bool]) -> bool:
+    return fnmatchcase(candidate.name, rule) if isinstance(rule, str) else bool(rule(candidate))

@@ -1,8 +1,8 @@
-"""ToolSearch: finds tools that a model is not told of until it asks, because there are too many of them.
+"""ToolSearch: finds tools that are not in the model's request, because there are too many of them.
 
-A `deferred` tool is known to its agent and not in the request; once ToolSearch has found it, it is, from the next call
-of the model on. Which ones were found is read from the transcript itself (`found_in`): nothing else has to be kept, and
-a replay finds the same. A query is words that are looked for in names and descriptions, or `select:NAME,NAME`.
+A `deferred` tool is known to its agent but not listed in the request; once ToolSearch has found it, it is listed from
+the next model call on. Which ones were found is read from the transcript itself (`found_in`): no other state is kept,
+and a replay finds the same. A query is words that are looked for in names and descriptions, or `select:NAME,NAME`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DESCRIPTION_CHARS: Final = 300
 _SELECT: Final = "select:"
 _WORD: Final = re.compile(r"[a-z]+|[0-9]+")
 
-# What may be found: the deferred tools of the agent or registry whose call is being made.
+# The deferred tools of the agent or registry whose call is being made.
 searchable: Final[ContextVar[Callable[[], Iterable[Tool]]]] = ContextVar("lyra_searchable", default=tuple)
 
 
@@ -41,40 +41,42 @@ def _search(query: str, max_results: int = 5) -> dict[str, Any]:
     """
     if not query.strip() or len(query) > _QUERY_CHARS_MAX:
         raise ToolError(f"a query has between 1 and {_QUERY_CHARS_MAX} characters", reason="invalid_arguments")
-    known = {each.name: each for each in searchable.get()()}
+    known = {candidate.name: candidate for candidate in searchable.get()()}
     if query.strip().lower().startswith(_SELECT):
         names = [name.strip() for name in query.strip()[len(_SELECT) :].split(",") if name.strip()]
-        return _told(
+        return _answer(
             [known[name] for name in names if name in known], [name for name in names if name not in known], known
         )
     most = max(1, min(max_results, _RESULTS_MAX))
-    return _told(_ranked(query, known.values())[:most], [], known)
+    return _answer(_ranked(query, known.values())[:most], [], known)
 
 
-def _told(found: list[Tool], missing: list[str], known: dict[str, Tool]) -> dict[str, Any]:
-    """The names first: they are what counts. Descriptions are shown, and decide nothing."""
-    made: dict[str, Any] = {"found": [each.name for each in found]}
-    if found:
-        made["tools"] = {each.name: each.description[:_DESCRIPTION_CHARS] for each in found}
+def _answer(matches: list[Tool], missing: list[str], known: dict[str, Tool]) -> dict[str, Any]:
+    """The answer to the model. `found` decides which tools are listed from now on; descriptions are for reading."""
+    answer: dict[str, Any] = {"found": [match.name for match in matches]}
+    if matches:
+        answer["tools"] = {match.name: match.description[:_DESCRIPTION_CHARS] for match in matches}
     if missing:
         near = {name: did_you_mean(name, known) for name in missing}
-        made["missing"] = {name: f"did you mean {other}?" if other else "there is none" for name, other in near.items()}
-    elif not found:
-        made["hint"] = f"{len(known)} tools can be found; try other words"
-    return made
+        answer["missing"] = {
+            name: f"did you mean {other}?" if other else "there is none" for name, other in near.items()
+        }
+    elif not matches:
+        answer["hint"] = f"{len(known)} tools can be found; try other words"
+    return answer
 
 
 def _ranked(query: str, tools: Iterable[Tool]) -> list[Tool]:
-    """Those with a word of the query in them, the most fitting first: a word of the name counts more, a part of a word
-    less."""
+    """The tools that contain a word of the query, the best match first: a word of the name counts more, a part of a
+    word less."""
     words = set(_WORD.findall(query.lower()))
     scored = []
-    for each in tools:
-        in_name, in_text = set(_words(each.name)), set(_words(each.description))
+    for candidate in tools:
+        in_name, in_text = set(_words(candidate.name)), set(_words(candidate.description))
         score = sum(_weight(word, in_name) * 3 + _weight(word, in_text) for word in words)
         if score:
-            scored.append((-score, each.name, each))
-    return [each for _, _, each in sorted(scored, key=lambda item: item[:2])]
+            scored.append((-score, candidate.name, candidate))
+    return [candidate for _, _, candidate in sorted(scored, key=lambda item: item[:2])]
 
 
 def _words(text: str) -> list[str]:
@@ -93,16 +95,16 @@ tool_search: Final = tool(_search, name=NAME, idempotent=True, trusted=True).own
 
 def found_in(results: Iterable[ToolResult]) -> list[str]:
     """The names that ToolSearch has found, by its results as a transcript holds them; in their order."""
-    found = (names_in(result.output) for result in results if result.name == NAME and not result.is_error)
-    return list(dict.fromkeys(name for names in found for name in names))
+    name_lists = (names_in(result.output) for result in results if result.name == NAME and not result.is_error)
+    return list(dict.fromkeys(name for names in name_lists for name in names))
 
 
 def names_in(output: Any) -> list[str]:
-    """The names that one result says were found."""
+    """The names in one result of ToolSearch."""
     if isinstance(output, str):
         try:
             output = json.loads(output)
         except ValueError:
             return []
-    found = output.get("found") if isinstance(output, dict) else None
-    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+    names = output.get("found") if isinstance(output, dict) else None
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []

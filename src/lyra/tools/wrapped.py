@@ -1,13 +1,13 @@
-"""A Tool with middleware around it: each layer sees the call, and what comes out of the layers inside it.
+"""A Tool with middleware around it: each layer gets the call, and the result of the layers inside it.
 
     async def mw(call: ToolCall, next: Next) -> Any:
         output = await next(call)
         return output
 
-`next` runs the rest and says which tool it is (`next.tool`). The first layer is the outermost. Layers are inside the
-effect of the call: they run once, where a replay takes the result from the journal. A tool that takes `ctx` is a part
-of its agent's program and runs again on a replay: around it go only layers that leave its course alone (`pure`). Rights
-are checked before, with the arguments that the model sent; where a layer changes them, they are checked again.
+`next` runs the rest; `next.tool` is the tool. The first layer is the outermost. Layers are inside the effect of the
+call: they run once, where a replay takes the result from the journal. A tool that takes `ctx` is a part of its agent's
+program and runs again on a replay, so only `pure` layers, which do not change its course, wrap it. Rights are checked
+before, with the arguments that the model sent; where a layer changes them, they are checked again.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def check_middleware(value: Any) -> Middleware:
         raise ConfigError(
             f"{value!r} is not a middleware", hint="async def mw(call, next): return await next(call)", key="middleware"
         )
-    made: Middleware = value
-    return made
+    middleware: Middleware = value
+    return middleware
 
 
 def pure(middleware: Middleware) -> Middleware:
@@ -66,7 +66,7 @@ _pure: Final[WeakSet[Any]] = WeakSet()
 
 
 def layered(tool: Tool, layers: Sequence[Middleware]) -> Tool:
-    """The same tool, run through the layers; without any it is itself."""
+    """The tool wrapped in the layers; without layers the tool itself."""
     if "ctx" in getattr(tool.run, "takes", ()):
         layers = [layer for layer in layers if layer in _pure]
     if not layers or tool.run is None:
@@ -75,7 +75,7 @@ def layered(tool: Tool, layers: Sequence[Middleware]) -> Tool:
 
 
 class _Layered:
-    """What such a tool runs. Async, whatever is inside; a function that blocks still runs in a thread."""
+    """The function of a wrapped tool. It is async; a blocking function still runs in a thread."""
 
     __slots__ = ("_layers", "_tool", "function", "is_async", "rights", "takes")
 
@@ -84,8 +84,8 @@ class _Layered:
         self._layers = layers
         self.is_async = True
         self.takes: frozenset[str] = getattr(tool.run, "takes", frozenset())
-        self.rights = getattr(tool.run, "rights", ())  # what a tool of a file names
-        self.function = getattr(tool.run, "function", tool.run)  # what calling the Tool itself calls
+        self.rights = getattr(tool.run, "rights", ())  # the rights that a YAML tool names
+        self.function = getattr(tool.run, "function", tool.run)  # called when the Tool itself is called
 
     async def __call__(self, **arguments: Any) -> Any:
         hidden = {key: arguments.pop(key) for key in tuple(arguments) if key in self.takes}

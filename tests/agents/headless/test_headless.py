@@ -145,7 +145,7 @@ def test_more_folders_count_as_inside(folder):
     setup = setup_of(options(folder, also=(str(other), str(other))))
     assert setup.also == (str(other),)
     assert setup.grant.allows(f"fs.write:{other}/a")
-    assert setup.permissions.also == (str(other),)
+    assert setup.permissions.extra_folders == (str(other),)
 
 
 @pytest.mark.parametrize("name", ["a*b", "a?b"])
@@ -217,7 +217,7 @@ def test_a_question_without_a_person_is_cancelled(folder):
     given = options(folder, model="sim/script:s.json", tools=(tool(confirm),), allow=("confirm",))
     outcome, lines = asked(given)
     assert "interrupt" in [line["type"] for line in lines]
-    assert "nobody is there to be asked" in outcome.result["text"]
+    assert "no person is there to be asked" in outcome.result["text"]
 
 
 def test_a_person_who_is_there_is_asked(folder):

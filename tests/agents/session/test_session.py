@@ -8,14 +8,14 @@ from lyra.agents.turn.model_call import request_digest
 from lyra.core.effect import canonical_hash
 from lyra.core.message import Message
 from lyra.models.request import Request
-from lyra.models.tokens import Conversation, Estimator
+from lyra.models.tokens import ConversationTokens, Estimator
 
 FIRST, SECOND = Message("user", "a"), Message("assistant", "b")
 CHAIN = bytes.fromhex("170bbe1f959b0bfe27ae6ac560d7c8dc")
 
 
 def session(agent: Agent | None = None, *, durable: bool = True) -> AgentSession:
-    return AgentSession(agent or Agent("a", model="sim/echo"), Conversation(Estimator()), durable=durable)
+    return AgentSession(agent or Agent("a", model="sim/echo"), ConversationTokens(Estimator()), durable=durable)
 
 
 def test_the_digest_is_the_same_whenever_it_is_asked_for():

@@ -147,7 +147,7 @@ def test_whatever_is_not_a_yes_is_a_no(shell, answer, runs):
 def test_without_a_person_a_question_is_a_denial(shell):
     """Headless: nothing waits, the reason is told with a code."""
     agent = agent_of(shell, bash("make"), "{result}", permissions={"attended": False})
-    assert "nobody is there to be asked" in asked(agent)
+    assert "no person is there to be asked" in asked(agent)
     assert shell.ran == []
 
     async def events() -> list[Any]:

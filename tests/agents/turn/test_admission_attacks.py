@@ -327,9 +327,9 @@ def test_what_the_callers_rules_ask_about_a_helpers_own_allow_does_not_run(shell
         helper = Agent("helper", model=model, tools=shell.tools, permissions={"allow": ["Bash"]})
         return Agent("lead", model=says(calls("helper", task="x"), "{result}"), tools=[helper], permissions=permissions)
 
-    assert "nobody is there" in asked(lead(ask=["Bash"], attended=False))
+    assert "no person is there" in asked(lead(ask=["Bash"], attended=False))
     assert shell.ran == []
-    assert "nobody is there" in asked(lead(ask=["Bash"], mode="deny-unasked"))
+    assert "no person is there" in asked(lead(ask=["Bash"], mode="deny-unasked"))
     assert shell.ran == []
     assert asked(lead(ask=["Bash"]), ALLOW) == "ran git push"
     assert asked(lead()) == "ran git push"  # what the caller says nothing about is the helper's own
@@ -420,12 +420,12 @@ def test_a_long_argument_does_not_hide_a_short_one(tmp_path):
 def test_a_grant_less_what_rules_deny_is_made_once():
     permissions = Permissions([Rule("Read(private/**)", "deny", workspace="/work")], workspace="/work")
     grant = Grant(["fs.read:/work/**"])
-    held = permissions.held(grant)
-    assert held is permissions.held(grant)
+    held = permissions.narrow(grant)
+    assert held is permissions.narrow(grant)
     assert held.allows("fs.read:/work/a")
     assert not held.allows("fs.read:/work/private/a")
     permissions.answer(subject_of("Read", {"file_path": "/work/b"}, workspace="/work"), "never")
-    assert not permissions.held(grant).allows("fs.read:/work/b")
+    assert not permissions.narrow(grant).allows("fs.read:/work/b")
 
 
 def test_nothing_is_made_where_a_link_was_turned_after_the_decision(tmp_path):

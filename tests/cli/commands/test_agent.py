@@ -70,7 +70,7 @@ def test_without_a_rule_a_consequential_tool_is_denied_and_the_run_goes_on(run):
     assert [(end["name"], end["is_error"], end["error_code"]) for end in ends] == [
         (name, True, "permission_denied") for name in ("Bash", "Write", "WebFetch")
     ]
-    assert "nobody is there to be asked" in ends[0]["output"]
+    assert "no person is there to be asked" in ends[0]["output"]
     assert not (run.folder / "made").exists()
     assert lines[-1]["status"] == "success"
     assert lines[-1]["text"].startswith("It was denied: WebFetch was not run: no rule speaks of this")

@@ -132,7 +132,7 @@ def test_check_says_everything_that_is_wrong_with_every_file(place):
 def test_a_call_that_no_rule_allows_is_denied(place):
     done = place("tools", "call", "note", "--arg", "name=a", "--from", "mine")
     assert (done.returncode, done.stdout) == (3, "")
-    assert "nobody is there to be asked" in done.stderr
+    assert "no person is there to be asked" in done.stderr
     assert "--allow note" in done.stderr
 
 

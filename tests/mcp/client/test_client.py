@@ -14,8 +14,8 @@ from lyra.agents.declaration.content import Image
 from lyra.config import Config
 from lyra.core.tool import error_code, progress
 from lyra.mcp import Approvals, McpServers
-from lyra.mcp.settings import Value
-from lyra.mcp.state import Failed, Failure
+from lyra.mcp.settings import SettingValue
+from lyra.mcp.state import Failure, ServerFailed
 from tests.mcp.support import QUICK, Using, free_port, program, run, tiny, using
 
 
@@ -131,7 +131,7 @@ def test_last_words_do_not_tell_secrets(tmp_path):
     """What a server prints as it dies, or shows in a result, reaches nobody with its keys in it."""
 
     async def main():
-        planted = Value("env:PLANTED", lambda: "hunter2-hunter2")
+        planted = SettingValue("env:PLANTED", lambda: "hunter2-hunter2")
         async with using(replace(tiny(), env={"PLANTED": planted}), folder=tmp_path) as use:
             error = await use.error("mcp__tiny__crash")
             assert "last words" in error.message
@@ -246,7 +246,7 @@ def test_a_call_waits_for_no_tools_of_a_server_that_dies(tmp_path):
             connection._heard += 1  # it told of a change, and will not be asked
             waiting = asyncio.create_task(use.error("mcp__tiny__add", a=1, b=2))
             await asyncio.sleep(0)
-            connection._wake(Failed(Failure("crash", "closed", "it hung up", recoverable=True)))
+            connection._wake(ServerFailed(Failure("crash", "closed", "it hung up", recoverable=True)))
             assert "it hung up" in (await asyncio.wait_for(waiting, 5)).message
 
     run(main())
@@ -300,7 +300,7 @@ def test_somebody_is_asked_about_a_changed_tool(tmp_path, agreed):
             return agreed
 
         async with using(tiny(), folder=tmp_path, reapprove=reapprove) as use:
-            use.servers._host.start_s = 0.15
+            use.servers._shared.start_s = 0.15
             await use.call("mcp__tiny__change")
             await use.until(lambda: seen)
             await asyncio.sleep(0.3)

@@ -15,7 +15,7 @@ import pytest
 from lyra.core.secrets.secret import Secret
 from lyra.errors import CapabilityDenied
 from lyra.mcp import ServerSettings
-from lyra.mcp.settings import Value
+from lyra.mcp.settings import SettingValue
 from tests.mcp.support import free_port, http_server, run, using
 
 
@@ -114,7 +114,7 @@ def test_a_server_that_wants_to_know_who_asks(tmp_path, recorder):
 def test_a_token_and_headers_are_sent_and_not_shown(tmp_path, recorder, monkeypatch):
     """The token of a variable; without it nothing is sent at all."""
     auth = {"kind": "bearer", "token_env": "TEST_MCP_TOKEN"}
-    headers = {"x-team": Value.of(Secret("blue-secret"))}
+    headers = {"x-team": SettingValue.of(Secret("blue-secret"))}
 
     async def main():
         port, handler = recorder()

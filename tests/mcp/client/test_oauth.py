@@ -112,11 +112,11 @@ def test_whose_metadata_the_first_edition_may_name(tmp_path):
     """A path of the server's own origin; no other origin, and nobody where the server names who issues tokens."""
     from mcp.shared.auth import OAuthClientMetadata
 
-    from lyra.mcp.client.oauth import Tokens, _Provider
+    from lyra.mcp.client.oauth import TokenStore, _Provider
 
     def learned(issuer: str, *, named: str | None = None) -> str:
         metadata = OAuthClientMetadata.model_validate({"redirect_uris": ["http://127.0.0.1:1/callback"]})
-        provider = _Provider("https://host/mcp", metadata, Tokens(None, "f"))
+        provider = _Provider("https://host/mcp", metadata, TokenStore(None, "f"))
         provider.context.auth_server_url = named
         request = httpx2.Request("GET", "https://host/.well-known/oauth-authorization-server")
         run(provider._learn(httpx2.Response(200, json={"issuer": issuer}, request=request)))
@@ -131,14 +131,14 @@ def test_what_comes_to_the_listener_is_not_believed(tmp_path):
     """Somebody else's request to the port is told no; a refusal ends the login."""
 
     async def main():
-        from lyra.mcp.client.oauth import Login, Tokens
-        from lyra.mcp.state import Failed
+        from lyra.mcp.client.oauth import Login, TokenStore
+        from lyra.mcp.state import ServerFailed
 
         async def shown(server, url):
             pass
 
         settings = ServerSettings(name="a", url="http://127.0.0.1:1/mcp", transport="http", auth={"kind": "oauth"})
-        login = Login(settings, Tokens(None, "f"), shown)
+        login = Login(settings, TokenStore(None, "f"), shown)
         provider = await login.provider()
         back = str(provider.context.client_metadata.redirect_uris[0])  # type: ignore[index]
         async with httpx2.AsyncClient() as browser:
@@ -146,7 +146,7 @@ def test_what_comes_to_the_listener_is_not_believed(tmp_path):
             await login._show("http://page")
             assert (await browser.get(back)).status_code == 400
             assert (await browser.get(f"{back}?error=access_denied")).status_code == 200
-        with pytest.raises(Failed) as caught:
+        with pytest.raises(ServerFailed) as caught:
             await asyncio.wait_for(login._wait(), 5)
         assert (caught.value.state, caught.value.failure.code) == ("auth_required", "access_denied")
         login.close()

@@ -11,7 +11,7 @@ import pytest
 
 from lyra.errors import ToolError
 from lyra.mcp import ServerSettings
-from lyra.mcp.client.trim import TooLarge, Trim, shorten
+from lyra.mcp.client.trim import AnswerTooLarge, Trim, shorten
 from tests.mcp.support import HERE, PYTHON, free_port, http_server, run, using
 
 
@@ -62,10 +62,10 @@ def test_bytes_are_kept_up_to_a_size_and_then_seen_to_be_cut():
 
 
 def test_too_much_is_an_error():
-    with pytest.raises(TooLarge, match="values"):
+    with pytest.raises(AnswerTooLarge, match="values"):
         trimmed(json.dumps(list(range(100_002))).encode(), step=65_536)
     assert trimmed(json.dumps(["," * 60] * 5_000).encode(), step=65_536)  # commas inside a text do not count
-    with pytest.raises(TooLarge, match="32 MiB"):
+    with pytest.raises(AnswerTooLarge, match="32 MiB"):
         trimmed(b'"' + b"x" * (33 << 20), step=1 << 20)
 
 

@@ -307,7 +307,7 @@ def test_endless_nesting_is_a_model_error(name: str) -> None:
 
 def test_nothing_heavy_is_imported_before_the_first_call() -> None:
     """Neither the HTTP library nor those of the clouds."""
-    modules = ", ".join(f"lyra.models.{name}" for name in ("gemini", "vertex", "bedrock", "ollama", "aws"))
+    modules = ", ".join(f"lyra.models.providers.{name}" for name in ("gemini", "vertex", "bedrock", "ollama", "aws"))
     heavy = "{'httpx2', 'botocore', 'google', 'requests', 'genai_prices'}"
     code = f"import sys, {modules}; print(sorted({heavy} & set(sys.modules)))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lyra.errors import ModelError
-from lyra.models.wire.sse import LINE_BYTES_MAX, Lines, ServerEvent, ServerEvents
+from lyra.models.wire.sse import LINE_BYTES_MAX, LineSplitter, ServerEvent, ServerEvents
 
 FRAGMENTS = [
     *("data: x", "data:y", 'data: {"a": 1}', "data", "data:  two spaces", "event: e", "event:f", "event", ": comment"),
@@ -57,7 +57,7 @@ def test_what_an_event_is() -> None:
 @given(st.binary(max_size=200), st.integers(1, 7))
 def test_any_bytes_are_lines(data: bytes, size: int) -> None:
     """No bytes are an exception; what is no UTF-8 is replaced."""
-    lines, pieces = Lines(), Lines()
+    lines, pieces = LineSplitter(), LineSplitter()
     whole = lines.feed(data) + lines.close()
     cut = [line for at in range(0, len(data), size) for line in pieces.feed(data[at : at + size])] + pieces.close()
     assert whole == cut
@@ -65,7 +65,7 @@ def test_any_bytes_are_lines(data: bytes, size: int) -> None:
 
 
 def test_a_line_without_an_end_is_refused() -> None:
-    lines = Lines()
+    lines = LineSplitter()
     with pytest.raises(ModelError, match="larger than"):
         for _ in range(LINE_BYTES_MAX // (1 << 20) + 1):
             lines.feed(b"x" * (1 << 20))

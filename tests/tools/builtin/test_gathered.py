@@ -133,13 +133,13 @@ def test_a_model_cannot_answer_its_own_question():
     assert tool.schema["additionalProperties"] is False
 
 
-def test_where_nobody_is_there_the_model_is_told(tmp_path: Path):
+def test_without_a_person_the_model_is_told(tmp_path: Path):
     """At once, by the permissions' own word or by the caller's."""
     alone = permissions_of([Layer("user", {})], workspace=str(tmp_path), attended=False)
     for tools in (gathered(tmp_path, attended=False), gathered(tmp_path, permissions=alone)):
         ask = tools["AskUser"].run
         assert ask is not None
-        with pytest.raises(ToolError, match="nobody is there"):
+        with pytest.raises(ToolError, match="no person is there"):
             asyncio.run(ask(question="Which?", ctx=None))
 
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from lyra.errors import ApprovalRefused, ConfigError
-from lyra.tools.permissions import MODES, Decision, Layer, Permissions, Rule, load_layers, permissions_of, subject_of
+from lyra.tools.permissions import (
+    MODES,
+    Layer,
+    PermissionDecision,
+    Permissions,
+    Rule,
+    load_layers,
+    permissions_of,
+    subject_of,
+)
 from lyra.tools.permissions.decision import ANSWERS
 
 NAMES = {"Bash": "command", "WebFetch": "url", "Grep": "path", "Glob": "path"}
@@ -15,7 +24,7 @@ def made(mode: str | None = None, **rules: list[str]) -> Permissions:
     return permissions_of([Layer("flags", rules)], workspace="/work", home="/home/ann", mode=mode)
 
 
-def ask(permissions: Permissions, tool: str, value: object = None, **how: bool) -> Decision:
+def ask(permissions: Permissions, tool: str, value: object = None, **how: bool) -> PermissionDecision:
     arguments = {} if value is None else {NAMES.get(tool, "file_path"): value}
     return permissions.decide(subject_of(tool, arguments, workspace="/work", home="/home/ann"), **how)
 
@@ -94,11 +103,11 @@ def test_the_reason_says_why_an_allow_was_not_enough():
     assert "one simple command" not in ask(permissions, "Bash", "ls").reason
 
 
-def test_nobody_there_is_deny():
+def test_without_a_person_an_ask_is_a_deny():
     """`attended=False` turns every question into a denial, and nothing else."""
     permissions = made(ask=["Bash(ls *)"], allow=["Bash(git *)"])
     assert ask(permissions, "Bash", "ls", attended=False).decision == "deny"
-    assert "nobody" in ask(permissions, "Bash", "make", attended=False).reason
+    assert "no person" in ask(permissions, "Bash", "make", attended=False).reason
     assert ask(permissions, "Bash", "git log", attended=False).decision == "allow"
     with pytest.raises(ApprovalRefused):
         ask(permissions, "Bash", "make", attended=False).require()
@@ -183,7 +192,7 @@ def test_layers_from_files(tmp_path):
     )
     (work / ".lyra" / "permissions.local.toml").write_text('ask = ["WebFetch"]\n')
 
-    def decide(line: str, *, trusted: bool) -> Decision:
+    def decide(line: str, *, trusted: bool) -> PermissionDecision:
         layers = load_layers(str(work), home=str(home), managed=str(tmp_path / "none"), trusted=trusted)
         found = permissions_of(layers, workspace=str(work))
         assert found.mode == ("bypass" if trusted else "accept-edits")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from lyra.tools.shell import command_line
 from lyra.tools.shell.command_line import CommandLine, read_line
-from lyra.tools.shell.fast_path import quick_script
-from lyra.tools.shell.grammar import Command, Script, Word, read_script
+from lyra.tools.shell.fast_path import fast_script
+from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word, read_script
 from lyra.tools.shell.text_glob import TextGlob
 
 RM = TextGlob("rm *")
@@ -732,7 +732,7 @@ def test_a_rule_that_is_passed_over_would_not_have_spoken():
     """Rules that name a program are not held against lines without it; whether they are makes no difference."""
     import random
 
-    from lyra.tools.permissions.decision import _near, _Rules
+    from lyra.tools.permissions.decision import _candidates, _Rules
     from lyra.tools.permissions.rules import Rule
     from lyra.tools.permissions.subjects import subject_of
 
@@ -779,7 +779,7 @@ def test_a_rule_that_is_passed_over_would_not_have_spoken():
         words = [rng.choice(programs), *rng.choices([*more, *programs], k=rng.randrange(6))]
         subject = subject_of("Bash", {"command": rng.choice([" ", "  ", "\t"]).join(words)})
         for some in (rules, named):
-            near = _near(_Rules(some), subject)
+            near = _candidates(_Rules(some), subject)
             for rule in some:
                 speaks = rule.speaks_of(subject)
                 spoke += speaks
@@ -831,7 +831,7 @@ def test_a_line_that_is_read_quickly_is_read_alike(monkeypatch: pytest.MonkeyPat
     """The short way for plain and quoted words gives what the grammar gives."""
     lines = _lines_of_plain_words(random.Random(7))
     quick = [read_line.__wrapped__(line) for line in lines]
-    monkeypatch.setattr(command_line, "quick_script", lambda _text: None)
+    monkeypatch.setattr(command_line, "fast_script", lambda _text: None)
     for line, short in zip(lines, quick, strict=True):
         long = read_line.__wrapped__(line)
         for each in CommandLine.__slots__:
@@ -841,7 +841,7 @@ def test_a_line_that_is_read_quickly_is_read_alike(monkeypatch: pytest.MonkeyPat
 def test_a_quick_script_is_what_the_grammar_finds():
     """In every field; and most lines of plain words are read so."""
     lines = _lines_of_plain_words(random.Random(11))
-    found = [(line, script) for line in lines if (script := quick_script(line)) is not None]
+    found = [(line, script) for line in lines if (script := fast_script(line)) is not None]
     assert len(found) > 1_500
     for line, short in found:
         assert _plain_data(short) == _plain_data(read_script(line)), line
@@ -850,7 +850,7 @@ def test_a_quick_script_is_what_the_grammar_finds():
 def _plain_data(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [_plain_data(each) for each in value]
-    if isinstance(value, (Script, Command, Word)):  # where a command stands is asked of the grammar alone
+    if isinstance(value, (ShellScript, ShellCommand, Word)):  # where a command stands is asked of the grammar alone
         return {name: _plain_data(getattr(value, name)) for name in type(value).__slots__ if name != "span"}
     return value
 
@@ -883,4 +883,4 @@ def _plain_data(value: object) -> object:
     ],
 )
 def test_a_line_with_more_in_it_is_left_to_the_grammar(line: str):
-    assert quick_script(line) is None
+    assert fast_script(line) is None

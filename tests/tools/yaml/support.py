@@ -10,14 +10,14 @@ from typing import Any
 from lyra.core.tool import Tool, ToolResult
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.registry import ToolRegistry
-from lyra.tools.yaml import Around, Mistake, read_tools
+from lyra.tools.yaml import Mistake, ToolEnvironment, read_tools
 
 
-def around(folder: Path, **options: Any) -> Around:
-    return Around(workspace=Workspace(str(folder)), **options)
+def environment(folder: Path, **options: Any) -> ToolEnvironment:
+    return ToolEnvironment(workspace=Workspace(str(folder)), **options)
 
 
-def made(text: str, place: Around) -> Tool:
+def made(text: str, place: ToolEnvironment) -> Tool:
     tools, mistakes = read_tools(dedent(text).encode(), "a.yaml", place)
     assert not mistakes, [str(each) for each in mistakes]
     assert len(tools) == 1
@@ -25,7 +25,7 @@ def made(text: str, place: Around) -> Tool:
 
 
 def mistakes_of(text: str, folder: Path, **options: Any) -> list[Mistake]:
-    tools, mistakes = read_tools(dedent(text).encode(), "a.yaml", around(folder, **options))
+    tools, mistakes = read_tools(dedent(text).encode(), "a.yaml", environment(folder, **options))
     assert bool(tools) != bool(mistakes)
     return mistakes
 

@@ -9,7 +9,7 @@ import pytest
 
 from lyra.errors import ToolError
 from lyra.tools.yaml import read_tools
-from tests.tools.yaml.support import around, called, made, mistakes_of
+from tests.tools.yaml.support import called, environment, made, mistakes_of
 
 OLDER = """
     name: weather
@@ -36,7 +36,7 @@ OLDER = """
 
 
 def test_the_form_that_others_write_loads(tmp_path: Path):
-    tool = made(OLDER, around(tmp_path))
+    tool = made(OLDER, environment(tmp_path))
     assert (tool.name, tool.description, tool.timeout_s) == ("weather", "The weather of a city.", 30.0)
     assert tool.schema == {
         "type": "object",
@@ -65,19 +65,19 @@ def test_the_keys_of_a_tool_mean_something(tmp_path: Path):
         deferred: true
         implementation: {type: http, url: "http://example.org/", timeout: 1.5}
     """
-    tool = made(text, around(tmp_path))
+    tool = made(text, environment(tmp_path))
     assert (tool.idempotent, tool.concurrency, tool.deferred, tool.timeout_s) == (False, 2, True, 1.5)
 
 
 def test_a_file_may_have_several_tools_and_other_forms(tmp_path: Path):
     one = "{name: %s, description: x, implementation: {type: file_read, path: a}}"
     for text in (f"tools:\n  - {one % 'a'}\n  - {one % 'b'}\n", f"- {one % 'a'}\n- {one % 'b'}\n"):
-        tools, mistakes = read_tools(text.encode(), "a.yaml", around(tmp_path))
+        tools, mistakes = read_tools(text.encode(), "a.yaml", environment(tmp_path))
         assert ([each.name for each in tools], mistakes) == (["a", "b"], [])
     toml = b'name = "a"\ndescription = "x"\n[implementation]\ntype = "file_read"\npath = "a"\n'
-    assert [each.name for each in read_tools(toml, "a.toml", around(tmp_path))[0]] == ["a"]
+    assert [each.name for each in read_tools(toml, "a.toml", environment(tmp_path))[0]] == ["a"]
     twice = f"- {one % 'a'}\n- {one % 'a'}\n".encode()
-    assert "two tools 'a'" in str(read_tools(twice, "a.yaml", around(tmp_path))[1][0])
+    assert "two tools 'a'" in str(read_tools(twice, "a.yaml", environment(tmp_path))[1][0])
 
 
 @pytest.mark.parametrize(
@@ -111,14 +111,14 @@ def test_a_file_may_have_several_tools_and_other_forms(tmp_path: Path):
     ],
 )
 def test_a_mistake_is_said_with_its_line(tmp_path: Path, text: str, said: str):
-    tools, mistakes = read_tools(text.encode(), "a.yaml", around(tmp_path))
+    tools, mistakes = read_tools(text.encode(), "a.yaml", environment(tmp_path))
     assert not tools
     assert any(said in str(each) for each in mistakes), [str(each) for each in mistakes]
 
 
 def test_bytes_that_are_no_text_are_a_mistake(tmp_path: Path):
-    assert "not UTF-8" in str(read_tools(b"name: a\n\xff", "a.yaml", around(tmp_path))[1][0])
-    assert "is no tool file" in str(read_tools(b"x", "a.txt", around(tmp_path))[1][0])
+    assert "not UTF-8" in str(read_tools(b"name: a\n\xff", "a.yaml", environment(tmp_path))[1][0])
+    assert "is no tool file" in str(read_tools(b"x", "a.txt", environment(tmp_path))[1][0])
 
 
 def test_all_mistakes_of_a_file_are_said_at_once(tmp_path: Path):
@@ -214,7 +214,7 @@ def reader(tmp_path: Path, params: str) -> Any:
         params: {params}
         implementation: {{type: file_read, path: a}}
     """
-    return made(text, around(tmp_path)).run._params.read
+    return made(text, environment(tmp_path)).run._params.read
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_a_parameter_that_cannot_be_meant_is_a_mistake(tmp_path: Path, param: st
 
 
 def test_a_bad_call_is_told_so_that_a_model_can_learn(tmp_path: Path):
-    result = called(made(OLDER, around(tmp_path)), city="Oslo", unit="metric")
+    result = called(made(OLDER, environment(tmp_path)), city="Oslo", unit="metric")
     assert (result.error_code, result.output) == (
         "invalid_arguments",
         "there is no parameter 'unit'. did you mean 'units'?",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lyra.core.tool import Tool
 from lyra.errors import ToolError
 from lyra.tools.yaml.template import bind
-from tests.tools.yaml.support import around, made
+from tests.tools.yaml.support import environment, made
 
 HTTP = """
     name: a
@@ -34,7 +34,7 @@ EXEC = """
     params: [{name: x, type: string}, {name: y, type: string}]
     implementation: {type: exec, command: [prog, "{{x}}", "--y={{y}}", --, "{{y}}", end]}
 """
-# Texts as attackers and ordinary people write them: pieces of every language around, and anything else.
+# Texts as attackers and ordinary people write them: pieces of every language environment, and anything else.
 PIECES = st.sampled_from(
     [
         *("..", "/", "\\", "?", "#", "&", "=", "@", ":", "%2e", "%00", "{{x}}", "{{.y}}", "}}", '"', "'", "\n", "\r\n"),
@@ -74,7 +74,7 @@ def kind(tool: Tool) -> tuple[Any, Any]:
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(x=VALUES, y=st.one_of(st.none(), VALUES))
 def test_a_url_and_a_body_keep_their_shape(place: Path, x: str, y: str | None):
-    params, http = kind(made(HTTP, around(place)))
+    params, http = kind(made(HTTP, environment(place)))
     with contextlib.suppress(ToolError):
         values = params.read({"x": x, **({} if y is None else {"y": y})})
         url = http._url.fill(values)
@@ -94,7 +94,7 @@ def test_a_url_and_a_body_keep_their_shape(place: Path, x: str, y: str | None):
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(x=VALUES, y=VALUES)
 def test_a_command_has_the_words_of_its_file(place: Path, x: str, y: str):
-    params, command = kind(made(EXEC, around(place)))
+    params, command = kind(made(EXEC, environment(place)))
     try:
         argv = command.argv(params.read({"x": x, "y": y}))
     except ToolError:

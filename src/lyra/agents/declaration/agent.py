@@ -213,7 +213,7 @@ def _takes(signature: inspect.Signature, count: int) -> bool:
 def _permissions(value: Any, folders: tuple[str, ...]) -> Permissions:
     """Read the setting: Permissions, or a mapping of rules and a mode, for tools that work in these folders."""
     from lyra.tools.permissions.decision import Permissions
-    from lyra.tools.permissions.settings import permissions_said
+    from lyra.tools.permissions.settings import declared_permissions
 
     if isinstance(value, Permissions):
         return value
@@ -223,4 +223,4 @@ def _permissions(value: Any, folders: tuple[str, ...]) -> Permissions:
             hint="permissions={'allow': ['Bash(git *)'], 'mode': 'accept-edits'}",
             key="permissions",
         )
-    return permissions_said(value, folders)
+    return declared_permissions(value, folders)

@@ -44,7 +44,7 @@ __all__ = ["TURNS_MAX", "Headless", "HeadlessOptions", "HeadlessOutcome", "error
 
 TURNS_MAX: Final = 100  # model calls for one task, unless the options say otherwise
 _ANSWER_TOKENS_MAX: Final = 8_192  # of one answer: a file written whole should fit, and most models allow it
-_NO_PERSON: Final = "nobody is there to be asked"
+_NO_PERSON: Final = "no person is there to be asked"
 _OUT_OF_TURNS: Final = "max_turns"
 _SILENT: Final = (AnswerDone, AnswerFailed, ToolProgress)  # the lines `result` and `error` say more than the first two
 

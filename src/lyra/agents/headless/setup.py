@@ -147,7 +147,7 @@ def _permissions(options: HeadlessOptions, folder: str, also: Sequence[str], log
         home=home,
         mode=options.mode,
         attended=options.attended,
-        also=tuple(also),
+        extra_folders=tuple(also),
         answers=saved.rules(),
         keep=saved.add,
     )

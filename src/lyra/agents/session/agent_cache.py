@@ -33,9 +33,9 @@ class AgentCache:
     def default_permissions(self, agent: AgentDeclaration) -> Permissions:
         """The permissions for guarded tools of an agent that names none: those of the files in its tools' folders."""
         if self._default_permissions is None:
-            from lyra.tools.permissions.settings import permissions_here
+            from lyra.tools.permissions.settings import permissions_from_files
 
-            self._default_permissions = permissions_here(agent.folders)
+            self._default_permissions = permissions_from_files(agent.folders)
         return self._default_permissions
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lyra.models.provider import LLMProvider
     from lyra.models.request import Request
     from lyra.models.stream import Completion
-    from lyra.models.tokens import Conversation
+    from lyra.models.tokens import ConversationTokens
     from lyra.models.wire.http import Timeouts
 
 __all__ = ["ModelCall"]
@@ -59,7 +59,7 @@ class ModelCall:
         runtime: Runtime,
         request: Request,
         digest: bytes,
-        conversation: Conversation,
+        conversation: ConversationTokens,
         *,
         scopes: tuple[Budget, ...],
         sink: Sink | None,

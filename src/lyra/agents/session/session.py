@@ -17,7 +17,7 @@ from lyra.agents.session.toolset import Toolset
 from lyra.agents.session.window import Ledger, Window
 from lyra.core import codec
 from lyra.core.message import Message
-from lyra.models.tokens import Conversation
+from lyra.models.tokens import ConversationTokens
 from lyra.models.usage import TokenUsage
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class AgentSession:
     def __init__(
         self,
         agent: AgentDeclaration,
-        conversation: Conversation,
+        conversation: ConversationTokens,
         *,
         durable: bool,
         tool_effects: dict[str, tuple[Tool, Effect]] | None = None,

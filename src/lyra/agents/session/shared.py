@@ -36,7 +36,7 @@ from lyra.kernel.supervision.supervisor import supervise
 from lyra.models.client import LLMClient
 from lyra.models.pricing import Price
 from lyra.models.provider import LLMProvider
-from lyra.models.tokens import Conversation, Estimator
+from lyra.models.tokens import ConversationTokens, Estimator
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
@@ -255,7 +255,7 @@ class Runtime:
         if tool_effects is None:
             tool_effects = self._tool_effects[agent] = {}
         durable = self.kernel.journal is not None
-        session = AgentSession(agent, Conversation(self._tokens), durable=durable, tool_effects=tool_effects)
+        session = AgentSession(agent, ConversationTokens(self._tokens), durable=durable, tool_effects=tool_effects)
         if restored is not None:
             session.replay(restored)
         outer = current_span.get()

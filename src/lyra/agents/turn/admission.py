@@ -25,7 +25,7 @@ from lyra.core.tool import Tool, ToolCall, error_code
 from lyra.errors import ApprovalRefused, CapabilityDenied, DeadlineExceeded, Denied, LyraError
 from lyra.kernel.process.call_keys import next_key, upcoming
 from lyra.kernel.programs.context import once, read
-from lyra.tools.permissions.decision import Decision, Permissions
+from lyra.tools.permissions.decision import PermissionDecision, Permissions
 from lyra.tools.permissions.subjects import Subject, facts_of, subject_of
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Case:
             decision = self._decision(tainted)
         except Exception as error:  # noqa: BLE001 - a tool's `needs_of` may raise anything; there has to be a row
             message = error.message if isinstance(error, LyraError) else f"{type(error).__name__}: {error}"
-            decision = Decision("deny", None, f"it cannot be judged: {message}", "error")
+            decision = PermissionDecision("deny", None, f"it cannot be judged: {message}", "error")
         shown = self.runtime.clean(_shown(self.call, self._subject))
         if decision.decision == "ask" and len(shown) > _SHOWN_CHARS_MAX:
             reason = f"{decision.reason}, and it is too long to be shown to a person"
@@ -140,7 +140,7 @@ class Case:
             **({"linked": True} if self._linked else {}),
         }
 
-    def _decision(self, tainted: bool) -> Decision:
+    def _decision(self, tainted: bool) -> PermissionDecision:
         permissions = self.permissions
         given = _given_path(self.tool, self.call.arguments, permissions)
         real = os.path.realpath(given) if given is not None else None
@@ -169,7 +169,7 @@ class Case:
             workspace=permissions.workspace,
             home=permissions.home,
             path=path if facts.kind == "path" else None,
-            also=permissions.also,
+            extra_folders=permissions.extra_folders,
             known=tool.builtin,
         )
         if subject.act == "read" and not subject.inside and self._is_own():
@@ -181,15 +181,15 @@ class Case:
         needs_of = self.tool.needs_of
         return needs_of is not None and bool(self.tool.folders) and not list(needs_of(self.call.arguments))
 
-    def _refused_by_grant(self) -> Decision | None:
+    def _refused_by_grant(self) -> PermissionDecision | None:
         tool, path = self.tool, self.subject.value
         if self.subject.kind == "path" and path is not None and not _within(path, tool.folders):
-            return Decision("deny", None, f"{path} is outside the workspace", _GRANT)
+            return PermissionDecision("deny", None, f"{path} is outside the workspace", _GRANT)
         try:
             for need in (*tool.needs, *(tool.needs_of(self.call.arguments) if tool.needs_of is not None else ())):
                 self.grant.check(need)
         except CapabilityDenied as error:
-            return Decision("deny", error.fields.get("rule"), error.message, _GRANT)
+            return PermissionDecision("deny", error.fields.get("rule"), error.message, _GRANT)
         return None
 
     def hides(self, path: str) -> bool:
@@ -201,11 +201,11 @@ class Case:
         """The rights of the call: those of its process, without the paths that rules deny."""
         grant = self.grant
         for permissions in (self.permissions, *self.session.outer):
-            grant = permissions.held(grant)
+            grant = permissions.narrow(grant)
         return grant
 
 
-def _stricter(decision: Decision, outer: Permissions, subject: Subject) -> Decision:
+def _stricter(decision: PermissionDecision, outer: Permissions, subject: Subject) -> PermissionDecision:
     """The decision, made stricter where the caller's permissions are."""
     if decision.decision == "deny":
         return decision
@@ -215,7 +215,7 @@ def _stricter(decision: Decision, outer: Permissions, subject: Subject) -> Decis
     if decision.decision == "allow":
         decision = outer.asks(subject) or decision
     if decision.decision == "ask" and not (outer.attended and outer.mode != "deny-unasked"):
-        return decision._replace(decision="deny", reason=f"{decision.reason}; nobody is there to be asked")
+        return decision._replace(decision="deny", reason=f"{decision.reason}; no person is there to be asked")
     return decision
 
 

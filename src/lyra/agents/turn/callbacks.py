@@ -29,7 +29,7 @@ from lyra.core.tool import Tool, ToolCall
 from lyra.errors import DeadlineExceeded, LyraError
 from lyra.kernel.journal.rows import ASIDE
 from lyra.models.request import Request
-from lyra.models.tokens import Conversation
+from lyra.models.tokens import ConversationTokens
 
 if TYPE_CHECKING:
     from lyra.agents.turn.turn import Turn
@@ -143,7 +143,7 @@ class Callbacks:
             runtime,
             request,
             canonical_hash("sampling", (text,), {}),
-            Conversation(runtime.tokens),
+            ConversationTokens(runtime.tokens),
             scopes=self._turn.scopes,
             sink=None,
             timeouts=agent.timeouts,

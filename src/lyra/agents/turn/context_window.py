@@ -26,7 +26,7 @@ from lyra.core.message import Message
 from lyra.errors import BudgetExceeded, EffectFailed, LimitExceeded
 from lyra.models.context_windows import context_window
 from lyra.models.request import Request
-from lyra.models.tokens import Conversation
+from lyra.models.tokens import ConversationTokens
 
 if TYPE_CHECKING:
     from lyra.agents.session.session import AgentSession
@@ -173,7 +173,7 @@ async def _summary(turn: Turn, policy: ContextPolicy, window: Window) -> str | N
         runtime,
         request,
         session.digest + canonical_hash("summary", (window.start, window.head), {}) if session.durable else b"",
-        Conversation(runtime.tokens),
+        ConversationTokens(runtime.tokens),
         scopes=turn.scopes,
         sink=None,
         timeouts=agent.timeouts,

@@ -152,7 +152,7 @@ def login(ctx: click.Context, name: str) -> None:
 
 async def _login(invocation: Invocation, name: str) -> ServerState:
     from lyra.mcp.client.approvals import own_folder
-    from lyra.mcp.client.oauth import Tokens
+    from lyra.mcp.client.oauth import TokenStore
 
     async def authorize(server: str, url: str) -> None:
         click.echo(f"Open this page to log in to {printable(server)}:\n{printable(url)}", err=True)
@@ -163,7 +163,7 @@ async def _login(invocation: Invocation, name: str) -> ServerState:
             raise ConfigError(
                 f"MCP server {name} has no login", hint='set auth = {kind = "oauth"}', place=settings.place
             )
-        Tokens(own_folder(os.environ), servers.fingerprint(name)).forget()
+        TokenStore(own_folder(os.environ), servers.fingerprint(name)).forget()
         return (await servers.start(name))[0]
 
 

@@ -18,7 +18,7 @@ from lyra.core.checking.check import did_you_mean
 from lyra.core.tool import check_tool_name
 from lyra.errors import ConfigError, LyraError
 from lyra.tools.permissions.answers import Answers
-from lyra.tools.permissions.decision import MODES, Decision
+from lyra.tools.permissions.decision import MODES, PermissionDecision
 from lyra.tools.permissions.settings import Layer, load_layers, passed_over, permissions_of
 from lyra.tools.permissions.subjects import TOOLS, Subject, facts_of, subject_of
 
@@ -110,7 +110,7 @@ def _beyond_rules(subject: Subject) -> None:
             note(f"it is refused whatever the rules say: {printable(error.message)}")
 
 
-def _show(decision: Decision) -> None:
+def _show(decision: PermissionDecision) -> None:
     click.echo(f"{decision.decision}: {printable(decision.reason)}")
     if decision.rule is not None:
         click.echo(f"  rule: {printable(decision.rule)} ({printable(decision.source)})")

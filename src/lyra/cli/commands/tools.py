@@ -2,7 +2,7 @@
 
 The tools are the built-in ones, those of MCP servers, those of the user's folder (`~/.config/lyra/tools`), those of the
 project's `.lyra/tools` once it is trusted, and those of `--from`. What a server has it says when it is started, which
-`list` does only for `--mcp`. A call is decided by the same rules as an agent's in a run without a person to ask: what no
+`list` does only for `--mcp`. A call is decided by the same rules as an agent's without a person to ask: what no
 rule allows is denied.
 """
 
@@ -140,7 +140,7 @@ def call(
         note(problem)
     registry = ToolRegistry(each for each, _ in found.values())
     path = _decide(registry[name], arguments, permissions)
-    grant = permissions.held(ctx.ensure_object(Invocation).config.grant)
+    grant = permissions.narrow(ctx.ensure_object(Invocation).config.grant)
 
     async def called() -> ToolResult:
         hides.set(permissions.hidden)

@@ -1,7 +1,7 @@
-"""What a server may ask back: a form for a person, or a piece of text from a model, in the words of the protocol.
+"""Requests of a server to its client: a form for a person (elicitation), or text of a model (sampling).
 
 A form is answered by `elicit(message, schema)` with the values, or None to decline; a page that a person should open is
-always declined. Text is given by `sample(request)`, or None to refuse. Who they are is found out by `askers`.
+always declined. Text comes from `sample(request)`, or None to refuse. `callback_routes` finds the process that answers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def sampling(sample: Callable[[dict[str, Any]], Awaitable[str | None]]) -> Any:
     async def answer(_context: Any, params: CreateMessageRequestParams) -> CreateMessageResult | ErrorData:
         request = {
             "system": params.system_prompt or "",
-            "messages": [{"role": each.role, "text": _text(each.content)} for each in params.messages],
+            "messages": [{"role": message.role, "text": _text(message.content)} for message in params.messages],
             "max_tokens": min(params.max_tokens, _TOKENS_MAX),
         }
         text = await sample(request)

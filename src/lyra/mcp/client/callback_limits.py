@@ -1,7 +1,7 @@
-"""How much a server may ask back at once: each question is a task of the SDK, so there are only so many.
+"""Limits on callbacks: each request of a server is a task of the SDK, so their number is bounded.
 
-Counted are the questions that wait for an answer, and the answers that wait to be read. A server with too many of
-either is not heard any more, by whichever way it is reached.
+Counted are the requests that wait for an answer, and the answers that wait to be read. A server with too many of either
+is disconnected, over either transport.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import Any, Final, Self
 from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from lyra.mcp.client.trim import shorten
-from lyra.mcp.state import Failed, Failure
+from lyra.mcp.state import Failure, ServerFailed
 
-__all__ = ["Questions", "Receiving", "Sending"]
+__all__ = ["CallbackLimits", "Receiving", "Sending"]
 
 _OPEN_MAX: Final = 100
 
 
-class Questions:
-    """`unread` tells how many messages to the server wait."""
+class CallbackLimits:
+    """Counts the open requests of a server. `unread()` is the number of messages that wait to be sent to it."""
 
     def __init__(self, unread: Callable[[], int]) -> None:
         self._open: set[str] = set()
         self._unread = unread
 
-    def heard(self, message: Any) -> Failed | None:
-        """It said this; why it is to be heard no longer, when that is one question too many."""
+    def heard(self, message: Any) -> ServerFailed | None:
+        """Note a message of the server; returns the failure if it is one request too many."""
         if isinstance(message, JSONRPCNotification):
             if message.method == "notifications/cancelled":
                 self._open.discard(str((message.params or {}).get("requestId")))
@@ -35,8 +35,8 @@ class Questions:
             again = str(message.id) in self._open
             self._open.add(str(message.id))
             if again or len(self._open) > _OPEN_MAX or self._unread() > _OPEN_MAX:
-                said = "it asks back without end and does not wait for answers"
-                return Failed(Failure("protocol", "too_many_requests", said))
+                message_text = "it asks back without end and does not wait for answers"
+                return ServerFailed(Failure("protocol", "too_many_requests", message_text))
         return None
 
     def answered(self, message: Any) -> None:
@@ -45,7 +45,7 @@ class Questions:
 
 
 class _Stream:
-    """A stream of the SDK's, and everything about it that is not changed here."""
+    """A stream of the SDK; attributes that are not overridden are passed on."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -62,11 +62,11 @@ class _Stream:
 
 
 class Receiving(_Stream):
-    """What a server says; it ends with one question too many, and `ended` is told."""
+    """Messages from a server. One request too many ends the stream, and `ended` is called."""
 
-    def __init__(self, inner: Any, questions: Questions, ended: Callable[[Failed], None]) -> None:
+    def __init__(self, inner: Any, limits: CallbackLimits, ended: Callable[[ServerFailed], None]) -> None:
         super().__init__(inner)
-        self._questions = questions
+        self._limits = limits
         self._ended = ended
 
     def __aiter__(self) -> Self:
@@ -75,7 +75,7 @@ class Receiving(_Stream):
     async def __anext__(self) -> Any:
         item = await self._inner.__anext__()
         message = getattr(item, "message", None)
-        why = self._questions.heard(message)
+        why = self._limits.heard(message)
         if why is not None:
             self._ended(why)
             raise StopAsyncIteration
@@ -85,12 +85,12 @@ class Receiving(_Stream):
 
 
 class Sending(_Stream):
-    """What is sent to a server."""
+    """Messages to a server."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__(inner)
         self.waiting = 0
-        self.questions = Questions(lambda: self.waiting)
+        self.limits = CallbackLimits(lambda: self.waiting)
 
     async def send(self, item: Any) -> None:
         self.waiting += 1
@@ -98,4 +98,4 @@ class Sending(_Stream):
             await self._inner.send(item)
         finally:
             self.waiting -= 1
-            self.questions.answered(item.message)
+            self.limits.answered(item.message)

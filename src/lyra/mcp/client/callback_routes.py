@@ -1,8 +1,8 @@
-"""Whom a server asks back: whoever answers for the call that it is working on.
+"""Routes a callback of a server to the process whose call the server is working on.
 
-A question names no call, so it is for the process whose calls the server has at the moment; where those are of several
-processes nobody can tell, and the answer is no. A program that gave callbacks of its own (`Host`) is asked through
-those. While somebody thinks about an answer the time of the calls stands still.
+A callback names no call, so it goes to the process whose calls the server has at the moment; if several processes have
+calls there, it is refused. Callbacks of the program (`SharedContext`) go first. While a callback waits for an answer,
+the time limits of the calls are suspended.
 """
 
 from __future__ import annotations
@@ -13,58 +13,58 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
 from lyra.core.tool import Answering, answering
-from lyra.mcp.client.shared import Host
+from lyra.mcp.client.shared import SharedContext
 from lyra.mcp.names import sampling_name
 
-__all__ = ["Askers"]
+__all__ = ["CallbackRoutes"]
 
-_ASKED_MAX: Final = 20  # questions that one call may ask back
+_ASKED_MAX: Final = 20  # callbacks during one call
 
 
 class _Running(NamedTuple):
     who: Answering | None
     limit: asyncio.Timeout
     timeout_s: float
-    asked: list[None]  # one for each question
+    asked: list[None]  # one for each callback
 
 
-class Askers:
+class CallbackRoutes:
     """The calls that one server works on; `key` stands for it in the names of tools."""
 
-    def __init__(self, server: str, key: str, host: Host) -> None:
+    def __init__(self, server: str, key: str, shared: SharedContext) -> None:
         self._server = server
         self._key = key
-        self._host = host
+        self._shared = shared
         self._running: list[_Running] = []
         self._open = 0
 
     @asynccontextmanager
     async def call(self, timeout_s: float) -> AsyncIterator[None]:
-        """A call of the process that runs this, within its time."""
+        """Note a call of the current process, and limit its time."""
         async with asyncio.timeout(timeout_s) as limit:
             mine = _Running(answering.get(), limit, timeout_s, [])
             self._running.append(mine)
             try:
                 yield
             finally:
-                self._running = [each for each in self._running if each is not mine]
+                self._running = [running_call for running_call in self._running if running_call is not mine]
 
     async def elicit(self, message: str, schema: dict[str, Any]) -> dict[str, Any] | None:
         with self._thinking():
-            if self._host.elicit is not None:
-                return await self._host.elicit(self._server, message, schema)
+            if self._shared.elicit is not None:
+                return await self._shared.elicit(self._server, message, schema)
             who = self._who()
             return None if who is None else await who.elicit(self._server, message, schema)
 
     async def sample(self, request: dict[str, Any]) -> str | None:
         with self._thinking():
-            if self._host.sample is not None:
-                return await self._host.sample(self._server, request)
+            if self._shared.sample is not None:
+                return await self._shared.sample(self._server, request)
             who = self._who()
             return None if who is None else await who.sample(self._server, sampling_name(self._key), request)
 
     def _who(self) -> Answering | None:
-        if len({each.who.pid if each.who is not None else "" for each in self._running}) != 1:
+        if len({running_call.who.pid if running_call.who is not None else "" for running_call in self._running}) != 1:
             return None
         mine = self._running[0]
         mine.asked.append(None)
@@ -83,6 +83,6 @@ class Askers:
 
     def _arm(self, *, running: bool) -> None:
         now = asyncio.get_running_loop().time()
-        for each in self._running:
-            with suppress(RuntimeError):  # its time is up already
-                each.limit.reschedule(now + each.timeout_s if running else None)
+        for running_call in self._running:
+            with suppress(RuntimeError):  # its time-out has expired already
+                running_call.limit.reschedule(now + running_call.timeout_s if running else None)

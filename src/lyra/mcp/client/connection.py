@@ -1,13 +1,13 @@
 """One server, from the first start to its last restart.
 
-A task of its own opens the connection, keeps it and closes it again; nobody else does. When a server dies every call
-that waits for it fails at once, and the task starts it anew, after a pause that grows, as often as its `Supervision`
-allows within the window. Then the server is `connection_error`, until somebody asks for it again. A call finds the
+Only a task of its own opens and closes the connection. When a server dies every call that waits for it fails at once,
+and the task starts it again, after a pause that grows, as often as its `Supervision`
+allows within the window. Then the server is `connection_error`, until `start` is called again. A call finds the
 connection that is there, or an error that says why there is none; it never waits for a start.
 
-What the server says of its tools is compared with what it said before (`approvals`). A tool that changed is withheld:
-it is not offered, and whoever holds it from before is told. A call that begins after the server has told of a change
-waits until its tools are read anew, so that none goes by words that no longer hold.
+The descriptions of the server's tools are compared with the approved ones (`approvals`). A tool that changed is
+withheld: it is not offered, and a call of it fails. A call that begins after the server has announced a change waits
+until its tools are listed again, so that no call uses an outdated description.
 """
 
 from __future__ import annotations
@@ -24,23 +24,25 @@ from lyra.core.policies.policy import Backoff, RestartWindow
 from lyra.core.secrets.redact import redact
 from lyra.core.tool import report
 from lyra.errors import ConfigError, ToolError
-from lyra.mcp.client.callback_routes import Askers
-from lyra.mcp.client.listing import Listing, list_tools
-from lyra.mcp.client.sdk_client import Ears, open_client, unchecked
-from lyra.mcp.client.shared import Host
+from lyra.mcp.client.callback_routes import CallbackRoutes
+from lyra.mcp.client.listing import ToolListing, list_tools
+from lyra.mcp.client.sdk_client import ConnectionListeners, open_client, unchecked
+from lyra.mcp.client.shared import SharedContext
 from lyra.mcp.client.tool import Offered
 from lyra.mcp.names import tool_names
 from lyra.mcp.settings import ServerSettings
-from lyra.mcp.state import Failed, Failure, ServerState, failure_of
+from lyra.mcp.state import Failure, ServerFailed, ServerState, failure_of
 
 if TYPE_CHECKING:
     from mcp import Client
 
 __all__ = ["Connection"]
 
-_RELIST_PAUSE_S: Final = 0.1  # a server that changes its tools all the time is not followed all the time
-_NO_LIMIT_S: Final = 365 * 24 * 3600.0  # of the SDK's own: `ask` has one, which stands still while a person thinks
-_PROGRESS_MAX: Final = 1_000  # pieces of it that one call may tell
+_RELIST_PAUSE_S: Final = 0.1  # limits how often the tools of a server are listed
+_NO_LIMIT_S: Final = (
+    365 * 24 * 3600.0
+)  # disables the SDK's limit: `ask` has its own, which is suspended during callbacks
+_PROGRESS_MAX: Final = 1_000  # progress messages of one call
 _UNSUPPORTED: Final = ("sse", "websocket")
 _REFUSED: Final = (401, 403)
 _CLOSED: Final = "Session terminated"
@@ -49,15 +51,15 @@ _CLOSED: Final = "Session terminated"
 class Connection:
     """A handle on one server; `key` stands for it in the names of its tools."""
 
-    def __init__(self, settings: ServerSettings, key: str, host: Host) -> None:
+    def __init__(self, settings: ServerSettings, key: str, shared: SharedContext) -> None:
         self.settings = settings
         self.key = key
-        self.offered: dict[str, Offered] = {}  # those that can be called
+        self.offered: dict[str, Offered] = {}  # tools that can be called
         self.withheld: dict[str, Offered] = {}
-        self.has: set[str] = set()  # what it offers besides tools
-        self.askers = Askers(settings.name, key, host)
-        self._host = host
-        self._fingerprint = settings.fingerprint(host.workspace)
+        self.has: set[str] = set()  # resources, prompts
+        self.callbacks = CallbackRoutes(settings.name, key, shared)
+        self._shared = shared
+        self._fingerprint = settings.fingerprint(shared.workspace)
         self._state = "disconnected" if settings.enabled else "disabled"
         self._failure: Failure | None = None
         self._skipped: tuple[str, ...] = ()
@@ -67,10 +69,10 @@ class Connection:
         self._task: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
         self._woken = asyncio.Event()
-        self._lost: Failed | None = None
-        self._heard = 0  # changes of its tools that it told of
-        self._listed = 0  # how many of them the tools here know
-        self._renewed = asyncio.Event()  # the next time that there is anything to know
+        self._lost: ServerFailed | None = None
+        self._heard = 0  # announced changes of its tools
+        self._listed = 0  # the number of changes that `offered` includes
+        self._renewed = asyncio.Event()  # set after the next listing, or when the connection ends
         self._refused = 0
 
     # ------------------------------------------------------------ how it is
@@ -92,15 +94,15 @@ class Connection:
         )
 
     def names(self) -> dict[str, str]:
-        """What each of its tools is called here."""
+        """The name of each of its tools in Lyra."""
         return tool_names(self.key, sorted({*self.offered, *self.withheld}))
 
     # ------------------------------------------------------------ starting and stopping
     async def start(self) -> None:
-        """Connect, unless it is; gives back when that is done or given up. Says nothing: `state` does."""
+        """Connect, unless it is connected; returns when that is done or has failed. `state` has the outcome."""
         if self._task is None and self._state != "disabled":
             self._settled.clear()
-            self._task = self._host.tasks.start(self._own(), name=f"mcp {self.settings.name}")
+            self._task = self._shared.tasks.start(self._run(), name=f"mcp {self.settings.name}")
         if self._task is not None:
             await self._settled.wait()
 
@@ -120,12 +122,12 @@ class Connection:
             self._settled.set()
 
     def _cleaned(self, failure: Failure) -> Failure:
-        """A server may say anything in its last words, its own keys too."""
+        """The failure with keys redacted: the last output of a server may contain them."""
         return msgspec.structs.replace(failure, message=redact(failure.message, self.settings.secrets()))
 
-    async def _own(self) -> None:
-        """Connect, keep, and start again while that may help."""
-        window = RestartWindow(self._host.supervision)
+    async def _run(self) -> None:
+        """Connect, keep the connection, and restart while that may help."""
+        window = RestartWindow(self._shared.supervision)
         tries = 0
         self._put("connecting")
         try:
@@ -133,32 +135,32 @@ class Connection:
                 was_connected, failed = await self._attempt()
                 self._client = None
                 once_more = failed.failure.recoverable and (was_connected or failed.failure.kind != "timeout")
-                if not once_more or not window.record(self._host.clock.monotonic()):
+                if not once_more or not window.record(self._shared.clock.monotonic()):
                     self._put(failed.state, failed.failure)
                     return
                 tries = 1 if was_connected and len(window.times) == 1 else tries + 1
                 self._restarts += 1
                 self._settled.clear()
                 self._put("connecting", failed.failure)
-                backoff = self._host.supervision.backoff or Backoff(initial_s=0.0)
-                await asyncio.sleep(backoff.delay(tries, lambda: self._host.entropy.bits(32) / 2**32))
+                backoff = self._shared.supervision.backoff or Backoff(initial_s=0.0)
+                await asyncio.sleep(backoff.delay(tries, lambda: self._shared.entropy.bits(32) / 2**32))
         finally:
             self._client = None
             self._task = None
             self._settled.set()
 
-    async def _attempt(self) -> tuple[bool, Failed]:
-        """One connection, until it is over: whether it ever stood, and why it is over."""
+    async def _attempt(self) -> tuple[bool, ServerFailed]:
+        """One connection, until it ends: whether it was established, and why it ended."""
         self._lost, self._refused = None, 0
         self._woken.clear()
         connected = False
         try:
             await self._check()
             async with AsyncExitStack() as stack:
-                async with asyncio.timeout(self._host.start_s):
-                    ears = Ears(self._wake, self._answered, self._hear, self.askers)
-                    made = await open_client(self.settings, self._host, ears)
-                    client = unchecked(await stack.enter_async_context(made))
+                async with asyncio.timeout(self._shared.start_s):
+                    listeners = ConnectionListeners(self._wake, self._answered, self._hear, self.callbacks)
+                    sdk_client = await open_client(self.settings, self._shared, listeners)
+                    client = unchecked(await stack.enter_async_context(sdk_client))
                     heard, listing = self._heard, await list_tools(client)
                 await self._take(listing, heard)
                 connected = True
@@ -171,45 +173,45 @@ class Connection:
         except BaseException as error:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                raise  # it is we who end it
+                raise  # Lyra ends the connection
             return connected, self._over(failure_of(error))
         finally:
             self._client = None
-        return connected, self._over(Failed(Failure("crash", "closed", "it hung up", recoverable=True)))
+        return connected, self._over(ServerFailed(Failure("crash", "closed", "it hung up", recoverable=True)))
 
-    def _over(self, otherwise: Failed) -> Failed:
-        """Why the connection is over: what was told of it, before what followed from that."""
+    def _over(self, otherwise: ServerFailed) -> ServerFailed:
+        """Why the connection ended: the first cause, if it was reported, else `otherwise`."""
         if self._lost is None and self._refused:
-            return self._no_entry()
+            return self._auth_failure()
         return self._lost or otherwise
 
     async def _check(self) -> None:
-        """What must be so before anything is run or sent."""
+        """Raise unless the server may be started; asks for consent if there is a callback for that."""
         failed = self.unready()
         if failed is None:
             return
-        host = self._host
-        if failed.state != "consent_required" or host.consent is None or not await host.consent(self.settings):
+        shared = self._shared
+        if failed.state != "consent_required" or shared.consent is None or not await shared.consent(self.settings):
             raise failed
-        host.approvals.consent(self._fingerprint, self.settings.name)
+        shared.approvals.consent(self._fingerprint, self.settings.name)
 
-    def unready(self) -> Failed | None:
-        """Why it may not be started, as far as that is known before."""
+    def unready(self) -> ServerFailed | None:
+        """Why the server may not be started, as far as the settings and approvals show; None if it may."""
         settings = self.settings
         if settings.broken:
-            return Failed(Failure("config", "config_error", settings.broken), "schema_error")
+            return ServerFailed(Failure("config", "config_error", settings.broken), "schema_error")
         if settings.transport in _UNSUPPORTED:
             message = f"it wants {settings.transport}, which is not spoken; there are stdio and http"
-            return Failed(Failure("transport", settings.transport, message), "unsupported_transport")
-        if settings.trusted or self._host.approvals.consented(self._fingerprint):
+            return ServerFailed(Failure("transport", settings.transport, message), "unsupported_transport")
+        if settings.trusted or self._shared.approvals.consented(self._fingerprint):
             return None
         where = settings.place or settings.origin
-        message = f"{where} names it, and nobody agreed: lyra mcp approve {settings.name}"
-        return Failed(Failure("consent", "no_consent", message), "consent_required")
+        message = f"{where} names it, and no person agreed: lyra mcp approve {settings.name}"
+        return ServerFailed(Failure("consent", "no_consent", message), "consent_required")
 
     async def _keep(self, client: Client) -> None:
-        """Until it is lost; reads the tools again when it says that they changed."""
-        listening = self._host.tasks.start(self._listen(client), name=f"mcp {self.settings.name} changes")
+        """Wait until the connection is lost; lists the tools again when the server announces a change."""
+        listening = self._shared.tasks.start(self._listen(client), name=f"mcp {self.settings.name} changes")
         try:
             while True:
                 await self._woken.wait()
@@ -217,7 +219,7 @@ class Connection:
                 if self._lost is not None:
                     return
                 if self._listed < self._heard:
-                    async with asyncio.timeout(self._host.start_s):
+                    async with asyncio.timeout(self._shared.start_s):
                         heard, listing = self._heard, await list_tools(client)
                     await self._take(listing, heard)
                     await asyncio.sleep(_RELIST_PAUSE_S)
@@ -226,35 +228,35 @@ class Connection:
             if self._state == "connected":
                 self._settled.clear()
                 self._put("connecting", self._lost.failure if self._lost is not None else None)
-            self._tell()
+            self._announce()
             listening.cancel()
             await asyncio.wait([listening])
 
-    def _wake(self, lost: Failed | None = None) -> None:
+    def _wake(self, lost: ServerFailed | None = None) -> None:
         if lost is not None and self._lost is None:
             self._lost = lost
             if self._state == "connected":
                 self._settled.clear()
                 self._put("connecting" if lost.failure.recoverable else lost.state, lost.failure)
-            self._tell()
+            self._announce()
         self._woken.set()
 
-    def _tell(self) -> None:
-        """Let calls that wait for its tools look again."""
-        told, self._renewed = self._renewed, asyncio.Event()
-        told.set()
+    def _announce(self) -> None:
+        """Wake the calls that wait for a new listing."""
+        renewed, self._renewed = self._renewed, asyncio.Event()
+        renewed.set()
 
     # ------------------------------------------------------------ what it tells
     def _answered(self, status: int) -> None:
-        """What a server at a URL said last; one that wants to know who asks is asked no more."""
+        """Note the HTTP status of an answer; one that refuses the credentials ends the connection."""
         self._refused = status if status in _REFUSED else 0
-        if self._refused and self.settings.auth_kind != "oauth":  # a login answers it itself
-            self._wake(self._no_entry())
+        if self._refused and self.settings.auth_kind != "oauth":  # the OAuth flow handles it
+            self._wake(self._auth_failure())
 
-    def _no_entry(self) -> Failed:
+    def _auth_failure(self) -> ServerFailed:
         oauth = self.settings.auth_kind == "oauth"
-        message = "the login does not do" if oauth else "it wants to know who asks: set auth, or headers"
-        return Failed(Failure("auth", str(self._refused), message), "auth_required")
+        message = "the login was not accepted" if oauth else "it needs credentials: set auth, or headers"
+        return ServerFailed(Failure("auth", str(self._refused), message), "auth_required")
 
     async def _hear(self, message: Any) -> None:
         if type(message).__name__ == "ToolListChangedNotification":
@@ -265,46 +267,46 @@ class Connection:
         self._wake()
 
     async def _listen(self, client: Client) -> None:
-        """Newer servers tell of changes to those who asked to hear them; older ones tell everybody."""
+        """Subscribe to changes of the tools; older servers announce them without a subscription."""
         tools = client.server_capabilities.tools
         if tools is None or not tools.list_changed:
             return
-        with suppress(Exception):  # without it the tools are those of the start
+        with suppress(Exception):  # without the subscription the tools stay as they are
             async with client.listen(tools_list_changed=True) as changes:
                 async for _ in changes:
                     self._changed()
 
     # ------------------------------------------------------------ what it offers
-    async def _take(self, listing: Listing, heard: int) -> None:
-        """Offer those that say what they said before, and at once no others; then those that somebody agrees to."""
-        approvals, pins = self._host.approvals, {name: tool.pin for name, tool in listing.offered.items()}
+    async def _take(self, listing: ToolListing, heard: int) -> None:
+        """Offer the unchanged tools at once; then ask for approval of each changed one."""
+        approvals, pins = self._shared.approvals, {name: tool.pin for name, tool in listing.offered.items()}
         names = tool_names(self.key, sorted(pins))
         changed = approvals.changed(self._fingerprint, pins, names)
         self._skipped = listing.skipped
         self._offer(listing, changed)
         self._listed = heard
-        self._tell()
+        self._announce()
         for name in sorted(changed):
-            if self._host.reapprove is not None and await self._host.reapprove(
+            if self._shared.reapprove is not None and await self._shared.reapprove(
                 self.settings.name, listing.offered[name]
             ):
                 approvals.accept(self._fingerprint, {name: pins[name]}, names)
                 changed.discard(name)
                 self._offer(listing, changed)
 
-    def _offer(self, listing: Listing, changed: Collection[str]) -> None:
+    def _offer(self, listing: ToolListing, changed: Collection[str]) -> None:
         self.offered = {name: tool for name, tool in listing.offered.items() if name not in changed}
         self.withheld = {name: tool for name, tool in listing.offered.items() if name in changed}
 
     def accept(self) -> None:
-        """Somebody agreed to what the withheld tools say now."""
+        """A person agreed to the new descriptions of the withheld tools."""
         pins = {name: tool.pin for name, tool in self.withheld.items()}
-        self._host.approvals.accept(self._fingerprint, pins, self.names())
+        self._shared.approvals.accept(self._fingerprint, pins, self.names())
         self.offered, self.withheld = {**self.offered, **self.withheld}, {}
 
     # ------------------------------------------------------------ calls
     def client(self) -> Client:
-        """The connection that is there; a ToolError that says why there is none."""
+        """The connected client; a ToolError with the reason if there is none."""
         if self._client is None or self._lost is not None:
             why = f": {self._failure.message}" if self._failure is not None else ""
             again = "; it is being started again" if self._state == "connecting" else ""
@@ -315,11 +317,11 @@ class Connection:
 
     async def call(self, tool: Offered, arguments: Mapping[str, Any]) -> Any:
         """The result of one tool, as the SDK gives it."""
-        self.client()  # why there is none is said at once
+        self.client()  # fail at once without a connection
         inside = contextvars.copy_context()
         left = _PROGRESS_MAX
 
-        async def told(progress: float, total: float | None, message: str | None) -> None:
+        async def report_progress(progress: float, total: float | None, message: str | None) -> None:
             nonlocal left
             left -= 1
             if left < 0:
@@ -329,21 +331,21 @@ class Connection:
                 report, str(message or f"{progress:g}")[:200], None if part is None else min(max(part, 0.0), 1.0)
             )
 
-        async def made() -> Any:
-            await self._caught_up()
+        async def call_tool() -> Any:
+            await self._wait_for_listing()
             client = self.client()
-            self._still(tool)
-            return await client.call_tool(tool.name, dict(arguments), _NO_LIMIT_S, progress_callback=told)
+            self._check_unchanged(tool)
+            return await client.call_tool(tool.name, dict(arguments), _NO_LIMIT_S, progress_callback=report_progress)
 
-        return await self.ask(made())
+        return await self.ask(call_tool())
 
-    async def _caught_up(self) -> None:
-        """Until the tools are known as they were when this was asked; those of later changes are the next call's."""
+    async def _wait_for_listing(self) -> None:
+        """Wait until the changes announced before this call are listed; later changes concern later calls."""
         heard = self._heard
         while self._listed < heard and self._client is not None and self._lost is None:
             await self._renewed.wait()
 
-    def _still(self, tool: Offered) -> None:
+    def _check_unchanged(self, tool: Offered) -> None:
         if tool.name in self.withheld:
             raise ToolError(
                 f"{tool.name} of MCP server {self.settings.name} has changed what it says of itself",
@@ -355,10 +357,10 @@ class Connection:
             raise ToolError(f"MCP server {self.settings.name} no longer offers {tool.name} so", reason="not_found")
 
     async def ask(self, work: Awaitable[Any]) -> Any:
-        """Wait for an answer, no longer than the settings allow; what goes wrong is a ToolError."""
+        """Wait for an answer within the time limit of the settings; every failure is a ToolError."""
         name = self.settings.name
         try:
-            async with self.askers.call(self.settings.timeout_s):
+            async with self.callbacks.call(self.settings.timeout_s):
                 return await work
         except TimeoutError:
             limit = f"{self.settings.timeout_s:g} s"
@@ -366,12 +368,12 @@ class Connection:
         except (ToolError, ConfigError):
             raise
         except Exception as error:  # noqa: BLE001 - the SDK and a server may raise anything
-            raise self._told(error) from None
+            raise self._tool_error(error) from None
 
-    def _told(self, error: Exception) -> ToolError:
+    def _tool_error(self, error: Exception) -> ToolError:
         failed = self._lost or failure_of(error)
         message, code = failed.failure.message, failed.failure.code
         if message == _CLOSED:
-            self._wake(Failed(Failure("crash", code, "it forgot the session", recoverable=True)))
-        said = self._cleaned(failed.failure).message
-        return ToolError(f"MCP server {self.settings.name}: {said}", reason="io_error", mcp_code=code)
+            self._wake(ServerFailed(Failure("crash", code, "it forgot the session", recoverable=True)))
+        message_text = self._cleaned(failed.failure).message
+        return ToolError(f"MCP server {self.settings.name}: {message_text}", reason="io_error", mcp_code=code)

@@ -1,4 +1,4 @@
-"""What a server offers, read page by page with an end to it: tools, resources, prompts."""
+"""Reads the tools, resources and prompts of a server, page by page and up to a limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lyra.mcp.client.tool import Offered
 if TYPE_CHECKING:
     from mcp import Client
 
-__all__ = ["Listing", "list_prompts", "list_resources", "list_tools"]
+__all__ = ["ToolListing", "list_prompts", "list_resources", "list_tools"]
 
 _PAGES_MAX: Final = 100
 _TOOLS_MAX: Final = 500
@@ -20,16 +20,16 @@ _NAME_CHARS_MAX: Final = 200
 _LINE_CHARS_MAX: Final = 300
 
 
-class Listing(NamedTuple):
+class ToolListing(NamedTuple):
     """The tools that can be used, and why others cannot."""
 
     offered: dict[str, Offered]
     skipped: tuple[str, ...] = ()
 
 
-async def list_tools(client: Client) -> Listing:
+async def list_tools(client: Client) -> ToolListing:
     if client.server_capabilities.tools is None:
-        return Listing({})
+        return ToolListing({})
     offered: dict[str, Offered] = {}
     skipped: list[str] = []
     async for tool in _entries(client.list_tools, "tools"):
@@ -38,7 +38,7 @@ async def list_tools(client: Client) -> Listing:
             offered[tool.name] = Offered(tool.name, tool.description or "", tool.input_schema, tool.output_schema)
         elif len(skipped) < _TOOLS_MAX:
             skipped.append(f"{tool.name[:_NAME_CHARS_MAX]}: {wrong}")
-    return Listing(offered, tuple(skipped))
+    return ToolListing(offered, tuple(skipped))
 
 
 def _wrong(tool: Any, offered: dict[str, Offered]) -> str | None:
@@ -54,15 +54,15 @@ def _wrong(tool: Any, offered: dict[str, Offered]) -> str | None:
 async def list_resources(client: Client) -> list[dict[str, str]]:
     if client.server_capabilities.resources is None:
         return []
-    found = [
-        {"uri": str(each.uri), "name": each.name, "description": _short(each.description)}
-        async for each in _entries(client.list_resources, "resources")
+    resources = [
+        {"uri": str(entry.uri), "name": entry.name, "description": _short(entry.description)}
+        async for entry in _entries(client.list_resources, "resources")
     ]
     templates = [
-        {"uri_template": each.uri_template, "name": each.name, "description": _short(each.description)}
-        async for each in _entries(client.list_resource_templates, "resource_templates")
+        {"uri_template": entry.uri_template, "name": entry.name, "description": _short(entry.description)}
+        async for entry in _entries(client.list_resource_templates, "resource_templates")
     ]
-    return [*found, *templates]
+    return [*resources, *templates]
 
 
 async def list_prompts(client: Client) -> list[dict[str, Any]]:
@@ -70,18 +70,18 @@ async def list_prompts(client: Client) -> list[dict[str, Any]]:
         return []
     return [
         {
-            "name": each.name,
-            "description": _short(each.description),
+            "name": entry.name,
+            "description": _short(entry.description),
             "arguments": [
-                {"name": argument.name, "required": bool(argument.required)} for argument in each.arguments or ()
+                {"name": argument.name, "required": bool(argument.required)} for argument in entry.arguments or ()
             ],
         }
-        async for each in _entries(client.list_prompts, "prompts")
+        async for entry in _entries(client.list_prompts, "prompts")
     ]
 
 
 async def _entries(ask: Any, field: str) -> AsyncIterator[Any]:
-    """Page after page; a server that never stops is not followed for ever."""
+    """The entries of all pages, up to a limit on pages and entries."""
     cursor: str | None = None
     given = 0
     for _ in range(_PAGES_MAX):

@@ -1,9 +1,9 @@
 """Logging in to a server: the SDK's OAuth flow, with tokens in a file of the person's own.
 
-The tokens of one server lie in `~/.config/lyra/mcp-tokens/`, readable by nobody else. Where there are none, or they no
-longer hold, somebody has to open a page: `authorize(url)` shows it, and a listener on this machine waits for the answer
-that the browser brings back. Without an `authorize` the server is `auth_required`. Lyra registers itself with whoever
-issues the tokens, unless the settings name a client that a person has registered there.
+The tokens of one server are in `~/.config/lyra/mcp-tokens/`, readable only by their owner. Without valid tokens a
+person has to open a page: `authorize(url)` shows it, and a listener on this machine waits for the redirect of the
+browser. Without an `authorize` the server is `auth_required`. Lyra registers itself with the authorization server,
+unless the settings name a client that a person has registered there.
 """
 
 from __future__ import annotations
@@ -25,44 +25,44 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAu
 from lyra.core.clock import SystemClock
 from lyra.mcp.client.approvals import write_private
 from lyra.mcp.settings import ServerSettings
-from lyra.mcp.state import AuthRequired, Failed, Failure
+from lyra.mcp.state import AuthRequired, Failure, ServerFailed
 
-__all__ = ["Authorize", "Login", "Tokens", "client_of"]
+__all__ = ["Authorize", "Login", "TokenStore", "client_of"]
 
 Authorize = Callable[[str, str], Awaitable[None]]  # the server's name and the page to open
 _ANSWER_S: Final = 300.0
-_LOGINS_MAX: Final = 3  # within _LOGINS_S: a server that is never content is not followed
+_LOGINS_MAX: Final = 3  # within _LOGINS_S; then the server is given up
 _LOGINS_S: Final = 600.0
 _HEAD_BYTES_MAX: Final = 16_384
 _BASIC, _POST = "client_secret_basic", "client_secret_post"
 
 
-class Tokens:
-    """What the SDK keeps between two runs; without a folder, for the life of this object."""
+class TokenStore:
+    """The storage of the SDK's tokens: a file, or memory without a folder."""
 
     def __init__(self, folder: str | None, fingerprint: str, client: OAuthClientInformationFull | None = None) -> None:
-        self._client = client  # registered by hand: it is in the settings, and never here
+        self._client = client  # registered by hand: it is in the settings and never stored
         self._path = Path(folder, "mcp-tokens", f"{fingerprint}.json") if folder else None
         self._memory: dict[str, Any] = {}
 
     async def get_tokens(self) -> OAuthToken | None:
-        found = self._read().get("tokens")
-        return OAuthToken.model_validate(found) if found else None
+        stored = self._read().get("tokens")
+        return OAuthToken.model_validate(stored) if stored else None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         self._write("tokens", tokens.model_dump(mode="json", exclude_none=True))
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        found = self._read().get("client")
+        stored = self._read().get("client")
         if self._client is not None:
             return self._client
-        return OAuthClientInformationFull.model_validate(found) if found else None
+        return OAuthClientInformationFull.model_validate(stored) if stored else None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         self._write("client", client_info.model_dump(mode="json", exclude_none=True))
 
     def forget(self) -> None:
-        """Log in anew, and as somebody new."""
+        """Forget the tokens and the registered client."""
         self._memory = {}
         if self._path is not None:
             self._path.unlink(missing_ok=True)
@@ -71,10 +71,10 @@ class Tokens:
         if self._path is None or not self._path.is_file():
             return self._memory
         try:
-            found = msgspec.json.decode(self._path.read_bytes())
+            document = msgspec.json.decode(self._path.read_bytes())
         except msgspec.DecodeError:
             return {}  # log in again
-        return found if isinstance(found, dict) else {}
+        return document if isinstance(document, dict) else {}
 
     def _write(self, key: str, value: Any) -> None:
         self._memory = {**self._read(), key: value}
@@ -97,9 +97,9 @@ def client_of(settings: ServerSettings) -> OAuthClientInformationFull | None:
 
 
 class _Provider(OAuthClientProvider):
-    """The SDK's flow, and two things that it leaves out: a client with a secret says it in the way that the place
-    which issues tokens can hear, and one of the first edition (metadata at the server's own origin, and nowhere said
-    whose they are) may call itself by a path below that origin."""
+    """The SDK's flow with two additions: a client secret is sent by a method that the authorization server supports,
+    and a server of the first version of the protocol (metadata at its own origin, without a named issuer) may use an
+    issuer with a path below that origin."""
 
     _issuer: str | None = None
 
@@ -107,7 +107,7 @@ class _Provider(OAuthClientProvider):
         return self.context.auth_server_url or self._issuer or super()._expected_issuer()
 
     async def _auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Once more where the first edition's issuer was learned on the way."""
+        """Repeat the flow once if the issuer was learned during the first attempt."""
         known = self._issuer
         for is_last in (False, True):
             flow = super()._auth_flow(request)
@@ -126,14 +126,14 @@ class _Provider(OAuthClientProvider):
                 await flow.aclose()
 
     async def _learn(self, response: httpx2.Response) -> None:
-        """An issuer of the server's own origin: nobody else could have put it there."""
+        """Accept an issuer of the server's own origin: only the server can publish it there."""
         url, home = response.request.url, httpx2.URL(self.context.server_url)
         if self.context.auth_server_url or response.status_code != 200 or "/.well-known/oauth-auth" not in url.path:
             return
         with suppress(msgspec.DecodeError, httpx2.InvalidURL):
-            found = msgspec.json.decode(await response.aread(), type=dict[str, Any]).get("issuer")
-            if isinstance(found, str) and _origin(httpx2.URL(found)) == _origin(url) == _origin(home):
-                self._issuer = found
+            issuer = msgspec.json.decode(await response.aread(), type=dict[str, Any]).get("issuer")
+            if isinstance(issuer, str) and _origin(httpx2.URL(issuer)) == _origin(url) == _origin(home):
+                self._issuer = issuer
 
     async def _perform_authorization(self) -> httpx2.Request:
         client, known = self.context.client_info, self.context.oauth_metadata
@@ -148,14 +148,14 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
 
 
 class Login:
-    """One server's login. `provider` is what the HTTP client asks; `close` stops listening."""
+    """One server's login. `provider` is for the HTTP client; `close` stops listening."""
 
-    def __init__(self, settings: ServerSettings, tokens: Tokens, authorize: Authorize | None) -> None:
+    def __init__(self, settings: ServerSettings, tokens: TokenStore, authorize: Authorize | None) -> None:
         self._settings = settings
         self._tokens = tokens
         self._authorize = authorize
         self._clock = SystemClock()
-        self._shown: list[float] = []  # when pages were
+        self._shown: list[float] = []  # times of the last login pages
         self._server: asyncio.Server | None = None
         self._answer: asyncio.Future[AuthorizationCodeResult] | None = None
 
@@ -172,7 +172,7 @@ class Login:
                 "scope": " ".join(self._settings.auth.get("scopes", ())) or None,
             }
         )
-        # A client is registered with the port it listens on: one that was registered before has another.
+        # A client is registered with the port it listens on; an earlier registration has another port.
         if self._authorize is not None and await self._tokens.get_tokens() is None:
             self._tokens.forget()
         return _Provider(
@@ -197,12 +197,14 @@ class Login:
 
     async def _show(self, url: str) -> None:
         if self._authorize is None:
-            raise AuthRequired(f"nobody is there to log in: lyra mcp login {self._settings.name}", "login")
+            raise AuthRequired(f"no person is there to log in: lyra mcp login {self._settings.name}", "login")
         now = self._clock.monotonic()
         self._shown = [when for when in self._shown if now - when < _LOGINS_S] + [now]
         if len(self._shown) > _LOGINS_MAX:
-            raise AuthRequired("it wants one login after another", "login")
-        self._answer = asyncio.get_running_loop().create_future()  # each login has its own: rights may grow later
+            raise AuthRequired("it asks for one login after another", "login")
+        self._answer = (
+            asyncio.get_running_loop().create_future()
+        )  # one for each login: further scopes may need another one
         await self._authorize(self._settings.name, url)
 
     async def _wait(self) -> AuthorizationCodeResult:
@@ -211,15 +213,15 @@ class Login:
             async with asyncio.timeout(_ANSWER_S):
                 return await self._answer
         except TimeoutError:
-            raise AuthRequired("nobody logged in in time", "login") from None
+            raise AuthRequired("no person logged in in time", "login") from None
 
     async def _hear(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """The browser comes back with a code, once; anything else is told so."""
+        """Answer the browser's redirect: the first with a code is accepted, any other request gets an error page."""
         try:
             async with asyncio.timeout(10):
                 head = await reader.readuntil(b"\r\n\r\n")
-            said = parse_qs(urlsplit(head.split(b" ", 2)[1].decode("ascii", "replace")).query)
-            done = self._take(said)
+            query = parse_qs(urlsplit(head.split(b" ", 2)[1].decode("ascii", "replace")).query)
+            done = self._take(query)
             text = "You can close this page." if done else "This is not the answer to a login."
             page = f"<!doctype html><title>Lyra</title><p>{html.escape(text)}</p>".encode()
             writer.write(
@@ -233,17 +235,17 @@ class Login:
         finally:
             writer.close()
 
-    def _take(self, said: dict[str, list[str]]) -> bool:
+    def _take(self, query: dict[str, list[str]]) -> bool:
         answer = self._answer
         if answer is None or answer.done():
             return False
-        if "error" in said:
+        if "error" in query:
             answer.set_exception(
-                Failed(Failure("auth", said["error"][0][:80], "the login was refused"), "auth_required")
+                ServerFailed(Failure("auth", query["error"][0][:80], "the login was refused"), "auth_required")
             )
             return True
-        if "code" not in said:
+        if "code" not in query:
             return False
-        first = {key: said[key][0] for key in ("code", "state", "iss") if key in said}
+        first = {key: query[key][0] for key in ("code", "state", "iss") if key in query}
         answer.set_result(AuthorizationCodeResult.model_validate(first))
         return True

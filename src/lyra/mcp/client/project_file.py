@@ -2,13 +2,12 @@
 
     {"mcpServers": {"files": {"command": "node", "args": ["server.js", "${HOME}/docs"]}}}
 
-Its keys are those of `[mcp.servers.NAME]`; `type` is another word for `transport`, `disabled` the opposite of
+Its keys are those of `[mcp.servers.NAME]`; `type` is a synonym of `transport`, `disabled` the opposite of
 `enabled`. `${NAME}` and `${NAME:-default}` stand for variables of the environment, looked up when the server is
 started. It comes with a repository, so nothing in it happens without consent.
 
-Other programs have keys of their own: those are passed over and told of (`ignored`). That a file says which tools need
-no question is passed over too, whatever it calls it. An entry that makes no sense is a server that says so (`broken`);
-the others are there.
+Keys of other programs are ignored, with a warning (`ignored`); so are keys that would allow tools without a question.
+An entry that cannot be read becomes a server with an error (`broken`); the other entries count.
 """
 
 from __future__ import annotations
@@ -29,17 +28,19 @@ from lyra.core.checking.document import Places, parse, place_of, text_of
 from lyra.core.secrets.secret import is_reference
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError
-from lyra.mcp.settings import ServerSettings, Value, settings_of
+from lyra.mcp.settings import ServerSettings, SettingValue, settings_of
 
-__all__ = ["FILE_NAME", "passed_over", "read_file"]
+__all__ = ["FILE_NAME", "ignored_keys", "read_file"]
 
 FILE_NAME: Final = ".mcp.json"
 _ROOT: Final = "mcpServers"
 _TRANSPORTS: Final = {"streamable-http": "http", "streamableHttp": "http", "streamable_http": "http", "ws": "websocket"}
 _KNOWN: Final = TABLES["mcp.servers"].columns
-_UNASKED: Final = re.compile(r"(?i)approve|allow|trust|permission")  # how others call it that nobody is asked
+_UNASKED: Final = re.compile(
+    r"(?i)approve|allow|trust|permission"
+)  # keys of other programs that allow tools without a question
 _NAME_CHARS: Final = 64
-_TOLD_MAX: Final = 20  # keys that one warning names
+_TOLD_MAX: Final = 20  # keys in one warning
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
@@ -49,10 +50,10 @@ def read_file(folder: str, env: Mapping[str, str]) -> list[ServerSettings]:
     if data is None:
         return []
     document, places = parse(text_of(data, FILE_NAME), "json", FILE_NAME)
-    return _File(os.path.abspath(folder), env, places).servers(document)
+    return _ProjectFile(os.path.abspath(folder), env, places).servers(document)
 
 
-class _File:
+class _ProjectFile:
     def __init__(self, folder: str, env: Mapping[str, str], places: Places) -> None:
         self._source = Source("project", folder, env)
         self._env = env
@@ -62,35 +63,36 @@ class _File:
         table = document.get(_ROOT) if isinstance(document, dict) else None
         if not isinstance(table, dict):
             raise ConfigError(f"{FILE_NAME} has no {_ROOT}", hint=f'such as {{"{_ROOT}": {{…}}}}', place=FILE_NAME)
-        found = [self._server(name, entry) for name, entry in table.items()]
+        servers = [self._server(name, entry) for name, entry in table.items()]
         others = tuple(key for key in document if key != _ROOT)
-        if found and others:  # said once, by the first
-            found[0] = replace(found[0], ignored=(*others, *found[0].ignored))
-        return found
+        if servers and others:  # reported once, with the first server
+            servers[0] = replace(servers[0], ignored=(*others, *servers[0].ignored))
+        return servers
 
     def _server(self, name: str, entry: Any) -> ServerSettings:
-        """The server of one entry; where the entry cannot be used, one that says why and is never started."""
+        """The server of one entry; an entry that cannot be used becomes a server that has the reason and never
+        starts."""
         path = (_ROOT, name)
         try:
             if not isinstance(entry, dict):
                 raise self._mistake(path, f"{name} is a table of settings, not {shape(entry)}")
             check_server_name(name)
-            found = settings_of(name, self._cells(name, entry), origin=FILE_NAME, place=self._place(path))
+            settings = settings_of(name, self._cells(name, entry), origin=FILE_NAME, place=self._place(path))
         except ConfigError as error:
-            said = f"{error.place or self._place(path)}: {error.message}"
+            problem = f"{error.place or self._place(path)}: {error.message}"
             return ServerSettings(
                 name=_shown(name),
                 origin=FILE_NAME,
                 place=self._place(path),
-                broken=f"{said}: {error.hint}" if error.hint else said,
+                broken=f"{problem}: {error.hint}" if error.hint else problem,
                 ignored=_others(name, entry),
                 enabled=not (isinstance(entry, dict) and entry.get("disabled") is True),
             )
         return replace(
-            found,
+            settings,
             fill=self._fill,
-            env=self._filled(found.env),
-            headers=self._filled(found.headers),
+            env=self._filled(settings.env),
+            headers=self._filled(settings.headers),
             ignored=_others(name, entry),
         )
 
@@ -108,26 +110,26 @@ class _File:
 
     def _cell(self, cell: Cell, value: Any) -> Any:
         if cell.field == "url" and isinstance(value, str) and _VARIABLE.search(value):
-            return value  # an address once it is filled in; what it then is, the client says
+            return value  # checked by the client after the variable is filled in
         return read_cell(cell, value, self._source)
 
-    def _filled(self, values: Mapping[str, Value]) -> dict[str, Value]:
-        return {name: Value(value.written, self._reveal(value)) for name, value in values.items()}
+    def _filled(self, values: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
+        return {name: SettingValue(value.written, self._reveal(value)) for name, value in values.items()}
 
-    def _reveal(self, value: Value) -> Callable[[], str]:
-        """What is looked up is not read for variables once more."""
+    def _reveal(self, value: SettingValue) -> Callable[[], str]:
+        """A function that reveals the value. The value of a reference is not searched for variables again."""
         return value.reveal if is_reference(value.written) else partial(self._fill, value.written)
 
     def _fill(self, text: str) -> str:
         return _VARIABLE.sub(self._variable, text)
 
-    def _variable(self, found: re.Match[str]) -> str:
-        value = self._env.get(found[1])
+    def _variable(self, match: re.Match[str]) -> str:
+        value = self._env.get(match[1])
         if value:
             return value
-        if found[2] is None:
-            raise ConfigError(f"the environment variable {found[1]} is not set", hint=f"export {found[1]}=…")
-        return found[2]
+        if match[2] is None:
+            raise ConfigError(f"the environment variable {match[1]} is not set", hint=f"export {match[1]}=…")
+        return match[2]
 
     def _place(self, path: tuple[str, ...]) -> str:
         return f"{FILE_NAME}:{place_of(path, self._places)[0]}"
@@ -137,18 +139,18 @@ class _File:
 
 
 def _usual(entry: dict[str, Any]) -> dict[str, Any]:
-    """The same in our own words."""
-    made = {key: value for key, value in entry.items() if key not in ("type", "disabled")}
+    """The entry with Lyra's own keys instead of synonyms."""
+    usual = {key: value for key, value in entry.items() if key not in ("type", "disabled")}
     if "type" in entry:
-        made["transport"] = _TRANSPORTS.get(str(entry["type"]), entry["type"])
-    if "disabled" in entry:  # what is neither true nor false is read as it is, and is a mistake
-        said = entry["disabled"]
-        made["enabled"] = not said if isinstance(said, bool) else said
-    return made
+        usual["transport"] = _TRANSPORTS.get(str(entry["type"]), entry["type"])
+    if "disabled" in entry:  # a value that is not a boolean is kept and reported as a mistake
+        disabled = entry["disabled"]
+        usual["enabled"] = not disabled if isinstance(disabled, bool) else disabled
+    return usual
 
 
 def _others(name: str, entry: Any) -> tuple[str, ...]:
-    """Its keys that nobody here knows."""
+    """The keys of an entry that Lyra does not know."""
     return tuple(f"{name}.{key}" for key in _usual(entry) if key not in _KNOWN) if isinstance(entry, dict) else ()
 
 
@@ -156,11 +158,11 @@ def _shown(name: str) -> str:
     return visible(name if len(name) <= _NAME_CHARS else f"{name[:_NAME_CHARS]}…")
 
 
-def passed_over(servers: Iterable[ServerSettings]) -> str:
-    """One line about what the file says and nobody here reads; empty where it says no such thing."""
-    keys = [_shown(key) for each in servers for key in each.ignored]
+def ignored_keys(servers: Iterable[ServerSettings]) -> str:
+    """A warning about the ignored keys of the file, on one line; empty if there are none."""
+    keys = [_shown(key) for server in servers for key in server.ignored]
     if not keys:
         return ""
-    rules = "; who need not be asked is said by permission rules alone" if any(map(_UNASKED.search, keys)) else ""
+    rules = "; tools are allowed by permission rules alone" if any(map(_UNASKED.search, keys)) else ""
     more = f" and {len(keys) - _TOLD_MAX} more" if len(keys) > _TOLD_MAX else ""
     return f"{FILE_NAME}: passed over: {', '.join(keys[:_TOLD_MAX])}{more}{rules}"

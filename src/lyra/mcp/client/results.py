@@ -1,8 +1,8 @@
-"""What came back from a server, as a tool's output: text, pictures, or plain data; never more than a model reads.
+"""Turns a server's result into a tool's output: text, images or plain data, up to a limit.
 
-Text stays text. Pictures that a model can see become Images, sound and other bytes a line that says what they were.
-Structured content is used where there is no text that says it. A result that is marked as an error becomes a
-ToolError with the server's words.
+Text stays text. Images that a model can see become Images; audio and other bytes become a line with their type.
+Structured content is used if there is no other content. A result that is marked as an error becomes a ToolError with
+the server's message.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SEEN: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 def output_of(result: Any, tool: str) -> Any:
-    """The output of one call; a ToolError where the server says that it failed."""
+    """The output of one call; a ToolError if the server reports a failure."""
     parts = _parts(result.content)
     if result.is_error:
         text = "\n".join(part for part in parts if isinstance(part, str)).strip()
@@ -39,14 +39,14 @@ def output_of(result: Any, tool: str) -> Any:
 
 
 def resource_of(result: Any) -> Any:
-    """What a resource holds."""
-    return _joined([_held(each) for each in result.contents])
+    """The content of a resource."""
+    return _joined([_held(content) for content in result.contents])
 
 
 def prompt_of(result: Any) -> str:
-    """A prompt as the text it stands for."""
-    said = [f"{message.role}: {_joined(_parts([message.content]))}" for message in result.messages]
-    return _cut("\n\n".join(said), OUTPUT_CHARS_MAX)
+    """A prompt as text."""
+    messages = [f"{message.role}: {_joined(_parts([message.content]))}" for message in result.messages]
+    return _cut("\n\n".join(messages), OUTPUT_CHARS_MAX)
 
 
 def _parts(content: Any) -> list[str | Image]:
@@ -54,24 +54,24 @@ def _parts(content: Any) -> list[str | Image]:
 
 
 def _joined(parts: list[str | Image]) -> Any:
-    """One text, or a list where there are pictures among the texts; cut to what a model reads."""
+    """One text, or a list if there are images; cut to the limit."""
     images = [part for part in parts if isinstance(part, Image)]
     if not images:
         return _cut("\n".join(str(part) for part in parts), OUTPUT_CHARS_MAX)
-    left, shown, made = OUTPUT_CHARS_MAX, 0, []
+    left, shown, joined = OUTPUT_CHARS_MAX, 0, []
     for part in parts:
         if isinstance(part, Image):
             shown += 1
-            made.append(part if shown <= _IMAGES_MAX else "[one more image]")
+            joined.append(part if shown <= _IMAGES_MAX else "[one more image]")
         else:
             text = _cut(part, max(left, 0))
             left -= len(text)
-            made.append(text)
-    return made
+            joined.append(text)
+    return joined
 
 
 def _structured(value: Any) -> Any:
-    """Plain data as it is, while it is small enough to be shown whole."""
+    """Plain data unchanged if it is small enough, else its JSON cut to the limit."""
     try:
         text = msgspec.json.encode(value).decode()
     except (TypeError, ValueError, RecursionError):
@@ -80,8 +80,8 @@ def _structured(value: Any) -> Any:
 
 
 def _cut(text: str, most: int) -> str:
-    """So much of it; what a terminal would act on, and what turns text around, stands as its code."""
-    return _UNSEEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", _shortened(text, most))
+    """The text cut to `most`, with control characters and bidirectional marks shown as their codes."""
+    return _UNSEEN.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", _shortened(text, most))
 
 
 def _shortened(text: str, most: int) -> str:
@@ -124,7 +124,7 @@ def _picture(data: str, kind: str, what: str = "image") -> str | Image:
     if kind in _SEEN:
         try:
             return Image.from_bytes(base64.b64decode(data, validate=True), kind)
-        except (ConfigError, ValueError):  # no picture, or no base64
+        except (ConfigError, ValueError):  # not an image, or not base64
             return f"[an {kind} that cannot be read]"
     return f"[{what}: {kind or 'bytes'}, {len(data)} characters of base64]"
 

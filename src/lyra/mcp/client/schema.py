@@ -1,9 +1,9 @@
-"""The schema of a tool's arguments: what a server says, and the part of it that is checked here.
+"""The schema of a tool's arguments, as a server sends it, and the part of it that is checked here.
 
-A server may say anything in a schema, also a pattern that takes for ever or a reference to somewhere else. The model is
-shown what the server says, as far as a person could see it (`shown`). A call is checked against the part that
-`checking.schema` knows, with references within the schema followed, and the server checks the rest: `checkable` makes
-that part, `problem` says why a schema cannot be a tool's.
+A server may send any schema, also with a pattern that takes for ever or a reference to another document. The model is
+shown the server's schema without invisible characters (`shown`). A call is checked against the part that
+`checking.schema` knows, with references within the schema followed, and the server checks the rest: `checkable` returns
+that part, `problem` the reason why a schema cannot be used.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _UNSEEN: Final = re.compile(
 
 
 def seen(text: str) -> str:
-    """Without what a person could not see in it."""
+    """The text without invisible characters."""
     return _UNSEEN.sub("", text)
 
 
 def shown(schema: Any) -> Any:
-    """The schema as a model is told it: the same, its sentences without what nobody sees."""
+    """The schema as a model sees it: descriptions and titles without invisible characters."""
     if isinstance(schema, list):
-        return [shown(each) for each in schema]
+        return [shown(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     return {
@@ -54,5 +54,5 @@ def problem(schema: Any) -> str | None:
 
 
 def checkable(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a schema that can be checked; what cannot be is left open."""
+    """The part of a schema that can be checked; the rest accepts any value."""
     return checkable_part(schema, drops_mistakes=True) or {"type": "object"}

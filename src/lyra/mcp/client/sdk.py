@@ -1,4 +1,4 @@
-"""Everything of ours that needs the SDK, under one name: importing this imports it."""
+"""Everything in Lyra that needs the MCP SDK: importing this module imports the SDK."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mcp import Client
 from mcp_types import Implementation
 
 from lyra.mcp.client.callback import elicitation, sampling
-from lyra.mcp.client.oauth import Login, Tokens, client_of
+from lyra.mcp.client.oauth import Login, TokenStore, client_of
 from lyra.mcp.client.stdio import stdio
 from lyra.mcp.client.web import web
 
@@ -14,7 +14,7 @@ __all__ = [
     "Client",
     "Implementation",
     "Login",
-    "Tokens",
+    "TokenStore",
     "client_of",
     "elicitation",
     "sampling",

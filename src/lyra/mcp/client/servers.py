@@ -1,11 +1,12 @@
-"""All MCP servers of a program: started together when they are first needed, their tools under one roof.
+"""All MCP servers of a program: started together when they are first needed, their tools in one list.
 
     async with McpServers.load() as servers:
         tools = await servers.tools()
         print([state.to_data() for state in servers.states()])
 
-A server that cannot be started is left out, and its state says why; the others go on. Nothing is started, and the SDK
-not imported, before somebody asks for tools, resources or prompts. Closing ends every program that was started.
+A server that cannot be started is left out, and its state has the reason; the others work. Nothing is started, and the
+SDK not imported, before the first call of `tools`, `resources` or `prompts`. Closing ends every program that was
+started.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from lyra.core.tool import Tool
 from lyra.errors import ConfigError
 from lyra.mcp.client.approvals import Approvals, own_folder
 from lyra.mcp.client.connection import Connection
-from lyra.mcp.client.project_file import passed_over, read_file
-from lyra.mcp.client.shared import Host
+from lyra.mcp.client.project_file import ignored_keys, read_file
+from lyra.mcp.client.shared import SharedContext
 from lyra.mcp.client.tool import tool_of
 from lyra.mcp.names import server_keys
 from lyra.mcp.settings import ServerSettings, settings_of
@@ -44,7 +45,7 @@ def load_settings(
     where = os.path.realpath(folder or os.getcwd())
     env = os.environ if env is None else env
     config = config if config is not None else Config.load(where, env)
-    found = {
+    servers = {
         name: settings_of(
             name,
             entry,
@@ -54,12 +55,13 @@ def load_settings(
         for name, entry in config.mcp_servers.items()
     }
     for settings in read_file(where, env):
-        found.setdefault(settings.name, settings)
-    return list(found.values())
+        servers.setdefault(settings.name, settings)
+    return list(servers.values())
 
 
 class McpServers:
-    """`options` are those of `Host`: `consent`, `reapprove`, `elicit`, `sample`, `authorize`, `supervision`, …"""
+    """`options` are those of `SharedContext`: `consent`, `reapprove`, `elicit`, `sample`, `authorize`, `supervision`,
+    …"""
 
     def __init__(
         self,
@@ -70,25 +72,26 @@ class McpServers:
         deferred: bool = False,
         **options: Any,
     ) -> None:
-        settings = list({each.name: each for each in servers}.values())
-        keys = server_keys(each.name for each in settings)
+        settings = list({server.name: server for server in servers}.values())
+        keys = server_keys(server.name for server in settings)
         options.setdefault("folder", own_folder(os.environ))
-        self._host = Host(
+        self._shared = SharedContext(
             workspace=os.path.realpath(workspace or os.getcwd()),
             approvals=approvals if approvals is not None else Approvals.of_user(),
             **options,
         )
         self._deferred = deferred
-        self.warning = passed_over(settings)  # what their file says besides, in a line
+        self.warning = ignored_keys(settings)  # about ignored keys of their file
         self._tools: dict[str, tuple[str, Tool]] = {}
         self._has: set[str] = set()
         self._resource_tool = self._tool(self._resource, "McpResource")
         self._prompt_tool = self._tool(self._prompt, "McpPrompt")
-        self._connections = {each.name: Connection(each, keys[each.name], self._host) for each in settings}
+        self._connections = {server.name: Connection(server, keys[server.name], self._shared) for server in settings}
 
     @classmethod
     def load(cls, config: Config | None = None, folder: str | None = None, **options: Any) -> Self:
-        """Those of lyra.toml and of the folder's `.mcp.json`; what the permission files deny is `denied` to them."""
+        """The servers of lyra.toml and of the folder's `.mcp.json`; paths that the permission files deny are
+        `denied`."""
         settings = load_settings(config, folder)
         if "denied" not in options:
             options["denied"] = _denied(os.path.realpath(folder or os.getcwd())) if settings else ()
@@ -104,22 +107,22 @@ class McpServers:
         await self.close()
 
     async def start(self, *names: str, within_s: float | None = None) -> list[ServerState]:
-        """Connect these, or all, at once; gives back when each is connected or has failed.
+        """Connect these servers, or all, concurrently; returns when each is connected or has failed.
 
-        After `within_s` seconds it gives back all the same: those that are slower go on, and are there when they are.
+        After `within_s` seconds it returns in any case; slower servers continue to connect.
         """
         chosen = [self[name] for name in names] or list(self._connections.values())
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                await asyncio.gather(*(each.start() for each in chosen))
-        return [each.state for each in chosen]
+                await asyncio.gather(*(connection.start() for connection in chosen))
+        return [connection.state for connection in chosen]
 
     async def close(self) -> None:
-        await asyncio.gather(*(each.close() for each in self._connections.values()))
-        await self._host.tasks.close()
+        await asyncio.gather(*(connection.close() for connection in self._connections.values()))
+        await self._shared.tasks.close()
 
     async def reconnect(self, name: str) -> ServerState:
-        """Start one anew, whatever became of it."""
+        """Close a server's connection, if there is one, and start it again."""
         await self[name].close()
         await self[name].start()
         return self[name].state
@@ -129,23 +132,23 @@ class McpServers:
         return len(self._connections)
 
     def __getitem__(self, name: str) -> Connection:
-        found = self._connections.get(name)
-        if found is None:
+        connection = self._connections.get(name)
+        if connection is None:
             near = did_you_mean(name, self._connections)
             hint = f"did you mean {near!r}?" if near else f"there are: {', '.join(self._connections) or 'none'}"
             raise ConfigError(f"there is no MCP server {name!r}", hint=hint, key=name)
-        return found
+        return connection
 
     def fingerprint(self, name: str) -> str:
-        """What a consent, the pins and the tokens of a server are kept under."""
-        return self[name].settings.fingerprint(self._host.workspace)
+        """The key of a server's consent, pins and tokens."""
+        return self[name].settings.fingerprint(self._shared.workspace)
 
     def expected(self) -> list[ServerState]:
-        """The states as far as they can be told without starting anything or asking anybody."""
-        return [_expected(each) for each in self._connections.values()]
+        """The states, as far as they are known without starting a server or asking a person."""
+        return [_expected(connection) for connection in self._connections.values()]
 
     def states(self) -> list[ServerState]:
-        return [each.state for each in self._connections.values()]
+        return [connection.state for connection in self._connections.values()]
 
     async def tools(self) -> list[Tool]:
         """The tools of every server that can be reached, and two for resources and prompts where one has any."""
@@ -153,44 +156,44 @@ class McpServers:
         return list(self.__lyra_tools__())
 
     def __lyra_tools__(self) -> tuple[Tool, ...]:
-        """Those that there are now. An Agent that was given the servers themselves asks at each message anew."""
-        found = [
-            self._made(each, name, called)
-            for each in self._connections.values()
-            for name, called in each.names().items()
-            if name in each.offered
+        """The current tools. An Agent that has the servers as a source calls this at each message."""
+        offered_tools = [
+            self._tool_for(connection, name, called)
+            for connection in self._connections.values()
+            for name, called in connection.names().items()
+            if name in connection.offered
         ]
-        return (*found, *self._extra())
+        return (*offered_tools, *self._extra())
 
-    def _made(self, connection: Connection, name: str, called: str) -> Tool:
-        """The same object for as long as the tool says the same."""
+    def _tool_for(self, connection: Connection, name: str, called: str) -> Tool:
+        """The Tool of an offered tool; the same object as long as its description does not change."""
         offered = connection.offered[name]
         known = self._tools.get(called)
         if known is None or known[0] != offered.pin:
-            made = tool_of(connection, offered, called, deferred=self._deferred)
-            known = self._tools[called] = (offered.pin, made)
+            new_tool = tool_of(connection, offered, called, deferred=self._deferred)
+            known = self._tools[called] = (offered.pin, new_tool)
         return known[1]
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """A line for each server that is not there, and for each tool that is withheld."""
-        found = []
+        """A line for each server that failed, and for each tool that is withheld."""
+        lines = []
         for state in self.states():
             if state.failure is not None:
-                found.append(f"MCP server {state.name}: {state.state}: {state.failure.message}")
-            found += [f"{name} is withheld: it has changed what it says of itself" for name in state.withheld]
-        return tuple(found)
+                lines.append(f"MCP server {state.name}: {state.state}: {state.failure.message}")
+            lines += [f"{name} is withheld: it has changed what it says of itself" for name in state.withheld]
+        return tuple(lines)
 
     def _extra(self) -> list[Tool]:
-        """Once a server had any, they stay: whether one can be read now is said when it is asked for."""
-        for each in self._connections.values():
-            self._has |= each.has
-        made = []
+        """The tools for resources and prompts. They stay once a server had any; a call reports if none can be read."""
+        for connection in self._connections.values():
+            self._has |= connection.has
+        extra = []
         if "resources" in self._has:
-            made.append(self._resource_tool)
+            extra.append(self._resource_tool)
         if "prompts" in self._has:
-            made.append(self._prompt_tool)
-        return made
+            extra.append(self._prompt_tool)
+        return extra
 
     def _tool(self, function: Any, name: str) -> Tool:
         needs = (Capability.of(f"tool.use:{name}"),)
@@ -217,12 +220,12 @@ class McpServers:
 
     # ------------------------------------------------------------ resources and prompts
     async def resources(self, server: str) -> list[dict[str, str]]:
-        """What there is to read: `uri` or `uri_template`, `name`, `description`."""
+        """The resources of a server: `uri` or `uri_template`, `name`, `description`."""
         from lyra.mcp.client.listing import list_resources
 
         connection = await self._started(server)
-        found: list[dict[str, str]] = await connection.ask(list_resources(connection.client()))
-        return found
+        listed: list[dict[str, str]] = await connection.ask(list_resources(connection.client()))
+        return listed
 
     async def read_resource(self, server: str, uri: str) -> Any:
         from lyra.mcp.client.results import resource_of
@@ -231,12 +234,12 @@ class McpServers:
         return resource_of(await connection.ask(connection.client().read_resource(uri)))
 
     async def prompts(self, server: str) -> list[dict[str, Any]]:
-        """What can be asked for: `name`, `description`, `arguments`."""
+        """The prompts of a server: `name`, `description`, `arguments`."""
         from lyra.mcp.client.listing import list_prompts
 
         connection = await self._started(server)
-        found: list[dict[str, Any]] = await connection.ask(list_prompts(connection.client()))
-        return found
+        listed: list[dict[str, Any]] = await connection.ask(list_prompts(connection.client()))
+        return listed
 
     async def get_prompt(self, server: str, name: str, arguments: dict[str, str] | None = None) -> str:
         from lyra.mcp.client.results import prompt_of
@@ -252,7 +255,7 @@ class McpServers:
 
 
 def _denied(folder: str) -> tuple[Capability, ...]:
-    """What the permission files that hold for a folder deny to be read or written."""
+    """The paths that the permission files of a folder deny."""
     from lyra.tools.permissions.settings import load_layers, permissions_of
 
     home = os.path.expanduser("~")

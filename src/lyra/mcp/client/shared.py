@@ -1,4 +1,4 @@
-"""What all MCP servers of one program share: where they run, what was agreed to, and whom they may ask."""
+"""The context that all MCP servers of one program share: workspace, sandbox, approvals and callbacks."""
 
 from __future__ import annotations
 
@@ -16,27 +16,26 @@ from lyra.mcp.client.tool import Offered
 from lyra.mcp.settings import ServerSettings
 from lyra.sandbox import Sandbox
 
-__all__ = ["START_S", "Host"]
+__all__ = ["START_S", "SharedContext"]
 
 START_S: Final = 30.0  # to start or reach a server and read what it offers
 _BACKOFF: Final = Backoff(initial_s=0.25, max_s=10.0, jitter=0.2)
 
 
 @dataclass(kw_only=True)
-class Host:
-    """Each callback may be left out, and then the answer is no.
+class SharedContext:
+    """Every callback is optional; without it the answer is no.
 
-    `consent(settings)` is asked about a project's server, `reapprove(server, tool)` about a tool that says something
-    else than it did. `elicit(server, message, schema)` fills in a form, `sample(server, request)` gives text of a
-    model; without them the process whose call it is answers (`askers`), and outside of one the answer is no.
-    `authorize(server, url)` shows a page to log in at.
+    `consent(settings)` decides on a project's server, `reapprove(server, tool)` on a tool whose description changed.
+    `elicit(server, message, schema)` fills in a form, `sample(server, request)` returns text of a model; without them
+    the process that made the call answers (`callback_routes`). `authorize(server, url)` shows a login page.
     """
 
     workspace: str
     approvals: Approvals
-    folder: str | None = None  # of tokens
+    folder: str | None = None  # for tokens
     sandbox: Sandbox = field(default_factory=Sandbox)
-    denied: tuple[Capability, ...] = ()  # what rules deny to be read or written: shut for every program
+    denied: tuple[Capability, ...] = ()  # paths that rules deny, for every program
     consent: Callable[[ServerSettings], Awaitable[bool]] | None = None
     reapprove: Callable[[str, Offered], Awaitable[bool]] | None = None
     elicit: Callable[[str, str, dict[str, Any]], Awaitable[dict[str, Any] | None]] | None = None

@@ -1,9 +1,9 @@
 """A server that is a program: started in the sandbox, spoken to line by line over its stdin and stdout.
 
-`stdio` gives the two streams that the SDK's client reads and writes. A line that is no message is passed over, a few
-times; one that is too long, or the end of the program, ends the connection, and every call that waits for an answer
-hears of it at once. So does one that asks more than it waits for answers to, or does not read what is sent to it: it is
-killed. When the connection is closed the program's stdin is closed first, then everything it started is killed.
+`stdio` yields the two streams that the SDK's client reads and writes. A few lines that are not messages are skipped; a
+line that is too long, or the end of the program, ends the connection, and every waiting call fails at once. A program
+with too many open callbacks, or one that does not read its input, is killed. When the connection is closed the
+program's stdin is closed first, then everything it started is killed.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from mcp_types import (
 )
 
 from lyra.core.rights.capability import Capability, Grant
-from lyra.mcp.client.callback_limits import Questions
+from lyra.mcp.client.callback_limits import CallbackLimits
 from lyra.mcp.client.trim import VALUES_MAX, shorten
 from lyra.mcp.settings import ServerSettings
-from lyra.mcp.state import Failed, Failure
+from lyra.mcp.state import Failure, ServerFailed
 from lyra.sandbox import Limits, Pipes, Profile, Sandbox
 
 __all__ = ["LINE_BYTES_MAX", "profile_of", "stdio"]
 
 LINE_BYTES_MAX: Final = 32 << 20  # one message; an image of 20 MiB is one
-_SENDING_S: Final = 5.0  # for a program to take one message
-_UNREAD_BYTES_MAX: Final = 1 << 20  # of a message that is looked at a second time
-_GARBAGE_LINES_MAX: Final = 100  # of a program that prints what is no message
+_SENDING_S: Final = 5.0  # for a program to read one message
+_UNREAD_BYTES_MAX: Final = 1 << 20  # of an invalid message that is parsed again to find its id
+_GARBAGE_LINES_MAX: Final = 100  # lines of a program that are not messages
 _GRACE_S: Final = 1.0  # for a program to end by itself
-_LAST_WORDS_S: Final = 0.2  # the same once it has closed its stdout
-_LIFE_S: Final = 365 * 24 * 3600.0  # a server is not a command that takes too long
+_LAST_WORDS_S: Final = 0.2  # as _GRACE_S, after it has closed its stdout
+_LIFE_S: Final = 365 * 24 * 3600.0  # a server has no time limit
 _CPU_S: Final = 24 * 3600
 _NOT_FOUND: Final = (126, 127)
 
-Ended = Callable[[Failed], None]
+Ended = Callable[[ServerFailed], None]
 
 
 def profile_of(settings: ServerSettings, workspace: str, denied: Sequence[Capability] = ()) -> Profile:
     """What the program may touch: the project read-only, what the settings open, and no network unless they name it.
 
-    What rules deny to be read or written (`denied`) is shut for it as for any command.
+    Paths that rules deny (`denied`) are closed to it as to any command.
     """
     hosts = [f"net.http:{host}" for host in settings.network]
     inside = [path for path in settings.writable if path == workspace]
@@ -71,22 +71,22 @@ def profile_of(settings: ServerSettings, workspace: str, denied: Sequence[Capabi
 async def stdio(
     settings: ServerSettings, *, sandbox: Sandbox, workspace: str, ended: Ended, denied: Sequence[Capability] = ()
 ) -> AsyncIterator[Any]:
-    """The streams of a running program; `ended` is told when it is over, and why."""
+    """The streams of a running program; `ended` is called with the reason when it ends."""
     profile = profile_of(settings, workspace, denied)
     pipes = await sandbox.pipes(settings.argv, profile, line_bytes_max=LINE_BYTES_MAX)
     inward, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     sent, outward = anyio.create_memory_object_stream[SessionMessage](0)
-    ours = asyncio.Event()  # it is we who end it
+    ours = asyncio.Event()  # Lyra closes the connection
 
-    def told(why: Failed) -> None:
+    def told(why: ServerFailed) -> None:
         if not ours.is_set():
             ended(why)
 
-    questions = Questions(lambda: outward.statistics().tasks_waiting_send)
+    limits = CallbackLimits(lambda: outward.statistics().tasks_waiting_send)
     try:
         async with anyio.create_task_group() as group:
-            group.start_soon(_reading, pipes, inward, told, questions)
-            group.start_soon(_writing, pipes, outward, told, questions)
+            group.start_soon(_reading, pipes, inward, told, limits)
+            group.start_soon(_writing, pipes, outward, told, limits)
             try:
                 yield received, sent
             finally:
@@ -102,17 +102,17 @@ async def stdio(
             stream.close()
 
 
-async def _reading(pipes: Pipes, inward: Any, ended: Ended, questions: Questions) -> None:
-    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # then it is we who hung up
+async def _reading(pipes: Pipes, inward: Any, ended: Ended, limits: CallbackLimits) -> None:
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # Lyra has closed the connection
         async with inward:
-            why = await _read(pipes, inward, questions)
+            why = await _read(pipes, inward, limits)
             if why is not None:
                 pipes.kill()
-            ended(why or await _death(pipes))  # before those who wait hear of it: they are told why
+            ended(why or await _death(pipes))  # before waiting calls fail, so that they get the reason
 
 
-async def _read(pipes: Pipes, inward: Any, questions: Questions) -> Failed | None:
-    """Until the program says no more; a Failed where what it says cannot be read."""
+async def _read(pipes: Pipes, inward: Any, limits: CallbackLimits) -> ServerFailed | None:
+    """Read messages until stdout ends; returns the failure if a message breaks a limit."""
     garbage = 0
     while True:
         try:
@@ -121,7 +121,7 @@ async def _read(pipes: Pipes, inward: Any, questions: Questions) -> Failed | Non
             return None
         except asyncio.LimitOverrunError:
             message = f"it sent a message of more than {LINE_BYTES_MAX >> 20} MiB"
-            return Failed(Failure("protocol", "too_large", message, recoverable=True))
+            return ServerFailed(Failure("protocol", "too_large", message, recoverable=True))
         if not line.strip():
             continue
         try:
@@ -129,11 +129,11 @@ async def _read(pipes: Pipes, inward: Any, questions: Questions) -> Failed | Non
         except ValueError:
             garbage += 1
             if garbage > _GARBAGE_LINES_MAX:
-                return Failed(Failure("protocol", "garbage", "it prints what is no MCP message on its stdout"))
+                return ServerFailed(Failure("protocol", "garbage", "it prints what is no MCP message on its stdout"))
             message_in = _unread(line)
             if message_in is None:
                 continue
-        why = questions.heard(message_in)
+        why = limits.heard(message_in)
         if why is not None:
             return why
         if isinstance(message_in, JSONRPCResponse):
@@ -142,14 +142,14 @@ async def _read(pipes: Pipes, inward: Any, questions: Questions) -> Failed | Non
 
 
 class _Outline(msgspec.Struct):
-    """What is read of an answer that is not read."""
+    """The id of an answer whose result is not parsed."""
 
     id: int | str
     result: msgspec.Raw
 
 
 def _message(line: bytes) -> Any:
-    """One message; an answer that would take the loop seconds to read becomes an error for whoever asked."""
+    """One message; an answer that would take the loop seconds to read becomes an error of its call."""
     if not _is_crowded(line):
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
     outline = msgspec.json.decode(line, type=_Outline)
@@ -157,21 +157,21 @@ def _message(line: bytes) -> Any:
 
 
 def _unread(line: bytes) -> JSONRPCError | None:
-    """An answer in which something cannot be read, such as half a character, is an error for whoever waits for it."""
+    """The error for the call of an answer that cannot be read, for example with half a surrogate pair."""
     try:
-        found = json.loads(line) if len(line) <= _UNREAD_BYTES_MAX else None
+        message = json.loads(line) if len(line) <= _UNREAD_BYTES_MAX else None
     except (ValueError, RecursionError):
         return None
-    number = found.get("id") if isinstance(found, dict) and "method" not in found else None
+    number = message.get("id") if isinstance(message, dict) and "method" not in message else None
     return _error(number, "its answer cannot be read") if isinstance(number, (int, str)) else None
 
 
-def _error(number: int | str, said: str) -> JSONRPCError:
-    return JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=INTERNAL_ERROR, message=said))
+def _error(number: int | str, text: str) -> JSONRPCError:
+    return JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=INTERNAL_ERROR, message=text))
 
 
 def _is_crowded(line: bytes) -> bool:
-    """Whether too many values are in it. What is inside a text does not count."""
+    """Whether a line has too many values; commas inside texts do not count."""
     if line.count(b",") <= VALUES_MAX:
         return False
     plain = line.replace(b"\\\\", b"").replace(b'\\"', b"")
@@ -180,33 +180,35 @@ def _is_crowded(line: bytes) -> bool:
     return sum(part.count(b",") for part in plain.split(b'"')[::2]) > VALUES_MAX
 
 
-async def _death(pipes: Pipes) -> Failed:
-    """Its stdout has ended: so has the program, or it will not be heard of again."""
+async def _death(pipes: Pipes) -> ServerFailed:
+    """The failure after stdout has ended: the program has ended, or will be killed."""
     result = await pipes.close(_LAST_WORDS_S)
-    said = result.output.text.strip().splitlines()
-    last = f": {said[-1][:200]}" if said else ""
+    lines = result.output.text.strip().splitlines()
+    last = f": {lines[-1][:200]}" if lines else ""
     if result.exit_code in _NOT_FOUND:
         message = f"the command cannot be run inside the sandbox{last}; name its folder in `readable`"
-        return Failed(Failure("exec", str(result.exit_code), message))
+        return ServerFailed(Failure("exec", str(result.exit_code), message))
     limits = f" ({', '.join(result.limits_hit)})" if result.limits_hit else ""
-    return Failed(Failure("crash", str(result.exit_code), f"it ended with {result.exit_code}{limits}{last}", True))
+    return ServerFailed(
+        Failure("crash", str(result.exit_code), f"it ended with {result.exit_code}{limits}{last}", True)
+    )
 
 
-async def _writing(pipes: Pipes, outward: Any, ended: Ended, questions: Questions) -> None:
+async def _writing(pipes: Pipes, outward: Any, ended: Ended, limits: CallbackLimits) -> None:
     try:
         async with outward:
             async for message in outward:
-                questions.answered(message.message)
+                limits.answered(message.message)
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 pipes.writer.write(text.encode() + b"\n")
                 async with asyncio.timeout(_SENDING_S):
                     await pipes.writer.drain()
     except TimeoutError:
-        ended(Failed(Failure("protocol", "not_reading", "it does not read what is sent to it", recoverable=True)))
-        pipes.kill()  # its stdout ends with it, and so everybody who waits hears of it
+        ended(ServerFailed(Failure("protocol", "not_reading", "it does not read what is sent to it", recoverable=True)))
+        pipes.kill()  # its stdout ends with it, and so waiting calls fail
     except OSError:
         with suppress(TimeoutError):
             await asyncio.wait_for(pipes.wait(), _LAST_WORDS_S)
-            return  # it has ended, which is told by its stdout
-        ended(Failed(Failure("protocol", "closed", "it has closed its stdin", recoverable=True)))
+            return  # it has ended; the reader of its stdout reports that
+        ended(ServerFailed(Failure("protocol", "closed", "it has closed its stdin", recoverable=True)))
         pipes.kill()

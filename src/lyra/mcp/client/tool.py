@@ -1,8 +1,8 @@
-"""A server's tool as a Tool of ours: the same schema, its arguments checked, its output text from outside.
+"""A server's tool as a Tool: the same schema, checked arguments, untrusted output.
 
-Every one is `guarded` (nothing calls it without a rule or an answer) and `untrusted` (what it says marks the session).
-None counts as idempotent, whatever the server says of it. Holds no connection of its own: it asks for the one that is
-there at the moment of the call, and a server that is gone is an error at once.
+Every such Tool is `guarded` (a call needs a rule or an answer) and `untrusted` (its output marks the session as
+tainted). None counts as idempotent, whatever the server declares. It holds no connection: a call uses the current one,
+and fails at once if there is none.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Offered(NamedTuple):
 
     @property
     def pin(self) -> str:
-        """Of everything that a model is told, before anything is taken out of it."""
+        """The hash of description and schema, before invisible characters are removed."""
         return pin_of(self.description, self.schema)
 
     @property
     def shown(self) -> str:
-        """Without what a person could not see in it."""
+        """The description without invisible characters, cut to the limit."""
         text = seen(self.description).strip()
         return text if len(text) <= DESCRIPTION_CHARS_MAX else f"{text[:DESCRIPTION_CHARS_MAX]}…"
 
@@ -62,7 +62,7 @@ def tool_of(connection: Connection, offered: Offered, name: str, *, deferred: bo
 
 
 class _Call:
-    """What runs when the tool is called."""
+    """The function of the tool."""
 
     is_async = True
     takes: Final = frozenset[str]()
@@ -77,16 +77,16 @@ class _Call:
         wrong = mismatch(arguments, self._schema)
         if wrong is not None:
             raise ToolError(f"bad arguments for {self._name}: {wrong}", tool=self._name, reason="invalid_arguments")
-        came = output_of(await self._connection.call(self._offered, arguments), self._name)
-        return _without(came, self._connection.settings.secrets())
+        output = output_of(await self._connection.call(self._offered, arguments), self._name)
+        return _without(output, self._connection.settings.secrets())
 
 
 def _without(output: Any, secrets: list[str]) -> Any:
-    """A server that shows the keys it was given shows them to nobody."""
+    """The output with the secrets of the server redacted."""
     if not secrets:
         return output
     if isinstance(output, str):
         return redact(output, secrets, forms=False)
     if isinstance(output, dict):
         return {_without(key, secrets): _without(value, secrets) for key, value in output.items()}
-    return [_without(each, secrets) for each in output] if isinstance(output, list) else output
+    return [_without(item, secrets) for item in output] if isinstance(output, list) else output

@@ -1,9 +1,9 @@
-"""Answers on their way in, made short enough to be read in the event loop without holding it up.
+"""Shortens answers while they arrive, so that parsing them does not block the event loop.
 
-A server may send 32 MiB; a model reads a hundred thousand characters. `Trim` looks at each piece as it arrives, and
-never at the whole: a text that is longer than anybody will read is cut where it stands, bytes in base64 are kept up to
-a size and then spoilt (which is seen where they are decoded), and an answer of too many values ends with an error.
-What is left is JSON as before. `shorten` bounds the parts of a result, since the SDK makes an object of each.
+A server may send 32 MiB; a model reads a hundred thousand characters. `Trim` processes each piece as it arrives: a text
+above a limit is cut, bytes in base64 are kept up to a size and then made invalid (decoding reports that), and an answer
+of too many values is an error. The result is valid JSON. `shorten` bounds the parts of a result, since the SDK makes an
+object of each.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-__all__ = ["ANSWER_BYTES_MAX", "VALUES_MAX", "TooLarge", "Trim", "shorten"]
+__all__ = ["ANSWER_BYTES_MAX", "VALUES_MAX", "AnswerTooLarge", "Trim", "shorten"]
 
 ANSWER_BYTES_MAX: Final = 32 << 20
 VALUES_MAX: Final = 100_000  # of one message
 _TEXT_BYTES_MAX: Final = 256 << 10  # of one text
-_TEXTS_BYTES_MAX: Final = 1 << 20  # of all texts of one message; then only short ones are left
+_TEXTS_BYTES_MAX: Final = 1 << 20  # of all texts of one message; further texts are kept only if short
 _SHORT_BYTES_MAX: Final = 64
-_BINARY_BYTES_MAX: Final = 3 << 20  # of all bytes in base64, together
+_BINARY_BYTES_MAX: Final = 3 << 20  # of all base64 data of one message
 _PARTS_MAX: Final = 1_000  # of one result or page
 _LISTS: Final = ("content", "contents", "messages", "tools", "resources", "resourceTemplates", "prompts")
 _BINARY: Final = (b"data", b"blob")
 _CUT: Final = b"\\n\xe2\x80\xa6 the rest was left out"
 _INSIDE: Final = re.compile(rb'[^"\\\n]*(?:\\[^\n][^"\\\n]*)*')
-# Whole characters and whole escapes: a text is never cut inside one, nor between two halves of a character.
+# Whole characters and escapes: a text is never cut inside one, nor between two surrogates.
 _WHOLE: Final = re.compile(
     rb"(?:[\x00-\x5b\x5d-\x7f]+|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[0-9a-fA-F]{4}|\\u(?![dD][89abAB])[0-9a-fA-F]{4}"
     rb"|\\[^u]|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3})*"
@@ -32,22 +32,22 @@ _WHOLE: Final = re.compile(
 _END_OF_EVENT: Final = re.compile(rb"\n\r?\n")
 
 
-class TooLarge(ValueError):
-    """More than is read of one message; the text says of what."""
+class AnswerTooLarge(ValueError):
+    """A message exceeds a limit; the text names the limit."""
 
 
 class Trim:
-    """One body, piece by piece. With `events` it is a stream of them, and each is a message."""
+    """Trims one body, piece by piece. With `events` it is a stream of server-sent events, each of them a message."""
 
     def __init__(self, *, events: bool = False) -> None:
         self._events = events
         self._inside = False
-        self._text: list[bytes] = []  # of the string that is being read, until it is whole or cut
+        self._text: list[bytes] = []  # pieces of the current string, until it ends or is cut
         self._length = 0
         self._is_cut = False
-        self._last = b""  # the end of the string before, and what came after it
+        self._last = b""  # the string before, if it is short
         self._between = b""
-        self._left = b""  # half an escape
+        self._left = b""  # an incomplete escape
         self._begin()
 
     def _begin(self) -> None:
@@ -56,45 +56,45 @@ class Trim:
     def feed(self, piece: bytes) -> bytes:
         self._bytes += len(piece)
         if self._bytes > ANSWER_BYTES_MAX:
-            raise TooLarge(f"an answer of more than {ANSWER_BYTES_MAX >> 20} MiB")
+            raise AnswerTooLarge(f"an answer of more than {ANSWER_BYTES_MAX >> 20} MiB")
         piece, self._left = self._left + piece, b""
         out: list[bytes] = []
-        at = 0
-        while at < len(piece):
-            at = self._string(piece, at, out) if self._inside else self._outside(piece, at, out)
+        position = 0
+        while position < len(piece):
+            position = self._string(piece, position, out) if self._inside else self._outside(piece, position, out)
         return b"".join(out)
 
     def close(self) -> bytes:
-        """What was held back of a body that ends in the middle of a text."""
+        """The rest of a body that ends in the middle of a text."""
         return b"".join(self._text) + self._left
 
-    def _outside(self, piece: bytes, at: int, out: list[bytes]) -> int:
-        quote = piece.find(b'"', at)
+    def _outside(self, piece: bytes, start: int, out: list[bytes]) -> int:
+        quote = piece.find(b'"', start)
         end = len(piece) if quote < 0 else quote + 1
-        part = piece[at:end]
+        part = piece[start:end]
         out.append(part)
         self._between = (self._between + part)[-4:]
         if self._events and _END_OF_EVENT.search(self._between if len(part) < 4 else part):
             self._begin()
         self._commas += part.count(b",")
         if self._commas > VALUES_MAX:
-            raise TooLarge(f"an answer of more than {VALUES_MAX} values")
+            raise AnswerTooLarge(f"an answer of more than {VALUES_MAX} values")
         if quote >= 0:
             self._is_binary = self._last in _BINARY and self._between[:-1].strip() == b":"
             self._inside, self._is_cut, self._text, self._length = True, False, [], 0
         return end
 
-    def _string(self, piece: bytes, at: int, out: list[bytes]) -> int:
-        found = _INSIDE.match(piece, at)
-        end = found.end() if found else at
-        self._keep(piece[at:end], out)
+    def _string(self, piece: bytes, start: int, out: list[bytes]) -> int:
+        match = _INSIDE.match(piece, start)
+        end = match.end() if match else start
+        self._keep(piece[start:end], out)
         if end == len(piece):
             return end
         if piece[end : end + 1] == b"\\":
             if end + 1 == len(piece):
                 self._left = piece[end:]
                 return end + 1
-            end += 1  # a backslash before a newline: no JSON, and not ours to mend
+            end += 1  # a backslash before a newline: invalid JSON, passed on
         self._finish(out)
         out.append(piece[end : end + 1])
         self._between = b""
@@ -133,11 +133,11 @@ class Trim:
 
 
 def shorten(result: dict[str, Any]) -> None:
-    """The SDK makes an object of every part: three hundred thousand of them would hold the loop for ten seconds."""
+    """Cut the lists of a result: the SDK makes an object of every part, and 300 000 would block the loop for 10 s."""
     for name in _LISTS:
-        found = result.get(name)
-        if isinstance(found, list) and len(found) > _PARTS_MAX:
-            result[name] = found[:_PARTS_MAX]
+        parts = result.get(name)
+        if isinstance(parts, list) and len(parts) > _PARTS_MAX:
+            result[name] = parts[:_PARTS_MAX]
             if name == "content":
-                note = f"… {len(found) - _PARTS_MAX} parts left out"
+                note = f"… {len(parts) - _PARTS_MAX} parts left out"
                 result[name].append({"type": "text", "text": note})

@@ -1,8 +1,8 @@
-"""A server that runs already: reached at its URL over streamable HTTP.
+"""A server at a URL, over streamable HTTP.
 
 Headers, tokens and logins go to the origin of that URL and nowhere else; the SDK follows no redirect away from it. A
-token over plain HTTP goes to this machine only. Where a login needs another origin (a server names the place that
-issues its tokens), that one is asked over https and has to have a public address. Answers are trimmed (`trim`).
+token over plain HTTP goes to this machine only. If a login needs another origin (the authorization
+server), it is reached over https and has to have a public address. Answers are trimmed (`trim`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from mcp_types import INTERNAL_ERROR
 from lyra.core.providers import is_loopback_url
 from lyra.errors import ConfigError
 from lyra.mcp.client.callback_limits import Receiving, Sending
-from lyra.mcp.client.trim import ANSWER_BYTES_MAX, TooLarge, Trim
+from lyra.mcp.client.trim import ANSWER_BYTES_MAX, AnswerTooLarge, Trim
 from lyra.mcp.settings import ServerSettings
-from lyra.mcp.state import AuthRequired, Failed
+from lyra.mcp.state import AuthRequired, ServerFailed
 from lyra.sandbox.addresses import resolve
 from lyra.sandbox.proxy import system_lookup
 
@@ -31,7 +31,7 @@ __all__ = ["ANSWER_BYTES_MAX", "web"]
 
 _CONNECT_S: Final = 10.0
 _LEAVING_S: Final = 1.0
-_SLICE_BYTES: Final = 16_384  # of an answer that is looked at without a pause
+_SLICE_BYTES: Final = 16_384  # processed without yielding to the loop
 _READ_S: Final = 300.0  # a server may hold a stream open; a call has its own limit
 
 
@@ -41,9 +41,9 @@ async def web(
     *,
     login: httpx2.Auth | None,
     answered: Callable[[int], None],
-    ended: Callable[[Failed], None],
+    ended: Callable[[ServerFailed], None],
 ) -> AsyncIterator[Any]:
-    """The streams of a connection; `answered` is told the status of every answer, `ended` why no more is heard."""
+    """The streams of a connection; `answered` gets the status of every answer, `ended` the reason of the end."""
     url = settings.address
     _check(settings, url)
     client = httpx2.AsyncClient(
@@ -55,7 +55,7 @@ async def web(
     )
     async with client, streamable_http_client(url, http_client=client, max_sse_event_size=ANSWER_BYTES_MAX) as streams:
         sending = Sending(streams[1])
-        yield Receiving(streams[0], sending.questions, ended), sending
+        yield Receiving(streams[0], sending.limits, ended), sending
 
 
 def _check(settings: ServerSettings, url: str) -> None:
@@ -81,7 +81,7 @@ def _headers(settings: ServerSettings) -> dict[str, str]:
 
 
 class _Guarded(httpx2.AsyncHTTPTransport):
-    """Requests to the server's own origin as they are; others only where a login may lead."""
+    """Passes on requests to the server's own origin; requests to others only as far as a login needs them."""
 
     def __init__(self, url: str, answered: Callable[[int], None]) -> None:
         super().__init__()
@@ -93,14 +93,14 @@ class _Guarded(httpx2.AsyncHTTPTransport):
         at_home = _origin(request.url) == _origin(self._home)
         if not at_home:
             await self._check_other(request)
-        if request.method == "DELETE":  # good-bye: nobody waits for the answer to that
+        if request.method == "DELETE":  # the end of the session: its answer is not needed
             response = await asyncio.wait_for(super().handle_async_request(request), _LEAVING_S)
         else:
             response = await super().handle_async_request(request)
         if at_home:
             self._tell(response.status_code)
         is_events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
-        if "content-encoding" in response.headers:  # trimmed as it comes in, which packed bytes cannot be
+        if "content-encoding" in response.headers:  # compressed bytes could not be trimmed
             await response.aclose()
             raise httpx2.RequestError("the answer is packed, which was not asked for", request=request)
         response.headers.pop("content-length", None)
@@ -112,7 +112,7 @@ class _Guarded(httpx2.AsyncHTTPTransport):
             if name in request.headers and not request.headers[name].startswith("Basic "):
                 raise httpx2.RequestError(f"a key of the server does not go to {request.url.host}", request=request)
         if self._here and is_loopback_url(str(request.url)):
-            return  # who runs a server here may issue its tokens here, too
+            return  # a local server may have a local authorization server
         if request.url.scheme != "https":
             raise httpx2.RequestError(f"a login over plain HTTP at {request.url.host}", request=request)
         await resolve(request.url.host, request.url.port or 443, lookup=system_lookup)
@@ -123,8 +123,8 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
 
 
 class _Trimmed(httpx2.AsyncByteStream):
-    """An answer without what nobody would read of it. One that is too long becomes an error for whoever `asked`; a
-    stream of events ends."""
+    """An answer cut to the limits. One that is too large becomes an error of the request `asked`; a stream of events
+    ends."""
 
     def __init__(self, stream: Any, *, events: bool, asked: bytes) -> None:
         self._stream = stream
@@ -139,18 +139,18 @@ class _Trimmed(httpx2.AsyncByteStream):
                     yield kept
                 else:
                     held.append(kept)
-        except TooLarge as error:
+        except AnswerTooLarge as error:
             if self._events:
                 raise httpx2.ReadError(str(error)) from None
             held = [_refusal(self._asked, str(error))]
         yield b"".join(held)
 
     async def _trimmed(self) -> AsyncIterator[bytes]:
-        """A slice at a time: others have their turn in between."""
+        """Trim slice by slice, so that other tasks can run in between."""
         trim = Trim(events=self._events)
         async for piece in self._stream:
-            for at in range(0, len(piece), _SLICE_BYTES):
-                yield trim.feed(piece[at : at + _SLICE_BYTES])
+            for start in range(0, len(piece), _SLICE_BYTES):
+                yield trim.feed(piece[start : start + _SLICE_BYTES])
                 await asyncio.sleep(0)
         yield trim.close()
 
@@ -158,13 +158,13 @@ class _Trimmed(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
 
-class _Asked(msgspec.Struct):
+class _RequestId(msgspec.Struct):
     id: int | str | None = None
 
 
 def _refusal(asked: bytes, why: str) -> bytes:
     try:
-        number = msgspec.json.decode(asked, type=_Asked).id
+        number = msgspec.json.decode(asked, type=_RequestId).id
     except msgspec.DecodeError:
         number = None
     error = {"code": INTERNAL_ERROR, "message": why}

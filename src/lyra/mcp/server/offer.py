@@ -1,12 +1,12 @@
-"""Lyra's tools for somebody else's model: each call goes through the same door as an agent's own.
+"""Lyra's tools for an MCP client: each call goes through the same door as an agent's own.
 
-An `Offer` is a kernel with agents whose model is the client at the other end: it says which tool to call, the agent
-calls it, and what came out goes back. So the Grant, the rules, the sandbox, the journal and the audit log hold for a
-client as for any model. Nobody is there to be asked: what no rule allows is denied. What a client asks for counts as
-written by text from outside, since nobody here knows what it has read; a rule with a pattern is then no answer.
+An `Offer` is a kernel with agents whose model is the client: it names the tool to call, the agent calls it, and the
+result goes back. So the Grant, the rules, the sandbox, the journal and the audit log hold for a
+client as for any model. No person can be asked: what no rule allows is denied. A client's process counts as tainted,
+since it is not known what the client has read; rules with a pattern then do not allow consequential calls.
 
-The file tools share one process, so that who edits has to have read; so do those that run commands. Calls of one
-process wait for each other. Everything else gets a process of its own.
+The file tools share one process, since an edit needs an earlier read; so do the tools that run commands. Calls of one
+process wait for each other. Every other call gets its own process.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ToolEn
 from lyra.tools.function import tool, tool_of
 from lyra.tools.permissions.subjects import facts_of
 
-__all__ = ["Came", "Offer", "OfferOptions"]
+__all__ = ["CallResult", "Offer", "OfferOptions"]
 
-_CALLS_MAX: Final = 50  # of one process: its transcript is kept, and nobody reads it
-# Tools for a conversation, which a client has with somebody else.
-_OF_A_TALK: Final = frozenset({"AskUser", "TodoWrite", "ToolSearch", "Task", "Remember", "Recall"})
+_CALLS_MAX: Final = 50  # of one process; then a new one starts, since the transcript grows
+# Tools that need a conversation with a user, which an MCP client does not have.
+_FOR_CONVERSATIONS: Final = frozenset({"AskUser", "TodoWrite", "ToolSearch", "Task", "Remember", "Recall"})
 _COMMANDS: Final = frozenset({"Bash", "BashOutput", "KillShell"})
 _ID: Final = "call"
 _FREE: Final = Price.per_mtok(0, 0)
@@ -50,7 +50,7 @@ Tell = Callable[[str, float | None], None]
 
 
 class OfferOptions(NamedTuple):
-    """`names` are built-in tools to offer (all, where there are none); `own` are Tools, functions or Agents besides."""
+    """`names` are built-in tools to offer (by default all); `own` are further Tools, functions or Agents."""
 
     folder: str = "."
     names: tuple[str, ...] = ()
@@ -61,23 +61,23 @@ class OfferOptions(NamedTuple):
     store: str = "memory"
 
 
-class Came(NamedTuple):
-    """What came out of one call: text, or parts of text and images."""
+class CallResult(NamedTuple):
+    """The result of one call: text, or parts of text and images."""
 
     output: Any
     is_error: bool = False
 
 
 class Offer:
-    """The tools by name, and `call`, from `async with` to its end."""
+    """The offered tools by name; `call` works inside `async with`."""
 
     def __init__(self, options: OfferOptions, config: Config | None = None) -> None:
-        own = [_asking(each) if isinstance(each, Agent) else tool_of(each) for each in options.own]
+        own = [_asking(given) if isinstance(given, Agent) else tool_of(given) for given in options.own]
         outfit = setup_of(
             HeadlessOptions(
                 folder=options.folder,
                 mode=options.mode,
-                allow=(*options.allow, *(tool.name for tool in own)),  # who offers it has agreed to it
+                allow=(*options.allow, *(tool.name for tool in own)),  # offering a tool allows it
                 deny=options.deny,
                 tools=tuple(own),
             )
@@ -88,7 +88,7 @@ class Offer:
         self._agent = Agent("mcp", model=_Client(), tools=self.tools.values(), permissions=outfit.permissions)
         self._grant = outfit.grant
         self._kernel = Kernel.from_config(config or Config.load(), store=options.store, programs=[self._agent])
-        self._lines = {"files": _Line(self), "commands": _Line(self)}
+        self._serial = {"files": _SerialProcess(self), "commands": _SerialProcess(self)}
 
     async def __aenter__(self) -> Self:
         await self._kernel.__aenter__()
@@ -99,12 +99,14 @@ class Offer:
     ) -> None:
         await self._kernel.__aexit__(kind, error, trace)
 
-    async def call(self, name: str, arguments: Mapping[str, Any], tell: Tell | None = None) -> Came:
-        """Make one call; a cancelled one is stopped. Errors that a model should hear of are in what is given back."""
+    async def call(self, name: str, arguments: Mapping[str, Any], tell: Tell | None = None) -> CallResult:
+        """Make one call; a cancelled one is stopped. Errors that a model should see are in the result."""
         if name not in self.tools:
             near = did_you_mean(name, self.tools)
-            return Came(f"there is no tool {name!r}" + (f"; did you mean {near!r}?" if near else ""), is_error=True)
-        line = self._lines.get(_family(name))
+            return CallResult(
+                f"there is no tool {name!r}" + (f"; did you mean {near!r}?" if near else ""), is_error=True
+            )
+        line = self._serial.get(_family(name))
         if line is not None:
             async with line.lock:
                 return await self._ask(await line.process(), name, arguments, tell)
@@ -119,24 +121,26 @@ class Offer:
         self._kernel.taint.mark(process.pid, "an MCP client")
         return process
 
-    async def _ask(self, process: AgentProcess, name: str, arguments: Mapping[str, Any], tell: Tell | None) -> Came:
+    async def _ask(
+        self, process: AgentProcess, name: str, arguments: Mapping[str, Any], tell: Tell | None
+    ) -> CallResult:
         task = msgspec.json.encode({"name": name, "arguments": dict(arguments)}).decode()
-        came = Came("the call came to nothing", is_error=True)
+        result = CallResult("the call came to nothing", is_error=True)
         stream = process.stream(task, events=True)
         try:
             async with contextlib.aclosing(aiter(stream)) as events:  # type: ignore[type-var]  # it is a generator
                 async for event in events:
                     if isinstance(event, ToolEnded):
-                        came = Came(event.output, event.is_error)
+                        result = CallResult(event.output, event.is_error)
                     elif isinstance(event, ToolProgress) and tell is not None:
                         tell(event.text, event.fraction)
         except LyraError as error:
-            return Came(f"{error.message}. {error.hint}" if error.hint else error.message, is_error=True)
-        return came
+            return CallResult(f"{error.message}. {error.hint}" if error.hint else error.message, is_error=True)
+        return result
 
 
 def _asking(agent: Agent) -> Tool:
-    """An agent as a tool for somebody who is no agent of ours: it is told the task, and nothing about who asks."""
+    """An agent as a tool for an MCP client: the agent gets the task, without data of the caller."""
 
     async def ask(ctx: Any, task: str) -> str:
         """Args:
@@ -148,8 +152,8 @@ def _asking(agent: Agent) -> Tool:
     return tool(ask, name=helper.name, description=helper.description)
 
 
-class _Line:
-    """One process, one call at a time; after many calls another one."""
+class _SerialProcess:
+    """A process that runs one call at a time; replaced after `_CALLS_MAX` calls."""
 
     def __init__(self, offer: Offer) -> None:
         self.lock = asyncio.Lock()
@@ -177,8 +181,8 @@ def _family(name: str) -> str:
 def _chosen(built_in: Mapping[str, Tool], options: OfferOptions, own: Iterable[Tool]) -> list[Tool]:
     if not options.names:
         if own:
-            return []  # who names something of their own offers that
-        return [tool for tool in built_in.values() if tool.name not in _OF_A_TALK]
+            return []  # own tools alone, if there are any
+        return [tool for tool in built_in.values() if tool.name not in _FOR_CONVERSATIONS]
     for name in options.names:
         if name not in built_in:
             near = did_you_mean(name, built_in)
@@ -188,7 +192,7 @@ def _chosen(built_in: Mapping[str, Tool], options: OfferOptions, own: Iterable[T
 
 
 class _Client(LLMProvider):
-    """A model that is somebody else: it asks for the call it was told of, and has nothing to add."""
+    """The provider that stands for the MCP client: it requests the call in the user message, then ends the turn."""
 
     name = "mcp"
     images = True

@@ -1,6 +1,6 @@
-"""`lyra mcp serve`: an `Offer` spoken as MCP, over stdio or over HTTP on this machine.
+"""`lyra mcp serve`: an `Offer` as an MCP server, over stdio or over HTTP on this machine.
 
-Over stdio the SDK takes stdout for itself while it serves: what anything else prints there goes to stderr. Over HTTP
+Over stdio only the SDK uses stdout: other output goes to stderr. Over HTTP
 every request has to bring the token, the Host has to be this machine's, and a page of another origin is refused.
 """
 
@@ -18,11 +18,11 @@ from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
 
 from lyra._version import __version__
-from lyra.mcp.server.offer import Came, Offer
+from lyra.mcp.server.offer import CallResult, Offer
 
 __all__ = ["http_app", "serve_http", "serve_stdio", "server_of"]
 
-_TOLD_MAX: Final = 100  # pieces of progress that may wait for a slow client
+_TOLD_MAX: Final = 100  # progress messages that may wait for a slow client
 
 
 def server_of(offer: Offer) -> Server[Any]:
@@ -45,11 +45,11 @@ def server_of(offer: Offer) -> Server[Any]:
 
 @contextlib.asynccontextmanager
 async def _telling(ctx: Any) -> AsyncIterator[Any]:
-    """A function that passes progress on, in order; the last pieces are waited for."""
+    """A function that sends progress in order; at the end the queue is drained."""
     waiting: asyncio.Queue[tuple[str, float | None] | None] = asyncio.Queue(_TOLD_MAX)
 
     def tell(text: str, fraction: float | None) -> None:
-        with contextlib.suppress(asyncio.QueueFull):  # a client that is slow misses some
+        with contextlib.suppress(asyncio.QueueFull):  # a slow client misses some
             waiting.put_nowait((text, fraction))
 
     async def pass_on() -> None:
@@ -67,9 +67,9 @@ async def _telling(ctx: Any) -> AsyncIterator[Any]:
             await waiting.put(None)
 
 
-def _result(came: Came) -> types.CallToolResult:
-    parts = came.output if isinstance(came.output, list) else [{"type": "text", "text": came.output}]
-    return types.CallToolResult(content=[_part(part) for part in parts], is_error=came.is_error)
+def _result(result: CallResult) -> types.CallToolResult:
+    parts = result.output if isinstance(result.output, list) else [{"type": "text", "text": result.output}]
+    return types.CallToolResult(content=[_part(part) for part in parts], is_error=result.is_error)
 
 
 def _part(part: Any) -> Any:
@@ -81,22 +81,22 @@ def _part(part: Any) -> Any:
 
 
 async def serve_stdio(offer: Offer) -> None:
-    """Until the client closes our stdin."""
+    """Serve until the client closes stdin."""
     server = server_of(offer)
     async with stdio_server() as (reading, writing):
-        # The descriptor is taken; what waits in Python's own buffer would follow when it is given back.
+        # The SDK uses the descriptor; Python's buffered output would be written to it at the end.
         sys.stdout = sys.stderr
         await server.run(reading, writing, server.create_initialization_options())
 
 
 # ---------------------------------------------------------------- HTTP
 def http_app(offer: Offer, token: str) -> Any:
-    """The ASGI application: MCP at `/mcp`, for who has the token."""
+    """The ASGI application: MCP at `/mcp`, for requests with the token."""
     return _Guard(server_of(offer).streamable_http_app(host="127.0.0.1"), token)
 
 
 async def serve_http(offer: Offer, port: int, token: str) -> None:
-    """On this machine alone, until it is interrupted."""
+    """Serve on this machine only, until interrupted."""
     import uvicorn
 
     settings = uvicorn.Config(
@@ -106,7 +106,7 @@ async def serve_http(offer: Offer, port: int, token: str) -> None:
 
 
 class _Guard:
-    """Nothing behind it hears a request without the token."""
+    """Refuses requests without the token."""
 
     def __init__(self, app: Any, token: str) -> None:
         self._app = app

@@ -2,7 +2,7 @@
 
 A stream is `message_start`, blocks (`content_block_start`, deltas, `content_block_stop`), `message_delta` with the stop
 reason and the tokens, and `message_stop`, without which the answer is truncated. Pings and events, blocks and deltas of
-kinds that are not known here are passed over: the API says that there will be more. `anthropic_body` writes the
+unknown kinds are skipped: the API may add more. `anthropic_body` writes the
 request.
 """
 
@@ -26,7 +26,7 @@ from lyra.models.wire.sse import ServerEvent
 __all__ = ["Anthropic", "AnthropicReader"]
 
 _VERSION: Final = "2026-10-21"
-_VERSION_WITH_SAMPLING: Final = "2023-06-01"  # the last version of the API that knows temperature and top_p
+_VERSION_WITH_SAMPLING: Final = "2023-06-01"  # the last version of the API with temperature and top_p
 _STOPS: Final[dict[str, str]] = {
     "end_turn": "end",
     "tool_use": "tool_calls",
@@ -119,7 +119,7 @@ _EVENT: Final = msgspec.json.Decoder(_Event)
 
 
 class AnthropicReader(ServerEventReader):
-    """The bytes of one answer into its events."""
+    """Turns the bytes of one answer into events."""
 
     __slots__ = (
         "_blocks",
@@ -135,7 +135,7 @@ class AnthropicReader(ServerEventReader):
     def __init__(self) -> None:
         super().__init__()
         self._tools = ToolCalls()
-        self._blocks: dict[int, str] = {}  # the open ones, by index: their type
+        self._blocks: dict[int, str] = {}  # index of each open block → its type
         self._whole: dict[int, Any] = {}  # arguments that came with the start of a call, used if no pieces follow
         self._signatures: dict[int, str] = {}
         self._usage = TokenUsage(cached_apart=True)
@@ -143,39 +143,39 @@ class AnthropicReader(ServerEventReader):
         self._spoken = False  # a block of text has begun
         self._stop = ""
 
-    def _end(self, found: list[StreamEvent]) -> None:
+    def _end(self, events: list[StreamEvent]) -> None:
         if not self.done:
             raise self._tools.broken or truncated("the stream ended before message_stop")
 
-    def _read(self, events: list[ServerEvent], found: list[StreamEvent]) -> None:
-        for sent in events:
+    def _read(self, sent: list[ServerEvent], events: list[StreamEvent]) -> None:
+        for server_event in sent:
             if self.done:
                 break
-            event = known_event(_EVENT, sent.data, _HANDLERS)
+            event = known_event(_EVENT, server_event.data, _HANDLERS)
             if event is None:
                 continue
             delta = event.delta
             if delta is not None and delta.type == "text_delta" and event.index in self._blocks:
                 if delta.text:
-                    found.append(TextDelta(delta.text))
+                    events.append(TextDelta(delta.text))
             elif handler := _HANDLERS.get(event.type):
                 if not self._started and event.type not in ("message_start", "error"):
                     raise malformed(f"the answer begins with {event.type} and not with message_start")
-                if event.usage is not None:  # counted whatever else is wrong with the event
-                    found.append(self._counted(event.usage))
-                found += handler(self, event)
+                if event.usage is not None:  # counted even if the event is wrong otherwise
+                    events.append(self._counted(event.usage))
+                events += handler(self, event)
 
     # ------------------------------------------------------------ one event each
     def _begun(self, event: _Event) -> list[StreamEvent]:
         self._started = True
         message = event.message or _Message()
-        found: list[StreamEvent] = [Started(message.id, message.model)]
+        events: list[StreamEvent] = [Started(message.id, message.model)]
         if message.usage is not None:
-            found.append(self._counted(message.usage))
-        return found
+            events.append(self._counted(message.usage))
+        return events
 
     def _counted(self, usage: _Usage) -> UsageSeen:
-        """The counts are running totals; one that is not told stays what it was."""
+        """The counts are running totals; a count that is missing keeps its value."""
         before = self._usage
         details = usage.output_tokens_details
         self._usage = TokenUsage(
@@ -229,10 +229,10 @@ class AnthropicReader(ServerEventReader):
         return []
 
     def _end_call(self, index: int) -> list[StreamEvent]:
-        found: list[StreamEvent] = []
+        events: list[StreamEvent] = []
         if index in self._whole:
-            found = self._tools.more(index, msgspec.json.encode(self._whole.pop(index)).decode())
-        return [*found, *self._tools.end_or_keep(index)]
+            events = self._tools.more(index, msgspec.json.encode(self._whole.pop(index)).decode())
+        return [*events, *self._tools.end_or_keep(index)]
 
     def _message_delta(self, event: _Event) -> list[StreamEvent]:
         if event.delta is not None and event.delta.stop_reason:
@@ -243,7 +243,7 @@ class AnthropicReader(ServerEventReader):
         self._tools.raise_broken(self._stop)
         details = event.delta.stop_details if event.delta is not None else None
         if details is not None and details.explanation and not self._spoken:
-            return [TextDelta(details.explanation)]  # as OpenAI does: a refusal says why
+            return [TextDelta(details.explanation)]  # as OpenAI does: the reason of a refusal is text
         return []
 
     def _stopped(self, _event: _Event) -> list[StreamEvent]:

@@ -57,12 +57,12 @@ class AwsKeys:
         )
 
     def secrets(self) -> tuple[str, ...]:
-        """What was used so far and must not be shown."""
+        """The secrets that were used so far, to be redacted."""
         return self._seen
 
 
 def region_of_profile() -> str:
-    """The region that the user's AWS profile says; reads files."""
+    """The region of the user's AWS profile; reads files."""
     from botocore.exceptions import BotoCoreError
 
     try:
@@ -83,7 +83,7 @@ def region_of_profile() -> str:
 
 
 def sign(credentials: Any, region: str, url: str, body: bytes, headers: dict[str, str]) -> dict[str, str]:
-    """`headers` with the signature of a POST; of them `content-type` is signed, the others may change on the way."""
+    """`headers` with the signature of a POST; only `content-type` is signed, since proxies may change the others."""
     from botocore.auth import SigV4Auth
     from botocore.awsrequest import AWSRequest
 
@@ -94,7 +94,7 @@ def sign(credentials: Any, region: str, url: str, body: bytes, headers: dict[str
 
 
 def need_botocore() -> None:
-    """A ConfigError with the command to run where botocore is not there."""
+    """Raise a ConfigError with the install command if botocore is not installed."""
     if find_spec("botocore") is None:
         raise ConfigError(
             "bedrock needs botocore, which is not installed", hint="pip install 'lyra-agents[bedrock]'", key="bedrock"

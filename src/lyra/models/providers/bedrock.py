@@ -1,9 +1,9 @@
 """Amazon Bedrock's Converse API: the address, the signature, and the reader of its event streams.
 
-An answer is a binary event stream (`frames` takes it apart): `messageStart`, blocks
+An answer is a binary event stream (split by `wire.aws_frames`): `messageStart`, blocks
 (`contentBlockStart`, deltas, `contentBlockStop`), `messageStop` with the stop reason, without which the answer is
 truncated, and `metadata` with the tokens. Exceptions travel in the stream too and become ModelErrors of the same kinds
-as those that come with a status. Events of kinds that are not known are passed over. `bedrock_body` writes the request,
+as those that come with a status. Events of unknown kinds are skipped. `bedrock_body` writes the request,
 `aws` signs it; an api_key (AWS_BEARER_TOKEN_BEDROCK), where there is one, is sent instead of a signature.
 """
 
@@ -45,7 +45,7 @@ _STOPS: Final[dict[str, str]] = {
     "content_filtered": "content_filter",
 }
 _BROKEN: Final = ("malformed_model_output", "malformed_tool_use")
-_STATUS: Final[dict[str, int]] = {  # what an exception inside a stream would have been as an answer
+_STATUS: Final[dict[str, int]] = {  # the status that an exception inside a stream stands for
     "throttlingException": 429,
     "serviceUnavailableException": 503,
     "internalServerException": 500,
@@ -103,7 +103,7 @@ _EVENT: Final = msgspec.json.Decoder(_Event)
 
 
 class BedrockReader(EventReader):
-    """The bytes of one answer into events. Where an `answer` tool was asked for, its input is the text."""
+    """Turns the bytes of one answer into events. With an `answer` tool, its input is the text of the answer."""
 
     __slots__ = (
         "_answer",
@@ -129,30 +129,30 @@ class BedrockReader(EventReader):
         self._signatures: dict[int, str] = {}
         self._stop = ""
 
-    def _take(self, data: bytes, found: list[StreamEvent]) -> None:
+    def _take(self, data: bytes, events: list[StreamEvent]) -> None:
         for headers, payload in self._frames.feed(data):
             if not self.done:
-                found += self._message(headers, payload)
+                events += self._message(headers, payload)
         if not self.done and self._frames.broken is not None:
             raise self._frames.broken
 
-    def _last(self, found: list[StreamEvent]) -> None:
-        """Nothing is left: half a frame is none."""
+    def _last(self, events: list[StreamEvent]) -> None:
+        """An incomplete frame is dropped."""
 
-    def _end(self, found: list[StreamEvent]) -> None:
-        """Whole without its tokens, if only they are missing."""
+    def _end(self, events: list[StreamEvent]) -> None:
+        """The answer is complete even if the token counts are missing."""
         if self.done:
             return
         if not self._stop:
             raise self._tools.broken or truncated("the stream ended before messageStop")
         self.done = True
-        found.append(Finished(self._stop))
+        events.append(Finished(self._stop))
 
     def _message(self, headers: dict[str, Any], payload: bytes) -> list[StreamEvent]:
         kind = headers.get(":message-type", "event")
         if kind == "error":
-            said = headers.get(":error-message") or "the provider broke the answer off"
-            raise of_status(500, str(said), code=str(headers.get(":error-code", "")))
+            message = headers.get(":error-message") or "the provider broke the answer off"
+            raise of_status(500, str(message), code=str(headers.get(":error-code", "")))
         name = str(headers.get(":exception-type" if kind == "exception" else ":event-type", ""))
         handler = _HANDLERS.get(name)
         if handler is None and kind != "exception":
@@ -200,7 +200,7 @@ class BedrockReader(EventReader):
         if self._answer is None or self._tools.is_open(index):
             return self._tools.more(index, text)
         if index != self._answering or not text:
-            return []  # a second answer is none
+            return []  # a second answer is ignored
         if self._answer.wrapped:
             self._whole.append(text)
             return []
@@ -228,7 +228,7 @@ class BedrockReader(EventReader):
         try:
             value = msgspec.json.decode(text)["value"]
         except (*UNREADABLE, KeyError, TypeError):
-            return [TextDelta(text)]  # whoever asked for the form finds that it has another
+            return [TextDelta(text)]  # the agent validates it and reports that it has another form
         return [TextDelta(msgspec.json.encode(value).decode())]
 
     def _stopped(self, event: _Event) -> list[StreamEvent]:
@@ -249,7 +249,7 @@ class BedrockReader(EventReader):
             raise unknown_stop(reason)
 
     def _counted(self, event: _Event) -> list[StreamEvent]:
-        """The last event of an answer."""
+        """The token counts, in the last event of an answer."""
         usage = event.usage or _Usage()
         counts = TokenUsage(
             usage.input_tokens,
@@ -275,7 +275,7 @@ _HANDLERS: Final[dict[str, Callable[[BedrockReader, _Event], list[StreamEvent]]]
 
 
 class Bedrock(RemoteProvider):
-    """Converse in one region; the region is the profile's where nobody said another."""
+    """Converse in one region; by default the region is the one of the AWS profile."""
 
     images = False
     error_header = "x-amzn-errortype"

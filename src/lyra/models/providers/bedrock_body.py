@@ -1,10 +1,10 @@
 """A Request as Amazon Bedrock's Converse API wants it.
 
-Roles alternate (turns of one role are joined), results of tools are the user's. A wanted form of the answer is a tool
+Roles alternate (turns of one role are joined), results of tools are the user's. An output schema becomes a tool
 that has to be called (`answer_tool`); its input is the answer. The API refuses empty texts, and messages that hold
-calls without any tool declared, so tools that are only remembered are declared by name. The wire has no word for
-`parallel_tools`, and none for a `tool_choice` of none: the tools are left out where the conversation holds no call.
-`CACHING` says which models take a mark for the prompt cache, and where.
+calls without any tool declared, so tools that only occur in the conversation are declared by name. The API has no field
+for `parallel_tools`, and none for a `tool_choice` of none: the tools are left out where the conversation holds no call.
+`CACHING` lists the models that accept marks for the prompt cache, and where.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _cached(request: Request) -> tuple[str, ...]:
 
 
 def _put_thinking(body: dict[str, Any], config: dict[str, Any], request: Request) -> None:
-    """Claude's fields, as `anthropic_body` has them; other models think when they want."""
+    """The thinking fields of Claude, as in `anthropic_body`; other models have no such setting."""
     if request.thinking_tokens is None or _CLAUDE not in request.model:
         return
     if decides_itself(request.model):
@@ -100,7 +100,7 @@ def _put_thinking(body: dict[str, Any], config: dict[str, Any], request: Request
     thinking = _thinking(request)
     if thinking is not None:
         body["additionalModelRequestFields"] = {"thinking": thinking}
-        config["temperature"] = None  # a model that thinks takes none
+        config["temperature"] = None  # not accepted together with thinking
 
 
 def _thinking(request: Request) -> dict[str, Any] | None:
@@ -133,14 +133,14 @@ def _spec(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]
 
 
 def _remembered(request: Request) -> list[str]:
-    """The tools that the conversation speaks of, each once."""
+    """The names of the tools in the conversation, each once."""
     calls = (call.name for message in request.messages for call in message.tool_calls)
     results = (result.name for message in request.messages for result in message.tool_results)
     return list(dict.fromkeys([*calls, *results]))
 
 
 def _choice(request: Request) -> dict[str, Any]:
-    """A thinking model cannot be made to call a tool; and whoever has tools may call one before it answers."""
+    """A thinking model cannot be forced to call a tool; a model with tools may call one of them before it answers."""
     answer = answer_tool(request)
     if answer is not None:
         if _thinking(request) is not None:
@@ -182,5 +182,5 @@ def _thought(part: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _result(result: ToolResult) -> dict[str, Any]:
     text = output_text(result)
-    found = {"toolUseId": fit_id(result.id, _ID_MAX), "content": [{"text": text if text.strip() else _NO_OUTPUT}]}
-    return {**found, "status": "error"} if result.is_error else found
+    block = {"toolUseId": fit_id(result.id, _ID_MAX), "content": [{"text": text if text.strip() else _NO_OUTPUT}]}
+    return {**block, "status": "error"} if result.is_error else block

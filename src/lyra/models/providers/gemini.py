@@ -1,9 +1,9 @@
-"""Google's Gemini API: the address, the key, and the reader of its streams, which Vertex's are too.
+"""Google's Gemini API: the address, the key, and the reader of its streams, which Vertex uses too.
 
 `streamGenerateContent` sends chunks as server-sent events. Calls of tools come whole and often without an id, which is
 then made up. An answer is whole when its bytes have ended and a chunk gave its `finishReason`, which need not be the
-last one; a prompt that is blocked is a ModelError of kind `content_filter`. Signatures of thoughts are gathered and
-told at the end as `gemini_body` wants them back.
+last one; a prompt that is blocked is a ModelError of kind `content_filter`. Signatures of thoughts are collected and
+sent at the end in the form that `gemini_body` reads.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _STOPS: Final[dict[str, str]] = {
     "IMAGE_OTHER": "content_filter",
     "NO_IMAGE": "content_filter",
 }
-# The model wrote something that is no call or no answer: to be asked again, never to be acted on.
+# The model wrote an invalid call or answer: the request is retried, the call never made.
 _BROKEN: Final = ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE")
 
 
@@ -108,7 +108,7 @@ _CHUNK: Final = msgspec.json.Decoder(_Chunk)
 
 
 class GeminiReader(ServerEventReader):
-    """The bytes of one answer into events; `close` when they have ended."""
+    """Turns the bytes of one answer into events; `close` when they have ended."""
 
     __slots__ = ("_broken", "_calls", "_counted", "_signatures", "_started", "_stop")
 
@@ -125,7 +125,7 @@ class GeminiReader(ServerEventReader):
     def settled(self) -> bool:
         return bool(self._stop) and self._counted is not None
 
-    def _end(self, found: list[StreamEvent]) -> None:
+    def _end(self, events: list[StreamEvent]) -> None:
         if not self._stop:
             raise truncated("the answer ended without a finish reason")
         stop = _STOPS.get(self._stop)
@@ -133,64 +133,64 @@ class GeminiReader(ServerEventReader):
             raise unknown_stop(self._stop)
         self.done = True
         if self._signatures:
-            found.append(ThinkingDelta("", SIGNED + msgspec.json.encode(self._signatures).decode()))
-        found.append(Finished("tool_calls" if stop == "end" and self._calls.seen else stop))
+            events.append(ThinkingDelta("", SIGNED + msgspec.json.encode(self._signatures).decode()))
+        events.append(Finished("tool_calls" if stop == "end" and self._calls.seen else stop))
 
-    def _read(self, events: list[ServerEvent], found: list[StreamEvent]) -> None:
-        for sent in events:
-            self._chunk(piece(_CHUNK, sent.data), found)
+    def _read(self, sent: list[ServerEvent], events: list[StreamEvent]) -> None:
+        for server_event in sent:
+            self._chunk(piece(_CHUNK, server_event.data), events)
 
-    def _chunk(self, chunk: _Chunk, found: list[StreamEvent]) -> None:
+    def _chunk(self, chunk: _Chunk, events: list[StreamEvent]) -> None:
         if chunk.error is not None:
-            raise _told(chunk.error)
+            raise _stream_error(chunk.error)
         if not self._started:
             self._started = True
-            found.append(Started(chunk.response_id or "", chunk.model_version or ""))
+            events.append(Started(chunk.response_id or "", chunk.model_version or ""))
         for candidate in chunk.candidates or ():
-            if not candidate.index:  # one answer is asked for; another one would be nobody's
-                self._candidate(candidate, found)
+            if not candidate.index:  # only the first candidate: no others are requested
+                self._candidate(candidate, events)
         counts = chunk.usage_metadata
         if counts is not None and counts != self._counted:
             self._counted = counts
-            found.append(UsageSeen(_usage(counts)))
+            events.append(UsageSeen(_usage(counts)))
         feedback = chunk.prompt_feedback
         if feedback is not None and feedback.block_reason and not chunk.candidates:
-            said = feedback.block_reason_message or f"the prompt is blocked: {feedback.block_reason}"
-            raise fault("content_filter", said, provider_code=feedback.block_reason)
-        if self._broken is not None:  # told after the tokens that came with it
+            message = feedback.block_reason_message or f"the prompt is blocked: {feedback.block_reason}"
+            raise fault("content_filter", message, provider_code=feedback.block_reason)
+        if self._broken is not None:  # raised after the token counts of the same chunk
             raise self._broken
 
-    def _candidate(self, candidate: _Candidate, found: list[StreamEvent]) -> None:
+    def _candidate(self, candidate: _Candidate, events: list[StreamEvent]) -> None:
         content, reason = candidate.content, candidate.finish_reason
         if content is not None:
             for part in content.parts or ():
-                self._part(part, found)
+                self._part(part, events)
         if reason is None:
             return
         if reason in _BROKEN:
-            said = candidate.finish_message or f"the model's answer is no answer: {reason}"
-            self._broken = malformed(said, provider_code=reason)
+            message = candidate.finish_message or f"the model's answer is no answer: {reason}"
+            self._broken = malformed(message, provider_code=reason)
         self._stop = reason
 
-    def _part(self, part: _Part, found: list[StreamEvent]) -> None:
+    def _part(self, part: _Part, events: list[StreamEvent]) -> None:
         call, place = part.function_call, "text" if part.text else "end"
         if call is not None:
             if call.partial_args is not None or call.will_continue:
                 raise malformed(f"a call to {call.name!r} came in pieces that were not asked for", tool=call.name)
             place = f"call {self._calls.seen}"
-            found += self._calls.whole(call.id or "", call.name, {} if call.args is None else call.args)
+            events += self._calls.whole(call.id or "", call.name, {} if call.args is None else call.args)
         elif part.thought:
             place = "thought"
             if part.text:
-                found.append(ThinkingDelta(part.text))
+                events.append(ThinkingDelta(part.text))
         elif part.text:
-            found.append(TextDelta(part.text))
+            events.append(TextDelta(part.text))
         if part.thought_signature:
             self._signatures[place] = part.thought_signature
 
 
 def _usage(counts: _Counts) -> TokenUsage:
-    """Google counts thoughts apart from the answer, and cached tokens within the prompt."""
+    """Google counts thoughts separately from the answer, and cached tokens within the prompt."""
     thought = int(counts.thoughts_token_count or 0)
     return TokenUsage(
         input_tokens=int((counts.prompt_token_count or 0) + (counts.tool_use_prompt_token_count or 0)),
@@ -200,25 +200,26 @@ def _usage(counts: _Counts) -> TokenUsage:
     )
 
 
-def _told(error: Mapping[str, Any]) -> ModelError:
-    """An error in the middle of a stream, as one that came with a status."""
+def _stream_error(error: Mapping[str, Any]) -> ModelError:
+    """The ModelError of an error in the middle of a stream."""
     status = error.get("code")
-    code, said = _sentence(0, {"error": error})
+    code, message = _sentence(0, {"error": error})
     return of_status(
         status if isinstance(status, int) else 500,
-        said or "the provider broke the answer off",
+        message or "the provider broke the answer off",
         code=code,
         retry_after_s=_delay({"error": error}),
     )
 
 
 def _sentence(_status: int, data: Any) -> tuple[str, str]:
-    """(code, sentence) of Google's errors; the reason says more than the status (a wrong key is INVALID_ARGUMENT)."""
+    """(code, sentence) of Google's errors; the reason is more precise than the status (a wrong key is
+    INVALID_ARGUMENT)."""
     error = _error(data)
     reasons = [detail.get("reason") for detail in _details(error)]
     code = next((reason for reason in reasons if isinstance(reason, str)), error.get("status"))
-    said = error.get("message")
-    return code if isinstance(code, str) else "", said if isinstance(said, str) else ""
+    message = error.get("message")
+    return code if isinstance(code, str) else "", message if isinstance(message, str) else ""
 
 
 def _delay(data: Any) -> float | None:
@@ -236,8 +237,8 @@ def _delay(data: Any) -> float | None:
 
 
 def _error(data: Any) -> Mapping[str, Any]:
-    found = data[0] if isinstance(data, list) and data else data
-    error = found.get("error") if isinstance(found, Mapping) else None
+    document = data[0] if isinstance(data, list) and data else data
+    error = document.get("error") if isinstance(document, Mapping) else None
     return error if isinstance(error, Mapping) else {}
 
 

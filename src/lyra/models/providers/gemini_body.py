@@ -3,8 +3,8 @@
 Turns alternate (those of one role are joined), results of tools are the user's and stand alone, system messages go to
 `systemInstruction`. Ids of calls that are made up are never sent back. Thought signatures belong to single parts (a
 call, the text), so they travel in the message's thoughts as one text, `SIGNED` and a JSON object of part to signature,
-and go back to the parts they came from. Models before the third generation take a schema for the answer only without
-tools, and images of tools only beside their results. The wire has no word for `parallel_tools`; caching is implicit.
+and go back to the parts they came from. Models before the third generation accept an output schema only without
+tools, and images of tools only beside their results. The API has no field for `parallel_tools`; caching is implicit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["SIGNED", "gemini_body"]
 
 SIGNED: Final = "gemini:"
 _MODES: Final[dict[str, str]] = {"auto": "AUTO", "any": "ANY", "none": "NONE"}
-_UNSIGNED: Final = "skip_thought_signature_validator"  # Google's word for calls that another model made
+_UNSIGNED: Final = "skip_thought_signature_validator"  # Google's value for calls that another model made
 
 
 def gemini_body(request: Request) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _contents(request: Request, *, early: bool) -> list[dict[str, Any]]:
     contents: list[dict[str, Any]] = []
     for message in request.messages:
         if message.role == "assistant":
-            _add(contents, "model", _said(message, early=early))
+            _add(contents, "model", _assistant_parts(message, early=early))
         elif message.role == "tool":
             _add_results(contents, message.tool_results, early=early)
             _add(contents, "user", [_part(part) for part in parts(message)])
@@ -91,18 +91,18 @@ def _contents(request: Request, *, early: bool) -> list[dict[str, Any]]:
     return contents
 
 
-def _add(contents: list[dict[str, Any]], role: str, found: list[dict[str, Any]]) -> None:
-    """Turns alternate: what follows in the same role belongs to the same turn."""
-    if not found:
+def _add(contents: list[dict[str, Any]], role: str, new_parts: list[dict[str, Any]]) -> None:
+    """Add parts; roles alternate, so parts of the same role join the last turn."""
+    if not new_parts:
         return
     if contents and contents[-1]["role"] == role and not _answers(contents[-1]):
-        contents[-1]["parts"] += found
+        contents[-1]["parts"] += new_parts
     else:
-        contents.append({"role": role, "parts": found})
+        contents.append({"role": role, "parts": new_parts})
 
 
 def _answers(content: dict[str, Any]) -> bool:
-    """The answers to calls stand alone: there have to be as many as calls, and nothing else."""
+    """Whether a turn holds results of calls. They stand alone: as many as calls, and no other parts."""
     return "functionResponse" in content["parts"][-1]
 
 
@@ -119,22 +119,22 @@ def _image(part: dict[str, Any]) -> dict[str, Any]:
     return {"fileData": {"fileUri": url, "mimeType": kind}}
 
 
-def _said(message: Message, *, early: bool) -> list[dict[str, Any]]:
+def _assistant_parts(message: Message, *, early: bool) -> list[dict[str, Any]]:
     signed = _signatures(message)
-    found: list[dict[str, Any]] = []
+    sent_parts: list[dict[str, Any]] = []
     if "thought" in signed:
         thought = "".join(thought["thinking"] for thought in thoughts(message))
-        found.append(_signed({"text": thought, "thought": True}, signed["thought"]))
+        sent_parts.append(_signed({"text": thought, "thought": True}, signed["thought"]))
     texts = [part["text"] for part in parts(message) if part["type"] == "text"]
-    found += [{"text": text} for text in texts[:-1]]
+    sent_parts += [{"text": text} for text in texts[:-1]]
     if texts:
-        found.append(_signed({"text": texts[-1]}, signed.get("text", "")))
+        sent_parts.append(_signed({"text": texts[-1]}, signed.get("text", "")))
     if "end" in signed:
-        found.append(_signed({"text": ""}, signed["end"]))
+        sent_parts.append(_signed({"text": ""}, signed["end"]))
     for number, call in enumerate(message.tool_calls):
         missing = _UNSIGNED if number == 0 and not early else ""
-        found.append(_signed(_called(call), signed.get(f"call {number}", missing)))
-    return found
+        sent_parts.append(_signed(_called(call), signed.get(f"call {number}", missing)))
+    return sent_parts
 
 
 def _called(call: ToolCall) -> dict[str, Any]:
@@ -150,14 +150,14 @@ def _signed(part: dict[str, Any], signature: str) -> dict[str, Any]:
 
 
 def _signatures(message: Message) -> dict[str, str]:
-    """Where each signature of an answer of ours came from; those of other providers mean nothing here."""
-    found: dict[str, str] = {}
+    """The part of the answer → its signature; signatures of other providers are ignored."""
+    signatures: dict[str, str] = {}
     for thought in thoughts(message):
         signature = thought.get("signature", "")
         if isinstance(signature, str) and signature.startswith(SIGNED):
-            with suppress(*UNREADABLE):  # a transcript that somebody edited
-                found.update(msgspec.json.decode(signature.removeprefix(SIGNED), type=dict[str, str]))
-    return found
+            with suppress(*UNREADABLE):  # an edited transcript may hold anything
+                signatures.update(msgspec.json.decode(signature.removeprefix(SIGNED), type=dict[str, str]))
+    return signatures
 
 
 def _add_results(contents: list[dict[str, Any]], results: tuple[ToolResult, ...], *, early: bool) -> None:

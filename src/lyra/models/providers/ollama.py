@@ -1,10 +1,10 @@
 """Ollama: `/api/chat`, one JSON object a line.
 
 `ollama_body` writes a Request, `OllamaReader` reads the bytes of an answer. Calls of tools come whole and without an
-id: ids are made up. An answer is whole when a line says `"done": true`. The wire has no word for `tool_choice`: `none`
-leaves the tools out, a name leaves out all but one, and `any` cannot be asked for. While there are tools the wanted
-form of the answer is told in words, because `format` would keep the model from calling them. No images, and no caching
-to ask for: Ollama keeps the last prompt by itself.
+id: ids are made up. An answer is whole when a line says `"done": true`. The API has no `tool_choice`: `none` leaves the
+tools out, a name leaves out all but one, and `any` has no effect. With tools, the output schema is described in words,
+because `format` would keep the model from calling them. Images are not supported; Ollama caches the last prompt by
+itself.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lyra.models.wire.faults import not_an_answer, of_status, pause_in, truncate
 from lyra.models.wire.http import usual_sentence
 from lyra.models.wire.reader import EventReader
 from lyra.models.wire.remote import RemoteProvider, piece
-from lyra.models.wire.sse import Lines
+from lyra.models.wire.sse import LineSplitter
 
 __all__ = ["BASE_URL", "Ollama", "OllamaReader", "ollama_body"]
 
@@ -84,33 +84,33 @@ def _messages(message: Message) -> list[dict[str, Any]]:
     if message.role == "system":
         return []
     if message.role == "assistant":
-        return [_said(message)]
-    found: list[dict[str, Any]] = [
+        return [_assistant(message)]
+    messages: list[dict[str, Any]] = [
         {"role": "tool", "tool_name": result.name, "tool_call_id": result.id, "content": _output(result)}
         for result in message.tool_results
     ]
     if message.text or message.role == "user":
-        found.append({"role": "user", "content": message.text})
-    return found
+        messages.append({"role": "user", "content": message.text})
+    return messages
 
 
 def _output(result: ToolResult) -> str:
-    """The wire does not say that a tool failed, so the text has to."""
+    """The output as text; the API has no field for a failed tool, so the text begins with `error:`."""
     text = output_text(result)
     return f"error: {text}" if result.is_error else text
 
 
-def _said(message: Message) -> dict[str, Any]:
-    said: dict[str, Any] = {"role": "assistant", "content": message.text}
+def _assistant(message: Message) -> dict[str, Any]:
+    data: dict[str, Any] = {"role": "assistant", "content": message.text}
     thought = "".join(str(part.get("thinking", "")) for part in thoughts(message))
     if thought:
-        said["thinking"] = thought
+        data["thinking"] = thought
     if message.tool_calls:
-        said["tool_calls"] = [
+        data["tool_calls"] = [
             {"id": call.id, "function": {"name": call.name, "arguments": dict(call.arguments)}}
             for call in message.tool_calls
         ]
-    return said
+    return data
 
 
 class _Function(msgspec.Struct, frozen=True, gc=False):
@@ -123,7 +123,7 @@ class _Call(msgspec.Struct, gc=False):
     id: str | None = None
 
 
-class _Said(msgspec.Struct, gc=False):
+class _AnswerMessage(msgspec.Struct, gc=False):
     content: str | None = None
     thinking: str | None = None
     tool_calls: tuple[_Call, ...] | None = None
@@ -131,7 +131,7 @@ class _Said(msgspec.Struct, gc=False):
 
 class _Line(msgspec.Struct, gc=False):
     model: str | None = None
-    message: _Said | None = None
+    message: _AnswerMessage | None = None
     done: bool | None = None
     done_reason: str | None = None
     prompt_eval_count: float | None = None
@@ -144,64 +144,64 @@ _LINE: Final = msgspec.json.Decoder(_Line)
 
 
 class OllamaReader(EventReader):
-    """The bytes of one answer into events; `done` when the last line has come."""
+    """Turns the bytes of one answer into events; `done` when the last line has come."""
 
     __slots__ = ("_calls", "_lines", "_started")
 
     def __init__(self, first_call: int = 0) -> None:
         super().__init__()
-        self._lines = Lines()
+        self._lines = LineSplitter()
         self._calls = ToolCalls(first_call)
         self._started = False
 
-    def _take(self, data: bytes, found: list[StreamEvent]) -> None:
-        self._read(self._lines.feed(data), found)
+    def _take(self, data: bytes, events: list[StreamEvent]) -> None:
+        self._read(self._lines.feed(data), events)
 
-    def _last(self, found: list[StreamEvent]) -> None:
-        self._read(self._lines.close(), found)
+    def _last(self, events: list[StreamEvent]) -> None:
+        self._read(self._lines.close(), events)
 
-    def _end(self, found: list[StreamEvent]) -> None:
+    def _end(self, events: list[StreamEvent]) -> None:
         if not self.done:
             raise truncated("the answer ended before its last line")
 
-    def _read(self, lines: list[str], found: list[StreamEvent]) -> None:
+    def _read(self, lines: list[str], events: list[StreamEvent]) -> None:
         for line in lines:
             if line.strip() and not self.done:
-                self._line(line, found)
+                self._line(line, events)
 
-    def _line(self, text: str, found: list[StreamEvent]) -> None:
+    def _line(self, text: str, events: list[StreamEvent]) -> None:
         line: _Line = piece(_LINE, text)
         if line.error is not None:
-            code, said = usual_sentence(200, {"error": line.error})
-            said = said or "the provider broke the answer off"
-            raise of_status(line.status or 500, said, code=code, retry_after_s=pause_in(said))
+            code, message = usual_sentence(200, {"error": line.error})
+            message = message or "the provider broke the answer off"
+            raise of_status(line.status or 500, message, code=code, retry_after_s=pause_in(message))
         if not self._started:
             if line.message is None and line.done is None:
                 raise not_an_answer("the answer is JSON, but none of Ollama's")
             self._started = True
-            found.append(Started(model=line.model or ""))
+            events.append(Started(model=line.model or ""))
         if line.message is not None:
-            self._said(line.message, found)
+            self._message(line.message, events)
         if line.done:
-            found.append(UsageSeen(TokenUsage(int(line.prompt_eval_count or 0), int(line.eval_count or 0))))
+            events.append(UsageSeen(TokenUsage(int(line.prompt_eval_count or 0), int(line.eval_count or 0))))
             stop = _STOPS.get(line.done_reason or "stop")
             if stop is None:
                 raise unknown_stop(line.done_reason or "")
             self.done = True
-            found.append(Finished("tool_calls" if stop == "end" and self._calls.seen else stop))
+            events.append(Finished("tool_calls" if stop == "end" and self._calls.seen else stop))
 
-    def _said(self, said: _Said, found: list[StreamEvent]) -> None:
-        if said.thinking:
-            found.append(ThinkingDelta(said.thinking))
-        if said.content:
-            found.append(TextDelta(said.content))
-        for call in said.tool_calls or ():
+    def _message(self, message: _AnswerMessage, events: list[StreamEvent]) -> None:
+        if message.thinking:
+            events.append(ThinkingDelta(message.thinking))
+        if message.content:
+            events.append(TextDelta(message.content))
+        for call in message.tool_calls or ():
             arguments = {} if call.function.arguments is None else call.function.arguments
-            found += self._calls.whole(call.id or "", call.function.name, arguments)
+            events += self._calls.whole(call.id or "", call.function.name, arguments)
 
 
 class Ollama(RemoteProvider):
-    """A server of one's own; `settings.api_key` is for one behind a gate (`Authorization: Bearer`)."""
+    """A local server; `settings.api_key` is for one behind a proxy (`Authorization: Bearer`)."""
 
     images = False
     opening = b"{"

@@ -1,7 +1,7 @@
-"""OpenAI, and every server that speaks its format behind a base URL: the address and the headers.
+"""OpenAI, and every server with its format behind a base URL: the address and the headers.
 
-`api = "responses"` chooses the Responses API; chat completions are the rule, because everybody has them. What goes
-over the wire is in `openai_chat` and `openai_responses`.
+`api = "responses"` chooses the Responses API; chat completions are the default, because all compatible servers have
+them. The wire formats are in `openai_chat` and `openai_responses`.
 """
 
 from __future__ import annotations

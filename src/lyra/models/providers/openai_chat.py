@@ -1,8 +1,8 @@
 """OpenAI's chat completions, which most other servers speak too: a Request as its body, and the reader of its streams.
 
-A stream is chunks with deltas, one with the `finish_reason`, one with the tokens, and `[DONE]`. The finish reason is
-what makes an answer whole: without it the stream is truncated. `[DONE]` alone may be missing, as some compatible
-servers never send it and a broken connection is seen by the transport; the tokens that did come are told first.
+A stream is chunks with deltas, one with the `finish_reason`, one with the tokens, and `[DONE]`. An answer
+is complete only with the finish reason: without it the stream is truncated. `[DONE]` may be missing, as some compatible
+servers never send it and the transport detects a broken connection; token counts that came are reported first.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ _EFFORTS: Final = ((1, "minimal"), (4_096, "low"), (16_384, "medium"))  # fewer 
 
 # ---------------------------------------------------------------- what goes out
 def chat_body(request: Request, *, compatible: bool = False) -> dict[str, Any]:
-    """`compatible`: for a server that is not OpenAI's, which may know only the older name of max_tokens."""
+    """The body of a request. `compatible`: for servers other than OpenAI's, which may have only the older name of
+    max_tokens."""
     body: dict[str, Any] = {
         "model": request.model,
         "messages": _messages(request),
@@ -72,7 +73,7 @@ def chat_body(request: Request, *, compatible: bool = False) -> dict[str, Any]:
 
 
 def common_options(request: Request, named: dict[str, Any]) -> dict[str, Any]:
-    """What both of OpenAI's APIs call by the same names; `named` is how a tool is named that has to be called."""
+    """The options with the same names in both of OpenAI's APIs; `named` is the form of a tool that has to be called."""
     options: dict[str, Any] = {}
     if request.tools:
         choice = _CHOICES.get(request.tool_choice)
@@ -88,12 +89,12 @@ def common_options(request: Request, named: dict[str, Any]) -> dict[str, Any]:
 
 
 def effort(thinking_tokens: int) -> str:
-    """OpenAI has words where others count tokens."""
+    """The reasoning effort for a number of thinking tokens."""
     return next((word for limit, word in _EFFORTS if thinking_tokens < limit), "high")
 
 
 def json_schema(request: Request) -> dict[str, Any]:
-    """The answer's schema; strict where the strict mode takes it."""
+    """The output schema; strict if the strict mode accepts it."""
     schema = closed(request.output_schema)
     return {"name": request.output_name, "schema": schema, "strict": is_strict(schema)}
 
@@ -103,12 +104,12 @@ def _tool(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]
 
 
 def _messages(request: Request) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
     if request.system:
-        found.append({"role": "system", "content": request.system})
+        messages.append({"role": "system", "content": request.system})
     for message in request.messages:
-        found += _message(message)
-    return found
+        messages += _message(message)
+    return messages
 
 
 def _message(message: Message) -> list[dict[str, Any]]:
@@ -118,7 +119,7 @@ def _message(message: Message) -> list[dict[str, Any]]:
         return _assistant(message)
     if isinstance(message.content, str) or message.role == "system":
         return [{"role": message.role, "content": message.text}]
-    parts = [found for part in message.content if (found := _part(part)) is not None]
+    parts = [content_part for part in message.content if (content_part := _part(part)) is not None]
     return [{"role": "user", "content": parts}] if parts else []
 
 
@@ -139,16 +140,16 @@ def _assistant(message: Message) -> list[dict[str, Any]]:
 
 
 def _results(message: Message) -> list[dict[str, Any]]:
-    """A tool may answer with text only; images that came out of it follow as the user's, after all results."""
-    found: list[dict[str, Any]] = []
+    """Results of tools are text only; their images follow in a user message after all results."""
+    results: list[dict[str, Any]] = []
     images: list[dict[str, Any]] = []
     for result in message.tool_results:
         text, shown = _output(result)
-        found.append({"role": "tool", "tool_call_id": fit_id(result.id, _ID_MAX), "content": text})
+        results.append({"role": "tool", "tool_call_id": fit_id(result.id, _ID_MAX), "content": text})
         if shown:
             images += [{"type": "text", "text": f"Images from the call {result.id} to {result.name}:"}, *shown]
     parts = [{"type": "text", "text": message.text}] if message.text else []
-    return [*found, {"role": "user", "content": [*images, *parts]}] if images or parts else found
+    return [*results, {"role": "user", "content": [*images, *parts]}] if images or parts else results
 
 
 def _output(result: ToolResult) -> tuple[str, list[dict[str, Any]]]:
@@ -158,7 +159,9 @@ def _output(result: ToolResult) -> tuple[str, list[dict[str, Any]]]:
         shown: list[dict[str, Any]] = []
     else:
         text = "".join(part["text"] for part in parts if part["type"] == "text")
-        shown = [found for part in parts if part["type"] == "image" and (found := _part(part)) is not None]
+        shown = [
+            content_part for part in parts if part["type"] == "image" and (content_part := _part(part)) is not None
+        ]
     if result.is_error and not text.lower().startswith("error"):
         text = f"error: {text}"
     return text, shown
@@ -201,7 +204,7 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-# Compatible servers count in floats, number their answers and leave out what they like.
+# Compatible servers count in floats, use numbers as ids and leave out any field.
 class _PromptDetails(msgspec.Struct):
     cached_tokens: float | None = None
     cache_write_tokens: float | None = None
@@ -230,98 +233,98 @@ _CHUNK: Final = msgspec.json.Decoder(_Chunk)
 
 
 class ChatReader(ServerEventReader):
-    """The bytes of one answer into its events. `first_call` is the number of the first id that has to be made up."""
+    """Turns the bytes of one answer into events. `first_call` is the number of the first id that has to be made up."""
 
     __slots__ = ("_recent", "_refused", "_slots", "_started", "_stop", "_tools")
 
     def __init__(self, first_call: int = 0) -> None:
         super().__init__()
         self._tools = ToolCalls(first_call)
-        self._slots: dict[int, int] = {}  # the wire's index of a call → which call of the answer it is
+        self._slots: dict[int, int] = {}  # the index of a call in the stream → its number in the answer
         self._recent = -1  # the call that a piece without an index belongs to
         self._started = self._refused = False
         self._stop = ""
 
-    def _end(self, found: list[StreamEvent]) -> None:
+    def _end(self, events: list[StreamEvent]) -> None:
         if not self.done:
-            self._finish(found)
+            self._finish(events)
 
-    def _read(self, events: list[ServerEvent], found: list[StreamEvent]) -> None:
-        for event in events:
+    def _read(self, sent: list[ServerEvent], events: list[StreamEvent]) -> None:
+        for server_event in sent:
             if self.done:
                 break
-            if event.data == "[DONE]":
-                self._finish(found)
+            if server_event.data == "[DONE]":
+                self._finish(events)
                 break
-            chunk: _Chunk = piece(_CHUNK, event.data)
+            chunk: _Chunk = piece(_CHUNK, server_event.data)
             if not self._started:
                 self._started = True
                 if chunk.error is None:
-                    found.append(Started(str(chunk.id or ""), chunk.model or ""))
+                    events.append(Started(str(chunk.id or ""), chunk.model or ""))
             if chunk.usage is not None:
-                found.append(UsageSeen(_usage(chunk.usage)))
+                events.append(UsageSeen(_usage(chunk.usage)))
             if chunk.choices:
                 for choice in chunk.choices:
                     if not choice.index:
-                        self._delta(choice.delta or _Delta(), found)
+                        self._delta(choice.delta or _Delta(), events)
                         self._reason(choice.finish_reason, failed=chunk.error is not None)
             if chunk.error is not None:
-                raise _told(chunk.error)
+                raise _stream_error(chunk.error)
 
-    def _delta(self, delta: _Delta, found: list[StreamEvent]) -> None:
-        if thought := delta.reasoning_content or delta.reasoning:  # what was thought came before what is said
-            found.append(ThinkingDelta(thought))
+    def _delta(self, delta: _Delta, events: list[StreamEvent]) -> None:
+        if thought := delta.reasoning_content or delta.reasoning:  # thoughts come before text
+            events.append(ThinkingDelta(thought))
         if delta.content:
-            found.append(TextDelta(delta.content))
+            events.append(TextDelta(delta.content))
         if delta.tool_calls:
             for call in delta.tool_calls:
-                self._call(call, found)
+                self._call(call, events)
         if delta.refusal:
             self._refused = True
-            found.append(TextDelta(delta.refusal))
+            events.append(TextDelta(delta.refusal))
 
     def _reason(self, told: str | None, *, failed: bool) -> None:
-        """Why the answer ended; an error that comes with it says more."""
+        """Note the stop reason, unless an error comes with it."""
         if told and not failed:
             stop = _STOPS.get(told)
             if stop is None:
                 raise unknown_stop(told)
             self._stop = stop
 
-    def _call(self, call: _Call, found: list[StreamEvent]) -> None:
+    def _call(self, call: _Call, events: list[StreamEvent]) -> None:
         function = call.function or _Function()
         slot = self._recent if call.index is None else self._slots.get(call.index, -1)
         if slot < 0 or self._is_another(slot, call, function):
             slot = self._tools.seen
-            found += self._tools.begin(slot, call.id or "", function.name or "")
+            events += self._tools.begin(slot, call.id or "", function.name or "")
         if call.index is not None:
             self._slots[call.index] = slot
         self._recent = slot
         if function.arguments:
-            found += self._tools.more(slot, function.arguments)
+            events += self._tools.more(slot, function.arguments)
 
     def _is_another(self, slot: int, call: _Call, function: _Function) -> bool:
-        """Some servers number nothing, or every call alike: a new id is a new call. But where calls are numbered a
-        new id without a name is none: there are servers that give every piece of a call an id of its own."""
+        """Whether a piece begins another call: some servers send no index, or the same for all, so a new id is a new
+        call. With an index, a new id without a name is not: some servers give every piece of a call its own id."""
         named = call.index is None or bool(function.name)
         return bool(call.id) and named and call.id != self._tools.id_of(slot)
 
-    def _finish(self, found: list[StreamEvent]) -> None:
+    def _finish(self, events: list[StreamEvent]) -> None:
         if not self._stop:
             raise truncated("the stream ended without a finish_reason")
-        found += self._tools.end_all(self._stop)
+        events += self._tools.end_all(self._stop)
         self.done = True
-        found.append(Finished(_stop(self._stop, called=self._tools.seen > 0, refused=self._refused)))
+        events.append(Finished(_stop(self._stop, called=self._tools.seen > 0, refused=self._refused)))
 
 
-def _told(said: Any) -> ModelError:
-    """An error in the middle of a stream; OpenAI's word for its kind is the code, or the type where there is none."""
-    code, sentence = usual_sentence(200, {"error": said})
+def _stream_error(error: Any) -> ModelError:
+    """The ModelError of an error in the middle of a stream, by its code, or its type if there is no code."""
+    code, sentence = usual_sentence(200, {"error": error})
     return of_code(code, sentence or "the provider broke the answer off")
 
 
 def _stop(told: str, *, called: bool, refused: bool) -> str:
-    """Some servers say `stop` after a call; a refusal is told by its text alone."""
+    """The stop reason: some servers send `stop` after a call, and a refusal is known only by its text."""
     if told == "end" and refused:
         return "content_filter"
     return "tool_calls" if told == "end" and called else told

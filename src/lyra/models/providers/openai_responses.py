@@ -1,9 +1,9 @@
 """OpenAI's Responses API: a Request as its body, and the reader of its typed stream.
 
-Nothing is stored with OpenAI (`store: false`): the whole conversation goes with each call. Where a request has
-`thinking_tokens`, the model's thoughts come back encrypted and go with the next one, in their places between its calls
-(not asked for otherwise: models that do not think refuse to). A stream ends with `response.completed` or
-`response.incomplete`; without one of them it is truncated. Events of other kinds are passed over.
+Nothing is stored with OpenAI (`store: false`): the whole conversation goes with each call. If a request has
+`thinking_tokens`, the model's thoughts come back encrypted and are sent with the next request, in their places between
+its calls (only then: models that do not think refuse the option). A stream ends with `response.completed` or
+`response.incomplete`; without one of them it is truncated. Events of other kinds are skipped.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from lyra.models.wire.sse import ServerEvent
 
 __all__ = ["ResponsesReader", "responses_body"]
 
-# What the signatures of these thoughts begin with; then come the item's id, how many calls were before it (`@1`, left
-# out for none), and what OpenAI sealed.
+# Prefix of the signatures of these thoughts. Then come the item's id, the number of calls before it (`@1`, left out
+# for none), and the encrypted content.
 _MAKER: Final = "openai:"
 _ID_MAX: Final = 64
 _FAILURES: Final = ("response.failed", "error")
@@ -71,15 +71,15 @@ def responses_body(request: Request) -> dict[str, Any]:
 
 
 def _items(message: Message) -> list[dict[str, Any]]:
-    found = [_result(result) for result in message.tool_results]
+    items = [_result(result) for result in message.tool_results]
     if message.role == "assistant":
-        found += _assistant(message)
+        items += _assistant(message)
     elif isinstance(message.content, str) or message.role == "system":
-        if message.text or not found:
-            found.append({"role": _role(message), "content": message.text})
+        if message.text or not items:
+            items.append({"role": _role(message), "content": message.text})
     elif parts := _parts(message.content):
-        found.append({"role": "user", "content": parts})
-    return found
+        items.append({"role": "user", "content": parts})
+    return items
 
 
 def _role(message: Message) -> str:
@@ -87,19 +87,19 @@ def _role(message: Message) -> str:
 
 
 def _assistant(message: Message) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    items: list[dict[str, Any]] = []
     content = ({"type": "text", "text": message.content},) if isinstance(message.content, str) else message.content
-    told = 0  # calls
+    calls_sent = 0  # calls
     for part in content:
         if part["type"] == "thinking":
             if thought := _thought(part):
-                before = max(_calls_before(part), told)
-                found += [_call(call) for call in message.tool_calls[told:before]]
-                told = before
-                found.append(thought)
+                before = max(_calls_before(part), calls_sent)
+                items += [_call(call) for call in message.tool_calls[calls_sent:before]]
+                calls_sent = before
+                items.append(thought)
         elif part["type"] == "text" and part.get("text"):
-            found.append({"role": "assistant", "content": part["text"]})
-    return [*found, *(_call(call) for call in message.tool_calls[told:])]
+            items.append({"role": "assistant", "content": part["text"]})
+    return [*items, *(_call(call) for call in message.tool_calls[calls_sent:])]
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
@@ -136,17 +136,17 @@ def _result(result: ToolResult) -> dict[str, Any]:
 
 
 def _parts(parts: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    content: list[dict[str, Any]] = []
     for part in parts:
         kind = part["type"]
         if kind == "text":
             if part.get("text"):
-                found.append({"type": "input_text", "text": part["text"]})
+                content.append({"type": "input_text", "text": part["text"]})
         elif kind == "image":
-            found.append({"type": "input_image", "image_url": image_url(part), "detail": "auto"})
+            content.append({"type": "input_image", "image_url": image_url(part), "detail": "auto"})
         elif kind != "thinking":
             raise ConfigError(f"openai cannot be sent a part of type {kind!r}", key="content")
-    return found
+    return content
 
 
 # ---------------------------------------------------------------- what comes in
@@ -212,27 +212,27 @@ _EVENT: Final = msgspec.json.Decoder(_Event)
 
 
 class ResponsesReader(ServerEventReader):
-    """The bytes of one answer into its events. `first_call` is the number of the first id that has to be made up."""
+    """Turns the bytes of one answer into events. `first_call` is the number of the first id that has to be made up."""
 
     __slots__ = ("_got", "_refused", "_started", "_tools")
 
     def __init__(self, first_call: int = 0) -> None:
         super().__init__()
         self._tools = ToolCalls(first_call)
-        self._got: set[int] = set()  # calls of which a piece has come
+        self._got: set[int] = set()  # indexes of calls whose arguments came in pieces
         self._refused = self._started = False
 
-    def _end(self, found: list[StreamEvent]) -> None:
+    def _end(self, events: list[StreamEvent]) -> None:
         if not self.done:
             raise truncated("the stream ended before response.completed")
 
-    def _read(self, events: list[ServerEvent], found: list[StreamEvent]) -> None:
-        for sent in events:
+    def _read(self, sent: list[ServerEvent], events: list[StreamEvent]) -> None:
+        for server_event in sent:
             if self.done:
                 break
-            if sent.data == "[DONE]":  # compatible servers add it
+            if server_event.data == "[DONE]":  # sent by compatible servers
                 continue
-            event = known_event(_EVENT, sent.data, _HANDLERS)
+            event = known_event(_EVENT, server_event.data, _HANDLERS)
             if event is None:
                 continue
             handler = _HANDLERS.get(event.type)
@@ -241,17 +241,17 @@ class ResponsesReader(ServerEventReader):
             if not self._started and event.type not in _FAILURES:
                 self._started = True
                 response = event.response or _Response()
-                found.append(Started(response.id or "", response.model or ""))
+                events.append(Started(response.id or "", response.model or ""))
             if event.response is not None and event.response.usage is not None:
-                found.append(UsageSeen(_usage(event.response.usage)))  # counted whatever else is wrong
-            found += handler(self, event)
+                events.append(UsageSeen(_usage(event.response.usage)))  # counted even if the event is wrong otherwise
+            events += handler(self, event)
 
     # ------------------------------------------------------------ one event each
     def _text(self, event: _Event) -> list[StreamEvent]:
         return [TextDelta(event.delta)] if event.delta else []
 
     def _noted(self, _event: _Event) -> list[StreamEvent]:
-        """Whatever comes first starts the answer; most servers begin with this."""
+        """`response.created` has no content; it only starts the answer."""
         return []
 
     def _thinking(self, event: _Event) -> list[StreamEvent]:
@@ -283,10 +283,10 @@ class ResponsesReader(ServerEventReader):
             return [ThinkingDelta("", f"{_MAKER}{item.id or ''}{before}:{item.encrypted_content}")]
         if item.type != "function_call":
             return []
-        found = [] if self._tools.is_open(index) else self._item_added(event)
+        events = [] if self._tools.is_open(index) else self._item_added(event)
         if index not in self._got and item.arguments:
-            found += self._tools.more(index, item.arguments)
-        return [*found, *self._tools.end(index)]
+            events += self._tools.more(index, item.arguments)
+        return [*events, *self._tools.end(index)]
 
     def _completed(self, event: _Event) -> list[StreamEvent]:
         return self._finish("content_filter" if self._refused else "")

@@ -1,8 +1,8 @@
-"""Gemini on Google's Vertex: the wire of `gemini` at a project's address, with a token instead of a key.
+"""Gemini on Google's Vertex: the format of `gemini` at a project's address, with a token instead of a key.
 
 Tokens come from google-auth (the extra `vertex`): application default credentials, found and refreshed in a thread and
 kept until shortly before they expire. Its HTTP goes through httpx2 too, so that no second HTTP library is needed. A
-`providers.vertex.api_key`, where there is one, is sent as a key and google-auth is not asked.
+`providers.vertex.api_key`, where there is one, is sent as a key and google-auth is not used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TOKEN_TIMEOUT_S: Final = 30.0
 
 
 class Vertex(Gemini):
-    """`settings.project` and `settings.region` say where; the region is `global` where nobody said."""
+    """Gemini in `settings.project` and `settings.region`, by default `global`."""
 
     _credentials: Credentials | None = None
     _lock: asyncio.Lock | None = None
@@ -52,14 +52,14 @@ class Vertex(Gemini):
     async def _fresh(self) -> Credentials:
         fresh = _google_auth().credentials.TokenState.FRESH
         if self._credentials is None or self._credentials.token_state is not fresh:
-            async with self._turn():  # those who come meanwhile wait for the one token
+            async with self._turn():  # concurrent calls wait for one token
                 if self._credentials is None or self._credentials.token_state is not fresh:
                     await self._renew()
         assert self._credentials is not None
         return self._credentials
 
     async def _renew(self) -> None:
-        """Tokens are renewed early: while the old one still works, it is no harm that there is no new one."""
+        """Renew the token. It is done early, so a failure is ignored while the old token is valid."""
         old = self._credentials
         try:
             self._credentials = await asyncio.to_thread(_token, old)
@@ -68,7 +68,7 @@ class Vertex(Gemini):
                 raise
 
     def _turn(self) -> asyncio.Lock:
-        """A lock belongs to the loop it is used in."""
+        """The lock of the running loop; a lock cannot be shared between loops."""
         loop = asyncio.get_running_loop()
         if self._lock is None or self._loop is not loop:
             self._lock, self._loop = asyncio.Lock(), loop
@@ -122,9 +122,9 @@ def _token(credentials: Credentials | None) -> Credentials:
 
 
 def _line(error: Exception) -> str:
-    """What google-auth says, in one line; the answer of a token server that it quotes stays out."""
-    said = error.args[0] if error.args else type(error).__name__
-    return " ".join(str(said).split())[:200]
+    """The message of google-auth on one line, without the token server's answer that it quotes."""
+    message = error.args[0] if error.args else type(error).__name__
+    return " ".join(str(message).split())[:200]
 
 
 class _Answer:
@@ -157,6 +157,6 @@ class _Transport:
             with httpx2.Client(timeout=timeout or _TOKEN_TIMEOUT_S, trust_env=proxies) as client:
                 response = client.request(method, url, content=body, headers=dict(headers or {}))
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-            said = str(error) or type(error).__name__
-            raise TransportError(said) from None  # type: ignore[no-untyped-call]
+            message = str(error) or type(error).__name__
+            raise TransportError(message) from None  # type: ignore[no-untyped-call]
         return _Answer(response.status_code, response.headers, response.content)

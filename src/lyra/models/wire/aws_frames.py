@@ -2,7 +2,7 @@
 
 A message is `total length, headers length, checksum of the two, headers, payload, checksum of all before it`. botocore
 reads the same, several times slower: here headers that were read once, which is nearly all of a stream's, are not read
-again. What is wrong with a message is told after the messages before it.
+again. The error of a message is raised after the messages before it were returned.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KNOWN_MAX: Final = 64  # sets of headers that are remembered; a stream of Conve
 _PRELUDE: Final = struct.Struct("!III")
 _CHECKSUM: Final = struct.Struct("!I")
 _LENGTH: Final = struct.Struct("!H")
-# Types of header values by number: how many bytes, and how they are read; text, bytes and the two truths are apart.
+# Numeric types of header values by their code; text, bytes and booleans are read separately.
 _NUMBERS: Final = {2: struct.Struct("!b"), 3: struct.Struct("!h"), 4: struct.Struct("!i"), 5: struct.Struct("!q")}
 _TRUTHS: Final = {0: True, 1: False}
 _BYTES, _TEXT, _TIME, _UUID = 6, 7, 8, 9
@@ -37,26 +37,26 @@ class Frames:
     def __init__(self) -> None:
         self._rest = bytearray()
         self._known: dict[bytes, Headers] = {}
-        self.broken: ModelError | None = None  # what is wrong behind the messages that were given
+        self.broken: ModelError | None = None  # the error that follows the messages that were returned
 
     def feed(self, data: bytes) -> list[tuple[Headers, bytes]]:
         """The messages that `data` completes: headers and payload."""
         if self.broken is not None:
             raise self.broken
         self._rest += data
-        found: list[tuple[Headers, bytes]] = []
+        messages: list[tuple[Headers, bytes]] = []
         try:
-            done = self._take(found)
+            done = self._take(messages)
         except ModelError as error:
-            if not found:
+            if not messages:
                 raise
             self.broken = error
-            return found
+            return messages
         if done:
             del self._rest[:done]
-        return found
+        return messages
 
-    def _take(self, found: list[tuple[Headers, bytes]]) -> int:
+    def _take(self, messages: list[tuple[Headers, bytes]]) -> int:
         rest = self._rest
         start, size = 0, len(rest)
         while size - start >= 12:
@@ -72,7 +72,7 @@ class Frames:
             if crc32(rest[start : end - 4]) != _CHECKSUM.unpack_from(rest, end - 4)[0]:
                 raise malformed("the checksum of a frame is wrong")
             body = start + 12 + head
-            found.append((self._headers(bytes(rest[start + 12 : body])), bytes(rest[body : end - 4])))
+            messages.append((self._headers(bytes(rest[start + 12 : body])), bytes(rest[body : end - 4])))
             start = end
         return start
 
@@ -90,27 +90,27 @@ class Frames:
 
 def _headers(data: bytes) -> Headers:
     headers: Headers = {}
-    at = 0
-    while at < len(data):
-        at, name = _piece(data, at + 1, data[at])
-        kind = data[at]
-        at, value = _value(data, at + 1, kind)
+    position = 0
+    while position < len(data):
+        position, name = _piece(data, position + 1, data[position])
+        kind = data[position]
+        position, value = _value(data, position + 1, kind)
         if name.decode() in headers:
             raise malformed(f"a frame has the header {name.decode()!r} twice")
         headers[name.decode()] = value
     return headers
 
 
-def _value(data: bytes, at: int, kind: int) -> tuple[int, Any]:
+def _value(data: bytes, position: int, kind: int) -> tuple[int, Any]:
     if kind in (_TEXT, _BYTES):
-        at, value = _piece(data, at + 2, _LENGTH.unpack_from(data, at)[0])
-        return at, value.decode() if kind == _TEXT else value
+        position, value = _piece(data, position + 2, _LENGTH.unpack_from(data, position)[0])
+        return position, value.decode() if kind == _TEXT else value
     if kind in _TRUTHS:
-        return at, _TRUTHS[kind]
+        return position, _TRUTHS[kind]
     if kind == _UUID:
-        return _piece(data, at, 16)
+        return _piece(data, position, 16)
     number = _NUMBERS[5 if kind == _TIME else kind]
-    return at + number.size, number.unpack_from(data, at)[0]
+    return position + number.size, number.unpack_from(data, position)[0]
 
 
 def _piece(data: bytes, start: int, size: int) -> tuple[int, bytes]:

@@ -1,6 +1,6 @@
-"""What can go wrong with a model call: one taxonomy, whatever the provider calls it.
+"""Errors of model calls: one taxonomy for all providers.
 
-`KINDS` is the table of `ModelError.kind`. `of_status` sorts an HTTP status, `of_code` an error told inside a stream;
+`KINDS` is the table of `ModelError.kind`. `of_status` classifies an HTTP status, `of_code` an error inside a stream;
 `truncated`, `malformed`, `unreachable` and the rest make the errors that the wire clients raise. An error carries
 `kind`, `provider`, `model`, `status` where there was one and `retry_after_s` where the server said so; never a header,
 a key or a body in full.
@@ -31,7 +31,7 @@ __all__ = [
     "unreachable",
 ]
 
-UNREADABLE: Final = (msgspec.DecodeError, RecursionError)  # what reading JSON raises; the second on endless nesting
+UNREADABLE: Final = (msgspec.DecodeError, RecursionError)  # raised when reading JSON; RecursionError by deep nesting
 
 KINDS: Final[dict[str, str]] = {
     "rate_limit": "too many requests or tokens; later will do",
@@ -39,7 +39,7 @@ KINDS: Final[dict[str, str]] = {
     "timeout": "no answer, or no next piece of it, in time",
     "connection": "the provider could not be reached, or the line broke before it answered",
     "stream_truncated": "the stream ended before the answer did",
-    "malformed": "a piece of the answer cannot be read, a tool call is not valid JSON, or it ended nobody knows why",
+    "malformed": "a piece of the answer cannot be read, a tool call is not valid JSON, or its stop reason is unknown",
     "temporary": "the provider failed and may not the next time",
     "auth": "the key is missing, wrong, or not for this model",
     "bad_request": "the provider refuses the request as it is",
@@ -66,13 +66,13 @@ _BY_STATUS: Final[dict[int, str]] = {
     504: "timeout",
     529: "overloaded",
 }
-_BY_CODE: Final[dict[str, str]] = {  # where the provider's own word says more than the status it came with
+_BY_CODE: Final[dict[str, str]] = {  # where the provider's own code says more than the status
     "API_KEY_INVALID": "auth",
     "ExpiredTokenException": "auth",
     "InvalidSignatureException": "auth",
     "UnrecognizedClientException": "auth",
     "ServiceQuotaExceededException": "rate_limit",
-    "insufficient_quota": "auth",  # OpenAI says 429, but no pause fills an account
+    "insufficient_quota": "auth",  # OpenAI sends 429, but waiting does not help
     "billing_hard_limit_reached": "auth",
     "context_length_exceeded": "context_overflow",
     "content_filter": "content_filter",
@@ -100,7 +100,7 @@ _BY_WORD: Final[dict[str, str]] = {  # Anthropic's and OpenAI's, in a stream
     "invalid_prompt": "bad_request",
     "invalid_request_error": "bad_request",
 }
-# Where a refusal of the request as it is has a better name, by words of what was said.
+# A better kind than bad_request, by words of the provider's message.
 _BY_SENTENCE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     (
         "context_overflow",
@@ -152,7 +152,7 @@ def fault(kind: str, message: str, **fields: Any) -> ModelError:
 
 
 def of_status(status: int, message: str, *, code: str = "", **fields: Any) -> ModelError:
-    """The error of an HTTP status, the provider's own word for it (`code`) and its sentence."""
+    """The error of an HTTP status, with the provider's own `code` and message."""
     if status < 400:
         return fault("bad_response", message, status=status, provider_code=code, hint=_MOVED, **fields)
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status) or ("temporary" if status >= 500 else "bad_request")
@@ -162,14 +162,14 @@ def of_status(status: int, message: str, *, code: str = "", **fields: Any) -> Mo
 
 
 def _by_sentence(text: str) -> str:
-    said = text.lower()
-    return next((kind for kind, words in _BY_SENTENCE if any(each in said for each in words)), "bad_request")
+    lower = text.lower()
+    return next((kind for kind, words in _BY_SENTENCE if any(word in lower for word in words)), "bad_request")
 
 
 def of_code(code: str, message: str, **fields: Any) -> ModelError:
-    """The error that a provider tells in the middle of an answer, where there is no status: by its own word for it.
+    """The error that a provider sends in the middle of an answer, classified by its code, since there is no status.
 
-    One that is not known may go away: a request that is wrong is refused before an answer begins.
+    An unknown code counts as temporary: a wrong request is refused before an answer begins.
     """
     if code.isascii() and code.isdigit() and 400 <= int(code) <= 599:
         return of_status(int(code), message, **fields)
@@ -196,8 +196,8 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
 
 def pause_in(sentence: str) -> float | None:
     """Seconds that a sentence asks to wait, as OpenAI says it in a stream: "Please try again in 11.05s."."""
-    found = _TRY_AGAIN.search(sentence)
-    return float(found[1]) * _SECONDS[found[2].lower()] if found else None
+    match = _TRY_AGAIN.search(sentence)
+    return float(match[1]) * _SECONDS[match[2].lower()] if match else None
 
 
 def _date(text: str, now: float) -> float:
@@ -218,7 +218,7 @@ def malformed(message: str, **fields: Any) -> ModelError:
 
 
 def unknown_stop(reason: str) -> ModelError:
-    """An answer that ended for a reason nobody knows may be half of one: it is never taken for a whole one."""
+    """The error of an unknown stop reason: the answer may be incomplete, so it is never taken for a whole one."""
     kind = "temporary" if reason.lower() in _FAILED_STOPS else "malformed"
     return fault(kind, f"the answer ended for an unknown reason: {reason[:80]!r}", provider_code=reason[:80])
 

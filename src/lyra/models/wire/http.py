@@ -1,10 +1,10 @@
-"""HTTP to a provider: one pooled client, time-outs that mean something, answers that stay small, errors in our words.
+"""HTTP to a provider: one pooled client, time-outs, a limit on the size of answers, errors as ModelErrors.
 
     async with http.post(url, body, headers) as chunks:
         async for chunk in chunks: ...
 
 Four time-outs: `connect_s` to reach the server, `first_s` from the start until the first byte of the answer's body,
-`idle_s` between two pieces, `total_s` for all of it. What is not a 2xx answer is read (a little of it) and handed to
+`idle_s` between two pieces, `total_s` for all of it. Of an answer that is not 2xx the beginning is read and passed to
 the provider's own reader of errors. Redirects are not followed, and what travels unencrypted or stays on this machine
 never goes through a proxy of the environment: a key goes only to the address it was meant for. A pool belongs to the
 loop it was opened in and ends with it at the latest. httpx2 is imported at the first call.
@@ -16,16 +16,16 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
-from lyra.core.checking.check import Declaration, real
 from lyra.core.clock import Clock, SystemClock
 from lyra.core.providers import is_loopback
 from lyra.core.secrets.secret import MASK
 from lyra.errors import ModelError
+from lyra.models.timeouts import Timeouts
 from lyra.models.wire.faults import UNREADABLE, fault, not_an_answer, of_status, retry_after, too_large, unreachable
 
 if TYPE_CHECKING:
@@ -40,36 +40,15 @@ T = TypeVar("T")
 ANSWER_BYTES_MAX: Final = 64 << 20  # a whole answer; a stream of deltas of the longest answers is a few megabytes
 _ERROR_BYTES_MAX: Final = 64 << 10
 _SENTENCE_MAX: Final = 500
-_SECRET_LEAST: Final = 8  # characters; what is shorter (a header that says "beta") is no key but part of other words
-
-
-class Timeouts(Declaration, frozen=True):
-    """Seconds; None is no limit."""
-
-    WORD: ClassVar[str] = "timeouts"
-
-    connect_s: float | None = 10.0
-    first_s: float | None = 120.0
-    idle_s: float | None = 60.0
-    total_s: float | None = 600.0
-
-    def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if value is not None:
-                real(value, name, above=0.0)
-
-    @classmethod
-    def of(cls, value: Any) -> Timeouts:
-        return value if isinstance(value, Timeouts) else cls.from_data(value)
+_SECRET_LEAST: Final = 8  # characters; a shorter value (a header "beta") is no key and may be part of other words
 
 
 _USUAL: Final = Timeouts()
 
 
 class _Waits:
-    """The time-outs of one call. A scope is open only while something is awaited, never while the consumer of the
-    answer works: a time-out that fired then would cancel the consumer instead."""
+    """The time-outs of one call. A scope is open only while the provider is awaited, never while the consumer of the
+    answer works: a time-out that fired then would cancel the consumer."""
 
     __slots__ = ("_first_at", "_idle_s", "_loop", "_provider", "_timeouts", "_total_at")
 
@@ -88,12 +67,12 @@ class _Waits:
 
     async def next(self, awaitable: Awaitable[T]) -> T:
         idle_s = self._idle_s
-        at = None if idle_s is None else self._loop.time() + idle_s
-        return await self._until(awaitable, at, idle_s, "sent the next piece of its answer")
+        deadline = None if idle_s is None else self._loop.time() + idle_s
+        return await self._until(awaitable, deadline, idle_s, "sent the next piece of its answer")
 
-    async def _until(self, awaitable: Awaitable[T], at: float | None, limit_s: float | None, what: str) -> T:
+    async def _until(self, awaitable: Awaitable[T], deadline: float | None, limit_s: float | None, what: str) -> T:
         total_at = self._total_at
-        last = total_at if at is None or (total_at is not None and total_at < at) else at
+        last = total_at if deadline is None or (total_at is not None and total_at < deadline) else deadline
         try:
             async with asyncio.timeout_at(last) as scope:
                 return await awaitable
@@ -101,10 +80,10 @@ class _Waits:
             if not scope.expired():
                 raise
             if last == total_at:
-                said = f"{self._provider} took longer than {self._timeouts.total_s:g} s"
+                message = f"{self._provider} took longer than {self._timeouts.total_s:g} s"
             else:
-                said = f"{limit_s:g} s passed before {self._provider} {what}"
-            raise fault("timeout", said, provider=self._provider) from None
+                message = f"{limit_s:g} s passed before {self._provider} {what}"
+            raise fault("timeout", message, provider=self._provider) from None
 
 
 @cache
@@ -117,8 +96,8 @@ def load() -> None:
 
 @cache
 def _trusted(*, tls: bool) -> ssl.SSLContext:
-    """One for the process: to load the certificates costs more than all the rest of a first call. An address without
-    TLS gets a context that trusts nobody."""
+    """One SSL context for the process: loading the certificates costs more than the rest of a first call. An address
+    without TLS gets a context without trusted certificates."""
     import ssl
 
     import httpx2
@@ -131,20 +110,20 @@ class _Pool(NamedTuple):
     keeper: AsyncGenerator[None]
 
 
-class _Way(NamedTuple):
+class _Route(NamedTuple):
     """How an address is reached."""
 
     tls: bool
-    proxies: bool  # whether those that the environment names may be in between
+    proxies: bool  # whether proxies of the environment may be used
 
     @classmethod
-    def to(cls, url: str) -> _Way:
+    def to(cls, url: str) -> _Route:
         tls = not url.startswith("http:")
         return cls(tls, tls and not is_loopback(urlsplit(url).hostname or ""))
 
 
 class Http:
-    """The pooled client of one provider. `secrets` are blotted out of everything the server says."""
+    """The pooled client of one provider. `secrets` are redacted in every message of the server."""
 
     def __init__(
         self,
@@ -162,40 +141,40 @@ class Http:
         self.timeouts = timeouts
         self._secrets = secrets
         self._sentence = sentence or usual_sentence
-        self._delay = delay  # for those who say in the body when to come again
-        self._error_header = error_header  # where the provider says its word for an error, if not in the body
+        self._delay = delay  # reads the time to wait from the body of an error
+        self._error_header = error_header  # the header with the provider's error code, if it is not in the body
         self._clock = clock or SystemClock()
         self._transport = transport
-        self._pools: dict[tuple[asyncio.AbstractEventLoop, _Way], _Pool] = {}
+        self._pools: dict[tuple[asyncio.AbstractEventLoop, _Route], _Pool] = {}
 
-    async def _open(self, way: _Way) -> httpx2.AsyncClient:
+    async def _open(self, route: _Route) -> httpx2.AsyncClient:
         """A client belongs to the loop it was used in first; another loop gets another one."""
-        key = asyncio.get_running_loop(), way
+        key = asyncio.get_running_loop(), route
         pool = self._pools.get(key)
         if pool is None:
             for old in tuple(self._pools):  # a copy: loops of other threads have pools here too
                 if old[0].is_closed():
                     self._pools.pop(old, None)
-            client = self._client(way)
-            pool = self._pools[key] = _Pool(client, self._kept(client, key))
+            client = self._client(route)
+            pool = self._pools[key] = _Pool(client, self._closing(client, key))
             await anext(pool.keeper)
         return pool.client
 
-    def _client(self, way: _Way) -> httpx2.AsyncClient:
+    def _client(self, route: _Route) -> httpx2.AsyncClient:
         import httpx2
 
         return httpx2.AsyncClient(
             timeout=httpx2.Timeout(None, connect=self.timeouts.connect_s),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=30.0),
             transport=self._transport,
-            verify=_trusted(tls=way.tls),
-            trust_env=way.proxies,
+            verify=_trusted(tls=route.tls),
+            trust_env=route.proxies,
         )
 
-    async def _kept(
-        self, client: httpx2.AsyncClient, key: tuple[asyncio.AbstractEventLoop, _Way]
+    async def _closing(
+        self, client: httpx2.AsyncClient, key: tuple[asyncio.AbstractEventLoop, _Route]
     ) -> AsyncGenerator[None]:
-        """A loop that ends closes the generators that were begun in it, and this one the connections with it."""
+        """A generator that closes the client: a loop that ends closes the generators that were started in it."""
         try:
             yield
         finally:
@@ -203,7 +182,7 @@ class Http:
             await client.aclose()
 
     async def close(self) -> None:
-        """Give back the connections of this loop; those of another end with it."""
+        """Close the connections of this loop; those of another loop end with that loop."""
         loop = asyncio.get_running_loop()
         for key, pool in tuple(self._pools.items()):
             if key[0] is loop:
@@ -216,7 +195,7 @@ class Http:
         """The pieces of the answer's body. Errors of the transport become ModelErrors, also those met while reading."""
         import httpx2
 
-        client = await self._open(_Way.to(url))
+        client = await self._open(_Route.to(url))
         begun = False
         sent = {"content-type": "application/json", "accept": "text/event-stream" if stream else "application/json"}
         waits = _Waits(self.provider, self.timeouts, asyncio.get_running_loop())
@@ -278,22 +257,22 @@ class Http:
             raise not_an_answer(f"{self.provider} answered with a web page ({kind})", provider=self.provider)
 
     def _broken(self, error: Exception, *, begun: bool) -> ModelError:
-        """`begun`: the head of an answer had come."""
+        """The ModelError of an error of the transport; `begun`: the head of an answer had come."""
         import httpx2
 
-        said = self.clean(str(error) or type(error).__name__)
+        error_text = self.clean(str(error) or type(error).__name__)
         if isinstance(error, httpx2.TimeoutException):
             return fault("timeout", f"{self.provider} did not take the connection in time", provider=self.provider)
         if isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError):
-            broke_off = f"{self.provider} broke off: {said}"
+            broke_off = f"{self.provider} broke off: {error_text}"
             if begun:
                 return fault("stream_truncated", broke_off, provider=self.provider)
             return unreachable(broke_off, provider=self.provider)
-        hint = "set SSL_CERT_FILE to the certificates to trust" if "CERTIFICATE_VERIFY" in said else None
-        return unreachable(f"{self.provider} cannot be reached: {said}", hint=hint, provider=self.provider)
+        hint = "set SSL_CERT_FILE to the certificates to trust" if "CERTIFICATE_VERIFY" in error_text else None
+        return unreachable(f"{self.provider} cannot be reached: {error_text}", hint=hint, provider=self.provider)
 
     def clean(self, text: str) -> str:
-        """One line of what a server said, without the keys it may have quoted."""
+        """A message of the server on one line, with keys redacted."""
         for secret in self._secrets():
             if len(secret) >= _SECRET_LEAST:
                 text = text.replace(secret, MASK)
@@ -303,14 +282,14 @@ class Http:
 
 def usual_sentence(_status: int, data: Any) -> tuple[str, str]:
     """(code, sentence) of `{"error": {"type"|"code", "message"}}` and its common variants."""
-    found = data[0] if isinstance(data, list) and data else data
-    error = found.get("error", found) if isinstance(found, dict) else found
+    document = data[0] if isinstance(data, list) and data else data
+    error = document.get("error", document) if isinstance(document, dict) else document
     if isinstance(error, str):
         return "", error
     if not isinstance(error, dict):
         return "", ""
     code = error.get("code")
-    if not isinstance(code, str):  # a number repeats the status, where there is one and no better word
+    if not isinstance(code, str):  # a number only repeats the status
         code = error.get("type") or error.get("status") or code
     message = error.get("message") or error.get("Message") or ""
     return str(code or ""), message if isinstance(message, str) else ""

@@ -1,8 +1,8 @@
-"""EventReader: what the readers of answers have in common, whatever the wire.
+"""EventReader: the common base of the readers of answers.
 
-A reader is pure: bytes in, events out, the same whatever way the bytes were cut. An error is told after the events
-that came before it, also where they came in the same bytes: then `feed` gives the events, and `error` holds what is to
-be raised next. A subclass writes `_take` (bytes) and `_last` (their end), which add to `found` what they read; one of
+A reader is pure: bytes in, events out, independent of how the bytes were split. An error comes after the events before
+it, also if both were in the same bytes: then `feed` returns the events, and `error` holds the error to be raised next.
+A subclass writes `_take` (bytes) and `_last` (their end), which add the events they read to `events`; one of
 `ServerEventReader` writes `_read` for both.
 """
 
@@ -29,51 +29,51 @@ class EventReader(ABC):
 
     @property
     def settled(self) -> bool:
-        """The answer looks whole, but only the end of the bytes says that it is."""
+        """Whether the answer looks complete, although only the end of the bytes proves it."""
         return False
 
     def feed(self, data: bytes) -> list[StreamEvent]:
         if self.error is not None:
             raise self.error
-        found: list[StreamEvent] = []
+        events: list[StreamEvent] = []
         try:
-            self._take(data, found)
+            self._take(data, events)
         except ModelError as error:
-            self._keep(error, found)
-        return found
+            self._keep(error, events)
+        return events
 
     def close(self) -> list[StreamEvent]:
-        """What the end of the bytes completes. Half a piece at the end is no broken one: the stream broke off in it."""
+        """The events that the end of the bytes completes. An unreadable last piece means that the stream was cut."""
         if self.error is not None:
             raise self.error
-        found: list[StreamEvent] = []
+        events: list[StreamEvent] = []
         try:
             try:
-                self._last(found)
+                self._last(events)
             except ModelError as error:
                 if error.kind != "malformed" or "tool" in error.fields or "provider_code" in error.fields:
                     raise
                 raise truncated("the stream ended in the middle of a piece") from None
-            self._end(found)
+            self._end(events)
         except ModelError as error:
-            self._keep(error, found)
-        return found
+            self._keep(error, events)
+        return events
 
-    def _keep(self, error: ModelError, found: list[StreamEvent]) -> None:
-        if not found:
+    def _keep(self, error: ModelError, events: list[StreamEvent]) -> None:
+        if not events:
             raise error
         self.error = error
 
     @abstractmethod
-    def _take(self, data: bytes, found: list[StreamEvent]) -> None: ...
+    def _take(self, data: bytes, events: list[StreamEvent]) -> None: ...
 
     @abstractmethod
-    def _last(self, found: list[StreamEvent]) -> None:
+    def _last(self, events: list[StreamEvent]) -> None:
         """Read what is left of the bytes."""
 
     @abstractmethod
-    def _end(self, found: list[StreamEvent]) -> None:
-        """An error where the answer is not whole."""
+    def _end(self, events: list[StreamEvent]) -> None:
+        """Raise an error if the answer is not complete."""
 
 
 class ServerEventReader(EventReader):
@@ -85,11 +85,11 @@ class ServerEventReader(EventReader):
         super().__init__()
         self._events = ServerEvents()
 
-    def _take(self, data: bytes, found: list[StreamEvent]) -> None:
-        self._read(self._events.feed(data), found)
+    def _take(self, data: bytes, events: list[StreamEvent]) -> None:
+        self._read(self._events.feed(data), events)
 
-    def _last(self, found: list[StreamEvent]) -> None:
-        self._read(self._events.close(), found)
+    def _last(self, events: list[StreamEvent]) -> None:
+        self._read(self._events.close(), events)
 
     @abstractmethod
-    def _read(self, events: list[ServerEvent], found: list[StreamEvent]) -> None: ...
+    def _read(self, sent: list[ServerEvent], events: list[StreamEvent]) -> None: ...

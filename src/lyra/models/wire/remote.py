@@ -1,8 +1,8 @@
-"""RemoteProvider: what the providers that speak HTTP and server-sent events have in common.
+"""RemoteProvider: the common base of the providers that speak HTTP and server-sent events.
 
-A subclass says where to (`url`), with what (`headers`, `body`) and how the bytes are read (`reader`, a `Reader`); this
+A subclass defines the address (`url`), the request (`headers`, `body`) and how the bytes are read (`reader`); this
 class posts, feeds the reader and passes its events on. A Reader is pure, so that it can be tested, measured and
-replayed without a network. What goes wrong is a ModelError that names the provider and the model. Leaving the stream
+replayed without a network. Every error is a ModelError that names the provider and the model. Leaving the stream
 early closes the connection at once.
 """
 
@@ -34,14 +34,14 @@ __all__ = ["Reader", "RemoteProvider", "fit_id", "image_url", "known_event", "pi
 
 _Event = TypeVar("_Event")
 
-_HEAD_BYTES: Final = 4096  # of an answer that turns out to be none, to say what it is
+_HEAD_BYTES: Final = 4096  # beginning of the body, quoted if it is not an answer
 _ID: Final = re.compile(r"[A-Za-z0-9_-]+")
 _NOT_IN_ID: Final = re.compile(r"[^A-Za-z0-9_-]")
 _LINGER_S: Final = 0.25  # a finished answer's connection may end by itself and be used again
 
 
 class Reader(Protocol):
-    """Reads one answer, as an EventReader does: `error` is what is wrong behind the events that were given."""
+    """Reads one answer, as an EventReader does: `error` follows the events that were returned."""
 
     done: bool
     error: ModelError | None
@@ -58,10 +58,10 @@ class RemoteProvider(LLMProvider):
     """One provider behind one address."""
 
     images = True
-    hints: ClassVar[dict[str, str]] = {}  # what to try, by the kind of error, where the provider knows better
+    hints: ClassVar[dict[str, str]] = {}  # by the kind of error: hints that are better than the general ones
     error_header: ClassVar[str] = ""
-    settle_s: float = 0.0  # how long to wait for more where a stream does not say that it has ended
-    opening: ClassVar[bytes] = b""  # what a stream that is none of server-sent events begins with
+    settle_s: float = 0.0  # how long to wait for more if a stream does not mark its end
+    opening: ClassVar[bytes] = b""  # the first bytes of a stream that is not server-sent events
 
     def __init__(self, settings: ProviderSettings, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self.name = settings.name
@@ -92,14 +92,14 @@ class RemoteProvider(LLMProvider):
         load()
 
     async def ready(self) -> None:
-        """Find what has to be known before the first call and can be found only off the loop."""
+        """Look up what the first call needs and what must not block the loop."""
 
     async def signed(self, url: str, body: bytes, headers: dict[str, str]) -> dict[str, str]:
-        """The headers to send, for those whose rights have to be fetched or depend on what is sent."""
+        """The headers to send, with credentials that have to be fetched or that sign the body."""
         return headers
 
     def secrets(self) -> tuple[str, ...]:
-        """What must not be shown, whatever the server says."""
+        """The values to redact in every message of the server."""
         return self.settings.secrets()
 
     def sentence(self, status: int, data: Any) -> tuple[str, str]:
@@ -107,7 +107,7 @@ class RemoteProvider(LLMProvider):
         return usual_sentence(status, data)
 
     def delay(self, data: Any) -> float | None:
-        """Seconds to wait that an error asks for, where no header does."""
+        """Seconds to wait that the body of an error asks for, if no header does."""
         return None
 
     async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
@@ -152,7 +152,7 @@ class RemoteProvider(LLMProvider):
             if reader.error is not None:
                 raise reader.error
         except ModelError as error:
-            # What a reader finds wrong may quote what the server wrote.
+            # The message may quote the server.
             error.message = self.http.clean(error.message)
             error.args = (error.message,)
             error.fields.setdefault("provider", self.name)
@@ -162,7 +162,7 @@ class RemoteProvider(LLMProvider):
             raise
 
     def _is_stream(self, head: bytes) -> bool:
-        """A stream that broke off before it said anything is still a stream."""
+        """Whether the beginning looks like a stream of events, even if it broke off before the first one."""
         if self.opening:
             return head.lstrip().startswith(self.opening)
         return any(line.startswith((b"data:", b"event:", b":")) for line in head.splitlines())
@@ -184,7 +184,7 @@ class RemoteProvider(LLMProvider):
 
 
 async def _settling(chunks: AsyncIterator[bytes], reader: Reader, settle_s: float) -> AsyncIterator[bytes]:
-    """The pieces of an answer; once it looks whole, only those that come soon."""
+    """The pieces of an answer; once it looks complete, only those that come within `settle_s`."""
     while True:
         try:
             async with asyncio.timeout(settle_s if reader.settled else None) as scope:
@@ -199,7 +199,7 @@ async def _settling(chunks: AsyncIterator[bytes], reader: Reader, settle_s: floa
 
 
 async def _linger(chunks: AsyncIterator[bytes]) -> None:
-    """Let a connection end well, so that the next call finds it open; but wait for nobody."""
+    """Read the end of the body for a short time, so that the connection can be used again."""
     with suppress(ModelError, TimeoutError):
         async with asyncio.timeout(_LINGER_S):
             async for _ in chunks:
@@ -212,7 +212,7 @@ def _shown(head: bytes) -> str:
 
 
 def piece(decoder: msgspec.json.Decoder[Any], data: str) -> Any:
-    """One piece of an answer; what cannot be read is an error, never skipped."""
+    """One decoded piece of an answer; a piece that cannot be read is an error, never skipped."""
     try:
         return decoder.decode(data)
     except UNREADABLE as error:
@@ -227,10 +227,10 @@ _KIND: Final = msgspec.json.Decoder(_Kind)
 
 
 def known_event(decoder: msgspec.json.Decoder[_Event], data: str, known: Container[str]) -> _Event | None:
-    """One event whose `type` says what it is; None for one of a kind that nobody knows, which may hold anything."""
+    """One event whose `type` says what it is; None for an unknown type, which may hold anything."""
     try:
         return decoder.decode(data)
-    except msgspec.ValidationError as error:  # JSON, but not as we know it
+    except msgspec.ValidationError as error:  # valid JSON of another form
         kind: str = piece(_KIND, data).type
         if kind not in known:
             return None
@@ -241,9 +241,9 @@ def known_event(decoder: msgspec.json.Decoder[_Event], data: str, known: Contain
 
 # ---------------------------------------------------------------- parts that several formats write alike
 def fit_id(call_id: str, most: int) -> str:
-    """The id of a call as a provider takes it that has not made it: letters, digits, `_` and `-`, and not too long.
+    """The id of a call in a form that every provider accepts: letters, digits, `_` and `-`, at most `most` characters.
 
-    The same id always gives the same, so that a result finds its call; two that differ stay different.
+    Equal ids give equal results, so that a result finds its call; different ids stay different.
     """
     if 0 < len(call_id) <= most and _ID.fullmatch(call_id):
         return call_id

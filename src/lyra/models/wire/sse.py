@@ -1,9 +1,9 @@
 """Bytes into lines, lines into server-sent events: split anywhere, also inside a character.
 
-`Lines` takes bytes as the network gives them and gives whole lines, whatever ends them (LF, CR LF, CR). `ServerEvents`
+`LineSplitter` takes bytes in any pieces and returns whole lines, ended by LF, CR LF or CR. `ServerEvents`
 makes events of lines: several `data:` lines are joined, comments and unknown fields are skipped, an event without data
 is dropped. Bytes that are no UTF-8 become U+FFFD, never an exception; a byte order mark before the first line is
-dropped. Nothing here knows a provider.
+dropped. Nothing here depends on a provider.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Final, NamedTuple
 
 from lyra.models.wire.faults import too_large
 
-__all__ = ["LINE_BYTES_MAX", "Lines", "ServerEvent", "ServerEvents"]
+__all__ = ["LINE_BYTES_MAX", "LineSplitter", "ServerEvent", "ServerEvents"]
 
-LINE_BYTES_MAX: Final = 16 << 20  # one line; an image in an answer is the longest there is
+LINE_BYTES_MAX: Final = 16 << 20  # one line; the longest are images in an answer
 
 
 _MARK: Final = b"\xef\xbb\xbf"
 
 
-class Lines:
+class LineSplitter:
     __slots__ = ("_head", "_rest", "_skip_newline", "fresh")
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class ServerEvents:
     __slots__ = ("_data", "_event", "_lines")
 
     def __init__(self) -> None:
-        self._lines = Lines()
+        self._lines = LineSplitter()
         self._event = ""
         self._data: list[str] = []
 
@@ -91,28 +91,28 @@ class ServerEvents:
         return self._read(self._lines.feed(data))
 
     def _read_whole(self, text: str) -> list[ServerEvent]:
-        """Whole events, which is how servers mostly send them: no line has to be looked at twice."""
-        found: list[ServerEvent] = []
+        """Read a text of whole events, as servers mostly send them, without splitting it into lines."""
+        events: list[ServerEvent] = []
         for block in text.split("\n\n"):
             name, newline, data = block.partition("\n")
             if not newline and block.startswith("data: "):
-                found.append(ServerEvent("", block[6:]))
+                events.append(ServerEvent("", block[6:]))
             elif name.startswith("event: ") and data.startswith("data: ") and "\n" not in data:
-                found.append(ServerEvent(name[7:], data[6:]))
+                events.append(ServerEvent(name[7:], data[6:]))
             elif block:
-                found += self._read([*block.split("\n"), ""])
-        return found
+                events += self._read([*block.split("\n"), ""])
+        return events
 
     def close(self) -> list[ServerEvent]:
-        """What the end of the stream completes: some servers leave out the last empty line."""
+        """The event that the end of the stream completes: some servers leave out the last empty line."""
         return self._read([*self._lines.close(), ""])
 
     def _read(self, lines: list[str]) -> list[ServerEvent]:
-        found: list[ServerEvent] = []
+        events: list[ServerEvent] = []
         for line in lines:
             if not line:
                 if self._data:
-                    found.append(ServerEvent(self._event, "\n".join(self._data)))
+                    events.append(ServerEvent(self._event, "\n".join(self._data)))
                 self._event, self._data = "", []
                 continue
             field, _, value = line.partition(":")
@@ -121,4 +121,4 @@ class ServerEvents:
                 self._data.append(value)
             elif field == "event":
                 self._event = value
-        return found
+        return events

@@ -1,12 +1,12 @@
 """The tools every agent can have: `builtin_tools(workspace)`. One module a family.
 
 `workspace` opens files below the folders an agent works in, `text_file` keeps encodings and line endings, `read_log`
-knows who has read what, `spill` holds long output. On them stand `files` (Read, Write, Edit, MultiEdit), `search`
-(Glob, Grep), `notebook` (NotebookEdit), `bash` with `jobs` (Bash, BashOutput, KillShell), `web_fetch` with `page_text`
-(WebFetch), `ask_user` (AskUser) and `todo` (TodoWrite). Whether a call is allowed is decided before it comes here: by
-the Grant, which is asked for the resolved path, the command or the host, and by the permission rules. What needs an
-agent around it is elsewhere: Task in `lyra.agents.helpers.task`, Remember and Recall in `lyra.agents.turn.memory`;
-ToolSearch is in `lyra.tools.tool_search`.
+records which process has read what, `spill` holds long output. On them stand `files` (Read, Write, Edit, MultiEdit),
+`search` (Glob, Grep), `notebook` (NotebookEdit), `bash` with `jobs` (Bash, BashOutput, KillShell), `web_fetch` with
+`page_text` (WebFetch), `ask_user` (AskUser) and `todo` (TodoWrite). Whether a call is allowed is decided before it
+comes here: by the Grant, which is asked for the resolved path, the command or the host, and by the permission rules.
+What needs an agent around it is elsewhere: Task in `lyra.agents.helpers.task`, Remember and Recall in
+`lyra.agents.turn.memory`; ToolSearch is in `lyra.tools.tool_search`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ def builtin_tools(
     attended: bool | None = None,
     commands: Grant | None = None,
 ) -> list[Tool]:
-    """All of them, working in one workspace.
+    """All built-in tools, working in one workspace.
 
     `sandbox` holds what Bash runs (one is made where none is given), and its commands may read the folders `readable`
     besides. With the agent's `permissions`, searches pass over what may not be read, and WebFetch follows a redirect to
-    another host where a rule needs no question; without any, searches pass over what may hold secrets. Where nobody is
-    there to answer, by their word or by `attended`, AskUser says so. `commands` narrows what Bash may do besides.
+    another host where a rule needs no question; without any, searches pass over what may hold secrets. Without a person
+    who can answer (`attended`, or that of the permissions), AskUser says so. `commands` narrows what Bash may do
+    besides.
     """
     from lyra.tools.builtin.ask_user import ask_tools
     from lyra.tools.builtin.bash import bash_tools
@@ -57,7 +58,7 @@ def builtin_tools(
     if attended is None:
         attended = permissions.attended if permissions is not None else True
     log = ReadLog()
-    made = [
+    tools = [
         *file_tools(place, log),
         *search_tools(place),
         *notebook_tools(place, log),
@@ -67,4 +68,4 @@ def builtin_tools(
         *ask_tools(attended=attended),
         tool_search,
     ]
-    return [each.own() for each in made]
+    return [tool.own() for tool in tools]

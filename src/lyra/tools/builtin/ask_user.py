@@ -1,7 +1,7 @@
 """AskUser: a question to the person an agent works for. The answer is theirs, and no model gives it.
 
-The words are a model's: the person is told so, each line of them is marked, and what nobody would see is shown by its
-code. An option is one line, and its number is ours.
+The question is written by a model: the prompt says so, each line of it is marked, and invisible characters are shown
+by their codes. An option is one line; Lyra adds its number.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OPTION_CHARS_MAX: Final = 200
 
 
 def ask_tools(*, attended: bool = True) -> list[Tool]:
-    """Where nobody is there (`attended=False`), the model is told so at once instead of waiting."""
+    """The tool AskUser. Without a person who can answer (`attended=False`) a call fails at once instead of waiting."""
 
     async def ask(ctx: Any, question: str, options: list[str] = []) -> str:  # noqa: B006 - it is read, not changed
         """Ask the user something that only they can decide, and wait for the answer.
@@ -33,7 +33,7 @@ def ask_tools(*, attended: bool = True) -> list[Tool]:
         _check(question, options)
         if not attended:
             raise ToolError(
-                "nobody is there to answer", hint="decide by yourself, and say what you decided", reason="not_found"
+                "no person is there to answer", hint="decide by yourself, and say what you decided", reason="not_found"
             )
         listed = "\n".join(f"{number}. {_line(option)}" for number, option in enumerate(options, start=1))
         answer = await ctx.ask(_quoted(question), "clarification", message=listed)
@@ -43,7 +43,7 @@ def ask_tools(*, attended: bool = True) -> list[Tool]:
 
 
 def _quoted(question: str) -> str:
-    """The question as the agent's words: nothing in it can look like words of ours."""
+    """The question, marked as the agent's words, so that no line of it looks like a message of Lyra."""
     lines = [f"> {visible(line)}" for line in question.strip().split("\n")]
     return "\n".join(["The agent asks:", *lines])
 
@@ -63,12 +63,12 @@ def _check(question: str, options: list[str]) -> None:
 
 
 def _said(answer: Any, options: list[str]) -> str:
-    """What the person said; the number of an option stands for it."""
-    said = str(answer.text or answer.decision).strip()
-    if said.isascii() and said.isdecimal() and len(said) < 4 and 1 <= int(said) <= len(options):
-        return options[int(said) - 1]
-    if said:
-        return said
+    """The person's answer; the number of an option stands for the option."""
+    text = str(answer.text or answer.decision).strip()
+    if text.isascii() and text.isdecimal() and len(text) < 4 and 1 <= int(text) <= len(options):
+        return options[int(text) - 1]
+    if text:
+        return text
     if answer.approved is not None:
         return "yes" if answer.approved else "no"
     return str(answer.data) if answer.data is not None else "(no answer)"

@@ -2,9 +2,9 @@
 
 The command finds what `lyra.sandbox` shows it: the workspace, writable where the Grant says so, with protected paths
 shut; an environment of a few names; no network but for hosts that `net.http` rules of the Grant name, through a proxy.
-Each call starts anew in the workspace: nothing of the shell before is left. stdout and stderr come together, and with
-them how it ended, which limits it hit and what held it. Long output is shown head and tail, all of it is in a file that
-Read and Grep can open. Time-out, cancellation and the end of the caller's process end everything it started.
+Each call starts a new shell in the workspace: no state of an earlier call is left. stdout and stderr come together, and
+with them how it ended, which limits it hit and what held it. Long output is shown head and tail, all of it is in a file
+that Read and Grep can open. Time-out, cancellation and the end of the caller's process end everything it started.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["BASH_S_MAX", "OUTPUT_CHARS_MAX", "bash_tools"]
 
 BASH_S_DEFAULT: Final = 120.0
 BASH_S_MAX: Final = 600.0
-OUTPUT_CHARS_MAX: Final = 30_000  # shown; what is longer is in a file
+OUTPUT_CHARS_MAX: Final = 30_000  # shown; the rest of a longer output is in a file
 _GLOBS: Final = frozenset("*?")
 _JOB_S_MAX: Final = 24 * 3600.0  # of a job in the background
 _NETWORK: Final = frozenset({"net.http", "net.*"})
@@ -41,7 +41,7 @@ def bash_tools(
     workspace: Workspace, *, sandbox: Sandbox | None = None, readable: Sequence[str] = (), most: Grant | None = None
 ) -> list[Tool]:
     """Bash and its jobs; `readable` are folders outside the workspace that commands may read, besides the system's.
-    `most` is all that commands may do, whatever else the process may."""
+    `most` narrows what commands may do, beyond the Grant of the process."""
     jobs = Jobs()
     family = _Bash(workspace, sandbox, tuple(readable), jobs, most)
     bash = tool(
@@ -57,17 +57,18 @@ def bash_tools(
 
 
 def _needs(arguments: dict[str, Any]) -> list[Capability]:
-    """The whole line: a rule with a wildcard covers one simple command, a chain only a rule for exactly it."""
+    """The right to run the whole line: a rule with a wildcard covers one simple command, a chain needs an exact
+    rule."""
     command = arguments.get("command")
     if not isinstance(command, str) or not command.strip() or len(command) > CAPABILITY_LENGTH_MAX:
         return []  # the call itself is refused
     if _GLOBS.intersection(command) and read_line(command).single is None:
-        command = f"{command.rstrip()} ;"  # its stars are files, not any arguments: no rule with a wildcard is for it
+        command = f"{command.rstrip()} ;"  # its stars are file globs: a rule with a wildcard must not match it
     return [Capability("process.exec", command)]
 
 
 def _check_denied(grant: Grant, command: str) -> None:
-    """A deny of the Grant sees every command that the line may run, in whatever it is wrapped."""
+    """Refuse the line if a deny of the Grant matches any command that it may run, wrapped ones included."""
     denies = _denies(grant)
     if denies is None:
         return
@@ -84,12 +85,12 @@ def _check_denied(grant: Grant, command: str) -> None:
 
 @lru_cache(maxsize=64)
 def _denies(grant: Grant) -> Grant | None:
-    found = [cap for cap in grant.deny if cap.name in _EXEC]
-    return Grant(allow=["*"], deny=found) if found else None
+    denied = [cap for cap in grant.deny if cap.name in _EXEC]
+    return Grant(allow=["*"], deny=denied) if denied else None
 
 
-# What files of the workspace may not make git do: be a repository that nobody cloned, run a program to watch files, or
-# act as a server for another folder. Those are written by a model without anybody being asked.
+# A model may write files of the workspace without a question, so they must not make git use a folder as a bare
+# repository, run a program that watches files, or serve another folder as a remote.
 _GIT_SETTINGS: Final = {
     "safe.bareRepository": "explicit",
     "core.fsmonitor": "false",
@@ -123,7 +124,7 @@ class _Bash:
         self,
         command: str,
         timeout: float = BASH_S_DEFAULT,
-        description: str = "",  # noqa: ARG002 - for those who read along
+        description: str = "",  # noqa: ARG002 - shown to people who follow the run
         run_in_background: bool = False,
     ) -> str:
         """Run a command line with bash, in the workspace, held by a sandbox. Each call starts in the workspace anew.
@@ -178,15 +179,15 @@ class _Bash:
             )
         except ConfigError as error:
             raise ToolError(error.message, hint=error.hint, reason="permission_denied") from None
-        also = [root for root in self._workspace.roots[1:] if _may_work_in(grant, root)]
-        profile = replace(profile, writable_also=(*profile.writable_also, *also))
-        # A Grant of everything names no host; where it was narrowed, each layer has to.
+        extra_roots = [root for root in self._workspace.roots[1:] if _may_work_in(grant, root)]
+        profile = replace(profile, writable_also=(*profile.writable_also, *extra_roots))
+        # A Grant of everything names no host; in a narrowed Grant each layer has to name one.
         named = [any(cap.name in _NETWORK for cap in layer) for layer in grant.layers]
         return profile if named and all(named) else replace(profile, egress=None)
 
 
 def _may_work_in(grant: Grant, root: str) -> bool:
-    """The folder is open as a whole; what is denied inside it is protected there."""
+    """Whether the Grant opens the folder as a whole; denied paths inside it are protected by the sandbox."""
     opened = Grant.from_data({"layers": [[str(cap) for cap in layer] for layer in grant.layers] or [["*"]]})
     return all(
         opened.allows(Capability(verb, f"{root}/**")) and grant.allows(Capability(verb, root))

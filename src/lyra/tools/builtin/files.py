@@ -1,4 +1,4 @@
-"""Read, Write, Edit, MultiEdit: text files, changed only by who has read them."""
+"""Read, Write, Edit, MultiEdit: text files. A process can change only a file that it has read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lyra.core.tool import Tool
 from lyra.errors import ToolError
 from lyra.tools.builtin.read_log import ReadLog
 from lyra.tools.builtin.text_file import TextFile
-from lyra.tools.builtin.workspace import Opened, Workspace
+from lyra.tools.builtin.workspace import OpenedFile, Workspace
 from lyra.tools.function import tool
 
 __all__ = ["Change", "apply_changes", "file_tools"]
@@ -32,12 +32,12 @@ class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Loaded(NamedTuple):
-    opened: Opened
+    opened: OpenedFile
     file: TextFile
 
 
 def file_tools(workspace: Workspace, log: ReadLog) -> list[Tool]:
-    """The four tools, with one memory of what was read."""
+    """The four tools, with one log of what was read."""
     family = _Files(workspace, log)
     reads = _needs(workspace, "fs.read")
     writes = _needs(workspace, "fs.read", "fs.write")
@@ -133,7 +133,7 @@ class _Files:
         opened = self._workspace.read(path)
         return _Loaded(opened, TextFile.of(opened.data, path))
 
-    def _save(self, opened: Opened, file: TextFile, text: str, path: str) -> None:
+    def _save(self, opened: OpenedFile, file: TextFile, text: str, path: str) -> None:
         data = file.encode(text, path)
         self._workspace.replace(opened.path, data, opened.mode)
         self._log.note(opened.path, data)
@@ -172,18 +172,18 @@ def _applied(text: str, change: Change, path: str, which: str) -> tuple[str, str
 
 def _places(text: str, old: str) -> list[int]:
     """The line of each occurrence; they do not overlap."""
-    found, line, last = [], 1, 0
-    at = text.find(old)
-    while at >= 0:
-        line += text.count("\n", last, at)
-        found.append(line)
-        last = at
-        at = text.find(old, at + len(old))
-    return found
+    lines, line, last = [], 1, 0
+    position = text.find(old)
+    while position >= 0:
+        line += text.count("\n", last, position)
+        lines.append(line)
+        last = position
+        position = text.find(old, position + len(old))
+    return lines
 
 
 def _near(text: str, old: str) -> str:
-    """Where the same words stand with other blanks: the usual reason."""
+    """A hint: the line that differs only in blanks, which is the usual mistake."""
     wanted = old.strip().split("\n")[0].strip()
     lines = [number for number, line in enumerate(text.split("\n"), start=1) if wanted and line.strip() == wanted]
     if lines:

@@ -1,8 +1,8 @@
 """Commands in the background: BashOutput and KillShell.
 
-A job belongs to the process that started it: nobody else sees it, and it is ended with that process or with its
-kernel, whichever comes first, so that nothing is left running that nobody looks at. What a job printed is told once:
-each look gives what is new since the last. A process that was restarted has no jobs of its life before.
+A job belongs to the process that started it: no other process sees it, and it is ended with that process or with its
+kernel, whichever comes first, so that no program is left running without an owner. Output is shown once: each call of
+BashOutput gives what is new since the last. A process that was restarted has lost the jobs from before.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = ["JOBS_MAX", "Jobs", "ended"]
 
-JOBS_MAX: Final = 16  # of one process at a time
-_KEPT_MAX: Final = 64  # jobs of one process that can still be asked about
+JOBS_MAX: Final = 16  # running, for one process
+_KEPT_MAX: Final = 64  # jobs of one process that BashOutput still knows
 _SHOWN_BYTES_MAX: Final = 30_000
 _COMMAND_CHARS_MAX: Final = 200
 
 
 class _Background:
-    """One job, and how much of its output has been told."""
+    """One job, and how much of its output has been shown."""
 
     __slots__ = ("began_s", "command", "job", "told")
 
@@ -48,7 +48,7 @@ class Jobs:
         self._started: dict[str, int] = {}
 
     def tools(self) -> list[Tool]:
-        """Not idempotent: what was told once is not told again."""
+        """The two tools. They are not idempotent: output that was shown is not shown again."""
         return [
             tool(self.output, name="BashOutput", untrusted=True, harmless=True),
             tool(self.kill, name="KillShell", untrusted=True, harmless=True),
@@ -56,12 +56,12 @@ class Jobs:
 
     # ------------------------------------------------------------ starting
     def check(self) -> None:
-        """Refuse where a job would belong to nobody, or where there are too many."""
+        """Refuse a job that no process would own, or one too many."""
         if ending.get() is None:
             raise ToolError(
                 "a job in the background belongs to an agent's process, and there is none", reason="exec_failed"
             )
-        running = [each for each in self._mine().values() if each.job.running]
+        running = [background for background in self._mine().values() if background.job.running]
         if len(running) >= JOBS_MAX:
             raise ToolError(f"{JOBS_MAX} jobs are running already", hint="end one with KillShell", reason="exec_failed")
 
@@ -75,7 +75,9 @@ class Jobs:
         self._started[pid] = number = self._started.get(pid, 0) + 1
         name = f"bash_{number}"
         mine[name] = _Background(job, command)
-        for old in [each for each, known in mine.items() if not known.job.running][: max(0, len(mine) - _KEPT_MAX)]:
+        for old in [known_name for known_name, known in mine.items() if not known.job.running][
+            : max(0, len(mine) - _KEPT_MAX)
+        ]:
             del mine[old]
         return f"started in the background as {name}; BashOutput tells how it goes, KillShell ends it"
 
@@ -83,9 +85,9 @@ class Jobs:
         return self._of.get(caller.get(), {})
 
     def _end(self, pid: str) -> list[asyncio.Future[Result]]:
-        """The process has ended, or its kernel: so do its jobs. Gives what tells when they have."""
+        """End the jobs of a process that has ended. Returns futures that are done when the jobs are."""
         self._started.pop(pid, None)
-        running = [each.job for each in self._of.pop(pid, {}).values() if each.job.running]
+        running = [background.job for background in self._of.pop(pid, {}).values() if background.job.running]
         for job in running:
             job.kill()
         return [job.done for job in running]
@@ -117,22 +119,22 @@ class Jobs:
         known.job.kill()
         result = await known.job.wait()
         new = _new(known)
-        said = f"{bash_id} was ended" if was_running else f"{bash_id} had ended before: {_how(result)}"
-        return _with_note(new, said) if new else said
+        note = f"{bash_id} was ended" if was_running else f"{bash_id} had ended before: {_how(result)}"
+        return _with_note(new, note) if new else note
 
     def _find(self, bash_id: str) -> _Background:
         mine = self._mine()
-        found = mine.get(bash_id)
-        if found is None:
-            there = "; ".join(f"{name}: {each.command[:_COMMAND_CHARS_MAX]}" for name, each in mine.items())
+        background = mine.get(bash_id)
+        if background is None:
+            there = "; ".join(f"{name}: {known.command[:_COMMAND_CHARS_MAX]}" for name, known in mine.items())
             raise ToolError(
                 f"there is no job {bash_id[:80]!r}", hint=f"there are {there or 'none'}", reason="not_found"
             )
-        return found
+        return background
 
 
 def _new(known: _Background) -> str:
-    """What was printed since the last look: all of it, or head and tail where it is long."""
+    """The output since the last call: all of it, or head and tail where it is long."""
     output = known.job.output
     start, known.told = known.told, output.total_bytes
     length = output.total_bytes - start
@@ -179,24 +181,24 @@ _LIMITS: Final = {
 
 
 def _how(result: Result) -> str:
-    """Exit code, limits, time, what held it, and what a reader has to know of that."""
-    said = [f"exit code {result.exit_code}"]
+    """Exit code, limits, time, sandbox, and what the sandbox could not prevent or had to repair."""
+    notes = [f"exit code {result.exit_code}"]
     if result.limits_hit:
-        said.append("limit hit: " + ", ".join(_LIMITS.get(name, name) for name in result.limits_hit))
-    said.append(f"{result.duration_s:.1f} s")
+        notes.append("limit hit: " + ", ".join(_LIMITS.get(name, name) for name in result.limits_hit))
+    notes.append(f"{result.duration_s:.1f} s")
     holes = f", which does not hold everything: {'; '.join(result.holes)}" if result.holes else ""
-    said.append(f"sandbox {result.tier}{holes}")
+    notes.append(f"sandbox {result.tier}{holes}")
     if result.appeared:
-        said.append(f"protected paths that are new: {', '.join(result.appeared[:10])}")
+        notes.append(f"protected paths that are new: {', '.join(result.appeared[:10])}")
     if result.put_back:
-        said.append(f"protected links that were put back as they were: {', '.join(result.put_back[:10])}")
+        notes.append(f"protected links that were put back as they were: {', '.join(result.put_back[:10])}")
     if result.reopened:
-        said.append(f"folders that were shut, and are open to their owner again: {', '.join(result.reopened[:10])}")
+        notes.append(f"folders that were shut, and are open to their owner again: {', '.join(result.reopened[:10])}")
     if result.unread:
-        said.append(f"folders that cannot be looked through, and were shown empty: {', '.join(result.unread[:10])}")
+        notes.append(f"folders that cannot be looked through, and were shown empty: {', '.join(result.unread[:10])}")
     if result.set_aside:
-        said.append(f"nothing may make those: they were renamed to {', '.join(result.set_aside[:10])}")
+        notes.append(f"nothing may make those: they were renamed to {', '.join(result.set_aside[:10])}")
     refused = [line for line in result.egress if line.startswith("refused")]
     if refused:
-        said.append(f"network: {'; '.join(refused[:5])}")
-    return " · ".join(said)
+        notes.append(f"network: {'; '.join(refused[:5])}")
+    return " · ".join(notes)

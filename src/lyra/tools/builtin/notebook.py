@@ -79,7 +79,7 @@ def _parsed(text: str, path: str) -> dict[str, Any]:
 
 
 def _indent(text: str) -> int | None:
-    """As the file has it: one blank is what Jupyter writes."""
+    """The indentation of the file; Jupyter writes one blank."""
     second = text.split("\n", 2)[1] if "\n" in text else ""
     return (len(second) - len(second.lstrip(" "))) or 1 if second else None
 
@@ -89,27 +89,27 @@ def _changed(notebook: dict[str, Any], cell: str | int, source: str, kind: str |
     if mode == "insert":
         if kind is None:
             raise ToolError("an inserted cell needs a cell_type", reason="invalid_arguments")
-        at = _number(cells, cell, most=len(cells)) + isinstance(cell, str) * (not str(cell).isdecimal())
-        cells.insert(at, _new_cell(notebook, kind, source))
-        return f"inserted cell {at}"
-    at = _number(cells, cell, most=len(cells) - 1)
+        number = _number(cells, cell, most=len(cells)) + isinstance(cell, str) * (not str(cell).isdecimal())
+        cells.insert(number, _new_cell(notebook, kind, source))
+        return f"inserted cell {number}"
+    number = _number(cells, cell, most=len(cells) - 1)
     if mode == "delete":
-        del cells[at]
-        return f"deleted cell {at}"
-    old = cells[at]
+        del cells[number]
+        return f"deleted cell {number}"
+    old = cells[number]
     if kind is not None and kind != old.get("cell_type"):
-        cells[at] = {**_new_cell(notebook, kind, source), **({"id": old["id"]} if "id" in old else {})}
+        cells[number] = {**_new_cell(notebook, kind, source), **({"id": old["id"]} if "id" in old else {})}
     else:
         old["source"] = _source(source, like=old.get("source"))
         if old.get("cell_type") == "code":
-            old["outputs"], old["execution_count"] = [], None  # of another text
-    return f"replaced cell {at}"
+            old["outputs"], old["execution_count"] = [], None  # they belong to the old text
+    return f"replaced cell {number}"
 
 
 def _number(cells: list[dict[str, Any]], cell: str | int, *, most: int) -> int:
     if isinstance(cell, str):
-        for number, each in enumerate(cells):
-            if each.get("id") == cell:
+        for number, known in enumerate(cells):
+            if known.get("id") == cell:
                 return number
     if isinstance(cell, int) or cell.isdecimal():
         number = int(cell)
@@ -119,15 +119,15 @@ def _number(cells: list[dict[str, Any]], cell: str | int, *, most: int) -> int:
 
 
 def _new_cell(notebook: dict[str, Any], kind: str, source: str) -> dict[str, Any]:
-    made: dict[str, Any] = {"cell_type": kind}
+    new_cell: dict[str, Any] = {"cell_type": kind}
     version = (notebook.get("nbformat"), notebook.get("nbformat_minor"))
     if all(isinstance(part, int) for part in version) and version >= _IDS_SINCE:
-        made["id"] = _free_id(notebook["cells"])
-    made["metadata"] = {}
+        new_cell["id"] = _free_id(notebook["cells"])
+    new_cell["metadata"] = {}
     if kind == "code":
-        made["execution_count"], made["outputs"] = None, []
-    made["source"] = _source(source, like=[])
-    return made
+        new_cell["execution_count"], new_cell["outputs"] = None, []
+    new_cell["source"] = _source(source, like=[])
+    return new_cell
 
 
 def _free_id(cells: list[dict[str, Any]]) -> str:

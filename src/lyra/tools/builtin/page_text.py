@@ -1,8 +1,8 @@
 """A page of HTML as text to read: headings, paragraphs, lists, tables, links with their addresses; no scripts.
 
 One pass from left to right that takes the same time for every byte, whatever the page holds: it looks for the next
-`<` and the `>` after it, knows a table of elements, and passes over everything else. Made for reading, not for
-showing: what a browser would hide by style is here, and nothing in a page is run.
+`<` and the `>` after it, knows a table of elements, and skips everything else. Text that a browser would hide by style
+is included, and nothing in a page is run.
 """
 
 from __future__ import annotations
@@ -35,50 +35,50 @@ _SHOWN_SCHEMES: Final = ("http://", "https://")
 def page_text(html: str, *, url: str = "") -> str:
     """The text; addresses of links are made whole with `url`."""
     page = _Page(url)
-    at = 0
-    while (found := _START.search(html, at)) is not None:
-        page.text(html[at : found.start()])
-        at = _tag(page, html, found.start())
-    page.text(html[at:])
+    position = 0
+    while (tag := _START.search(html, position)) is not None:
+        page.text(html[position : tag.start()])
+        position = _tag(page, html, tag.start())
+    page.text(html[position:])
     return page.result()
 
 
 def _tag(page: _Page, html: str, start: int) -> int:
-    """Take the tag or comment at `start`; gives where the rest begins."""
+    """Read the tag or comment at `start`; returns the position after it."""
     if html.startswith("<!--", start):
         return _after(html, "-->", start + 4)
     if html.startswith(("<!", "<?"), start):
         return _after(html, ">", start)
-    found = _NAME.match(html, start + 1)
-    assert found is not None
-    name, close = found[1].lower(), html[start + 1] == "/"
+    tag_name = _NAME.match(html, start + 1)
+    assert tag_name is not None
+    name, close = tag_name[1].lower(), html[start + 1] == "/"
     end = _after(html, ">", start)
     if name in _SKIPPED and not close:
         return _end_of(html, name, end)
-    page.tag(name, html[found.end() : end], close=close)
+    page.tag(name, html[tag_name.end() : end], close=close)
     return end
 
 
-def _after(html: str, mark: str, at: int) -> int:
-    found = html.find(mark, at)
-    return len(html) if found < 0 else found + len(mark)
+def _after(html: str, mark: str, start: int) -> int:
+    index = html.find(mark, start)
+    return len(html) if index < 0 else index + len(mark)
 
 
-def _end_of(html: str, name: str, at: int) -> int:
-    """Behind the tag that closes an element of which nothing is read; the end of the page where there is none."""
-    closing = re.compile(rf"</{name}[^>]{{0,200}}>", re.IGNORECASE).search(html, at)
+def _end_of(html: str, name: str, start: int) -> int:
+    """The position after the closing tag of a skipped element; the end of the page where there is none."""
+    closing = re.compile(rf"</{name}[^>]{{0,200}}>", re.IGNORECASE).search(html, start)
     return len(html) if closing is None else closing.end()
 
 
 class _Page:
-    """What has been read so far."""
+    """The text that has been read so far."""
 
     __slots__ = ("_links", "_out", "_pre", "_url", "_words")
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._out: list[str] = []
-        self._links: list[tuple[str, int]] = []  # open links: where they lead, and the pieces of text before them
+        self._links: list[tuple[str, int]] = []  # open links: (address, pieces of text before it)
         self._pre = 0
         self._words = 0
 
@@ -106,8 +106,8 @@ class _Page:
         elif name in ("td", "th"):
             self._out.append(" | " if close else "")
         elif name == "img":
-            found = _ALT.search(attributes)
-            self.text(f"[{found[1] or found[2]}]" if found and (found[1] or found[2]) else "")
+            alt = _ALT.search(attributes)
+            self.text(f"[{alt[1] or alt[2]}]" if alt and (alt[1] or alt[2]) else "")
         elif name in _BLOCKS:
             self._pre = max(0, self._pre + (-1 if close else 1)) if name == "pre" else self._pre
             if name not in _ROWS:
@@ -116,11 +116,11 @@ class _Page:
                 self._out.append("\n")
 
     def _address(self, attributes: str) -> str:
-        found = _LINK.search(attributes)
-        if found is None:
+        link = _LINK.search(attributes)
+        if link is None:
             return ""
         try:
-            address = urljoin(self._url, _plain(found[1] or found[2] or found[3] or "").strip())
+            address = urljoin(self._url, _plain(link[1] or link[2] or link[3] or "").strip())
         except ValueError:
             return ""
         return address if address.startswith(_SHOWN_SCHEMES) else ""
@@ -141,5 +141,5 @@ class _Page:
 def _plain(raw: str) -> str:
     try:
         return unescape(raw) if "&" in raw else raw
-    except ValueError:  # a character's number of thousands of digits
+    except ValueError:  # a character reference with thousands of digits
         return raw

@@ -1,7 +1,7 @@
-"""Who has read which file, and what was in it: an edit of what nobody has read, or of what has changed, is refused.
+"""Which process has read which file: an edit of a file that it has not read, or that has changed since, is refused.
 
-Kept for each process (`lyra.core.tool.caller`), in memory. A process that was restarted after a crash has read nothing
-again: it is told to read first, which is the safe answer.
+Kept for each process (`lyra.core.tool.caller`), in memory. The log of a process that
+was restarted after a crash is empty: it has to read again, which is the safe answer.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Glob and Grep: what is in the workspace, found by a process beside the kernel's (`search_worker`).
+"""Glob and Grep: searches of the workspace, done by a separate process (`search_worker`).
 
-Secrets and what a rule denies to be read are left out of the answers (`Workspace.hidden`). Answers are in one order
+Secrets and files that a rule denies to read are left out of the answers (`Workspace.hidden`). Answers are in one order
 (Glob: newest first; Grep: by path and line), bounded, and say when there is more.
 """
 
@@ -31,9 +31,9 @@ _PATTERN_CHARS_MAX: Final = 10_000
 _CONTEXT_MAX: Final = 1_000
 _CHARS_MAX: Final = 100_000
 _ROWS_A_STEP: Final = 200
-_SPARE_ROWS: Final = 50  # asked for beyond those that are shown: some may be hidden
+_SPARE_ROWS: Final = 50  # requested in addition, because some rows may be hidden
 _WORKER: Final = os.path.join(os.path.dirname(__file__), "search_worker.py")
-AT_ONCE: Final = max(4, os.cpu_count() or 1)  # more searches than processors only get in each other's way
+AT_ONCE: Final = max(4, os.cpu_count() or 1)  # more searches than processors are not faster
 
 TYPES: Final[dict[str, tuple[str, ...]]] = {
     "c": ("*.c", "*.h"),
@@ -57,20 +57,24 @@ TYPES: Final[dict[str, tuple[str, ...]]] = {
 
 
 def search_tools(workspace: Workspace, *, ripgrep: bool = True, seconds_max: float = SEARCH_S_MAX) -> list[Tool]:
-    """Both tools; without `ripgrep` Grep never asks it."""
-    family = _Search(workspace, ripgrep, seconds_max)
+    """Glob and Grep; without `ripgrep` Grep never uses that program."""
+    family = _SearchTools(workspace, ripgrep, seconds_max)
 
     def needs_of(arguments: dict[str, Any]) -> list[Capability]:
         return workspace.need("fs.read", arguments.get("path"))
 
-    found: dict[str, Any] = {"idempotent": True, "untrusted": True, "folders": workspace.roots}  # names are text, too
+    options: dict[str, Any] = {
+        "idempotent": True,
+        "untrusted": True,
+        "folders": workspace.roots,
+    }  # names of files are untrusted text, too
     return [
-        tool(family.glob, name="Glob", needs_of=needs_of, **found),
-        tool(family.grep, name="Grep", needs_of=needs_of, **found),
+        tool(family.glob, name="Glob", needs_of=needs_of, **options),
+        tool(family.grep, name="Grep", needs_of=needs_of, **options),
     ]
 
 
-class _Search:
+class _SearchTools:
     __slots__ = ("_ripgrep", "_seconds_max", "_workspace")
 
     def __init__(self, workspace: Workspace, ripgrep: bool, seconds_max: float) -> None:
@@ -170,13 +174,15 @@ class _Search:
 
     def _shown(self, root: str, name: str) -> str:
         shown = self._workspace.shown(os.path.join(root, name))
-        return shown if shown.isascii() else os.fsencode(shown).decode("utf-8", "replace")  # a name is any bytes
+        return (
+            shown if shown.isascii() else os.fsencode(shown).decode("utf-8", "replace")
+        )  # names of files may be any bytes
 
     async def _rows_of(self, job: dict[str, Any], wanted: int, *, numbers: bool) -> tuple[list[str], bool]:
-        """The first `wanted` rows at least, where there are as many, and whether there are more of them.
+        """At least the first `wanted` rows, if there are as many, and whether there are more.
 
-        Only so many come over from the worker: reading thousands that nobody sees would hold the kernel's loop. Where
-        too many of them are hidden it is asked again, for all it has.
+        The worker sends only a few more than that: reading thousands of rows that are not shown would block the
+        kernel's loop. If too many of them are hidden, it is asked again for all.
         """
         for most in (wanted + _SPARE_ROWS, ROWS_MAX):
             answer = await self._ask({**job, "most": most})
@@ -190,7 +196,7 @@ class _Search:
         out: list[str] = []
         for number, row in enumerate(rows, start=1):
             if number % _ROWS_A_STEP == 0:
-                await asyncio.sleep(0)  # rules are asked about each file: others may run in between
+                await asyncio.sleep(0)  # rules are checked for each file: let other tasks run in between
             name = row if isinstance(row, str) else row[0]
             if name not in names:
                 names[name] = None if self._hidden(root, name) else self._shown(root, name)
@@ -244,8 +250,8 @@ class _Search:
 
 
 class _Gate:
-    """How many searches of a loop are at work, and that it starts one of them at a time: starting a process holds the
-    loop for some milliseconds, and a turn may ask for many."""
+    """Limits the searches of one loop: `AT_ONCE` run, and one starts at a time, because starting a process blocks the
+    loop for some milliseconds and a turn may start many."""
 
     __slots__ = ("running", "starting")
 

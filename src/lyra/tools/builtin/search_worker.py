@@ -1,10 +1,10 @@
 """The search itself, in a process of its own: `python -I -S search_worker.py` with a job as JSON on its input.
 
 A pattern that takes for ever, or a tree of a million files, then costs the kernel's loop nothing, and is ended by
-ending the process. Imports nothing but the standard library, so that it starts at once. Grep asks ripgrep where there
-is one and does the work itself where there is not, or where the pattern is one that ripgrep cannot read (looking
-ahead and behind, back references); the answer is the same. Ignore files are not read: folders of tools and
-dependencies are passed over by name.
+ending the process. Only the standard library is imported, so that it starts at once. Grep uses ripgrep if it is
+installed, and else its own engine, also for patterns that ripgrep cannot read (look-around, back references); the
+answer is the same. Ignore files are not read: folders of tools and
+dependencies are skipped by name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 import sys
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # starting is a good part of a small search: `typing` and its like are not imported to run
+if TYPE_CHECKING:  # start-up is a good part of a small search: `typing` is not imported at run time
     from collections.abc import Callable, Iterator
     from typing import Any
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # starting is a good part of a small search: `typing` and its
     Row = tuple[str, int, str, bool]  # path, line, text, whether it matched
     Folder = tuple[int, str, list[str]]  # a descriptor, the path below the root and its slash, the plain files in it
 
-ROWS_MAX = 5_000  # that go back
+ROWS_MAX = 5_000  # in one answer
 ROWS_KEPT = 200_000  # held before they are sorted
 TEXT_CHARS_MAX = 2_000
 FILE_BYTES_MAX = 10 * 1024 * 1024  # larger files are not searched
@@ -34,13 +34,13 @@ PASSED_OVER = (
 )
 _PASSED_OVER = frozenset(PASSED_OVER)
 _ANY_FOLDERS = "(?:[^/]+/)*"
-_NICE = 5  # eight searches at once must not take the processor from whoever asked
+_NICE = 5  # eight searches at once must not take the processor from the kernel
 _CHUNK = 64 * 1024
-_WIDE = (b"\xff\xfe", b"\xfe\xff")  # texts whose characters are two bytes each
+_WIDE = (b"\xff\xfe", b"\xfe\xff")  # byte order marks of UTF-16
 _PLAIN = re.compile(r"[A-Za-z0-9_ :;,=<>!@%&/'\"~`-]+")
 _OWN_ONLY = re.compile(r"\(\?(?:[=!(>#]|<[=!]|P=)|\\[1-9ZAGBK]|[*+?}]\+")
 _NOT_BY_LINES = re.compile(r"\\[AZz]|\(\?[a-z]*[<(=!]|\\s|\[\^|\[:|\\[WD]")
-_BROKEN = re.compile("[\udc80-\udcff]")  # bytes that are no UTF-8, as `surrogateescape` writes them
+_BROKEN = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, as `surrogateescape` decodes them
 _WHOLE = re.compile("[^\udc80-\udcff]+")
 _IN_SET = re.compile(r"\\.|\[:(\^?\w+):\]|\[|&&|--|~~|\]", re.DOTALL)
 _CLASSES = {  # of ripgrep, and of POSIX
@@ -65,25 +65,27 @@ def glob_regex(pattern: str) -> str:
     """A glob as a regular expression over a path: `**` any folders, `*` and `?` within a name, `[…]`, `{a,b}`."""
     if "/" not in pattern:
         pattern = f"**/{pattern}"
-    pattern = re.sub(r"(?:\*\*/+){2,}", "**/", pattern.lstrip("/"))  # each would be tried with every folder
-    out, at, braces = [], 0, 0
-    while at < len(pattern):
-        char = pattern[at]
-        if pattern.startswith("**/", at):
+    pattern = re.sub(
+        r"(?:\*\*/+){2,}", "**/", pattern.lstrip("/")
+    )  # each further `**/` would be tried with every folder
+    out, index, braces = [], 0, 0
+    while index < len(pattern):
+        char = pattern[index]
+        if pattern.startswith("**/", index):
             out.append(_ANY_FOLDERS)
-            at += 3
+            index += 3
             continue
-        if pattern.startswith("**", at):
+        if pattern.startswith("**", index):
             out.append(".*")
-            at += 2
+            index += 2
             continue
-        if char == "[" and "]" in pattern[at + 2 :]:
-            end = pattern.index("]", at + 2)
-            body = pattern[at + 1 : end].replace("\\", "\\\\").replace("[", "\\[")
+        if char == "[" and "]" in pattern[index + 2 :]:
+            end = pattern.index("]", index + 2)
+            body = pattern[index + 1 : end].replace("\\", "\\\\").replace("[", "\\[")
             out.append(f"[^{body[1:]}]" if body[0] in "!^" else f"[{body}]")
-            at = end + 1
+            index = end + 1
             continue
-        if char == "{" and "}" in pattern[at:]:
+        if char == "{" and "}" in pattern[index:]:
             out.append("(?:")
             braces += 1
         elif char == "}" and braces:
@@ -91,12 +93,12 @@ def glob_regex(pattern: str) -> str:
             braces -= 1
         elif char == "," and braces:
             out.append("|")
-        elif char == "\\" and at + 1 < len(pattern):
-            at += 1
-            out.append(re.escape(pattern[at]))
+        elif char == "\\" and index + 1 < len(pattern):
+            index += 1
+            out.append(re.escape(pattern[index]))
         else:
             out.append({"*": "[^/]*", "?": "[^/]"}.get(char) or re.escape(char))
-        at += 1
+        index += 1
     return "".join(out)
 
 
@@ -110,8 +112,8 @@ def open_folder(path: str) -> int:
 
 
 def walk(root: str) -> Iterator[Folder]:
-    """The folders below a root. Links are not followed, not even where a folder becomes one while we look: each is
-    opened once, and everything in it is reached through its descriptor."""
+    """The folders below a root. Links are not followed, not even if a folder is replaced by one meanwhile: each folder
+    is opened once, and everything in it is reached through its descriptor."""
     waiting = [""]
     while waiting:
         path = waiting.pop()
@@ -127,14 +129,14 @@ def walk(root: str) -> Iterator[Folder]:
                         waiting.append(f"{path}{entry.name}/")
             yield fd, path, names
         except OSError:
-            continue  # gone, or not ours to read
+            continue  # it is gone, or may not be read
         finally:
             if fd >= 0:
                 os.close(fd)
 
 
 def chooser(job: Job) -> Callable[[str, str], bool]:
-    """Whether a file is asked for, of its folder's path and its name."""
+    """A function of a folder's path and a file's name: whether the job asks for this file."""
     groups = [[_Glob(glob) for glob in job.get(key, ())] for key in ("globs", "kinds") if job.get(key)]
     if not groups:
         return lambda _path, _name: True
@@ -144,7 +146,7 @@ def chooser(job: Job) -> Callable[[str, str], bool]:
 
 
 class _Glob:
-    """One pattern; one that says nothing about folders looks at names alone."""
+    """One pattern; a pattern without folders is compared with names alone."""
 
     __slots__ = ("fits",)
 
@@ -167,10 +169,10 @@ def run_glob(job: Job) -> dict[str, Any]:
         for name in names:
             if fits(path, name):
                 try:
-                    made = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mtime_ns
+                    modified_ns = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mtime_ns
                 except OSError:
                     continue
-                rows.append((-made, path + name))
+                rows.append((-modified_ns, path + name))
     rows.sort()
     most = rows_max(job)
     return {"engine": "own", "rows": [name for _, name in rows[:most]], "more": len(rows) > most}
@@ -182,40 +184,40 @@ def rows_max(job: Job) -> int:
 
 # ---------------------------------------------------------------- grep
 def own_regex(pattern: str) -> str:
-    """A pattern as ripgrep reads it, for Python, which reads some of it otherwise; what has no like is an error."""
-    out, at = [], 0
-    while at < len(pattern):
-        if pattern[at] == "\\":
-            out.append("\\Z" if pattern[at + 1 : at + 2] == "z" else pattern[at : at + 2])
-            at += 2
-        elif pattern[at] == "[":
-            found, at = _set(pattern, at)
-            out.append(found)
+    """A pattern in ripgrep's syntax, translated to Python's; what has no equivalent is an error."""
+    out, index = [], 0
+    while index < len(pattern):
+        if pattern[index] == "\\":
+            out.append("\\Z" if pattern[index + 1 : index + 2] == "z" else pattern[index : index + 2])
+            index += 2
+        elif pattern[index] == "[":
+            char_class, index = _set(pattern, index)
+            out.append(char_class)
         else:
-            out.append(pattern[at])
-            at += 1
+            out.append(pattern[index])
+            index += 1
     return "".join(out)
 
 
 def _set(pattern: str, start: int) -> tuple[str, int]:
-    """`[…]` from there on, and where it ends."""
-    at = start + (2 if pattern[start + 1 : start + 2] == "^" else 1)
-    at += pattern[at : at + 1] == "]"  # the first is a character like others
-    out = [pattern[start:at]]
-    while (part := _IN_SET.search(pattern, at)) is not None:
-        out.append(pattern[at : part.start()])
-        at = part.end()
+    """The set `[…]` that begins at `start`, translated, and the position after it."""
+    index = start + (2 if pattern[start + 1 : start + 2] == "^" else 1)
+    index += pattern[index : index + 1] == "]"  # the first `]` is a plain character
+    out = [pattern[start:index]]
+    while (part := _IN_SET.search(pattern, index)) is not None:
+        out.append(pattern[index : part.start()])
+        index = part.end()
         if part[1] in _CLASSES:
             out.append(_CLASSES[part[1]])
         elif part[0][0] in "\\]":
             out.append(part[0])
             if part[0] == "]":
-                return "".join(out), at
+                return "".join(out), index
         else:
             raise re.error(
                 f"`{part[0]}` inside [ ] is read by ripgrep alone, which is not here; write \\[ for the sign"
             )
-    return pattern[start:], len(pattern)  # it has no end, as Python will say
+    return pattern[start:], len(pattern)  # not closed: Python reports it
 
 
 def run_grep(job: Job) -> dict[str, Any]:
@@ -225,41 +227,41 @@ def run_grep(job: Job) -> dict[str, Any]:
     except (re.error, RecursionError, OverflowError) as error:
         own, wrong = None, str(error)
     rg = find_ripgrep() if job.get("ripgrep", True) and not _OWN_ONLY.search(job["pattern"]) else None
-    found = by_ripgrep(rg, job) if rg else None
-    engine = "own" if found is None else "ripgrep"
-    if found is None:
+    matched = by_ripgrep(rg, job) if rg else None
+    engine = "own" if matched is None else "ripgrep"
+    if matched is None:
         if own is None:
             return {"error": f"the pattern cannot be read: {wrong}"}
-        found = by_hand(own, job)
+        matched = by_hand(own, job)
     most = rows_max(job)
-    rows = summed(found if engine == "own" else confirmed(found, job, most), job["mode"])
+    rows = summed(matched if engine == "own" else confirmed(matched, job, most), job["mode"])
     return {"engine": engine, "rows": rows[:most], "more": len(rows) > most}
 
 
-def confirmed(found: list[Row], job: Job, most: int) -> list[Row]:
-    """What is there when the files are read our way, as far as more than `most` rows need it: ripgrep opens by name,
-    and a folder that somebody swaps for a link at that moment would lead it outside. No mode shows, counts or names
-    anything else."""
+def confirmed(rows: list[Row], job: Job, most: int) -> list[Row]:
+    """The rows that are still there when the files are opened without links, until there are more than `most`.
+    ripgrep opens files by name, and a folder that is replaced by a link at that moment would lead it outside. No mode
+    shows, counts or names other rows."""
     kept: list[Row] = []
-    found.sort(key=lambda row: (row[0], row[1]))
-    shown, at = 0, 0
-    while at < len(found) and shown <= most:
-        path = found[at][0]
+    rows.sort(key=lambda row: (row[0], row[1]))
+    shown, index = 0, 0
+    while index < len(rows) and shown <= most:
+        path = rows[index][0]
         lines = lines_in(path, job)
         before = len(kept)
-        while at < len(found) and found[at][0] == path:
-            row = found[at]
+        while index < len(rows) and rows[index][0] == path:
+            row = rows[index]
             if row[1] <= len(lines) and lines[row[1] - 1].rstrip("\r") == row[2].rstrip("\r"):
                 kept.append(row)
-            at += 1
+            index += 1
         if not any(row[3] for row in kept[before:]):
-            del kept[before:]  # lines around matches that are not there
+            del kept[before:]  # only context lines are left: no match was confirmed
         shown += len(kept) - before if job["mode"] == "content" else len(kept) > before
     return kept
 
 
 def lines_in(path: str, job: Job) -> list[str]:
-    """A file's lines, reached without any link; none for what is not there or no text."""
+    """A file's lines, opened without following links; none if it does not exist or is not text."""
     folder, _, name = path.rpartition("/")
     try:
         fd = open_folder(f"{job['root'].rstrip('/')}/{folder}")
@@ -276,13 +278,13 @@ def _flags(job: Job) -> int:
     return flags | (re.IGNORECASE if job["ignore_case"] else 0)
 
 
-def summed(found: list[Row], mode: str) -> list[Any]:
+def summed(rows: list[Row], mode: str) -> list[Any]:
     """Rows of (path, line, text, whether it matched), in order, as the mode shows them."""
-    found.sort(key=lambda row: (row[0], row[1]))
+    rows.sort(key=lambda row: (row[0], row[1]))
     if mode == "content":
-        return [[path, line, cut(text), hit] for path, line, text, hit in found]
+        return [[path, line, cut(text), hit] for path, line, text, hit in rows]
     counts: dict[str, int] = {}
-    for path, _, _, hit in found:
+    for path, _, _, hit in rows:
         counts[path] = counts.get(path, 0) + hit
     return list(counts) if mode == "files_with_matches" else [[path, count] for path, count in counts.items()]
 
@@ -293,7 +295,7 @@ def cut(text: str) -> str:
 
 
 def by_ripgrep(program: str, job: Job) -> list[Row] | None:
-    """None where ripgrep cannot read the pattern."""
+    """The rows that ripgrep finds; None if it cannot read the pattern."""
     command = [program, "--json", "--no-config", "--no-ignore", "--hidden", "--no-messages", "--max-filesize", "10M"]
     command += ["--ignore-case"] if job["ignore_case"] else ["--case-sensitive"]
     command += ["--multiline", "--multiline-dotall"] if job["multiline"] else []
@@ -304,27 +306,27 @@ def by_ripgrep(program: str, job: Job) -> list[Row] | None:
         command += ["--glob", f"!**/{name}/"]
     command += ["-e", job["pattern"], "--", job.get("file") or "."]
     output, wait = started(command, job["root"])
-    found: list[Row] = []
+    rows: list[Row] = []
     begun = 0
     for line in output:
         message = json.loads(line)
         data = message["data"]
         if message["type"] == "begin":
-            begun = len(found)
+            begun = len(rows)
         elif message["type"] == "end":
             if data.get("binary_offset") is not None:
-                del found[begun:]
-        elif message["type"] in ("match", "context") and len(found) < ROWS_KEPT:
+                del rows[begun:]
+        elif message["type"] in ("match", "context") and len(rows) < ROWS_KEPT:
             path = name_of(data["path"]).removeprefix("./")
             for offset, text in enumerate(lines_of(plain(data["lines"]))):
-                found.append((path, data["line_number"] + offset, text, message["type"] == "match"))
-    if wait() == 2 and not found:
+                rows.append((path, data["line_number"] + offset, text, message["type"] == "match"))
+    if wait() == 2 and not rows:
         return None
-    names = {row[0] for row in found}
+    names = {row[0] for row in rows}
     if not job.get("file"):
         fits = chooser(job)
         names = {path for path in names if fits(path[: path.rfind("/") + 1], path.rpartition("/")[2])}
-    return [row for row in found if row[0] in names]
+    return [row for row in rows if row[0] in names]
 
 
 def find_ripgrep() -> str | None:
@@ -336,7 +338,7 @@ def find_ripgrep() -> str | None:
 
 
 def started(command: list[str], folder: str) -> tuple[Iterator[bytes], Callable[[], int]]:
-    """A program's lines, and how to wait for its end. (`subprocess` would take longer to import than this to run.)"""
+    """A program's lines, and how to wait for its end. (Importing `subprocess` would take longer than all of this.)"""
     os.fchdir(open_folder(folder))
     reading, writing = os.pipe()
     silent = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
@@ -347,7 +349,7 @@ def started(command: list[str], folder: str) -> tuple[Iterator[bytes], Callable[
 
 
 def name_of(part: dict[str, str]) -> str:
-    """As Python has names that are no UTF-8."""
+    """A name of a file; bytes that are not UTF-8 are escaped as Python does."""
     return part["text"] if "text" in part else os.fsdecode(base64.b64decode(part["bytes"]))
 
 
@@ -361,7 +363,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def by_hand(pattern: re.Pattern[str], job: Job) -> list[Row]:
-    found: list[Row] = []
+    rows: list[Row] = []
     quick = not job["multiline"] and not _NOT_BY_LINES.search(job["pattern"])
     needed = must_hold(job)
     for name, data in contents(job):
@@ -380,14 +382,14 @@ def by_hand(pattern: re.Pattern[str], job: Job) -> list[Row]:
             hits = [i for i, s in enumerate(lines_of(seen)) if any(True for _ in matches(pattern, s))]
         marked = set(hits)
         shown = {n for hit in hits for n in range(hit - job["before"], hit + job["after"] + 1) if 0 <= n < len(lines)}
-        found += [(name, n + 1, lines[n], n in marked) for n in sorted(shown)]
-        if len(found) > ROWS_KEPT:
+        rows += [(name, n + 1, lines[n], n in marked) for n in sorted(shown)]
+        if len(rows) > ROWS_KEPT:
             break
-    return found
+    return rows
 
 
 def must_hold(job: Job) -> bytes:
-    """Bytes that a file has if the pattern matches in it: the plain characters that the pattern begins with."""
+    """Bytes that every file with a match contains: the plain characters at the beginning of the pattern."""
     pattern = job["pattern"]
     plain_part = _PLAIN.match(pattern)
     if plain_part is None or job["ignore_case"] or "|" in pattern or "(?" in pattern:
@@ -412,7 +414,7 @@ def contents(job: Job) -> Iterator[tuple[str, bytes]]:
 
 
 def searched(text: str, data: bytes) -> str:
-    """The text with each byte that is none of its encoding as a sign of its own, which nothing matches."""
+    """The text with each undecodable byte as a character that no pattern matches."""
     if "\ufffd" not in text or data.startswith(_WIDE):
         return text
     return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
@@ -449,7 +451,7 @@ def read(path: str, folder: int) -> bytes | None:
         return None
     try:
         data = os.read(fd, _CHUNK)
-        if len(data) < _CHUNK:  # most files are small: one call, and no look at their size
+        if len(data) < _CHUNK:  # most files are small: one read is enough
             return data
         parts, size = [data], len(data)
         while data:
@@ -466,7 +468,7 @@ def read(path: str, folder: int) -> bytes | None:
 
 
 def text_of(data: bytes) -> str | None:
-    """None for what is not a text."""
+    """The decoded text; None if the bytes are not text."""
     for mark, encoding in ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
         if data.startswith(mark):
             return data[len(mark) :].decode(encoding, "replace")

@@ -1,7 +1,7 @@
-"""Where long output of commands goes: a folder of its own, outside every project, that ends with this program.
+"""The folder for long output of commands: outside every project, and removed when this program ends.
 
-Each process of the kernel has its part of it (`lyra.core.tool.caller`) and reads no other's: what is there has been
-printed for that process already, so reading it needs no further right. Nobody writes there but the sandbox's capture.
+Each process of the kernel has a folder of its own in it (`lyra.core.tool.caller`) and cannot read those of others. The
+output was shown to that process already, so reading it needs no further right. Only the sandbox's capture writes there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Spill"]
 
 
 class Spill:
-    """The folder is made when it is first needed, and removed with the last one who holds this."""
+    """The folder is made when it is first needed, and removed when this object is collected."""
 
     __slots__ = ("__weakref__", "_root")
 
@@ -26,7 +26,7 @@ class Spill:
         self._root: str | None = None
 
     def folder(self) -> str:
-        """The calling process's own."""
+        """The folder of the calling process."""
         if self._root is None:
             self._root = os.path.realpath(tempfile.mkdtemp(prefix="lyra-spill-"))
             weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
@@ -35,7 +35,7 @@ class Spill:
         return mine
 
     def holding(self, path: str) -> str | None:
-        """The calling process's folder, where the path (absolute, without `..`) lies in it."""
+        """The folder of the calling process, if the path (absolute, without `..`) lies in it; else None."""
         if self._root is None:
             return None
         mine = os.path.join(self._root, _name())
@@ -43,5 +43,5 @@ class Spill:
 
 
 def _name() -> str:
-    """A pid may be any text; a folder's name may not."""
+    """The name of the caller's folder: a digest, because a pid may be any text."""
     return blake2b(caller.get().encode(), digest_size=8).hexdigest()

@@ -1,4 +1,4 @@
-"""Text in a file, and the way back: encoding, byte order mark and line endings stay what they were.
+"""Reads and writes text files; encoding, byte order mark and line endings are kept.
 
 `TextFile.of(bytes)` reads UTF-8, UTF-16 with its mark, and as a last resort latin-1; bytes with NULs are no text. A
 file whose lines all end in CRLF is shown with LF and written back with CRLF; one with both is left exactly as it is.
@@ -21,7 +21,7 @@ _MARKS: Final = (
 
 
 class TextFile(NamedTuple):
-    """`text` has LF where `crlf`; `mark` is what stands before it in the file."""
+    """`text` has LF even if `crlf` is set; `mark` is the byte order mark of the file."""
 
     text: str
     encoding: str = "utf-8"
@@ -39,7 +39,7 @@ class TextFile(NamedTuple):
         return cls(text.replace("\r\n", "\n") if crlf else text, encoding, mark, crlf)
 
     def encode(self, text: str, path: str) -> bytes:
-        """Another text, as this file would hold it."""
+        """The bytes of another text in this file's encoding and line endings."""
         if self.crlf:
             text = text.replace("\r\n", "\n").replace("\n", "\r\n")
         try:

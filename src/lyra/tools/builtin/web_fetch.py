@@ -1,10 +1,11 @@
 """WebFetch: one page or document of the web as text, from public addresses that the Grant names.
 
-What is fetched is decided three times: the permission rules see the URL, the Grant is asked for `net.http:host:port`,
-and the addresses of the host must be public (`lyra.tools.http_guard`). Every redirect is decided like a first request,
-by the rules too where it stays on one host. One that no rule covers, and without rules one to another host, is not
-followed but told: the model may ask for it, and is then asked about it. Bounded in time, size and redirects; pictures,
-archives and programs are refused. No proxy of the environment is used, no cookie kept, nothing is sent but the URL.
+A request is checked three times: the permission rules see the URL, the Grant is asked for `net.http:host:port`, and the
+addresses of the host must be public (`lyra.tools.http_guard`). Every redirect is checked like a first request, by the
+rules too if it stays on one host. A redirect that no rule covers, and without rules one to another host, is not
+followed but reported: the model may request it, which is then decided like any call. Bounded in time, size and
+redirects; pictures, archives and programs are refused. No proxy of the environment is used, no cookie kept, nothing is
+sent but the URL.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from lyra.sandbox.addresses import Lookup, after_redirect, literal, plain_host, 
 from lyra.sandbox.proxy import system_lookup
 from lyra.tools.builtin.page_text import page_text
 from lyra.tools.function import tool
-from lyra.tools.http_guard import Answer, Dial, fetch, host_and_port
+from lyra.tools.http_guard import Dial, HttpAnswer, fetch, host_and_port
 from lyra.tools.permissions.subjects import subject_of
 
 if TYPE_CHECKING:
@@ -30,13 +31,13 @@ if TYPE_CHECKING:
 
 __all__ = ["FETCH_BYTES_MAX", "FETCH_S", "REDIRECTS_MAX", "follows", "web_tools"]
 
-Follow = Callable[[str, str], bool]  # whether a redirect from one URL to the other needs no question
+Follow = Callable[[str, str], bool]  # (URL, target) -> whether the redirect needs no question
 FETCH_S: Final = 20.0
 FETCH_BYTES_MAX: Final = 5 << 20
 REDIRECTS_MAX: Final = 5
 _SHOWN_CHARS_MAX: Final = 100_000
 _URL_CHARS_MAX: Final = 2_000
-_INLINE_BYTES_MAX: Final = 65_536  # a page that is larger is turned into text beside the loop
+_INLINE_BYTES_MAX: Final = 65_536  # a larger page is turned into text in a thread
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _GONE: Final = frozenset({404, 410})
 _ACCEPT: Final = "text/html, application/xhtml+xml, text/*;q=0.9, application/json;q=0.9, */*;q=0.1"
@@ -46,7 +47,7 @@ _TEXT_KINDS: Final = re.compile(
 )
 _HTML: Final = frozenset({"text/html", "application/xhtml+xml"})
 _CHARSET: Final = re.compile(r"charset\s*=\s*[\"']?([A-Za-z0-9._-]{1,40})", re.IGNORECASE)
-# What pages are written in. Python knows more by such names, among them some that take hours for a page (punycode).
+# The encodings of pages. Python has more codecs, among them some that take hours for a page (punycode).
 _CODECS: Final = frozenset(
     {
         *("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "ascii", "koi8-r", "koi8-u", "mac-roman"),
@@ -58,14 +59,15 @@ _CODECS: Final = frozenset(
 
 
 def web_tools(*, follow: Follow | None = None, lookup: Lookup = system_lookup, dial: Dial | None = None) -> list[Tool]:
-    """`follow(url, to)` says whether a redirect needs no question: without it, those on one host; `lookup` and `dial`
-    are the machine's unless a test gives its own."""
+    """`follow(url, to)` decides whether a redirect needs no question; by default those on one host need none. Tests
+    replace `lookup` and `dial`."""
     family = _Web(follow or _same_place, lookup, dial)
     return [tool(family.fetch, name="WebFetch", needs_of=_needs, idempotent=True, untrusted=True, guarded=True)]
 
 
 def follows(permissions: Permissions) -> Follow:
-    """By the rules alone; to another host as after untrusted text, because where to go on is the server's word."""
+    """Decide on redirects by the rules alone. Another host counts as after untrusted text, since the server names
+    it."""
 
     def follow(url: str, to: str) -> bool:
         subject = subject_of("WebFetch", {"url": to})
@@ -79,7 +81,7 @@ def _needs(arguments: dict[str, Any]) -> list[Capability]:
     try:
         return [Capability("net.http", host_and_port(url))] if isinstance(url, str) else []
     except CapabilityDenied:
-        return []  # the call itself is refused, in its own words
+        return []  # the call itself is refused, with a better message
 
 
 class _Web:
@@ -111,12 +113,13 @@ class _Web:
             raise ToolError(f"{_shown(url)} did not answer within {FETCH_S:g} s", reason="timeout") from None
         return _part(answer, text, offset)
 
-    async def _answer(self, url: str) -> Answer | str:
-        """The last answer, or the sentence that says where it would go on."""
+    async def _answer(self, url: str) -> HttpAnswer | str:
+        """The last answer, or a sentence on a redirect that was not followed."""
         grant = rights.get()
         if grant is None:
             raise CapabilityDenied(
-                f"{_shown(url)} is refused: nobody's rights cover it", hint="WebFetch is called by an agent's process"
+                f"{_shown(url)} is refused: no process calls it, so there are no rights",
+                hint="WebFetch is called by an agent's process",
             )
         answer = await self._once(url, grant)
         for left in range(REDIRECTS_MAX, -1, -1):
@@ -129,10 +132,10 @@ class _Web:
                 following, _target = after_redirect(answer.url, location)
                 if not self._follow(answer.url, following):
                     where = "elsewhere on its host" if _same_place(answer.url, following) else "to another host"
-                    said = f"{_shown(answer.url)} redirects {where}: {following[:_URL_CHARS_MAX]}"
-                    return f"{said}\n(not followed)"
+                    redirect = f"{_shown(answer.url)} redirects {where}: {following[:_URL_CHARS_MAX]}"
+                    return f"{redirect}\n(not followed)"
                 answer = await self._once(following, grant)
-            except CapabilityDenied as error:  # no denial of ours: half of its words are the server's
+            except CapabilityDenied as error:  # not a CapabilityDenied: the server chose the target
                 raise ToolError(
                     f"{_shown(answer.url)} redirects to where it may not: {error.message}",
                     hint=error.hint,
@@ -140,7 +143,7 @@ class _Web:
                 ) from None
         raise ToolError(f"{_shown(url)}: more than {REDIRECTS_MAX} redirects", reason="io_error")
 
-    async def _once(self, url: str, grant: Grant) -> Answer:
+    async def _once(self, url: str, grant: Grant) -> HttpAnswer:
         _check(url)
         return await fetch(
             url,
@@ -155,7 +158,7 @@ class _Web:
 
 
 def _check(url: str) -> None:
-    """A URL that two readers could read differently is refused, and so is an address in disguise."""
+    """Refuse a URL that parsers could read differently, and an IP address in an unusual form."""
     if len(url) > _URL_CHARS_MAX or not url.isascii():
         raise CapabilityDenied(
             f"{_shown(url)} is refused: it is longer than {_URL_CHARS_MAX} characters or not in ASCII",
@@ -169,12 +172,14 @@ def _check(url: str) -> None:
 
 def _same_place(url: str, following: str) -> bool:
     """The same host and port; from http to https of one host counts as the same."""
-    one, two = target_of(url), target_of(following)
-    return plain_host(one.host) == plain_host(two.host) and (one.port == two.port or (one.port, two.port) == (80, 443))
+    first, second = target_of(url), target_of(following)
+    return plain_host(first.host) == plain_host(second.host) and (
+        first.port == second.port or (first.port, second.port) == (80, 443)
+    )
 
 
 # ---------------------------------------------------------------- what it says
-async def _text(answer: Answer) -> str:
+async def _text(answer: HttpAnswer) -> str:
     if not 200 <= answer.status < 300:
         reason = "not_found" if answer.status in _GONE else "io_error"
         raise ToolError(f"{_shown(answer.url)} answered with status {answer.status}", reason=reason)
@@ -192,14 +197,16 @@ async def _text(answer: Answer) -> str:
     return await asyncio.to_thread(page_text, text, url=answer.url)
 
 
-def _decoded(answer: Answer) -> str:
-    """By the charset that the header or the beginning of the page names, else UTF-8; what does not fit is replaced."""
-    found = _CHARSET.search(answer.headers.get("content-type", ""))
-    found = found or _CHARSET.search(answer.body[:2048].decode("ascii", "replace"))
-    decoder = codecs.getincrementaldecoder(_codec(found[1] if found else ""))("replace")
+def _decoded(answer: HttpAnswer) -> str:
+    """The text in the charset that the header or the page names, else UTF-8; undecodable bytes are replaced."""
+    charset = _CHARSET.search(answer.headers.get("content-type", ""))
+    charset = charset or _CHARSET.search(answer.body[:2048].decode("ascii", "replace"))
+    decoder = codecs.getincrementaldecoder(_codec(charset[1] if charset else ""))("replace")
     body = answer.body
-    pieces = range(0, len(body), _INLINE_BYTES_MAX)  # one at a time: while it decodes, nothing else runs
-    return "".join(decoder.decode(body[at : at + _INLINE_BYTES_MAX]) for at in pieces) + decoder.decode(b"", final=True)
+    pieces = range(0, len(body), _INLINE_BYTES_MAX)  # in pieces: decoding holds the interpreter lock
+    return "".join(decoder.decode(body[start : start + _INLINE_BYTES_MAX]) for start in pieces) + decoder.decode(
+        b"", final=True
+    )
 
 
 def _codec(name: str) -> str:
@@ -210,7 +217,7 @@ def _codec(name: str) -> str:
     return known if known in _CODECS else "utf-8"
 
 
-def _part(answer: Answer, text: str, offset: int) -> str:
+def _part(answer: HttpAnswer, text: str, offset: int) -> str:
     if not text:
         return f"{_shown(answer.url)} has no text"
     if offset >= len(text):

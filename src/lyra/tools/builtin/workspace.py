@@ -23,7 +23,7 @@ from lyra.errors import CapabilityDenied, ConfigError, ToolError
 from lyra.sandbox.paths import Beneath, true_path
 from lyra.tools.builtin.spill import Spill
 
-__all__ = ["FILE_BYTES_MAX", "Opened", "Workspace", "check_admitted"]
+__all__ = ["FILE_BYTES_MAX", "OpenedFile", "Workspace", "check_admitted"]
 
 FILE_BYTES_MAX: Final = 100 * 1024 * 1024  # of a file that is read as a whole
 _O_PATH: Final = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
@@ -38,8 +38,8 @@ _NAME_BYTES_MAX: Final = 255
 _temporary: Final = itertools.count()
 
 
-class Opened(NamedTuple):
-    """The bytes of a file as they were at one moment, and where it really is."""
+class OpenedFile(NamedTuple):
+    """The bytes of a file at one moment, with its real path and mode."""
 
     path: str
     data: bytes
@@ -47,23 +47,23 @@ class Opened(NamedTuple):
 
 
 class Workspace:
-    """`root` and, where there are more, `also`. `hidden(path)` says what searches pass over; `spill` is where long
-    output of commands lies, which its process reads as if it were inside."""
+    """`root`, and further roots in `also`. `hidden(path)`: searches skip this file; `spill` holds long output of
+    commands, which its process can read as if it were inside."""
 
     __slots__ = ("hidden", "lock", "root", "roots", "spill")
 
     def __init__(self, root: str, *, also: Sequence[str] = (), hidden: Callable[[str], bool] | None = None) -> None:
-        self.roots = tuple(os.path.realpath(each) for each in (root, *also))
-        for each in self.roots:
-            if not os.path.isdir(each):
-                raise ConfigError(f"the workspace {each} is not a folder", place=each)
+        self.roots = tuple(os.path.realpath(folder) for folder in (root, *also))
+        for folder in self.roots:
+            if not os.path.isdir(folder):
+                raise ConfigError(f"the workspace {folder} is not a folder", place=folder)
         self.root = self.roots[0]
         self.hidden = hidden or (lambda _path: False)
         self.spill = Spill()
-        self.lock = threading.Lock()  # one edit at a time: two that read the same text would lose one of them
+        self.lock = threading.Lock()  # one edit at a time: of two concurrent edits one would be lost
 
     def hides(self, path: str) -> bool:
-        """Whether a search passes over a file: by its own word, or by that of the rules the call was decided by."""
+        """Whether a search skips a file: the workspace hides it, or the rules that decided on the call do."""
         rules = hides.get()
         if self.spill.holding(path) is not None:
             return False
@@ -76,16 +76,16 @@ class Workspace:
         return os.path.join(self.root, os.path.expanduser(path) if path.startswith("~") else path)
 
     def shown(self, path: str) -> str:
-        """As short as it can be said: relative to the root where it lies inside."""
+        """A path as it is shown: relative to the root if it lies inside."""
         prefix = self.root.rstrip("/") + "/"
         return path[len(prefix) :] if path.startswith(prefix) else path
 
     def named(self, path: str) -> str:
-        """A file as the caller named it: where a link leads are words of whoever made the link."""
+        """A file as the caller named it; the target of a link is not shown, because its author may not be trusted."""
         return self.shown(os.path.normpath(self.absolute(path)))
 
     def need(self, verb: str, path: Any) -> list[Capability]:
-        """The right that a call needs: to the path that its argument leads to now."""
+        """The right that a call needs: to the real path of its argument."""
         if path is None:
             path = self.root
         if not isinstance(path, str) or not path or "\0" in path:
@@ -94,7 +94,7 @@ class Workspace:
         return [] if verb == "fs.read" and self.spill.holding(real) else [Capability(verb, real)]
 
     def covers(self, path: str) -> bool:
-        """Whether a real path lies in it, or in what was spilled for the calling process."""
+        """Whether a real path lies in a root, or in the spill folder of the calling process."""
         inside = any(path == root or path.startswith(root.rstrip("/") + "/") for root in self.roots)
         return inside or self.spill.holding(path) is not None
 
@@ -106,7 +106,7 @@ class Workspace:
         for root in self.roots:
             if normal == root or normal.startswith(root.rstrip("/") + "/"):
                 return root
-        return self.root  # it refuses what is not inside, in its own words
+        return self.root  # opening it there fails, with the right error
 
     @contextlib.contextmanager
     def _beneath(self, path: str, *, reading: bool = False) -> Iterator[tuple[Beneath, str]]:
@@ -115,7 +115,7 @@ class Workspace:
             yield folder, whole
 
     # ------------------------------------------------------------ reading
-    def read(self, path: str, *, most: int = FILE_BYTES_MAX) -> Opened:
+    def read(self, path: str, *, most: int = FILE_BYTES_MAX) -> OpenedFile:
         """A plain file's bytes; ToolError for anything else."""
         with self._beneath(path, reading=True) as (folder, whole):
             try:
@@ -136,7 +136,7 @@ class Workspace:
                 data = file.read(most + 1)
                 if len(data) > most:
                     raise _too_large(path, len(data), most)
-                return Opened(true_path(fd), data, stat.S_IMODE(state.st_mode))
+                return OpenedFile(true_path(fd), data, stat.S_IMODE(state.st_mode))
 
     def _check_plain(self, fd: int, path: str, most: int) -> os.stat_result:
         state = os.fstat(fd)
@@ -160,7 +160,7 @@ class Workspace:
 
     # ------------------------------------------------------------ writing
     def replace(self, path: str, data: bytes, mode: int | None = None) -> str:
-        """Put a file in place, whole. `path` is where it really is, when it exists. Gives its real path."""
+        """Put a file in place, whole. For a file that exists `path` is its real path. Returns the real path."""
         with self._beneath(path) as (folder, whole):
             name = os.path.basename(whole)
             if not name or name in (".", "..") or len(os.fsencode(name)) > _NAME_BYTES_MAX:
@@ -188,7 +188,7 @@ class Workspace:
                 file.flush()
                 os.fsync(fd)
             if mode is None:
-                os.link(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)  # fails where something appeared
+                os.link(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)  # fails if the file exists by now
                 os.unlink(temporary, dir_fd=parent)
             else:
                 os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
@@ -199,20 +199,20 @@ class Workspace:
         return os.path.join(true_path(parent), name)
 
     def _parent(self, folder: Beneath, path: str, rest: str, shown: str) -> int:
-        """A descriptor of the folder that `rest` lies in, made where it is missing and was let through."""
+        """A descriptor of the folder that `rest` lies in; a missing folder is made if the call was allowed to."""
         try:
-            found = folder.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            descriptor = folder.open(path, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
             pass
         except OSError as error:
             raise _refused(error, shown) from None
         else:
             try:
-                check_admitted(os.path.join(true_path(found), rest), shown)
+                check_admitted(os.path.join(true_path(descriptor), rest), shown)
             except BaseException:
-                os.close(found)
+                os.close(descriptor)
                 raise
-            return found
+            return descriptor
         above = self._parent(folder, os.path.dirname(path), os.path.join(os.path.basename(path), rest), shown)
         try:
             with contextlib.suppress(FileExistsError):
@@ -225,14 +225,14 @@ class Workspace:
 
 
 def check_admitted(real: str, path: str) -> None:
-    """A link that was turned since the call was let through leads to a file that nobody decided on."""
+    """Refuse a path that leads to another file than the one that was allowed, because a link has changed since."""
     wanted = admitted.get()
     if wanted is not None and real != wanted:
         raise CapabilityDenied(f"{path[:200]} is another file by now than the one that was allowed", place=path[:200])
 
 
 def _keep_owner(fd: int, parent: int, name: str) -> None:
-    with contextlib.suppress(OSError):  # only root may; for others it is theirs already
+    with contextlib.suppress(OSError):  # only root can change the owner; for other users the file is theirs already
         state = os.stat(name, dir_fd=parent, follow_symlinks=False)
         os.fchown(fd, state.st_uid, state.st_gid)
 

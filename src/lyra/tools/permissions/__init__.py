@@ -7,7 +7,7 @@ turn, `command_line` what a rule may match. Nothing here runs anything, or resol
 """
 
 from lyra.tools.permissions.answers import Answers
-from lyra.tools.permissions.decision import MODES, Decision, Permissions
+from lyra.tools.permissions.decision import MODES, PermissionDecision, Permissions
 from lyra.tools.permissions.rules import Rule
 from lyra.tools.permissions.settings import Layer, load_layers, permissions_of
 from lyra.tools.permissions.subjects import Subject, subject_of
@@ -15,8 +15,8 @@ from lyra.tools.permissions.subjects import Subject, subject_of
 __all__ = [
     "MODES",
     "Answers",
-    "Decision",
     "Layer",
+    "PermissionDecision",
     "Permissions",
     "Rule",
     "Subject",

@@ -32,7 +32,7 @@ _SOURCE: Final = "answers"
 
 
 def config_folder(home: str = "") -> str:
-    """Where the user's own settings lie; "" where nobody knows."""
+    """The folder of the user's own settings; "" where the home is not known."""
     named = os.environ.get("XDG_CONFIG_HOME", "")
     if os.path.isabs(named) and not home:
         return os.path.join(named, "lyra")
@@ -53,12 +53,12 @@ class Answers:
 
     def rules(self) -> list[Rule]:
         """Every answer as the rule it is."""
-        found: list[Rule] = []
+        rules: list[Rule] = []
         texts, lines = self._read()
         for effect in _EFFECTS:
             place = f"{_SOURCE}: {self.file}:{lines.get((effect,), 1)}"
-            found += read_rules(texts[effect], effect, source=place, workspace=self.workspace, home=self.home)
-        return found
+            rules += read_rules(texts[effect], effect, source=place, workspace=self.workspace, home=self.home)
+        return rules
 
     def add(self, rule: Rule) -> None:
         """Keep one more. A new answer takes the place of the opposite one."""
@@ -116,7 +116,7 @@ class Answers:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Two that add at the same time both have their answer kept."""
+        """Hold the lock of the folder, so that two processes that add an answer at the same time both succeed."""
         folder = os.path.dirname(self.file)
         os.makedirs(folder, mode=0o700, exist_ok=True)
         with open(os.path.join(folder, ".lock"), "a") as lock:
@@ -131,7 +131,7 @@ def _texts(value: Any, place: str, effect: str) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    """A basic string of TOML: whatever is not plain as its code."""
+    """A basic string of TOML; characters that cannot be printed are escaped."""
     out = []
     for char in text:
         if char in '"\\':

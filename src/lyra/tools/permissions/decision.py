@@ -11,9 +11,9 @@
     reading in the workspace, or what does nothing outside the conversation → allow
     nothing said                 → ask
 
-Where it says ask and nobody is there (`attended=False`) or the mode is `deny-unasked`, it is deny. A model never
-answers: nothing in a call's arguments is looked at but what the call is about. An answer of `always` or `never` is a
-rule from then on; `keep` is told of it, so that it may outlive this object.
+Without a person who can answer (`attended=False`), or in the mode `deny-unasked`, "ask" becomes "deny". A model never
+answers: of a call's arguments only the subject (the command, path or URL) is read. An answer of `always` or `never` is
+a rule from then on; the function `keep` receives it and can store it beyond the life of this object.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lyra.tools.permissions.answers import config_folder
 from lyra.tools.permissions.rules import Effect, Rule
 from lyra.tools.permissions.subjects import Subject, check_workspace
 
-__all__ = ["ANSWERS", "MODES", "Decision", "Permissions", "may_hold_secrets"]
+__all__ = ["ANSWERS", "MODES", "PermissionDecision", "Permissions", "may_hold_secrets"]
 
 MODES: Final[dict[str, str]] = {
     "default": "ask for what no rule allows",
@@ -45,24 +45,24 @@ _READERS: Final = ("Read", "Glob", "Grep")
 _GRANTS_KEPT: Final = 64
 _TOOLS_KEPT: Final = 1_024  # tools whose rules are remembered
 
-_SHOWN: Final = r"(?!\.env\.(?:example|sample|template|dist)(?:/|$))"  # made to be read
+_SHOWN: Final = r"(?!\.env\.(?:example|sample|template|dist)(?:/|$))"  # templates without secrets
 
 
 def _names(names: Iterable[str]) -> re.Pattern[str]:
     """A path with one of these names in it; a star is any run within a name."""
-    each = "|".join(re.escape(name).replace(r"\*", "[^/]*") for name in names)
-    return re.compile(rf"(?:^|/){_SHOWN}({each})(?:/|$)", re.IGNORECASE)
+    alternatives = "|".join(re.escape(name).replace(r"\*", "[^/]*") for name in names)
+    return re.compile(rf"(?:^|/){_SHOWN}({alternatives})(?:/|$)", re.IGNORECASE)
 
 
 _SECRETS: Final = _names(HIDDEN)  # not read without an answer
 
 
 def may_hold_secrets(path: str) -> bool:
-    """By its name; nobody has looked."""
+    """Whether the path has a name that is usual for secrets. The file itself is not read."""
     return _SECRETS.search(path) is not None
 
 
-class Decision(NamedTuple):
+class PermissionDecision(NamedTuple):
     """What was decided, by which rule (as it is written), why, and where the rule comes from."""
 
     decision: Literal["allow", "ask", "deny"]
@@ -85,15 +85,15 @@ class Permissions:
 
     __slots__ = (
         "_answers",
-        "_held",
         "_keep",
         "_named",
-        "_of_tool",
+        "_narrowed",
         "_own",
         "_protected",
         "_rules",
-        "also",
+        "_rules_by_tool",
         "attended",
+        "extra_folders",
         "home",
         "mode",
         "workspace",
@@ -108,7 +108,7 @@ class Permissions:
         home: str = "",
         protected: Iterable[str] = (),
         forbid_modes: Iterable[str] = (),
-        also: Iterable[str] = (),
+        extra_folders: Iterable[str] = (),
         attended: bool = True,
         keep: Callable[[Rule], object] | None = None,
         answers: Iterable[Rule] = (),
@@ -117,160 +117,163 @@ class Permissions:
         if mode in set(forbid_modes):
             raise ConfigError(f"the managed policy forbids the mode {mode!r}", place=MANAGED, key="mode")
         self.workspace = check_workspace(workspace)
-        self.also = tuple(check_workspace(each) for each in also)  # more folders that count as inside
+        self.extra_folders = tuple(
+            check_workspace(folder) for folder in extra_folders
+        )  # count as inside, like the workspace
         self.home = home
         self._named = tuple(protected)
         self._protected = _names((*READ_ONLY, *HIDDEN, *self._named))
-        self._held: dict[Grant, Grant] = {}
+        self._narrowed: dict[Grant, Grant] = {}
         folders = {config_folder(), config_folder(home)} - {""}
         self._own = tuple(f"{folder}/" for folder in folders)  # the user's own settings and answers
         self._rules = tuple(rules)
-        self._of_tool: dict[str, _ToolRules] = {}
-        self._answers = list(answers)  # from before
-        self.attended = attended  # somebody is there to be asked
+        self._rules_by_tool: dict[str, _ToolRules] = {}
+        self._answers = list(answers)  # of earlier runs
+        self.attended = attended  # a person can answer questions
         self._keep = keep
 
     @property
     def answers(self) -> tuple[Rule, ...]:
-        """The rules that came of answers, to be kept by whoever keeps them."""
+        """The rules that answers of `always` and `never` became."""
         return tuple(self._answers)
 
     # ------------------------------------------------------------ deciding
-    def decide(self, subject: Subject, *, tainted: bool = False, attended: bool | None = None) -> Decision:
-        """`tainted`: the process has read text from outside; `attended`, where it is said, is for this once."""
-        found = self._decide(subject, tainted)
-        if found.decision != "ask":
-            return found
+    def decide(self, subject: Subject, *, tainted: bool = False, attended: bool | None = None) -> PermissionDecision:
+        """Decide on one call. `tainted`: the process has read text from outside. `attended` overrides the setting for
+        this call."""
+        decision = self._decide(subject, tainted)
+        if decision.decision != "ask":
+            return decision
         if (self.attended if attended is None else attended) and self.mode != "deny-unasked":
-            return found
-        why = "the mode is deny-unasked" if self.mode == "deny-unasked" else "nobody is there to be asked"
-        return found._replace(decision="deny", reason=f"{found.reason}; {why}")
+            return decision
+        why = "the mode is deny-unasked" if self.mode == "deny-unasked" else "no person is there to be asked"
+        return decision._replace(decision="deny", reason=f"{decision.reason}; {why}")
 
-    def forbids(self, subject: Subject) -> Decision | None:
+    def forbids(self, subject: Subject) -> PermissionDecision | None:
         """The denial that no answer changes: by a rule, by the mode `plan`, or because it is protected."""
-        return self._forbids(subject, self._of(subject.tool))
+        return self._forbids(subject, self._rules_for(subject.tool))
 
-    def _forbids(self, subject: Subject, rules: _ToolRules) -> Decision | None:
-        denied = _first(rules.deny, subject) if rules.deny else None
+    def _forbids(self, subject: Subject, rules: _ToolRules) -> PermissionDecision | None:
+        denied = _first_match(rules.deny, subject) if rules.deny else None
         if denied is not None:
-            return _by(denied, subject, "deny")
+            return _decided_by(denied, subject, "deny")
         if self.mode == "plan" and subject.act not in ("read", "talk"):
-            return Decision("deny", None, f"{subject.tool} does more than read, and the mode is plan", "mode")
+            return PermissionDecision("deny", None, f"{subject.tool} does more than read, and the mode is plan", "mode")
         part = self._protected_part(subject) if subject.act == "write" else None
         if part is not None:
-            return Decision("deny", None, f"{part} is protected from being written", "protected")
+            return PermissionDecision("deny", None, f"{part} is protected from being written", "protected")
         return None
 
-    def _decide(self, subject: Subject, tainted: bool) -> Decision:
-        rules = self._of(subject.tool)
+    def _decide(self, subject: Subject, tainted: bool) -> PermissionDecision:
+        rules = self._rules_for(subject.tool)
         forbidden = self._forbids(subject, rules)
         if forbidden is not None:
             return forbidden
-        asked = _first(rules.ask, subject) if rules.ask else None
+        asked = _first_match(rules.ask, subject) if rules.ask else None
         if rules.always and (asked is None or asked.source.partition(":")[0] != MANAGED):
-            answered = _first(rules.always, subject)
+            answered = _first_match(rules.always, subject)
             if answered is not None:
-                return _by(answered, subject, "allow")
+                return _decided_by(answered, subject, "allow")
         if asked is not None:
-            return _by(asked, subject, "ask")
+            return _decided_by(asked, subject, "ask")
         if self.mode == "bypass":
-            return Decision("allow", None, "the mode is bypass", "mode")
+            return PermissionDecision("allow", None, "the mode is bypass", "mode")
         return self._unless_asked(subject, rules.allow, tainted)
 
-    def _unless_asked(self, subject: Subject, rules: _Rules, tainted: bool) -> Decision:
+    def _unless_asked(self, subject: Subject, rules: _Rules, tainted: bool) -> PermissionDecision:
         consequential = tainted and _consequential(subject)
         weaker: Rule | None = None
-        for rule in _near(rules, subject):
+        for rule in _candidates(rules, subject):
             if rule.speaks_of(subject):
                 if not consequential or rule.bare or rule.names(subject):
-                    return _by(rule, subject, "allow")
+                    return _decided_by(rule, subject, "allow")
                 weaker = weaker or rule
         if weaker is not None:
             why = "the process has read untrusted text, and a pattern is no answer"
-            return Decision("ask", weaker.text, f"{why}{weaker.at_any_depth(subject)}", "taint")
+            return PermissionDecision("ask", weaker.text, f"{why}{weaker.at_any_depth(subject)}", "taint")
         if subject.kind == "path" and subject.inside and subject.doubt is None:
             if self.mode == "accept-edits" and subject.act == "write":
-                return Decision("allow", None, "the mode is accept-edits", "mode")
+                return PermissionDecision("allow", None, "the mode is accept-edits", "mode")
             if subject.act == "read" and _is_secret(subject):
-                return Decision("ask", None, f"{subject.value} may hold secrets", "protected")
+                return PermissionDecision("ask", None, f"{subject.value} may hold secrets", "protected")
             if subject.act == "read":
-                return Decision("allow", None, "reading in the workspace needs no rule")
+                return PermissionDecision("allow", None, "reading in the workspace needs no rule")
         if subject.act == "talk":
-            return Decision("allow", None, f"{subject.tool} does nothing outside the conversation")
+            return PermissionDecision("allow", None, f"{subject.tool} does nothing outside the conversation")
         reason = f"no rule speaks of this {subject.tool}"
         if subject.line is not None and subject.line.single is None and rules:
             reason = f"{reason}; an allow with a wildcard covers one simple command, and this is more"
-        return Decision("ask", None, reason)
+        return PermissionDecision("ask", None, reason)
 
     def rules_of(self, effect: Effect, tool: str) -> tuple[Rule, ...]:
         """The rules of one effect that cover a tool."""
-        found = self._of(tool)
-        return {"allow": found.allow, "ask": found.ask, "deny": found.deny}[effect]
+        rules = self._rules_for(tool)
+        return {"allow": rules.allow, "ask": rules.ask, "deny": rules.deny}[effect]
 
-    def _of(self, tool: str) -> _ToolRules:
+    def _rules_for(self, tool: str) -> _ToolRules:
         """The rules that cover a tool; answers of `never` are denies like any other."""
-        found = self._of_tool.get(tool)
-        if found is None:
-            found = _tool_rules(
+        rules = self._rules_by_tool.get(tool)
+        if rules is None:
+            rules = _tool_rules(
                 [rule for rule in self._rules if rule.covers_tool(tool)],
                 [rule for rule in self._answers if rule.covers_tool(tool)],
             )
-            if len(self._of_tool) < _TOOLS_KEPT:
-                self._of_tool[tool] = found
-        return found
+            if len(self._rules_by_tool) < _TOOLS_KEPT:
+                self._rules_by_tool[tool] = rules
+        return rules
 
     def _protected_part(self, subject: Subject) -> str | None:
         if subject.value is None:
             return None
-        found = self._protected.search(subject.value) or self._protected.search(subject.called)
-        if found is None and subject.value.startswith(self._own):
+        match = self._protected.search(subject.value) or self._protected.search(subject.called)
+        if match is None and subject.value.startswith(self._own):
             return subject.value
-        return found[1] if found else None
+        return match[1] if match else None
 
     def hidden(self, path: str) -> bool:
-        """Whether a search passes over this file: what nobody may read without being asked, and what a rule denies."""
+        """Whether a search skips this file: it may hold secrets, or a rule denies reading it."""
         if _SECRETS.search(path) is not None:
             return True
         subject = Subject("Read", "path", "read", path, inside=True, workspace=self.workspace)
-        return any(_first(self._of(tool).deny, subject) is not None for tool in _READERS)
+        return any(_first_match(self._rules_for(tool).deny, subject) is not None for tool in _READERS)
 
-    def held(self, grant: Grant) -> Grant:
-        """The Grant, less what `Read(…)` and `Edit(…)` deny and what is protected by name: what a command that runs
-        may not do either. A deny of a whole tool takes away that tool alone."""
-        found = self._held.get(grant)
-        if found is None:
-            if len(self._held) >= _GRANTS_KEPT:
-                self._held.clear()
+    def narrow(self, grant: Grant) -> Grant:
+        """The Grant without the paths that `Read(…)` and `Edit(…)` deny and those protected by name, so that a command
+        cannot reach them either. A deny of a whole tool takes away that tool alone."""
+        narrowed = self._narrowed.get(grant)
+        if narrowed is None:
+            if len(self._narrowed) >= _GRANTS_KEPT:
+                self._narrowed.clear()
             denied = self.denied
-            found = grant.narrow(Grant(["*"], denied)) if denied else grant
-            self._held[grant] = found
-        return found
+            narrowed = grant.narrow(Grant(["*"], denied)) if denied else grant
+            self._narrowed[grant] = narrowed
+        return narrowed
 
     @property
     def denied(self) -> tuple[Capability, ...]:
-        """The paths that no program may read or write, whoever starts it."""
-        said = [
+        """The paths that no program may read or write, under any Grant."""
+        by_rule = [
             Capability(verb, path)
             for verb, tool in (("fs.read", "Read"), ("fs.write", "Edit"))
-            for rule in self._of(tool).deny
+            for rule in self._rules_for(tool).deny
             for path in rule.paths
         ]
         names = [name.strip("/") for name in self._named if name.strip("/")]
-        return (*said, *(Capability("fs.write", f"/**/{name}{end}") for name in names for end in ("", "/**")))
+        return (*by_rule, *(Capability("fs.write", f"/**/{name}{end}") for name in names for end in ("", "/**")))
 
-    def asks(self, subject: Subject) -> Decision | None:
-        """The ask rule that speaks of it, unless a person has answered it for good."""
-        rules = self._of(subject.tool)
-        asked = _first(rules.ask, subject)
+    def asks(self, subject: Subject) -> PermissionDecision | None:
+        """The decision of the ask rule that matches, unless a kept answer allows the call."""
+        rules = self._rules_for(subject.tool)
+        asked = _first_match(rules.ask, subject)
         if asked is None:
             return None
-        if asked.source.partition(":")[0] != MANAGED and _first(rules.always, subject) is not None:
+        if asked.source.partition(":")[0] != MANAGED and _first_match(rules.always, subject) is not None:
             return None
-        return _by(asked, subject, "ask")
+        return _decided_by(asked, subject, "ask")
 
     # ------------------------------------------------------------ answers
     def answer(self, subject: Subject, answer: str) -> Rule | None:
-        """Take a person's answer. `always` and `never` become a rule for exactly this, which is given back."""
+        """Take a person's answer. `always` and `never` become a rule for exactly this call, which is returned."""
         one_of(answer, ANSWERS, "answer")
         if answer in ("allow", "deny"):
             return None
@@ -279,10 +282,10 @@ class Permissions:
         if text is None:
             raise ConfigError(f"no rule can say this {subject.tool}", hint="answer for this once")
         rule = Rule(text, effect, source="answers", workspace=self.workspace, home=self.home)
-        if not any(one.text == rule.text and one.effect == effect for one in self._answers):
+        if not any(kept.text == rule.text and kept.effect == effect for kept in self._answers):
             self._answers.append(rule)
-            self._of_tool.clear()
-            self._held.clear()
+            self._rules_by_tool.clear()
+            self._narrowed.clear()
         return rule
 
     def rule_for(self, subject: Subject) -> str | None:
@@ -294,23 +297,23 @@ class Permissions:
         return rule.text if rule.speaks_of(subject) else None
 
     def keep(self, rule: Rule) -> None:
-        """Have an answer kept for the next time, where somebody does that."""
+        """Pass an answer to the function that stores it, if one was given."""
         if self._keep is not None:
             self._keep(rule)
 
 
 class _Rules(tuple[Rule, ...]):
-    """Rules that cover a tool. `by_word` has those of each program that they name, in their order; None where one of
-    them names none."""
+    """Rules that cover a tool. `by_word` maps the first word of a command line to the rules that name it, in their
+    order; None where a rule names no first word."""
 
     by_word: dict[str, tuple[Rule, ...]] | None
 
     def __new__(cls, rules: Iterable[Rule]) -> Self:
-        found = super().__new__(cls, rules)
-        words = {rule.word for rule in found}
-        named = {word: tuple(rule for rule in found if rule.word == word) for word in words}
-        found.by_word = named if "" not in words else None
-        return found
+        tool_rules = super().__new__(cls, rules)
+        words = {rule.word for rule in tool_rules}
+        named = {word: tuple(rule for rule in tool_rules if rule.word == word) for word in words}
+        tool_rules.by_word = named if "" not in words else None
+        return tool_rules
 
 
 class _ToolRules(NamedTuple):
@@ -331,8 +334,8 @@ def _tool_rules(rules: Sequence[Rule], answers: Sequence[Rule]) -> _ToolRules:
     )
 
 
-def _near(rules: _Rules, subject: Subject) -> Sequence[Rule]:
-    """Those that may speak of it: a rule that names a program need not be held against a line with others."""
+def _candidates(rules: _Rules, subject: Subject) -> Sequence[Rule]:
+    """The rules that can match: a rule that names a program is skipped for lines that run other programs only."""
     line = subject.line
     words = line.words if line is not None else None
     if words is None:
@@ -345,8 +348,8 @@ def _near(rules: _Rules, subject: Subject) -> Sequence[Rule]:
     return [rule for rule in rules if rule.word in words]
 
 
-def _first(rules: _Rules, subject: Subject) -> Rule | None:
-    for rule in _near(rules, subject):
+def _first_match(rules: _Rules, subject: Subject) -> Rule | None:
+    for rule in _candidates(rules, subject):
         if rule.speaks_of(subject):
             return rule
     return None
@@ -355,16 +358,16 @@ def _first(rules: _Rules, subject: Subject) -> Rule | None:
 _VERBS: Final[dict[Effect, str]] = {"allow": "allows", "ask": "asks about", "deny": "denies"}
 
 
-def _by(rule: Rule, subject: Subject, decision: Effect) -> Decision:
+def _decided_by(rule: Rule, subject: Subject, decision: Effect) -> PermissionDecision:
     reason = f"the {decision} rule {rule.text} ({rule.source}) {_VERBS[decision]} this"
     doubt = subject.line.unsure if subject.line is not None else subject.doubt
     if doubt and decision != "allow" and not rule.bare:
         reason = f"{reason}: it cannot be read for certain, because {doubt}"
-    return Decision(decision, rule.text, reason, rule.source)
+    return PermissionDecision(decision, rule.text, reason, rule.source)
 
 
 def _consequential(subject: Subject) -> bool:
-    """Egress, running, writing outside the workspace, reading secrets, and tools nobody knows."""
+    """Whether a call is egress, runs a program, writes outside the workspace, reads secrets or uses an unknown tool."""
     if subject.act in ("run", "fetch", "other"):
         return True
     if subject.act == "write":

@@ -3,7 +3,7 @@
 The tool's name is compared without regard to case and may end in `*` (`mcp__github__*`). What the pattern means
 depends on the tool: a path glob for file tools (`Edit(src/**)`; without a `/` it matches at any depth), a host or a
 URL for those that fetch (`WebFetch(docs.python.org)`, `WebFetch(https://*.example.com/api/*)`), a text glob for
-command lines (`Bash(git push *)`) and for the one text of any other tool. A JSON object is for a tool nobody knows: it
+command lines (`Bash(git push *)`) and for the one text of any other tool. A JSON object is for an unknown tool: it
 stands for exactly those arguments, all of them (`pay({"amount":1,"to":"bob"})`). A rule for `Edit` covers every tool
 that writes files, one for `Read` every tool that reads them.
 
@@ -101,10 +101,10 @@ class Rule:
             self._glob = TextGlob(pattern.strip())
             self.exact = self.exact or self._glob.literal
         elif whole is not None:
-            return  # for a tool that has only borrowed the name
+            return  # it matches foreign tools of that name only
         elif kind == "path":
-            self._paths = tuple(Pattern(each, "/") for each in _path_patterns(pattern, workspace, home))
-            self.exact = all(each.literal for each in self._paths)
+            self._paths = tuple(Pattern(path_pattern, "/") for path_pattern in _path_patterns(pattern, workspace, home))
+            self.exact = all(path_pattern.literal for path_pattern in self._paths)
         elif kind == "url":
             self._url = _url_pattern(pattern, self)
             self.exact = self._url[1].literal
@@ -121,16 +121,16 @@ class Rule:
             self.exact = self._glob.literal
             self.word = self._glob.word
             if self.effect != "allow" and self.exact and " " not in text:
-                self._words = TextGlob(f"{text} *")  # who denies `rm` means it with any arguments
+                self._words = TextGlob(f"{text} *")  # a deny of `rm` is meant with any arguments
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Of a rule for files: the absolute globs it speaks of."""
-        return tuple(each.text for each in self._paths)
+        """For a rule about files: its absolute globs."""
+        return tuple(path_pattern.text for path_pattern in self._paths)
 
     @property
     def host(self) -> str | None:
-        """Of a rule for URLs: the hosts it speaks of, as the scope of a capability; None where that is every host."""
+        """For a rule about URLs: its hosts as the scope of a capability; None for every host."""
         if self._url is None:
             return None
         _, host, port, _ = self._url
@@ -138,7 +138,7 @@ class Rule:
 
     @property
     def whole_host(self) -> bool:
-        """Of a rule for URLs: it speaks of all that its hosts have, not of a path or a scheme."""
+        """For a rule about URLs: whether it matches any path and scheme of its hosts."""
         return self._url is None or all(part.text == "*" for part in (self._url[0], self._url[3]))
 
     def covers_tool(self, tool: str) -> bool:
@@ -148,15 +148,15 @@ class Rule:
         return name == self.tool or name in self._family
 
     def matches(self, subject: Subject) -> bool:
-        """Whether the rule speaks of this call. In doubt a deny and an ask do, an allow does not."""
+        """Whether the rule matches this call. In doubt a deny and an ask match, an allow does not."""
         return self.covers_tool(subject.tool) and self.speaks_of(subject)
 
     def names(self, subject: Subject) -> bool:
-        """Whether what it speaks of is exactly this call: of a tool nobody knows, all that it is given."""
+        """Whether the rule matches exactly this call; for an unknown tool: names all its arguments."""
         return self.exact and (subject.kind != "text" or subject.alone or self._whole is not None)
 
     def at_any_depth(self, subject: Subject) -> str:
-        """For a reason: that a name alone is a pattern too, and how this one file is named."""
+        """A remark for a decision's reason: a name without a folder matches at any depth, a path names one file."""
         pattern = (self.pattern or "").strip()
         if subject.kind != "path" or "/" in pattern or "*" in pattern or "?" in pattern:
             return ""
@@ -164,7 +164,7 @@ class Rule:
         return f": {self.text} means it in any folder, {name}(./{pattern}) only here"
 
     def speaks_of(self, subject: Subject) -> bool:
-        """The same for a call of a tool that the rule is known to cover."""
+        """As `matches`, where the rule is known to cover the tool."""
         line = subject.line
         if line is not None and self._glob is not None:
             if self.effect == "allow":
@@ -188,7 +188,7 @@ class Rule:
         return self._glob is not None and self._glob.matches(subject.value)
 
     def _by_family(self, subject: Subject) -> bool:
-        """It covers the tool only as one of a family, which a tool that has borrowed its name does not belong to."""
+        """Whether the rule covers the tool only as a member of a family; a foreign tool of that name is no member."""
         return subject.tool.lower() in self._family
 
     def _matches_url(self, subject: Subject) -> bool:
@@ -253,7 +253,7 @@ def _whole(pattern: str) -> str | None:
 def _examples(entry: Mapping[str, Any], key: str, source: str) -> list[str]:
     value = entry.get(key, ())
     value = [value] if isinstance(value, str) else value
-    if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, (list, tuple)) or not all(isinstance(example, str) for example in value):
         raise ConfigError(f"{key} is a list of examples, not {value!r}", place=source, key=key)
     return list(value)
 

@@ -27,12 +27,20 @@ from lyra.errors import ConfigError
 from lyra.tools.permissions.decision import MODES, Permissions
 from lyra.tools.permissions.rules import Effect, Rule, read_rules
 
-__all__ = ["LAYERS", "Layer", "load_layers", "passed_over", "permissions_here", "permissions_of", "permissions_said"]
+__all__ = [
+    "LAYERS",
+    "Layer",
+    "declared_permissions",
+    "load_layers",
+    "passed_over",
+    "permissions_from_files",
+    "permissions_of",
+]
 
 MANAGED_FILE: Final = "/etc/lyra/permissions.toml"
 LAYERS: Final = ("managed", "user", "project", "local", "flags")
-_NAME_LENGTH_MAX: Final = 255  # what a file system takes for one
-_NAME_STARS_MAX: Final = 3  # each makes a comparison longer by the length of a path
+_NAME_LENGTH_MAX: Final = 255  # the limit of file systems for one name
+_NAME_STARS_MAX: Final = 3  # each star multiplies the cost of a comparison by the length of a path
 _SECTION: Final = "permissions"
 _EFFECTS: Final[tuple[Effect, ...]] = ("deny", "ask", "allow")
 _KEYS: Final[dict[str, tuple[str, ...]]] = {
@@ -64,17 +72,17 @@ def permissions_of(
     workspace: str = "/",
     home: str = "",
     mode: str | None = None,
-    also: Iterable[str] = (),
+    extra_folders: Iterable[str] = (),
     attended: bool = True,
     keep: Callable[[Rule], object] | None = None,
     answers: Iterable[Rule] = (),
 ) -> Permissions:
-    """The Permissions that these layers come to; `mode` is above them all. `also` are folders beside the workspace."""
+    """The Permissions that these layers come to; `mode` overrides theirs. `extra_folders` count as inside."""
     rules: list[Rule] = []
     protected: list[str] = []
     forbidden: list[str] = []
     named: str | None = None
-    for layer in sorted(layers, key=lambda each: LAYERS.index(one_of(each.name, LAYERS, "layer"))):
+    for layer in sorted(layers, key=lambda entry: LAYERS.index(one_of(entry.name, LAYERS, "layer"))):
         _check(layer)
         for effect in _EFFECTS:
             if effect in layer.settings:
@@ -91,7 +99,7 @@ def permissions_of(
         home=home,
         protected=protected,
         forbid_modes=forbidden,
-        also=also,
+        extra_folders=extra_folders,
         attended=attended,
         keep=keep,
         answers=answers,
@@ -99,36 +107,38 @@ def permissions_of(
 
 
 def passed_over(layers: Iterable[Layer]) -> list[str]:
-    """What files say that does not count, because their project is not trusted."""
-    said = []
+    """The settings that are ignored because their project is not trusted, one sentence for each file."""
+    remarks = []
     for layer in layers:
         keys = [key for key in ("allow", "mode") if layer.settings.get(key)]
         if "mode" in keys and layer.settings["mode"] in _TIGHT_MODES:
             keys.remove("mode")
         if keys and not layer.trusted:
-            said.append(f"{layer.file or layer.name}: {' and '.join(keys)} counts once the project is trusted")
-    return said
+            remarks.append(f"{layer.file or layer.name}: {' and '.join(keys)} counts once the project is trusted")
+    return remarks
 
 
-def permissions_here(folders: Sequence[str] = (), **options: Any) -> Permissions:
-    """What the files say for these folders; for the current one where none is named."""
-    workspace, *also = [os.path.realpath(folder) for folder in folders] or [os.path.realpath(os.getcwd())]
+def permissions_from_files(folders: Sequence[str] = (), **options: Any) -> Permissions:
+    """The Permissions of the settings files for these folders; by default for the current one."""
+    workspace, *extra_folders = [os.path.realpath(folder) for folder in folders] or [os.path.realpath(os.getcwd())]
     home = os.path.expanduser("~")
-    return permissions_of(load_layers(workspace, home=home), workspace=workspace, home=home, also=also, **options)
+    return permissions_of(
+        load_layers(workspace, home=home), workspace=workspace, home=home, extra_folders=extra_folders, **options
+    )
 
 
-def permissions_said(settings: Mapping[str, Any], folders: Sequence[str] = ()) -> Permissions:
-    """What a program says itself: `allow`, `ask`, `deny`, `protected`, `mode`, and `attended`. No file adds to it but
-    the managed policy."""
-    workspace, *also = [os.path.realpath(folder) for folder in folders] or [os.path.realpath(os.getcwd())]
-    said = dict(settings)
-    attended = said.pop("attended", True)
+def declared_permissions(settings: Mapping[str, Any], folders: Sequence[str] = ()) -> Permissions:
+    """The Permissions that a program declares: `allow`, `ask`, `deny`, `protected`, `mode` and `attended`. Of the files
+    only the managed policy is added."""
+    workspace, *extra_folders = [os.path.realpath(folder) for folder in folders] or [os.path.realpath(os.getcwd())]
+    own = dict(settings)
+    attended = own.pop("attended", True)
     if not isinstance(attended, bool):
         raise ConfigError(f"attended is true or false, not {attended!r}", key="attended")
     managed = _load("managed", Path(MANAGED_FILE), trusted=True)
-    layers = [*([managed] if managed is not None else []), Layer("flags", said)]
+    layers = [*([managed] if managed is not None else []), Layer("flags", own)]
     home = os.path.expanduser("~")
-    return permissions_of(layers, workspace=workspace, home=home, also=also, attended=attended)
+    return permissions_of(layers, workspace=workspace, home=home, extra_folders=extra_folders, attended=attended)
 
 
 def load_layers(folder: str, *, home: str = "", managed: str = MANAGED_FILE, trusted: bool = False) -> list[Layer]:
@@ -138,8 +148,8 @@ def load_layers(folder: str, *, home: str = "", managed: str = MANAGED_FILE, tru
         files.append(("user", Path(home, ".config", "lyra", "permissions.toml"), True))
     files.append(("project", Path(folder, ".lyra", "permissions.toml"), trusted))
     files.append(("local", Path(folder, ".lyra", "permissions.local.toml"), trusted))
-    found = [layer for name, path, sure in files if (layer := _load(name, path, trusted=sure)) is not None]
-    return [*_in_lyra_toml(folder, home, trusted=trusted), *found]
+    in_files = [layer for name, path, sure in files if (layer := _load(name, path, trusted=sure)) is not None]
+    return [*_in_lyra_toml(folder, home, trusted=trusted), *in_files]
 
 
 def _in_lyra_toml(folder: str, home: str, *, trusted: bool) -> list[Layer]:
@@ -201,7 +211,7 @@ def _mode(layer: Layer) -> str | None:
 
 def _names(layer: Layer, key: str) -> Sequence[str]:
     value = layer.settings.get(key, ())
-    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(each, str) for each in value):
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(name, str) for name in value):
         raise ConfigError(f"{key} is a list of names, not {value!r}", place=layer.place(key), key=key)
     for name in value:
         if key == "forbid_modes":

@@ -1,8 +1,8 @@
-"""What a call is about: the one thing in its arguments that a rule's pattern is held against.
+"""What a call is about: the one argument that the patterns of rules are compared with.
 
 `subject_of(tool, arguments, workspace=…)` finds the command of a `Bash`, the path of an `Edit`, the URL of a
 `WebFetch`, in the one form that rules compare; `TOOLS` is the table. Paths are made absolute and `..` is taken out by
-name alone: whoever asks about a real file resolves its links first and hands in the path that came out.
+name alone: for a real file the caller resolves the links first and passes the resolved path.
 """
 
 from __future__ import annotations
@@ -17,7 +17,18 @@ from urllib.parse import unquote, urlsplit
 from lyra.errors import ConfigError
 from lyra.tools.shell.command_line import CommandLine, read_line
 
-__all__ = ["FAMILIES", "TOOLS", "Kind", "Subject", "ToolFacts", "Url", "facts_of", "read_url", "subject_of", "whole_of"]
+__all__ = [
+    "FAMILIES",
+    "TOOLS",
+    "CanonicalUrl",
+    "Kind",
+    "Subject",
+    "ToolFacts",
+    "facts_of",
+    "read_url",
+    "subject_of",
+    "whole_of",
+]
 
 Kind = Literal["command", "path", "url", "text", "none"]
 Act = Literal["read", "write", "run", "fetch", "talk", "other"]
@@ -54,18 +65,18 @@ TOOLS: Final[dict[str, ToolFacts]] = {
         ToolFacts("KillShell", "none", "", "talk"),
     )
 }
-# A rule for the first covers the others too: who may not edit a file may not write it anew.
+# A rule for the first tool covers the others too: a deny of Edit denies writing the file as a whole.
 FAMILIES: Final[dict[str, frozenset[str]]] = {
     "edit": frozenset({"write", "multiedit", "notebookedit"}),
     "read": frozenset({"glob", "grep"}),
 }
-# What is read as a command or fetches is never allowed without a rule: such a name is read so, whoever has it.
+# Tools that run or fetch are never allowed without a rule, so a foreign tool with such a name is read like Lyra's own.
 _STRICT: Final = ("run", "fetch")
 _PORTS: Final = {"http": 80, "https": 443}
 _BAD_IN_URL: Final = re.compile(r"[\x00-\x20\x7f\\]")
 
 
-class Url(NamedTuple):
+class CanonicalUrl(NamedTuple):
     """A URL in the form in which two that mean the same are equal."""
 
     scheme: str
@@ -81,21 +92,21 @@ class Subject(NamedTuple):
     kind: Kind
     act: Act
     value: str | None = None
-    url: Url | None = None
+    url: CanonicalUrl | None = None
     line: CommandLine | None = None
     doubt: str | None = None  # why the value cannot be read for certain: every deny applies, no allow with a pattern
     inside: bool = False  # for a path: within the workspace
     called: str = ""  # for a path that was resolved: how the call names it; a link may have a protected name, too
     workspace: str = ""
-    alone: bool = False  # of such a value: there is no other argument
-    whole: str | None = None  # of a tool nobody knows: all its arguments, in the one form that two equal ones have
+    alone: bool = False  # `value` is the only argument
+    whole: str | None = None  # for an unknown tool: all its arguments as canonical JSON
 
 
 def facts_of(tool: str) -> ToolFacts:
-    return TOOLS.get(tool.lower()) or _unknown(tool)
+    return TOOLS.get(tool.lower()) or _unknown_facts(tool)
 
 
-def _unknown(tool: str) -> ToolFacts:
+def _unknown_facts(tool: str) -> ToolFacts:
     return ToolFacts(tool, "text", "", "other")
 
 
@@ -106,20 +117,20 @@ def subject_of(
     workspace: str = "/",
     home: str = "",
     path: str | None = None,
-    also: Iterable[str] = (),
+    extra_folders: Iterable[str] = (),
     known: bool = True,
 ) -> Subject:
-    """The subject of one call. `path` is the resolved path of a file tool's argument, where somebody resolved it;
-    what lies in a folder of `also` counts as inside, like the workspace. A tool that is not `known` is not Lyra's own:
-    of what the table says of its name only that counts which makes it harder to allow."""
+    """The subject of one call. `path` is the resolved path of a file tool's argument, if the caller resolved it;
+    what lies in one of `extra_folders` counts as inside, like the workspace. A tool that is not `known` is not Lyra's
+    own: of the table's row for its name only those facts count that make a call harder to allow."""
     facts = facts_of(tool)
     if facts.act == "other" or (not known and facts.act not in _STRICT):
-        return _stranger(tool, arguments, borrowed=facts.act != "other")
+        return _unknown_tool(tool, arguments, borrowed=facts.act != "other")
     if facts.kind == "none":
         return Subject(facts.name, facts.kind, facts.act)
     value = arguments.get(facts.argument)
     if facts.kind == "path":
-        subject = _path_subject(facts, path if path is not None else value, workspace, home, also)
+        subject = _path_subject(facts, path if path is not None else value, workspace, home, extra_folders)
         if path is None or not isinstance(value, str):
             return subject
         return subject._replace(called=absolute(value, workspace=workspace, home=home))
@@ -132,48 +143,48 @@ def subject_of(
     return Subject(facts.name, facts.kind, facts.act, value, line=read_line(value))
 
 
-def _stranger(tool: str, arguments: Mapping[str, Any], *, borrowed: bool) -> Subject:
-    """A tool nobody knows. One that has borrowed a name of the table fits no pattern of rules for that name."""
+def _unknown_tool(tool: str, arguments: Mapping[str, Any], *, borrowed: bool) -> Subject:
+    """The subject of an unknown tool. `borrowed`: it has the name of a tool of Lyra, whose patterns do not match it."""
     doubt = f"it is not Lyra's own {facts_of(tool).name}" if borrowed else None
     value, alone = _only_text(arguments), len(arguments) == 1
     return Subject(tool, "text", "other", value, doubt=doubt, alone=alone, whole=whole_of(arguments))
 
 
 def whole_of(arguments: Mapping[str, Any]) -> str | None:
-    """All arguments as one text: equal for equal ones, and for no others. None where they are no JSON."""
+    """All arguments as canonical JSON, so that equal arguments give equal texts. None if they are not JSON."""
     try:
         whole = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-        whole.encode()  # half of a character is none
+        whole.encode()  # fails for half of a surrogate pair
     except (TypeError, ValueError, RecursionError):
         return None
     return whole
 
 
 def _only_text(arguments: Mapping[str, Any]) -> str | None:
-    """What a pattern for a tool nobody knows is held against: its one argument that is a text."""
+    """What a pattern for an unknown tool is compared with: its one argument that is a text."""
     texts = [value for value in arguments.values() if isinstance(value, str)]
     return texts[0] if len(texts) == 1 else None
 
 
-def _path_subject(facts: ToolFacts, value: Any, workspace: str, home: str, also: Iterable[str]) -> Subject:
+def _path_subject(facts: ToolFacts, value: Any, workspace: str, home: str, extra_folders: Iterable[str]) -> Subject:
     if value is None and facts.argument == "path":
         value = workspace
     if not isinstance(value, str) or not value or "\0" in value:
         return Subject(facts.name, "path", facts.act, doubt="it names no path", workspace=workspace)
     path = absolute(value, workspace=workspace, home=home)
-    inside = any(path == root or path.startswith(root.rstrip("/") + "/") for root in (workspace, *also))
+    inside = any(path == root or path.startswith(root.rstrip("/") + "/") for root in (workspace, *extra_folders))
     return Subject(facts.name, "path", facts.act, path, inside=inside, workspace=workspace)
 
 
 def absolute(path: str, *, workspace: str, home: str = "") -> str:
-    """By name alone: `~` is the home, relative paths start at the workspace, `.` and `..` are gone."""
+    """The path by name alone: `~` is the home, relative paths start at the workspace, `.` and `..` are resolved."""
     if home and (path == "~" or path.startswith("~/")):
         path = home + path[1:]
     path = posixpath.normpath(posixpath.join(workspace, path))
     return "/" + path.lstrip("/")
 
 
-def read_url(text: str) -> Url | None:
+def read_url(text: str) -> CanonicalUrl | None:
     """The URL without credentials, default port, trailing dot and dot segments; None when two readers may differ."""
     if _BAD_IN_URL.search(text) or not text.isascii():
         return None
@@ -191,7 +202,7 @@ def read_url(text: str) -> Url | None:
         return None
     path = posixpath.normpath("/" + path.lstrip("/")) if path else "/"
     query = f"?{parts.query}" if parts.query else ""
-    return Url(scheme, host.lower(), None if port == _PORTS.get(scheme) else port, path + query)
+    return CanonicalUrl(scheme, host.lower(), None if port == _PORTS.get(scheme) else port, path + query)
 
 
 def check_workspace(path: str) -> str:

@@ -14,18 +14,18 @@ from typing import Final
 
 from lyra.core.commands.programs import INERT, can_reach, program_name
 from lyra.core.limits import CAPABILITY_LENGTH_MAX
-from lyra.tools.shell.fast_path import quick_script
-from lyra.tools.shell.grammar import Command, Script, Word, read_script
+from lyra.tools.shell.fast_path import fast_script
+from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word, read_script
 from lyra.tools.shell.nested import feeds
-from lyra.tools.shell.stdin_programs import takes_input
+from lyra.tools.shell.stdin_programs import runs_unnamed_input
 from lyra.tools.shell.text_glob import UNKNOWN, TextGlob
 from lyra.tools.shell.variables import calculates, decides_what_runs
-from lyra.tools.shell.wrappers import RUNS_OTHERS, basename, inner_of, wraps
+from lyra.tools.shell.wrappers import RUNS_OTHERS, basename, nested_commands, wraps
 
 __all__ = ["CommandLine", "read_line"]
 
 _NESTED_MAX: Final = 12  # wrappers within wrappers
-_QUOTED_FOLDER: Final = re.compile(r'"[^"]*"[A-Za-z0-9_./-]*')  # "$HOME/bin"/tool: whatever it is, the name is known
+_QUOTED_FOLDER: Final = re.compile(r'"[^"]*"[A-Za-z0-9_./-]*')  # "$HOME/bin"/tool: the folder is not known, the name is
 _SETTERS: Final = frozenset({"export", "declare", "typeset", "local", "readonly", "read", "printf", "mapfile", "set"})
 _HARMLESS: Final = frozenset({"/dev/null"})
 _CHARACTERS_MAX: Final = 4 * CAPABILITY_LENGTH_MAX  # of all the texts gathered from one line
@@ -41,7 +41,7 @@ _GLOBAL_VALUES: Final = {
 
 
 class CommandLine:
-    """What is known of one line."""
+    """One command line, as far as it could be read."""
 
     __slots__ = ("commands", "inside", "plain", "single", "text", "unsure", "words")
 
@@ -59,12 +59,12 @@ class CommandLine:
         self.commands = commands
         self.single = single  # the one simple command that it is, as written
         self.plain = plain  # of a single command: no quote, escape or wildcard in it
-        self.inside = inside  # where it runs another command: its text up to that one's program
+        self.inside = inside  # if it runs another command: its text up to the program of that one
         self.unsure = unsure
-        # The first words of all that a pattern is compared with; None where one of them is not known.
+        # The first words of all texts that patterns are compared with; None if one of them is not known.
         texts = {*commands, text, single or text}
         sure = unsure is None and UNKNOWN not in "".join(texts)
-        self.words = frozenset([each.partition(" ")[0] for each in texts]) if sure else None
+        self.words = frozenset([command.partition(" ")[0] for command in texts]) if sure else None
 
     def allowed_by(self, glob: TextGlob) -> bool:
         """Whether an allow with this pattern covers the whole line."""
@@ -75,12 +75,12 @@ class CommandLine:
         if self.single is None or self.unsure is not None or not glob.matches(self.single):
             return False
         if not self.plain and not glob.trailing:
-            return False  # what stands after a wildcard could be part of a quoted word
-        # A command inside must be named by the rule itself, not swallowed by its wildcard.
+            return False  # what the pattern has after a wildcard could be part of a quoted word
+        # The rule itself must spell out a nested command; its wildcard does not cover one.
         return self.inside is None or (glob.prefix + " ").startswith(self.inside + " ")
 
     def touched_by(self, glob: TextGlob) -> bool:
-        """Whether a deny or an ask with this pattern sees something in the line."""
+        """Whether a deny or an ask with this pattern matches a command of the line."""
         if self.unsure is not None:
             return True
         for text in self.commands:
@@ -93,13 +93,13 @@ class CommandLine:
 def read_line(line: str) -> CommandLine:
     """Read a command line; the answer depends on nothing but the text."""
     text = line.strip(" \t\n")
-    script = quick_script(text)
+    script = fast_script(text)
     if script is None:
         script = read_script(text)
         text = script.text or text
     elif not script.compound and not script.commands[0].redirects:
         return _line(text, script, single=text, plain='"' not in text and "'" not in text)
-    command = script.commands[0] if script.commands else Command()
+    command = script.commands[0] if script.commands else ShellCommand()
     if len(script.commands) == 1:
         command.span = command.span if command.span[1] else (0, len(text))
     single = text[slice(*command.span)] if _is_single(script) else None
@@ -109,13 +109,13 @@ def read_line(line: str) -> CommandLine:
     return _line(text, script, single=single, plain=plain)
 
 
-def _line(text: str, script: Script, *, single: str | None, plain: bool) -> CommandLine:
-    texts = _Texts(script)
-    inside = texts.run()
-    return CommandLine(text, tuple(texts.found), single=single, plain=plain, inside=inside, unsure=script.unsure)
+def _line(text: str, script: ShellScript, *, single: str | None, plain: bool) -> CommandLine:
+    gatherer = _Texts(script)
+    inside = gatherer.run()
+    return CommandLine(text, tuple(gatherer.texts), single=single, plain=plain, inside=inside, unsure=script.unsure)
 
 
-def _is_single(script: Script) -> bool:
+def _is_single(script: ShellScript) -> bool:
     if script.compound or script.unsure or len(script.commands) != 1:
         return False
     command = script.commands[0]
@@ -132,7 +132,7 @@ def _is_single(script: Script) -> bool:
 
 
 def _globs_are_names(words: list[Word]) -> bool:
-    """Whether what the patterns of files become is neither an option nor another word of meaning to the program."""
+    """Whether file globs can only become names of files, not options or subcommands of the program."""
     name = basename(words[0].text)
     if name in INERT:
         return True
@@ -156,27 +156,27 @@ def _harmless(operator: str, target: Word) -> bool:
 class _Texts:
     """Gathers the text of every command that a script may run."""
 
-    __slots__ = ("found", "left", "script")
+    __slots__ = ("left", "script", "texts")
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: ShellScript) -> None:
         self.script = script
         self.left = _CHARACTERS_MAX
-        self.found: dict[str, None] = {}
+        self.texts: dict[str, None] = {}
 
     def run(self) -> str | None:
-        """Gather them all; for a script of one command, its text up to the program of the command inside."""
+        """Gather all texts. Returns, for a script of one command, its text up to the program of the nested command."""
         inside = None
         script = self.script
-        if "$" in script.text:  # else nobody asks for the value
+        if "$" in script.text:  # without it no command reads a variable
             script.sets |= any(map(_sets, script.commands))
-        for at, command in enumerate(script.commands):  # scripts in arguments add to the list
+        for index, command in enumerate(script.commands):  # scripts in arguments add to the list
             if script.unsure is not None:
                 break
             for word in command.assignments:
                 self._assigned(word)
             if command.words:
                 deeper = self._command(command.words, command, 0)
-                inside = inside if at else deeper
+                inside = inside if index else deeper
                 if command.assignments:
                     self._add(" ".join(word.text for word in (*command.assignments, *command.words)))
                 if command.redirects:
@@ -184,18 +184,18 @@ class _Texts:
                     self._add(" ".join([*[word.text for word in command.words], *targets]))
             elif command.redirects:
                 self._add(" ".join(f"{start} {to.text}" for start, _, to in command.redirects))
-        if script.hungry and script.unsure is None:
-            self._look_for_orders()
+        if script.input_readers and script.unsure is None:
+            self._check_shared_input()
         if script.evaluates and script.quotes_code:
             script.doubt("a variable that it calculates with may hold a command")
         return inside
 
-    def _look_for_orders(self) -> None:
-        """A text that one command opens, and another that may take its orders from it."""
+    def _check_shared_input(self) -> None:
+        """Doubt if one command opens a text that another command may run."""
         opened = [command for command in self.script.commands if command.redirects and feeds(command)]
-        for command, name, words in self.script.hungry if opened else ():
+        for command, name, words in self.script.input_readers if opened else ():
             others = len(opened) > 1 or opened[0] is not command
-            if others and (not name or takes_input(words, name, command)):
+            if others and (not name or runs_unnamed_input(words, name, command)):
                 self.script.doubt("a program in it may take its orders from a text that is not its own")
 
     def _add(self, text: str) -> None:
@@ -203,7 +203,7 @@ class _Texts:
         if self.left < 0:
             self.script.doubt("it runs too many commands")
         else:
-            self.found[text] = None
+            self.texts[text] = None
 
     def _assigned(self, word: Word) -> None:
         name = word.raw.partition("=")[0].rstrip("+")
@@ -212,7 +212,7 @@ class _Texts:
         self.script.evaluates = self.script.evaluates or calculates(name)
         self._add(word.text)
 
-    def _command(self, words: list[Word], command: Command, depth: int) -> str | None:
+    def _command(self, words: list[Word], command: ShellCommand, depth: int) -> str | None:
         program = words[0].text
         name = basename(program)
         if UNKNOWN in program and (UNKNOWN in name or not _QUOTED_FOLDER.fullmatch(words[0].raw)):
@@ -227,31 +227,31 @@ class _Texts:
             if rest:
                 self._add(" ".join((name, *rest)))
         known = program_name(program)
-        return self._inner(known, words, texts, command, depth) if known in RUNS_OTHERS else None
+        return self._nested(known, words, texts, command, depth) if known in RUNS_OTHERS else None
 
-    def _inner(self, name: str, words: list[Word], texts: list[str], command: Command, depth: int) -> str | None:
+    def _nested(self, name: str, words: list[Word], texts: list[str], command: ShellCommand, depth: int) -> str | None:
         inside: str | None = None
         named = 0
-        for inner in inner_of(name, words, texts, command, self.script):
-            if inner.named:
-                named = max(named, inner.named)
+        for nested in nested_commands(name, words, texts, command, self.script):
+            if nested.named:
+                named = max(named, nested.named)
                 continue
             if depth >= _NESTED_MAX:
                 self.script.doubt("it runs commands within commands without end")
             if self.script.unsure is not None:
                 break  # every deny applies already
-            if inner.aside and inner.words:
-                self._command(inner.words, command, depth + 1)
+            if nested.aside and nested.words:
+                self._command(nested.words, command, depth + 1)
                 continue
-            inside = UNKNOWN  # nothing that a rule could name, unless it is words of this line
-            if inner.doubt is not None:
-                self.script.doubt(inner.doubt)
-            elif inner.script is not None:
+            inside = UNKNOWN  # no rule can spell it out, unless it is words of this line
+            if nested.doubt is not None:
+                self.script.doubt(nested.doubt)
+            elif nested.script is not None:
                 self.script.compound = True
-                read_script(inner.script, self.script, depth + 2)
-            elif inner.words:
-                deeper = self._command(inner.words, command, depth + 1)
-                own = inner.words[: len(inner.words) - inner.added]
+                read_script(nested.script, self.script, depth + 2)
+            elif nested.words:
+                deeper = self._command(nested.words, command, depth + 1)
+                own = nested.words[: len(nested.words) - nested.added]
                 before = words[: len(words) - len(own) + 1]
                 if words[-len(own) :] == own and deeper is None:
                     inside = " ".join(word.text for word in before)
@@ -263,13 +263,13 @@ class _Texts:
         return inside if inside == UNKNOWN or len(reached) <= len(inside or "") else reached
 
 
-def _sets(command: Command) -> bool:
+def _sets(command: ShellCommand) -> bool:
     """Whether it gives a variable a value for the commands after it."""
     return basename(command.words[0].text) in _SETTERS if command.words else bool(command.assignments)
 
 
 def _after_options(texts: list[str], values: frozenset[str]) -> list[str]:
-    at = 1
-    while at < len(texts) and texts[at][:1] == "-":
-        at += 2 if texts[at] in values else 1
-    return texts[at:]
+    index = 1
+    while index < len(texts) and texts[index][:1] == "-":
+        index += 2 if texts[index] in values else 1
+    return texts[index:]

@@ -1,6 +1,6 @@
-"""Lines in which nothing means more than it says, read without the grammar: most of what an agent runs.
+"""A fast path for command lines without special characters, which need no grammar: most of what an agent runs.
 
-`quick_script(text)` gives what `read_script` would find in `git log -3`, `git commit -m "part 2"` or
+`fast_script(text)` gives what `read_script` would find in `git log -3`, `git commit -m "part 2"` or
 `cd src && make test 2>&1 | tail -5`, in a fraction of the time; None for any line with something else in it.
 """
 
@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from lyra.tools.shell.grammar import Command, Script, Word
+from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word
 
-__all__ = ["quick_script"]
+__all__ = ["fast_script"]
 
-_LIST_MAX: Final = 500  # characters; of a longer line nobody minds the time, and it has few enough commands
+_LIST_MAX: Final = 500  # characters; bounds the number of commands, and longer lines are too rare to need the fast path
 _GRAMMAR: Final = "if|then|elif|else|fi|for|select|while|until|do|done|case|esac|in|function|coproc|time"
 _PROGRAM: Final = rf"(?!(?:{_GRAMMAR})(?:[ ;]|$))[A-Za-z0-9_./@%+,:^-]+"
 _PLAIN: Final = r"[A-Za-z0-9_./@%+,:=^-]+"
 _QUOTED: Final = r""""[A-Za-z0-9_./@%+,:;=^#()<>|&' -]*"|'[A-Za-z0-9_./@%+,:;=^#()<>|&" -]*'"""
-_REDIRECTS: Final = {  # as `Command` has them: what stands before the target, the operator, the target
+_REDIRECTS: Final = {  # as `ShellCommand` has them: what stands before the target, the operator, the target
     "2>&1": ("2>&", ">&", "1"),
     ">/dev/null": (">", ">", "/dev/null"),
     "2>/dev/null": ("2>", ">", "/dev/null"),
@@ -30,10 +30,10 @@ _LIST: Final = re.compile(rf"{_COMMAND}(?:(?: (?:&&|\|\|?)|;) {_COMMAND})*")
 _PART: Final = re.compile(r"""'[^']*'|"[^"]*"|;|[^ ;]+""")
 
 
-def quick_script(text: str) -> Script | None:
+def fast_script(text: str) -> ShellScript | None:
     if _ONE.fullmatch(text):
-        script = Script()
-        command = Command()
+        script = ShellScript()
+        command = ShellCommand()
         command.words = [Word(part, part) for part in text.split(" ")]
         script.commands.append(command)
     elif len(text) <= _LIST_MAX and _LIST.fullmatch(text):
@@ -45,15 +45,15 @@ def quick_script(text: str) -> Script | None:
     return script
 
 
-def _script_of(parts: list[str]) -> Script:
-    script = Script()
-    command = Command()
+def _script_of(parts: list[str]) -> ShellScript:
+    script = ShellScript()
+    command = ShellCommand()
     script.commands.append(command)
     for part in parts:
         if part in _OPERATORS:
             script.compound = True
             script.piped |= part == "|"
-            command = Command()
+            command = ShellCommand()
             command.fed = script.piped
             script.commands.append(command)
         elif part in _REDIRECTS:

@@ -16,41 +16,41 @@ _LEXEME: Final = re.compile(
 _BEFORE_COMMENT: Final = frozenset(" \t\n;&|<>()`")
 
 
-def joined_lines(text: str, at: int) -> tuple[str, bool]:
-    """The text with its continued lines joined from a place on, and whether that could be wrong.
+def joined_lines(text: str, position: int) -> tuple[str, bool]:
+    """The text with its continued lines joined from `position` on, and whether the result is in doubt.
 
-    Within single quotes, comments and heredocs nothing is joined. What is in a substitution within quotes is not
-    followed: a line that is continued after one is in doubt.
+    Within single quotes, comments and heredocs nothing is joined. A substitution within quotes is not
+    parsed here, so a continued line after one is in doubt.
     """
-    out, quoted, doubt = [text[:at]], False, False
-    waits = False  # a heredoc begins after this line
-    while at < len(text) and not doubt:
-        found = _LEXEME.match(text, at)
-        assert found is not None
-        piece = found[0]
+    out, quoted, doubt = [text[:position]], False, False
+    waits = False  # a heredoc's body begins after this line
+    while position < len(text) and not doubt:
+        lexeme = _LEXEME.match(text, position)
+        assert lexeme is not None
+        piece = lexeme[0]
         if piece == "\\\n":
-            doubt = text[at - 1 : at] == "$" and text.startswith(("'", '"'), found.end())
+            doubt = text[position - 1 : position] == "$" and text.startswith(("'", '"'), lexeme.end())
             piece = ""
         elif quoted:
             if piece[0] == "'" or piece[0] == "#" or piece[:2] in ("$'", "<<"):
-                piece = piece[0]  # nothing special here; go on behind it
+                piece = piece[0]  # not special within double quotes
             quoted = piece != '"'
-            follows = piece == "$" and text.startswith("\\\n", at + 1)
-            doubt = (follows or piece in ("`", "$(", "${", "$[")) and text.find("\\\n", at) >= 0
+            follows = piece == "$" and text.startswith("\\\n", position + 1)
+            doubt = (follows or piece in ("`", "$(", "${", "$[")) and text.find("\\\n", position) >= 0
         elif piece == '"':
             quoted = True
         elif piece[0] == "#":
-            if at == 0 or text[at - 1] in _BEFORE_COMMENT:
-                end = text.find("\n", at)
+            if position == 0 or text[position - 1] in _BEFORE_COMMENT:
+                end = text.find("\n", position)
                 end = len(text) if end < 0 else end
-                doubt = text[end - 1] == "\\" or any(each in text for each in ("((", "[[", "$["))
-                piece = text[at:end]
+                doubt = text[end - 1] == "\\" or any(opener in text for opener in ("((", "[[", "$["))
+                piece = text[position:end]
         elif piece == "<<":
-            waits = not text.startswith("<", at + 2)
+            waits = not text.startswith("<", position + 2)
             piece = piece if waits else "<<<"
         elif piece == "\n" and waits:
             break
         out.append(piece)
-        at = found.end() if piece in ("", found[0]) else at + len(piece)
-    out.append(text[at:])
+        position = lexeme.end() if piece in ("", lexeme[0]) else position + len(piece)
+    out.append(text[position:])
     return "".join(out), doubt

@@ -1,12 +1,12 @@
-"""Shells that a command starts: where their script is. `bash -c TEXT`, `bash FILE`, `bash <<< TEXT`, `… | bash`."""
+"""Shells that a command starts, and where their script is: `bash -c TEXT`, `bash FILE`, `bash <<< TEXT`, `… | bash`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
-from lyra.tools.shell.grammar import Command, Script, Word
-from lyra.tools.shell.nested import Inner, is_input, own_input, script_in
+from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word
+from lyra.tools.shell.nested import Nested, is_input, own_input, script_in
 from lyra.tools.shell.text_glob import UNKNOWN
 
 __all__ = ["HISTORY", "SHELLS", "TAKES_COMMANDS", "commands_in_input", "script_file", "shell_script"]
@@ -19,7 +19,8 @@ _SHELL_FLAGS: Final = frozenset(
     | {"--version", "--dump-strings", "--dump-po-strings", "--noconfig"}
 )
 
-# Programs that start a shell, or take commands from their input, where no command is given: after so many plain words.
+# Programs that, without a command, start a shell or read commands from their input; with the number of plain words
+# that come before the command.
 TAKES_COMMANDS: Final = {
     **dict.fromkeys(("ssh", "su", "runuser", "chroot", "script", "sg"), 1),
     **dict.fromkeys(("parallel", "rush", "unshare", "nsenter", "fakeroot"), 0),
@@ -27,8 +28,8 @@ TAKES_COMMANDS: Final = {
 _FLAGS: Final = {"ssh": "46AaCfGgKkMNnqsTtVvXxYy"}  # options that have no value
 
 
-def commands_in_input(words: list[Word], name: str, command: Command, script: Script) -> Iterator[Inner]:
-    """`echo rm x | parallel`, `ssh host <<< 'rm x'`."""
+def commands_in_input(words: list[Word], name: str, command: ShellCommand, script: ShellScript) -> Iterator[Nested]:
+    """Commands that a program reads from its input: `echo rm x | parallel`, `ssh host <<< 'rm x'`."""
     plain, value = 0, False
     for text in (word.text for word in words[1:] if word.text != "-"):
         if text[:1] == "-" and len(text) > 1:
@@ -43,72 +44,72 @@ def commands_in_input(words: list[Word], name: str, command: Command, script: Sc
         yield from _input(command, script, named=own_input(command), piped=command.fed or script.defines)
 
 
-def shell_script(words: list[Word], command: Command, script: Script) -> Iterator[Inner]:
+def shell_script(words: list[Word], command: ShellCommand, script: ShellScript) -> Iterator[Nested]:
     """What a shell that is started with these words runs."""
     if len(words) == 2 and words[1].text in ("--version", "--help"):
         return
-    at, wants_script, recalls = 1, False, False
+    index, wants_script, recalls = 1, False, False
     fish = words[0].text.rpartition("/")[2] == "fish"
-    while at < len(words):
-        text = words[at].text
+    while index < len(words):
+        text = words[index].text
         if text[:1] == UNKNOWN or (text[:1] in "-+" and UNKNOWN in text):
-            yield Inner(doubt="it starts a shell with options that only the shell knows")
+            yield Nested(doubt="it starts a shell with options that only the shell knows")
             return
         if text in ("--", "-"):
-            at += 1
+            index += 1
             break
         if text[:1] not in ("-", "+") or not text[1:]:
             break
         if _is_unclear(text) or (fish and text != "-c"):
-            yield Inner(doubt="it starts a shell with options that cannot be told from a script")
+            yield Nested(doubt="it starts a shell with options that cannot be told from a script")
             return
         if text[0] == "-" and text[1] != "-" and "c" in text:
             wants_script = True
         recalls |= text[0] == "-" and text[1] != "-" and ("i" in text or "H" in text)
-        if text[-1] in "oO" and at + 1 < len(words):
-            recalls |= words[at + 1].text in HISTORY or UNKNOWN in words[at + 1].text
-        if text in _SHELL_FILES and at + 1 < len(words):
-            yield from script_file(words[at + 1], command, script)
-        at += 2 if text in _SHELL_FILES or (text[1] != "-" and text[-1] in "oO") else 1
+        if text[-1] in "oO" and index + 1 < len(words):
+            recalls |= words[index + 1].text in HISTORY or UNKNOWN in words[index + 1].text
+        if text in _SHELL_FILES and index + 1 < len(words):
+            yield from script_file(words[index + 1], command, script)
+        index += 2 if text in _SHELL_FILES or (text[1] != "-" and text[-1] in "oO") else 1
     if wants_script:
-        if at < len(words):
-            yield from script_in(words[at].text)
+        if index < len(words):
+            yield from script_in(words[index].text)
         return
     if recalls:
-        yield Inner(doubt="it starts a shell that may put earlier lines into later ones")
-    reads_input = at >= len(words) or any("s" in word.text for word in words[1:at] if word.text[:2] != "--")
+        yield Nested(doubt="it starts a shell that may put earlier lines into later ones")
+    reads_input = index >= len(words) or any("s" in word.text for word in words[1:index] if word.text[:2] != "--")
     if not reads_input:
-        yield from script_file(words[at], command, script)
+        yield from script_file(words[index], command, script)
     if reads_input:
         yield from _input(command, script, named=own_input(command), piped=True)
 
 
 def _is_unclear(text: str) -> bool:
-    """A long option that nobody knows; or `-oc pipefail`, where each `o` but a last one hides which word is whose."""
+    """Whether it is an unknown long option, or a cluster such as `-oc`, whose `o` takes one of the next words."""
     if text[:2] == "--":
         return text not in _SHELL_FLAGS and text not in _SHELL_FILES
     return any(letter in text[1:-1] for letter in "oO")
 
 
-def script_file(word: Word, command: Command, script: Script) -> Iterator[Inner]:
-    """A script in a file is like any other program; but not one that is made up on the way."""
+def script_file(word: Word, command: ShellCommand, script: ShellScript) -> Iterator[Nested]:
+    """The script in a file. A real file is a program like any other; a substitution or the input is not known."""
     if word.raw.startswith(("<(", ">(")) or word.text[:1] == UNKNOWN:
-        yield Inner(doubt="it runs a script that only the shell knows")
+        yield Nested(doubt="it runs a script that only the shell knows")
     elif is_input(word.text):
         yield from _input(command, script, named=False, piped=True)
 
 
-def _input(command: Command, script: Script, *, named: bool, piped: bool) -> Iterator[Inner]:
-    """A shell that reads its script from where its input comes from; `named`: the command says what that is; `piped`: a
+def _input(command: ShellCommand, script: ShellScript, *, named: bool, piped: bool) -> Iterator[Nested]:
+    """The scripts that a shell reads from its input. `named`: a redirection of the command names the input; `piped`: a
     pipe of the line may lead to it."""
     for document in command.documents:
-        yield Inner(script=document)
+        yield Nested(script=document)
     for _, operator, target in command.redirects:
         if operator == "<<<":
             yield from script_in(target.text)
         elif target.raw.startswith("<("):
-            yield Inner(doubt="it feeds a shell from a substitution")
+            yield Nested(doubt="it feeds a shell from a substitution")
     if script.piped and piped:
-        yield Inner(doubt="it pipes into a shell")
+        yield Nested(doubt="it pipes into a shell")
     if not named:
-        script.hungry.append((command, "", []))
+        script.input_readers.append((command, "", []))

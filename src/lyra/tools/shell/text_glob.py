@@ -1,10 +1,10 @@
 """Globs over plain text: `*` is any run of characters, `?` is one, `\\*` is a star.
 
-Matching is by pieces between the stars, leftmost first, so its cost is linear in the text for any pattern that people
-write; no text of a user becomes a regular expression with repetition. A pattern that ends in ` *` also matches without
+Matching is by pieces between the stars, leftmost first, so its cost is linear in the text for usual patterns; no text
+of a user becomes a regular expression with repetition. A pattern that ends in ` *` also matches without
 the argument (`git *` matches `git`).
 
-`touches` asks the question of a deny: may this pattern match the text, where the rest after `UNKNOWN` is not known?
+`touches` is the test for denies: can the pattern match the text, whose rest after `UNKNOWN` is not known?
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 __all__ = ["UNKNOWN", "TextGlob"]
 
-UNKNOWN: Final = "\0"  # stands for text that only the shell will know; no command holds one
+UNKNOWN: Final = "\0"  # stands for text that only the shell knows; no command can hold a NUL
 
 
 class TextGlob:
@@ -28,12 +28,11 @@ class TextGlob:
         wild = any("?" in kinds for _, kinds in self._pieces)
         self.literal = len(self._pieces) == 1 and not wild
         self.total = len(self._pieces) > 1 and not any(piece for piece, _ in self._pieces)
-        self.prefix = self._pieces[0][0]  # what any match starts with, `?` aside
+        self.prefix = self._pieces[0][0]  # what any match starts with, except for `?`
         self.trailing = len(self._pieces) == 2 and not self._pieces[1][0] and not wild
         self._head = "" if "?" in self._pieces[0][1] else self.prefix
         self._bare = self.prefix[:-1] if self.trailing and self.prefix.endswith(" ") else None
-        # What the first word of any match is, where the pattern says: a text that begins with another one need not be
-        # compared.
+        # The first word of any match, if the pattern fixes it: texts that begin with another word are not compared.
         self.word = self._head.partition(" ")[0] if self.literal or " " in self._head else ""
         self._searches = [_search(piece, kinds) for piece, kinds in self._pieces]
 
@@ -48,14 +47,14 @@ class TextGlob:
         began = first.match(text)
         if began is None:
             return False
-        at = began.end()
+        position = began.end()
         for search in self._searches[1:-1]:
-            found = search.search(text, at)
-            if found is None:
+            match = search.search(text, position)
+            if match is None:
                 return False
-            at = found.end()
+            position = match.end()
         length = len(self._pieces[-1][0])
-        return len(text) - at >= length and last.fullmatch(text, len(text) - length) is not None
+        return len(text) - position >= length and last.fullmatch(text, len(text) - length) is not None
 
     def touches(self, text: str) -> bool:
         """Whether some text matches that begins as this one does, up to what is not known in it."""
@@ -72,18 +71,18 @@ def _split(text: str) -> list[tuple[str, str]]:
     """The pieces between stars; each with a mark for every character: `?` for a wildcard, else a space."""
     pieces: list[tuple[str, str]] = []
     piece = kinds = ""
-    at = 0
-    while at < len(text):
-        char = text[at]
-        if char == "\\" and text[at + 1 : at + 2] in ("*", "?", "\\"):
-            at += 1
-            piece, kinds = piece + text[at], kinds + " "
+    position = 0
+    while position < len(text):
+        char = text[position]
+        if char == "\\" and text[position + 1 : position + 2] in ("*", "?", "\\"):
+            position += 1
+            piece, kinds = piece + text[position], kinds + " "
         elif char == "*":
             pieces.append((piece, kinds))
             piece = kinds = ""
         else:
             piece, kinds = piece + char, kinds + ("?" if char == "?" else " ")
-        at += 1
+        position += 1
     return [*pieces, (piece, kinds)]
 
 

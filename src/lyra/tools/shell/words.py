@@ -1,7 +1,7 @@
 """Words of a shell: quoting, expansions, substitutions, and the values that a script is made of.
 
-`WordReader` reads one word at a time from a text. What a substitution holds it hands to `commands`, and the body of a
-backtick to `nested`; both are the grammar's, in `shell`, which is built on this.
+`WordReader` reads one word at a time from a text. The content of a substitution is read by `commands`, the
+body of backticks by `nested`; the module `grammar` implements both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lyra.tools.shell.lines import joined_lines
 from lyra.tools.shell.text_glob import UNKNOWN
 from lyra.tools.shell.variables import calculates, decides_what_runs
 
-__all__ = ["ASSIGNMENT", "DEPTH_MAX", "WORD_END", "Command", "Script", "Word", "WordReader"]
+__all__ = ["ASSIGNMENT", "DEPTH_MAX", "WORD_END", "ShellCommand", "ShellScript", "Word", "WordReader"]
 
 DEPTH_MAX: Final = 40  # expansions, groups and scripts within one another
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./:=@%+,^~\]\-]+")
@@ -44,7 +44,7 @@ _ANSI: Final = re.compile(
 )
 # A substitution, also where its first character is written as a number.
 _CODE: Final = re.compile(r"`|\$[({]|\[.*\$$|\\(?:x24|0?44|[uU]0*24|x60|0?140)", re.DOTALL)
-_SET_BY_DEFAULT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::?=|\[)")  # or a place in it, whatever is done there
+_SET_BY_DEFAULT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::?=|\[)")  # or an element of an array
 _BLANKS: Final = frozenset({" ", "\t"})
 _IN_QUOTES: Final = re.compile(r'[^"\\$`]+')
 _ANSI_BODY: Final = re.compile(r"(?:[^'\\]|\\.)*'", re.DOTALL)
@@ -59,33 +59,33 @@ class Word:
         self.text = text
         self.raw = raw
         self.expands = expands  # a variable, a substitution, arithmetic or braces are in it
-        self.globs = globs  # names of files may take its place
-        self.plain = plain  # no quote, escape or wildcard in it: it is what it looks like
+        self.globs = globs  # the shell may replace it by names of files
+        self.plain = plain  # no quote, escape or wildcard in it
 
 
-class Command:
-    """One simple command: its words, what stands before them, and what it reads and writes."""
+class ShellCommand:
+    """One simple command: its words, the assignments before them, and its redirections."""
 
     __slots__ = ("assignments", "documents", "fed", "redirects", "span", "words")
 
     def __init__(self) -> None:
         self.words: list[Word] = []
         self.assignments: list[Word] = []
-        self.redirects: list[tuple[str, str, Word]] = []  # as written before the target, the operator, the target
+        self.redirects: list[tuple[str, str, Word]] = []  # (text before the target, operator, target)
         self.documents: list[str] = []  # bodies of heredocs
         self.fed = False  # a pipe stands before it
         self.span = (0, 0)
 
 
-class Script:
-    """What was found in one text."""
+class ShellScript:
+    """All commands found in one text, and what is special about it."""
 
     __slots__ = (
         "commands",
         "compound",
         "defines",
         "evaluates",
-        "hungry",
+        "input_readers",
         "piped",
         "quotes_code",
         "sets",
@@ -95,14 +95,15 @@ class Script:
     )
 
     def __init__(self) -> None:
-        self.commands: list[Command] = []
+        self.commands: list[ShellCommand] = []
         self.compound = False  # more than one simple command: an operator, a group, a substitution
         self.piped = False
         self.defines = False  # a function, which runs where it is called
-        self.hungry: list[tuple[Command, str, list[Word]]] = []  # may take orders from an input that others name
-        self.spent = 0  # characters read, texts inside texts counted again
-        self.text = ""  # of the outermost, with its lines joined
-        self.evaluates = False  # does arithmetic with variables, whose values a shell evaluates in turn
+        # Programs that may run code from an input that another command of the line opens.
+        self.input_readers: list[tuple[ShellCommand, str, list[Word]]] = []  # (command, program, words)
+        self.spent = 0  # characters read; nested texts count again
+        self.text = ""  # the outermost text, with continued lines joined
+        self.evaluates = False  # does arithmetic with variables, whose values a shell evaluates as expressions
         self.quotes_code = False  # has a text with a substitution in it that nothing expands yet
         self.sets = False  # gives a variable a value
         self.unsure: str | None = None
@@ -111,7 +112,7 @@ class Script:
         if self.unsure is None:
             self.unsure = why
 
-    def add(self, command: Command) -> None:
+    def add(self, command: ShellCommand) -> None:
         if len(self.commands) >= COMMANDS_MAX:
             self.doubt(f"it has more than {COMMANDS_MAX} commands")
         else:
@@ -119,17 +120,19 @@ class Script:
 
 
 class WordReader:
-    """A place in a text, and what can be read there that is not a command."""
+    """A position in a text, and readers of blanks, words and expansions from there on."""
 
-    __slots__ = ("at", "depth", "end", "pending", "script", "text")
+    __slots__ = ("depth", "end", "pending", "position", "script", "text")
 
-    def __init__(self, text: str, script: Script, depth: int) -> None:
+    def __init__(self, text: str, script: ShellScript, depth: int) -> None:
         self.text = text
         self.end = len(text)
-        self.at = 0
+        self.position = 0
         self.script = script
         self.depth = depth
-        self.pending: list[tuple[Command, str, bool, bool]] = []  # heredocs: of, delimiter, tabs cut, expands
+        self.pending: list[
+            tuple[ShellCommand, str, bool, bool]
+        ] = []  # heredocs: (command, delimiter, tabs cut, expands)
 
     def commands(self, closing: str, *, case: bool = False) -> str:
         """Read commands up to what closes them; the grammar's."""
@@ -144,28 +147,28 @@ class WordReader:
         raise NotImplementedError
 
     def blank(self) -> None:
-        text, at = self.text, self.at
-        if at < self.end:
-            char = text[at]
+        text, position = self.text, self.position
+        if position < self.end:
+            char = text[position]
             if char not in " \t\\":
                 return
-            if char == " " and at + 1 < self.end and text[at + 1] not in " \t\\":  # the usual one
-                self.at = at + 1
+            if char == " " and position + 1 < self.end and text[position + 1] not in " \t\\":  # the usual case
+                self.position = position + 1
                 return
-        found = _BLANK.match(text, at)
-        assert found is not None
-        self.at = found.end()
+        match = _BLANK.match(text, position)
+        assert match is not None
+        self.position = match.end()
 
     def comment(self) -> None:
-        end = self.text.find("\n", self.at)
-        self.at = self.end if end < 0 else end
+        end = self.text.find("\n", self.position)
+        self.position = self.end if end < 0 else end
 
     def blank_lines(self) -> None:
         while True:
             self.blank()
-            char = self.text[self.at : self.at + 1]
+            char = self.text[self.position : self.position + 1]
             if char == "\n":
-                self.at += 1
+                self.position += 1
                 self.heredocs(nested=True)
             elif char == "#":
                 self.comment()
@@ -177,43 +180,43 @@ class WordReader:
 
         Up to a line with a heredoc: what comes after that is not read by the same rules.
         """
-        if self.text.find("\\\n", self.at) < 0:
+        if self.text.find("\\\n", self.position) < 0:
             return
-        joined, doubt = joined_lines(self.text, self.at)
+        joined, doubt = joined_lines(self.text, self.position)
         if doubt:
             self.script.doubt("it joins lines in a way that cannot be told from quoting")
         self.text, self.end = joined, len(joined)
 
     # ------------------------------------------------------------ words
     def word(self, *, first: bool = False) -> Word:
-        text, start = self.text, self.at
+        text, start = self.text, self.position
         whole = _WHOLE.match(text, start)
-        if whole is not None:  # most words are nothing but themselves
-            self.at = whole.end()
+        if whole is not None:  # most words have no special characters
+            self.position = whole.end()
             return Word(whole[0], whole[0])
         out: list[str] = []
         expands, globs, plain = False, False, True
-        while self.at < self.end:
-            found = _PLAIN.match(text, self.at)
-            if found is not None:
-                out.append(found[0])
-                self.at = found.end()
+        while self.position < self.end:
+            plain_part = _PLAIN.match(text, self.position)
+            if plain_part is not None:
+                out.append(plain_part[0])
+                self.position = plain_part.end()
                 continue
-            char = text[self.at]
+            char = text[self.position]
             if char in WORD_END:
-                if text.startswith(("<(", ">("), self.at):
-                    self.at += 2
+                if text.startswith(("<(", ">("), self.position):
+                    self.position += 2
                     self._substitution(out)
                     expands = True
-                elif char == "(" and first and ASSIGNMENT.fullmatch(text, start, self.at):
+                elif char == "(" and first and ASSIGNMENT.fullmatch(text, start, self.position):
                     self._array(out)
                     expands = True
-                elif char == "(" and self.at > start and text[self.at - 1] in "?*+@!":
+                elif char == "(" and self.position > start and text[self.position - 1] in "?*+@!":
                     self.script.doubt("it holds an extended pattern")
-                    self.at += 1
-                elif self.at == start:  # the caller met a character that begins no word
+                    self.position += 1
+                elif self.position == start:  # no word begins with this character
                     out.append(char)
-                    self.at += 1
+                    self.position += 1
                     break
                 else:
                     break
@@ -228,91 +231,91 @@ class WordReader:
                 expands, plain = True, False
             elif char in "*?[{" and self._is_wild(char, start):
                 out.append(UNKNOWN)
-                self.at += 1
+                self.position += 1
                 globs, plain = True, False
                 expands |= char == "{"
             else:
                 out.append(char)
-                self.at += 1
-        self.at = min(self.at, self.end)
+                self.position += 1
+        self.position = min(self.position, self.end)
         whole_text = "".join(out)
         self.script.quotes_code |= not plain and _CODE.search(whole_text) is not None
-        return Word(whole_text, text[start : self.at], expands=expands, globs=globs, plain=plain)
+        return Word(whole_text, text[start : self.position], expands=expands, globs=globs, plain=plain)
 
     def _quoted(self, char: str, out: list[str]) -> bool:
         """What a backslash or a quote begins; True when something expands in it."""
         if char == "'":
             out.append(self._single())
         elif char == '"':
-            self.at += 1
+            self.position += 1
             return self._double(out)
         else:
-            following = self.text[self.at + 1 : self.at + 2]
+            following = self.text[self.position + 1 : self.position + 2]
             out.append(following)
-            self.at += 2
+            self.position += 2
         return False
 
     def _is_wild(self, char: str, start: int) -> bool:
         if char == "[":  # alone it is the program of that name
-            return self.at > start or self.text[start + 1 : start + 2] not in _BLANKS
+            return self.position > start or self.text[start + 1 : start + 2] not in _BLANKS
         return char != "{" or self._braces(start)
 
     def _braces(self, start: int) -> bool:
         """Whether a `{` may be a brace expansion: not `{}` and not the `{` of a group."""
-        following = self.text[self.at + 1 : self.at + 2]
-        return not (following == "}" or (self.at == start and (following == "" or following in " \t\n;")))
+        following = self.text[self.position + 1 : self.position + 2]
+        return not (following == "}" or (self.position == start and (following == "" or following in " \t\n;")))
 
     def _single(self) -> str:
-        end = self.text.find("'", self.at + 1)
+        end = self.text.find("'", self.position + 1)
         if end < 0:
             self.script.doubt("a quote in it is not closed")
             end = self.end
-        body = self.text[self.at + 1 : end]
-        self.at = end + 1
+        body = self.text[self.position + 1 : end]
+        self.position = end + 1
         return body
 
     def _double(self, out: list[str]) -> bool:
         """Up to the closing `"`; True when something expands in it."""
         expands = False
         text = self.text
-        while self.at < self.end:
-            char = text[self.at]
+        while self.position < self.end:
+            char = text[self.position]
             if char == '"':
-                self.at += 1
+                self.position += 1
                 return expands
             if char == "\\":
-                following = text[self.at + 1 : self.at + 2]
+                following = text[self.position + 1 : self.position + 2]
                 out.append(following if following in ("$", "`", '"', "\\") else char + following)
-                self.at += 2
+                self.position += 2
             elif char == "$":
                 expands |= self._dollar(out, quoted=True)
             elif char == "`":
                 self._backtick(out, quoted=True)
                 expands = True
             else:
-                found = _IN_QUOTES.match(text, self.at)
-                assert found is not None
-                out.append(found[0])
-                self.at = found.end()
+                match = _IN_QUOTES.match(text, self.position)
+                assert match is not None
+                out.append(match[0])
+                self.position = match.end()
         self.script.doubt("a quote in it is not closed")
         return True
 
     def _array(self, out: list[str]) -> None:
-        self.at += 1
+        self.position += 1
         out.append(UNKNOWN)
         while True:
             self.blank_lines()
-            if self.at >= self.end:
+            if self.position >= self.end:
                 self.script.doubt("an array in it is not closed")
                 return
-            if self.text[self.at] == ")":
-                self.at += 1
+            if self.text[self.position] == ")":
+                self.position += 1
                 return
-            if self.text[self.at] in WORD_END and not self.text.startswith(("<(", ">("), self.at):
+            if self.text[self.position] in WORD_END and not self.text.startswith(("<(", ">("), self.position):
                 self.script.doubt("an array in it cannot be read")
-                self.at += 1
+                self.position += 1
             else:
-                self.script.evaluates |= self.text[self.at] == "["  # an index
+                self.script.evaluates |= self.text[self.position] == "["  # an index
                 self.word()
 
     # ------------------------------------------------------------ expansions
@@ -326,31 +329,31 @@ class WordReader:
             self.depth -= 1
 
     def deeper(self) -> bool:
-        """One level down, unless that is too many; then the rest of the text is given up."""
+        """Enter one more level of nesting; False, with the rest of the text skipped, if there are too many."""
         if self.depth >= DEPTH_MAX:
             self.script.doubt(f"it is nested more than {DEPTH_MAX} deep")
-            self.at = self.end
+            self.position = self.end
             return False
         self.depth += 1
         return True
 
     def _dollar_form(self, out: list[str], *, quoted: bool) -> bool:
         text = self.text
-        following = text[self.at + 1 : self.at + 2]
+        following = text[self.position + 1 : self.position + 2]
         if following == "(":
-            arithmetic = text.startswith("((", self.at + 1)
-            self.at += 3 if arithmetic else 2
+            arithmetic = text.startswith("((", self.position + 1)
+            self.position += 3 if arithmetic else 2
             if arithmetic:
                 out.append(UNKNOWN)
                 self.arithmetic()
             else:
                 self._substitution(out)
         elif following == "{":
-            self.at += 2
+            self.position += 2
             out.append(UNKNOWN)
             self._parameter(quoted=quoted)
         elif following == "[":
-            self.at += 2
+            self.position += 2
             out.append(UNKNOWN)
             self.script.evaluates = True
             self.expansions("]")
@@ -358,32 +361,32 @@ class WordReader:
             out.append(self._ansi())
             return False
         elif following == '"' and not quoted:
-            self.at += 2
+            self.position += 2
             return self._double(out)
         else:
-            found = _PARAMETER.match(text, self.at + 1)
-            if found is None:
+            match = _PARAMETER.match(text, self.position + 1)
+            if match is None:
                 out.append("$")
-                self.at += 1
+                self.position += 1
                 return False
             out.append(UNKNOWN)
-            self.at = found.end()
+            self.position = match.end()
         return True
 
     def _substitution(self, out: list[str]) -> None:
         out.append(UNKNOWN)
         self.script.compound = True
-        self.script.piped |= self.text[self.at - 2] == ">"  # what is in it reads what is written there
+        self.script.piped |= self.text[self.position - 2] == ">"  # `>(…)`: its commands read what is written to it
         pending, self.pending = self.pending, []
         self.commands(")")
         self.pending = pending + self.pending
 
     def arithmetic(self) -> None:
-        """Up to `))`. A single `)` first means that it was two groups after all."""
+        """Up to `))`. A single `)` before that means that it was two nested groups."""
         opened = 0
         self.script.evaluates = True
-        while self.at < self.end:
-            char = self.text[self.at]
+        while self.position < self.end:
+            char = self.text[self.position]
             if char in "\"'":
                 self.script.doubt("it quotes within arithmetic")
             if char == "(":
@@ -394,50 +397,52 @@ class WordReader:
                 opened -= 1
             elif self._expanded(char):
                 continue
-            self.at += 1
-        if self.text.startswith("))", self.at):
-            self.at += 2
+            self.position += 1
+        if self.text.startswith("))", self.position):
+            self.position += 2
             return
         self.script.doubt("it holds arithmetic that cannot be told from groups")
-        self.at += 1
+        self.position += 1
 
     def _parameter(self, *, quoted: bool) -> None:
         """Up to the `}` of `${…}`."""
-        start = self.at
+        start = self.position
         if self.text[start : start + 1] in (" ", "\t", "\n", "|"):
             self.script.doubt("it holds a substitution in braces")
-        self.script.evaluates |= self.text.startswith("!", start)  # the name itself is a value
-        found = _SET_BY_DEFAULT.match(self.text, start)
-        if found is not None:
-            self.assigned(found[1])
-        while self.at < self.end:
-            char = self.text[self.at]
+        self.script.evaluates |= self.text.startswith("!", start)  # `${!x}`: the value of x is the name
+        match = _SET_BY_DEFAULT.match(self.text, start)
+        if match is not None:
+            self.assigned(match[1])
+        while self.position < self.end:
+            char = self.text[self.position]
             if char in ":[":
-                self.script.evaluates |= char == "[" or self.text[self.at + 1 : self.at + 2] not in tuple("-=+?")
+                self.script.evaluates |= char == "[" or self.text[self.position + 1 : self.position + 2] not in tuple(
+                    "-=+?"
+                )
             if char == "}":
-                if self.text.endswith("@P", start, self.at):
+                if self.text.endswith("@P", start, self.position):
                     self.script.doubt("it expands a variable as a prompt")
-                self.at += 1
+                self.position += 1
                 return
             if char == "'":
                 if quoted:
                     self.script.doubt("it quotes within an expansion within quotes")
-                    self.at += 1
+                    self.position += 1
                 else:
                     self._keep_code(self._single())
             elif char == '"':
-                self.at += 1
+                self.position += 1
                 out: list[str] = []
                 self._double(out)
                 self._keep_code("".join(out))
-            elif char in "<>" and self.text.startswith("(", self.at + 1):
-                self.at += 2
+            elif char in "<>" and self.text.startswith("(", self.position + 1):
+                self.position += 2
                 if quoted:
                     self.script.doubt("it may substitute a process within an expansion")
                 else:
                     self._substitution([])
             elif not self._expanded(char):
-                self.at += 1
+                self.position += 1
         self.script.doubt("an expansion in it is not closed")
 
     def _keep_code(self, text: str) -> None:
@@ -451,21 +456,21 @@ class WordReader:
 
     def expansions(self, closing: str) -> None:
         """Text in which only expansions mean something: a heredoc's body, `$[…]`."""
-        while self.at < self.end:
-            char = self.text[self.at]
+        while self.position < self.end:
+            char = self.text[self.position]
             if closing and char == closing:
-                self.at += 1
+                self.position += 1
                 return
             if not self._expanded(char):
-                self.at += 1
+                self.position += 1
         if closing:
             self.script.doubt("an expansion in it is not closed")
 
     def _expanded(self, char: str) -> bool:
         """Read one expansion, if one begins here."""
         if char == "\\":
-            self._keep_code(self.text[self.at + 1 : self.at + 3])
-            self.at += 2
+            self._keep_code(self.text[self.position + 1 : self.position + 3])
+            self.position += 2
         elif char == "$":
             self._dollar([], quoted=True)
         elif char == "`":
@@ -478,39 +483,39 @@ class WordReader:
         out.append(UNKNOWN)
         self.script.compound = True
         if self.script.unsure is not None:
-            self.at = self.end
+            self.position = self.end
             return
         body: list[str] = []
-        at, text = self.at + 1, self.text
-        while at < self.end and text[at] != "`":
-            if text[at] == "\\" and at + 1 < self.end:
-                following = text[at + 1]
+        position, text = self.position + 1, self.text
+        while position < self.end and text[position] != "`":
+            if text[position] == "\\" and position + 1 < self.end:
+                following = text[position + 1]
                 drop = following in "`\\$" or (quoted and following == '"')
-                body.append(following if drop else text[at : at + 2])
-                at += 2
+                body.append(following if drop else text[position : position + 2])
+                position += 2
             else:
-                body.append(text[at])
-                at += 1
-        if at >= self.end:
+                body.append(text[position])
+                position += 1
+        if position >= self.end:
             self.script.doubt("a '`' in it is not closed")
-        self.at = min(at + 1, self.end)
+        self.position = min(position + 1, self.end)
         self.nested("".join(body))
 
     def _ansi(self) -> str:
-        found = _ANSI_BODY.match(self.text, self.at + 2)
-        if found is None:
+        match = _ANSI_BODY.match(self.text, self.position + 2)
+        if match is None:
             self.script.doubt("a quote in it is not closed")
-            self.at = self.end
+            self.position = self.end
             return UNKNOWN
-        self.at = found.end()
-        if "\\x{" in found[0]:
+        self.position = match.end()
+        if "\\x{" in match[0]:
             self.script.doubt("it writes a character in a way that not every shell reads")
-        text = _ANSI.sub(_ansi_character, found[0][:-1])
-        return text.partition("\0")[0]  # a shell's text ends there
+        text = _ANSI.sub(_ansi_character, match[0][:-1])
+        return text.partition("\0")[0]  # a shell cuts the text at a NUL
 
 
-def _ansi_character(found: re.Match[str]) -> str:
-    named, *numbers, control = found.groups()
+def _ansi_character(match: re.Match[str]) -> str:
+    named, *numbers, control = match.groups()
     if named is not None:
         return _ESCAPES[named]
     if control is not None:

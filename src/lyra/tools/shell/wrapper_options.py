@@ -60,7 +60,7 @@ WRAPPERS: Final[dict[str, WrapperOptions]] = {
 
 
 def short_options(letters: str, options: WrapperOptions) -> int:
-    """How many words this cluster takes, or 0 when it has a letter nobody knows."""
+    """How many words this cluster of short options takes; 0 if it has an unknown letter."""
     for place, letter in enumerate(letters):
         if letter in options.values:
             return 1 if place + 1 < len(letters) else 2
@@ -72,9 +72,10 @@ def short_options(letters: str, options: WrapperOptions) -> int:
 
 
 def long_option(text: str, options: WrapperOptions) -> int:
+    """How many words a long option takes; 0 if it is unknown."""
     name, equals, _ = text.partition("=")
-    if name not in options.long_values and name not in options.long_flags:  # what it is short for, where that is one
-        full = [each for each in (*options.long_values, *options.long_flags) if each.startswith(name)]
+    if name not in options.long_values and name not in options.long_flags:  # an abbreviation, if it is unambiguous
+        full = [known for known in (*options.long_values, *options.long_flags) if known.startswith(name)]
         name = full[0] if len(full) == 1 else ""
     if name in options.long_values:
         return 1 if equals else 2

@@ -1,16 +1,17 @@
 """Tools in YAML: `DynamicTools("tools/")`, reloaded when their files change.
 
-`folder` looks at the files, `reading` makes Tools of them, `params` checks what a model sends. The kinds are `http`
-(with `url`), `command` (`exec`) and `files` (`file_read`, `file_write`); `template` is how values get into them,
-`around` what they are given, `pattern` the patterns of parameters, `report` the mistakes of a file. All of a file is
-checked when it is read; a value is bound to one place and is never text that is read again.
+`folder` watches the files, `reader` makes Tools of them, `params` checks the arguments of a model. The kinds are `http`
+(with `url`), `command` (`exec`, checked by `embedded_languages`) and `files` (`file_read`, `file_write`). `template`
+puts values into them, `environment` is what they are given, `linear_regex` has the patterns of parameters, `report` the
+mistakes of a file, `places` the default folders. A file is checked as a whole when it is read; a value goes into one
+place and is never parsed again.
 """
 
 from __future__ import annotations
 
-from lyra.tools.yaml.environment import Around
+from lyra.tools.yaml.environment import ToolEnvironment
 from lyra.tools.yaml.folder import DynamicTools
 from lyra.tools.yaml.reader import read_tools
 from lyra.tools.yaml.report import Mistake
 
-__all__ = ["Around", "DynamicTools", "Mistake", "read_tools"]
+__all__ = ["DynamicTools", "Mistake", "ToolEnvironment", "read_tools"]

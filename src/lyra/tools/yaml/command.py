@@ -1,13 +1,14 @@
 """YAML tools of the kind `exec`: one program with its arguments, in the sandbox, without a shell.
 
-The command is a list of words (a text is split into words when the file is read, and never again). One place is one
-argument, whatever is in the value: no value can add a word. A value that begins with `-` would be read as an option by
-the program; it is refused unless the word has a beginning of its own (`--title={{title}}`) or stands after `--`. A
+The command is a list of words (a text is split into words when the file is read, and never again). A placeholder
+is one argument, whatever its value is: no value can add a word. A value that begins with `-` would be read as an option
+by the program; it is refused unless the word has a beginning of its own (`--title={{title}}`) or stands after `--`. A
 value is never put into a text that a program reads as a language of its own: a word with spaces or quotes around a
-place, a script of a shell, and a place or an input that is code of the program (`spoken`) are mistakes of the file.
+placeholder, a script of a shell, and a placeholder or an input that the program would run as code
+(`embedded_languages`) are mistakes of the file.
 
 The workspace can be read, and written where the file says `writes: true`; the network is there for the hosts that the
-tool's `needs` name, through the proxy of the sandbox, and else not at all.
+tool's `needs` name, through the proxy of the sandbox, and else not available.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from lyra.core.checking.document import Path
 from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import ToolError
 from lyra.sandbox.profile import Profile
-from lyra.tools.yaml.embedded_languages import is_spoken, spoken_in
-from lyra.tools.yaml.environment import Around, declared, narrowed, template
+from lyra.tools.yaml.embedded_languages import code_problem, values_become_code
+from lyra.tools.yaml.environment import ToolEnvironment, declared, narrowed, template
 from lyra.tools.yaml.params import Params
 from lyra.tools.yaml.report import Report
 from lyra.tools.yaml.template import Template, as_text
@@ -35,7 +36,7 @@ USES: Final = ("process.exec", "net.http")
 _WORDS_MAX: Final = 200
 _ARGUMENT_BYTES_MAX: Final = 100_000
 _ERROR_CHARS: Final = 2_000
-_PLAIN: Final = re.compile(r"[A-Za-z0-9_./=:,@%+~^-]*\Z")  # what may stand beside a place in a word
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_./=:,@%+~^-]*\Z")  # what may stand beside a placeholder in a word
 
 
 class CommandKind:
@@ -44,7 +45,7 @@ class CommandKind:
 
     def __init__(
         self,
-        around: Around,
+        environment: ToolEnvironment,
         words: list[Template],
         stdin: str | None,
         timeout_s: float,
@@ -52,7 +53,7 @@ class CommandKind:
         commands: Grant | None,
     ) -> None:
         self._commands = commands
-        self._around = around
+        self._environment = environment
         self._words = words
         self._stdin = stdin
         self._timeout_s = timeout_s
@@ -64,7 +65,7 @@ class CommandKind:
 
     @property
     def commands(self) -> tuple[Capability, ...]:
-        """The command lines that calls come to: what stands before the first value, and anything behind it."""
+        """The command lines of all calls: the fixed words before the first value, then anything."""
         fixed = list(takewhile(lambda word: not word.names, self._words))
         line = shlex.join(word.text for word in fixed)
         scopes = [line] if len(fixed) == len(self._words) else [line, f"{line} *"]
@@ -75,7 +76,7 @@ class CommandKind:
 
     def argv(self, values: Mapping[str, Any]) -> list[str]:
         """The words of one call. A word with a value that is missing is left out."""
-        made: list[str] = []
+        words: list[str] = []
         given: list[Template] = []
         after_dashes = False
         for word in self._words:
@@ -86,19 +87,19 @@ class CommandKind:
                 _check(word, text, after_dashes=after_dashes)
             elif text == "--":
                 after_dashes = True
-            made.append(text)
+            words.append(text)
             given.append(word)
         plain = [word.fill(dict.fromkeys(word.names, "value")) or "" for word in given]
-        if plain != made and is_spoken(given, made, plain):
-            raise ToolError(f"{made[0]} would read a value as an order of its own", reason="invalid_arguments")
-        return made
+        if plain != words and values_become_code(given, words, plain):
+            raise ToolError(f"{words[0]} would read a value as an order of its own", reason="invalid_arguments")
+        return words
 
     async def run(self, values: Mapping[str, Any]) -> str:
         if self._commands is not None:
             self._commands.check(self.needs_of(values)[0])
-        profile = Profile.of(narrowed(self._own), self._around.workspace.root)
+        profile = Profile.of(narrowed(self._own), self._environment.workspace.root)
         given = values.get(self._stdin) if self._stdin is not None else None
-        result = await self._around.sandbox.run(
+        result = await self._environment.sandbox.run(
             self.argv(values),
             profile,
             stdin=None if given is None else as_text(given).encode(),
@@ -127,10 +128,10 @@ def read_command(
     path: Path,
     params: Params,
     report: Report,
-    around: Around,
+    environment: ToolEnvironment,
     *,
     timeout_s: float,
-    also: list[Capability],
+    needs: list[Capability],
 ) -> CommandKind | None:
     before = len(report.mistakes)
     words = _words(given.get("command"), (*path, "command"), params, report)
@@ -140,22 +141,22 @@ def read_command(
         return None
     names = dict.fromkeys((*params.names, *(name for word in words for name in word.names)))
     numbers = [name for name in names if params[name].type != "string" or params[name].values is not None]
-    spoken = spoken_in(words, stdin=stdin is not None, numbers=numbers)
-    if spoken is not None:
-        report.add((*path, "command"), *spoken)
+    problem = code_problem(words, stdin=stdin is not None, numbers=numbers)
+    if problem is not None:
+        report.add((*path, "command"), *problem)
     if len(report.mistakes) > before:
         return None
-    root = around.workspace.root.rstrip("/")
+    root = environment.workspace.root.rstrip("/")
     rules = [f"fs.read:{root}/**", *([f"fs.write:{root}/**"] if writes else [])]
-    hosts, commands = declared(also, "net.http"), declared(also, "process.exec")
+    hosts, commands = declared(needs, "net.http"), declared(needs, "process.exec")
     own = Grant([*rules, *hosts])
-    made = CommandKind(around, words, stdin, timeout_s, own, Grant(commands) if commands else None)
+    kind = CommandKind(environment, words, stdin, timeout_s, own, Grant(commands) if commands else None)
     if commands and not any(word.names for word in words):
-        need = made.needs_of({})[0]
+        need = kind.needs_of({})[0]
         if not Grant(commands).allows(need):
             report.add((*path, "command"), f"the tool's needs do not cover {need}")
             return None
-    return made
+    return kind
 
 
 def _words(value: Any, path: Path, params: Params, report: Report) -> list[Template] | None:
@@ -168,8 +169,8 @@ def _words(value: Any, path: Path, params: Params, report: Report) -> list[Templ
     if not isinstance(value, list) or not 1 <= len(value) <= _WORDS_MAX:
         report.add(path, f"command is a list of 1 to {_WORDS_MAX} words, such as [git, log, '{{{{ref}}}}']")
         return None
-    read = [template(each, (*path, index), params, report, "a word of the command") for index, each in enumerate(value)]
-    words = [each for each in read if each is not None]
+    read = [template(text, (*path, index), params, report, "a word of the command") for index, text in enumerate(value)]
+    words = [text for text in read if text is not None]
     for index, word in enumerate(read):
         if word is not None:
             _check_word(word, (*path, index), params, report)
@@ -182,7 +183,7 @@ def _words(value: Any, path: Path, params: Params, report: Report) -> list[Templ
 
 
 def _split(text: str) -> list[str]:
-    """As a shell would split it into words, a place staying in one piece also where it has spaces in it."""
+    """Split into words like a shell; a placeholder with spaces in its braces stays in one word."""
     lexer = shlex.shlex(re.sub(r"\{\{\s*(\.?\w+)\s*\}\}", r"{{\1}}", text), posix=True, punctuation_chars=False)
     lexer.whitespace_split = True
     lexer.commenters = ""
@@ -192,7 +193,7 @@ def _split(text: str) -> list[str]:
 def _check_word(word: Template, path: Path, params: Params, report: Report) -> None:
     for name in word.names:
         if params[name].type in ("array", "object"):
-            report.add(path, f"{name} is a list or a mapping, and one place is one argument")
+            report.add(path, f"{name} is a list or a mapping, and one placeholder is one argument")
     if word.names and not _PLAIN.match(word.literal):
         report.add(
             path,
@@ -204,7 +205,7 @@ def _check_word(word: Template, path: Path, params: Params, report: Report) -> N
 def _stdin(value: Any, path: Path, params: Params, report: Report) -> str | None:
     if value is None:
         return None
-    made = template(value, path, params, report, "stdin")
-    if made is not None and made.lone is None:
+    placeholder = template(value, path, params, report, "stdin")
+    if placeholder is not None and placeholder.lone is None:
         report.add(path, "stdin is one value and nothing else: '{{text}}'")
-    return made.lone if made is not None else None
+    return placeholder.lone if placeholder is not None else None

@@ -1,7 +1,7 @@
-"""What YAML tools have around them, given by whoever loads them and by no file: a workspace, a sandbox, the way out.
+"""The environment of YAML tools, given by the program that loads them and never by a file: workspace, sandbox, network.
 
-A kind of tool (`http`, `command`, `files`) is made of its declaration and of this. It says what a call needs and runs
-it; what its file names is all that it may do, and less where the process that calls has fewer rights.
+A kind of tool (`http`, `command`, `files`) is made of its declaration and of this. It reports what a call needs and
+runs it. A tool may do what its file names, and never more than the process that calls it.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from lyra.tools.yaml.params import Params
 from lyra.tools.yaml.report import Report
 from lyra.tools.yaml.template import Template
 
-__all__ = ["Around", "Kind", "declared", "narrowed", "template"]
+__all__ = ["ToolEnvironment", "ToolKind", "declared", "narrowed", "template"]
 
 _PROVIDER_KEYS = frozenset(name for usual in USUAL.values() for name in usual.key)
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    """`secrets`: variables that headers may name (None: any but the keys of model providers); `inside`: hosts of this
-    network (`host:port`) that may be reached although they are not public."""
+class ToolEnvironment:
+    """What every tool of a source gets. `secrets`: variables that headers may name (None: any but the keys of model
+    providers); `inside`: hosts of this network (`host:port`) that may be reached although they are not public."""
 
     workspace: Workspace
     sandbox: Sandbox = field(default_factory=Sandbox)
@@ -46,7 +46,7 @@ class Around:
         return variable not in _PROVIDER_KEYS if self.secrets is None else variable in self.secrets
 
 
-class Kind(Protocol):
+class ToolKind(Protocol):
     """One implementation of a tool."""
 
     @property
@@ -57,7 +57,7 @@ class Kind(Protocol):
 
     @property
     def rights(self) -> tuple[Capability, ...]:
-        """Beyond the workspace and running: all that a call may need, whatever its arguments are."""
+        """All capabilities that any call may need, except for those to the workspace and to run commands."""
 
     def needs_of(self, values: Mapping[str, Any]) -> list[Capability]: ...
 
@@ -65,29 +65,29 @@ class Kind(Protocol):
 
 
 def declared(needs: list[Capability], verb: str) -> list[Capability]:
-    """What a file says of one verb, in its `needs`."""
+    """The capabilities of one verb in a file's `needs`."""
     return [need for need in needs if need.name == verb]
 
 
 def narrowed(own: Grant) -> Grant:
-    """What a tool may do: what its file names, and no more than the process that calls it."""
+    """The Grant of a call: what the tool's file names, narrowed by the Grant of the process that calls."""
     held = rights.get()
     return own if held is None else held.narrow(own)
 
 
 def template(value: Any, path: Path, params: Params, report: Report, what: str) -> Template | None:
-    """A text of the file as a Template, each of whose places is a parameter."""
+    """A text of the file as a Template, if each placeholder names a parameter."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         report.add(path, f"{what} is a text, not {value!r}")
         return None
     try:
-        made = Template(value if isinstance(value, str) else str(value))
+        parsed = Template(value if isinstance(value, str) else str(value))
     except ValueError as error:
         report.add(path, f"{what}: {error}")
         return None
-    unknown = [name for name in dict.fromkeys(made.names) if name not in params]
+    unknown = [name for name in dict.fromkeys(parsed.names) if name not in params]
     for name in unknown:
         near = did_you_mean(name, params.names)
         hint = f"did you mean {near!r}?" if near else f"params has: {', '.join(params.names) or 'none'}"
         report.add(path, f"{what} names the parameter {name!r}, which there is not", hint)
-    return None if unknown else made
+    return None if unknown else parsed

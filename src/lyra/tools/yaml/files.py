@@ -1,8 +1,8 @@
 """YAML tools of the kinds `file_read` and `file_write`: one file of the workspace, named by the file and its values.
 
 The path is opened below the workspace by descriptor (`lyra.sandbox.paths`): no `..`, no symlink and no race leads out.
-A value has no `..` in it and, where the file says the beginning of the path, is not absolute. Files that hold keys are
-not read, and neither those nor what runs programs later is written, unless the file itself names them in full.
+A value has no `..` in it and, where the file gives the beginning of the path, is not absolute. Files that hold keys are
+not read, and neither those nor files that run programs later are written, unless the YAML file names them in full.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lyra.core.tool import admitted
 from lyra.errors import ToolError
 from lyra.sandbox.protected import HIDDEN, READ_ONLY
 from lyra.tools.builtin.workspace import Workspace
-from lyra.tools.yaml.environment import Around, declared, narrowed, template
+from lyra.tools.yaml.environment import ToolEnvironment, declared, narrowed, template
 from lyra.tools.yaml.params import Params
 from lyra.tools.yaml.report import Report
 from lyra.tools.yaml.template import Template
@@ -36,13 +36,13 @@ _WRITE_CHARS_MAX: Final = 1_000_000
 _SHOWN: Final = (".env.example", ".env.sample", ".env.template", ".env.dist")
 
 
-class _Place:
-    """The path of a tool."""
+class _FileTool:
+    """The path of a tool, and the checks before it is opened."""
 
-    def __init__(self, around: Around, path: Template, own: list[Capability], verb: str) -> None:
-        self._workspace = around.workspace
+    def __init__(self, environment: ToolEnvironment, path: Template, own: list[Capability], verb: str) -> None:
+        self._workspace = environment.workspace
         self._path = path
-        root = around.workspace.root.rstrip("/")
+        root = environment.workspace.root.rstrip("/")
         self._own = Grant(own or [f"{verb}:{root}/**"])
         self._verb = verb
 
@@ -65,7 +65,7 @@ class _Place:
         return path
 
     def _allowed(self, values: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, str]:
-        """The path and where it really leads, if the tool may use it; what is opened has to be the latter."""
+        """The path and its real path, if the tool may use it; only the real path may be opened."""
         path = self._named(values)
         real = os.path.realpath(self._workspace.absolute(path))
         narrowed(self._own).check(Capability(self._verb, real))
@@ -84,12 +84,12 @@ def _check_protected(workspace: Workspace, path: str, names: tuple[str, ...]) ->
 
 
 def _pinned(real: str, act: Callable[[], T]) -> T:
-    """In a thread of its own context: what the workspace opens there is this file and no other."""
+    """Run `act` in the context of its thread so that the workspace opens this file and no other."""
     admitted.set(real)
     return act()
 
 
-class FileRead(_Place):
+class FileRead(_FileTool):
     untrusted = True
     idempotent = True
 
@@ -102,12 +102,14 @@ class FileRead(_Place):
         return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}\n… the rest is left out …"
 
 
-class FileWrite(_Place):
+class FileWrite(_FileTool):
     untrusted = False
     idempotent = False
 
-    def __init__(self, around: Around, path: Template, own: list[Capability], verb: str, content: Template) -> None:
-        super().__init__(around, path, own, verb)
+    def __init__(
+        self, environment: ToolEnvironment, path: Template, own: list[Capability], verb: str, content: Template
+    ) -> None:
+        super().__init__(environment, path, own, verb)
         self._content = content
 
     async def run(self, values: Mapping[str, Any]) -> str:
@@ -134,14 +136,14 @@ def read_file_read(
     path: Path,
     params: Params,
     report: Report,
-    around: Around,
+    environment: ToolEnvironment,
     *,
     timeout_s: float,
-    also: list[Capability],
+    needs: list[Capability],
 ) -> FileRead | None:
-    del timeout_s  # the tool's own, around all of it
+    del timeout_s  # the time-out of the whole tool covers it
     place = _path(given, path, params, report)
-    return None if place is None else FileRead(around, place, declared(also, "fs.read"), "fs.read")
+    return None if place is None else FileRead(environment, place, declared(needs, "fs.read"), "fs.read")
 
 
 def read_file_write(
@@ -149,32 +151,32 @@ def read_file_write(
     path: Path,
     params: Params,
     report: Report,
-    around: Around,
+    environment: ToolEnvironment,
     *,
     timeout_s: float,
-    also: list[Capability],
+    needs: list[Capability],
 ) -> FileWrite | None:
     del timeout_s
     place = _path(given, path, params, report)
-    said = given.get("content", "{{content}}")
-    content = template(said, (*path, "content"), params, report, "content")
+    given_content = given.get("content", "{{content}}")
+    content = template(given_content, (*path, "content"), params, report, "content")
     if place is None or content is None:
         return None
-    return FileWrite(around, place, declared(also, "fs.write"), "fs.write", content)
+    return FileWrite(environment, place, declared(needs, "fs.write"), "fs.write", content)
 
 
 def _path(given: dict[str, Any], path: Path, params: Params, report: Report) -> Template | None:
-    made = template(given.get("path", "{{path}}"), (*path, "path"), params, report, "path")
-    if made is None:
+    parsed = template(given.get("path", "{{path}}"), (*path, "path"), params, report, "path")
+    if parsed is None:
         return None
     unfit = [
         name
-        for name in dict.fromkeys(made.names)
+        for name in dict.fromkeys(parsed.names)
         if params[name].type not in ("string", "integer") or params[name].may_be_missing
     ]
     for name in unfit:
         report.add((*path, "path"), f"{name} is a part of the path: make it a string, and required")
-    climbs = ".." in made.text.split("/")
+    climbs = ".." in parsed.text.split("/")
     if climbs:
         report.add((*path, "path"), "a path has no '..' in it", "paths begin at the workspace")
-    return None if unfit or climbs else made
+    return None if unfit or climbs else parsed

@@ -5,8 +5,8 @@
 
 A source of tools (`lyra.tools.source`): an agent looks again at each message, so that a file that is added, changed or
 taken away counts from the next message on, without a restart. Looking costs a listing of the folder; a file is read
-when its size or time has changed. A file with a mistake keeps the tools it had when it was last right, and is in
-`problems` until it is right again. Of two tools with one name the one of the first file counts.
+when its size or time has changed. A file with a mistake keeps the tools of its last correct version, and is in
+`problems` until it is corrected. Of two tools with one name the one of the first file counts.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from lyra.sandbox.proxy import system_lookup
 from lyra.sandbox.sandbox import Sandbox
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.http_guard import Dial
-from lyra.tools.yaml.environment import Around
+from lyra.tools.yaml.environment import ToolEnvironment
 from lyra.tools.yaml.reader import read_tools
 from lyra.tools.yaml.report import Mistake
 
 __all__ = ["DynamicTools"]
 
 _FILES_MAX: Final = 500
-_FILE_BYTES_MAX: Final = 128 * 1024  # read while a message waits
-_SETTLED_S: Final = 2.0  # the clocks of file systems tick coarsely: within a tick two changes look like one
+_FILE_BYTES_MAX: Final = 128 * 1024  # bounds the time that a message waits for reading
+_SETTLED_S: Final = 2.0  # timestamps of file systems are coarse: two changes within one tick look like one
 Stamp = tuple[int, ...]
 
 
 @dataclass(slots=True)
-class _File:
-    """What is known of one file: how it looked, what was in it, its tools (the last good ones) and its mistakes."""
+class _ToolFile:
+    """The state of one file: its stamp, its content, its tools (of the last correct version) and its mistakes."""
 
     stamp: Stamp | None = None
     settled: bool = False  # it was old enough when it was read that a later change must have another stamp
@@ -50,7 +50,7 @@ class _File:
 
 
 class DynamicTools:
-    """`path` is a folder or one file. `on_change` is called after a look that found something else than before."""
+    """`path` is a folder or one file. `on_change` is called after a refresh that found a change."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class DynamicTools:
     ) -> None:
         place = workspace if isinstance(workspace, Workspace) else Workspace(workspace or os.getcwd())
         self.path = os.fspath(path)
-        self._around = Around(
+        self._environment = ToolEnvironment(
             workspace=place,
             sandbox=sandbox or Sandbox(),
             secrets=None if secrets is None else frozenset(secrets),
@@ -79,7 +79,7 @@ class DynamicTools:
         )
         self._on_change = on_change
         self._clock = clock or SystemClock()
-        self._files: dict[str, _File] = {}
+        self._files: dict[str, _ToolFile] = {}
         self._tools: dict[str, Tool] = {}
         self._listing: tuple[Mistake, ...] = ()  # what is wrong with the folder itself
         self._mistakes: tuple[Mistake, ...] = ()
@@ -95,17 +95,17 @@ class DynamicTools:
 
     @property
     def mistakes(self) -> tuple[Mistake, ...]:
-        """All that is wrong with the files, as of the last look."""
+        """All mistakes in the files, as of the last refresh."""
         return self._mistakes
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """The same as texts: `file:line: sentence`."""
-        return tuple(str(each) for each in self._mistakes)
+        """The mistakes as texts: `file:line: sentence`."""
+        return tuple(str(mistake) for mistake in self._mistakes)
 
     # ------------------------------------------------------------ looking
     def refresh(self) -> bool:
-        """Look at the files; whether anything is another than before."""
+        """Look at the files; True if a tool or a mistake has changed."""
         names, listing = self._listed()
         changed = [self._look(name) for name in names]
         gone = [name for name in self._files if name not in names]
@@ -120,7 +120,7 @@ class DynamicTools:
         return True
 
     def _listed(self) -> tuple[list[str], tuple[Mistake, ...]]:
-        """The names of the files, in order; a folder that cannot be read keeps those it had."""
+        """The names of the files, in order; the known ones for a folder that cannot be read."""
         try:
             if not os.path.isdir(self.path):
                 os.stat(self.path)
@@ -136,13 +136,13 @@ class DynamicTools:
         except OSError as error:
             return list(self._files), (Mistake(self.path, 1, 1, f"it cannot be read: {error.strerror}"),)
         if len(names) > _FILES_MAX:
-            said = f"only the first {_FILES_MAX} of {len(names)} files are read"
-            return names[:_FILES_MAX], (Mistake(self.path, 1, 1, said),)
+            message = f"only the first {_FILES_MAX} of {len(names)} files are read"
+            return names[:_FILES_MAX], (Mistake(self.path, 1, 1, message),)
         return names, ()
 
     def _look(self, name: str) -> bool:
-        """Read a file if it has changed; whether its tools or mistakes are others now."""
-        known = self._files.setdefault(name, _File())
+        """Read a file if it has changed; True if its tools or mistakes have changed."""
+        known = self._files.setdefault(name, _ToolFile())
         try:
             stamp = _stamp(os.stat(name))
             if stamp == known.stamp and known.settled:
@@ -154,14 +154,14 @@ class DynamicTools:
         known.settled = self._clock.now() - max(stamp[:2]) / 1e9 > _SETTLED_S
         if data == known.data:
             return False
-        tools, mistakes = read_tools(data, name, self._around)
+        tools, mistakes = read_tools(data, name, self._environment)
         known.data = data
         known.mistakes = tuple(mistakes)
         if not mistakes:
             known.tools = tuple(tools)
         return True
 
-    def _broken(self, known: _File, mistake: Mistake) -> bool:
+    def _broken(self, known: _ToolFile, mistake: Mistake) -> bool:
         known.stamp = known.data = None
         before, known.mistakes = known.mistakes, (mistake,)
         return before != known.mistakes
@@ -169,17 +169,17 @@ class DynamicTools:
     def _gather(self, names: list[str], mistakes: tuple[Mistake, ...]) -> None:
         tools: dict[str, Tool] = {}
         homes: dict[str, str] = {}
-        found = list(mistakes)
+        gathered = list(mistakes)
         for name in names:
             file = self._files[name]
-            found += (_kept(each) if file.tools else each for each in file.mistakes)
+            gathered += (_kept(mistake) if file.tools else mistake for mistake in file.mistakes)
             for tool in file.tools:
                 if tool.name in tools:
-                    found.append(Mistake(name, 1, 1, f"there is a tool {tool.name!r} in {homes[tool.name]} already"))
+                    gathered.append(Mistake(name, 1, 1, f"there is a tool {tool.name!r} in {homes[tool.name]} already"))
                 else:
                     tools[tool.name], homes[tool.name] = tool, name
         self._tools = tools
-        self._mistakes = tuple(found)
+        self._mistakes = tuple(gathered)
 
     def __repr__(self) -> str:
         return f"<DynamicTools {self.path}: {', '.join(self._tools)}>"
@@ -194,7 +194,7 @@ def _stamp(state: os.stat_result) -> Stamp:
 
 
 def _read(name: str) -> tuple[bytes, Stamp]:
-    """A plain file's bytes, and how it looked when they were read; a pipe or a device is not waited for."""
+    """A plain file's bytes and its stamp at that time; a pipe or a device is refused without waiting."""
     fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     with open(fd, "rb") as file:
         state = os.fstat(fd)

@@ -1,8 +1,8 @@
 """YAML tools of the kind `http`: one request to a host that the file names.
 
-Values go into the path, the query, headers and the body, each in the form of its place (`url`, `template`). Keys come
+Values go into the path, the query, headers and the body, each encoded for its place (`url`, `template`). Keys come
 from the environment, only into headers, as `env:NAME` or `Bearer env:NAME`; they are looked up at the call, go to the
-hosts of the file alone, and are blotted out of what comes back. The request itself is `lyra.tools.http_guard`'s.
+hosts of the file alone, and are redacted in the answer. `lyra.tools.http_guard` sends the request.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from lyra.core.rights.capability import Capability, Grant
 from lyra.core.secrets.redact import redact
 from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError, ToolError
-from lyra.tools.http_guard import Answer, fetch, host_and_port
-from lyra.tools.yaml.environment import Around, declared, narrowed, template
+from lyra.tools.http_guard import HttpAnswer, fetch, host_and_port
+from lyra.tools.yaml.environment import ToolEnvironment, declared, narrowed, template
 from lyra.tools.yaml.params import Params
 from lyra.tools.yaml.report import Report
 from lyra.tools.yaml.template import Template, bind
-from lyra.tools.yaml.url import Url, read_url
+from lyra.tools.yaml.url import UrlTemplate, read_url
 
 __all__ = ["KEYS", "USES", "HttpKind", "read_http"]
 
@@ -53,7 +53,7 @@ class _Key:
         self.secret = Secret.parse(f"env:{name}", env=env)
 
     def value(self) -> tuple[str, str]:
-        """(the header's value, the secret in it)."""
+        """The header's value, and the secret in it."""
         try:
             secret = self.secret.reveal()
         except ConfigError as error:
@@ -66,15 +66,15 @@ class HttpKind:
 
     def __init__(
         self,
-        around: Around,
+        environment: ToolEnvironment,
         method: str,
-        url: Url,
+        url: UrlTemplate,
         headers: Mapping[str, Template | _Key],
         body: Any,
         timeout_s: float,
         hosts: list[Capability],
     ) -> None:
-        self._around = around
+        self._environment = environment
         self._method = method
         self._url = url
         self._headers = dict(headers)
@@ -94,7 +94,7 @@ class HttpKind:
         return [Capability("net.http", host_and_port(f"{self._url.origin(values)}/")), *self._keys()]
 
     def _keys(self) -> list[Capability]:
-        return [Capability("secrets.read", each.name) for each in self._headers.values() if isinstance(each, _Key)]
+        return [Capability("secrets.read", value.name) for value in self._headers.values() if isinstance(value, _Key)]
 
     async def run(self, values: Mapping[str, Any]) -> str:
         headers, secrets = self._sent(values)
@@ -111,9 +111,9 @@ class HttpKind:
             body=body,
             bytes_max=_ANSWER_BYTES_MAX,
             timeout_s=self._timeout_s,
-            inside=self._around.inside,
-            lookup=self._around.lookup,
-            dial=self._around.dial,
+            inside=self._environment.inside,
+            lookup=self._environment.lookup,
+            dial=self._environment.dial,
         )
         text = redact(_text(answer), secrets, forms=False)
         if answer.status >= 400 or (300 <= answer.status < 400 and answer.status != 304):
@@ -146,7 +146,7 @@ def _reason(status: int) -> str:
     )
 
 
-def _text(answer: Answer) -> str:
+def _text(answer: HttpAnswer) -> str:
     kind = answer.headers.get("content-type", "text/plain").partition(";")[0].strip().lower()
     if not _TEXT.fullmatch(kind) or b"\0" in answer.body:
         return f"{len(answer.body)} bytes of {kind[:80]}"
@@ -162,26 +162,26 @@ def read_http(
     path: Path,
     params: Params,
     report: Report,
-    around: Around,
+    environment: ToolEnvironment,
     *,
     timeout_s: float,
-    also: list[Capability],
+    needs: list[Capability],
 ) -> HttpKind | None:
     before = len(report.mistakes)
     method = report.word(str(given.get("method", "GET")).upper(), (*path, "method"), "method", _METHODS)
     url = read_url(given.get("url"), given.get("query"), path, params, report)
-    headers = _headers(given.get("headers"), (*path, "headers"), params, report, around)
+    headers = _headers(given.get("headers"), (*path, "headers"), params, report, environment)
     body = _body(given.get("body"), (*path, "body"), params, report)
     if body is not None and method in ("GET", "HEAD"):
         report.add((*path, "body"), f"{method} has no body", "say method: POST")
-    hosts = declared(also, "net.http")
+    hosts = declared(needs, "net.http")
     for host in url.hosts if hosts and url is not None else ():
         if not Grant(hosts).allows(Capability("net.http", host)):
             report.add((*path, "url"), f"the tool's needs do not cover net.http:{host}")
-    _check_keys(headers, declared(also, "secrets.read"), path, report)
+    _check_keys(headers, declared(needs, "secrets.read"), path, report)
     if len(report.mistakes) > before or url is None or method is None:
         return None
-    return HttpKind(around, method, url, headers, body, timeout_s, hosts)
+    return HttpKind(environment, method, url, headers, body, timeout_s, hosts)
 
 
 def _check_keys(headers: Mapping[str, Template | _Key], names: list[Capability], path: Path, report: Report) -> None:
@@ -190,40 +190,42 @@ def _check_keys(headers: Mapping[str, Template | _Key], names: list[Capability],
             report.add((*path, "headers", header), f"the tool's needs do not cover secrets.read:{value.name}")
 
 
-def _headers(value: Any, path: Path, params: Params, report: Report, around: Around) -> dict[str, Template | _Key]:
-    found: dict[str, Template | _Key] = {}
-    for name, each in (report.mapping(value, path, "headers") or {} if value is not None else {}).items():
+def _headers(
+    value: Any, path: Path, params: Params, report: Report, environment: ToolEnvironment
+) -> dict[str, Template | _Key]:
+    headers: dict[str, Template | _Key] = {}
+    for name, text in (report.mapping(value, path, "headers") or {} if value is not None else {}).items():
         here = (*path, name)
         if not _HEADER.match(name):
             report.add(here, f"{name!r} is not the name of a header")
             continue
-        secret = _SECRET.match(each) if isinstance(each, str) else None
+        secret = _SECRET.match(text) if isinstance(text, str) else None
         if secret:
-            if not around.may_use(secret[2]):
+            if not environment.may_use(secret[2]):
                 report.add(
                     here, f"the variable {secret[2]} is not for tools", "name a variable of its own for this tool"
                 )
             else:
-                found[name] = _Key(secret[1] or "", secret[2], around.env)
+                headers[name] = _Key(secret[1] or "", secret[2], environment.env)
             continue
-        made = template(each, here, params, report, f"the header {name}")
-        if made is not None and "env:" in made.literal:
+        parsed = template(text, here, params, report, f"the header {name}")
+        if parsed is not None and "env:" in parsed.literal:
             report.add(here, "a secret is the whole value of a header", "env:NAME, or Bearer env:NAME")
-        elif made is not None:
-            found[name] = made
-    return found
+        elif parsed is not None:
+            headers[name] = parsed
+    return headers
 
 
 def _body(value: Any, path: Path, params: Params, report: Report) -> Any:
-    """A mapping or list with Templates in it, one Template that is only a place, or None."""
+    """A mapping or list with Templates in it, one Template that is only a placeholder, or None."""
     if value is None:
         return None
     if isinstance(value, str):
-        made = template(value, path, params, report, "body")
-        if made is None or made.lone is not None or not made.names:
-            return made
+        parsed = template(value, path, params, report, "body")
+        if parsed is None or parsed.lone is not None or not parsed.names:
+            return parsed
         try:
-            value = json.loads(value)  # JSON written as a text: its strings are the places
+            value = json.loads(value)  # JSON written as a text: its strings are the placeholders
         except ValueError:
             value = None
         if not isinstance(value, (dict, list)):
@@ -242,9 +244,9 @@ def _shape(value: Any, path: Path, params: Params, report: Report, depth: int) -
         for key in value:
             if "{{" in str(key):
                 report.add((*path, key), "a value cannot be the name of a key")
-        return {key: _shape(each, (*path, key), params, report, depth + 1) for key, each in value.items()}
+        return {key: _shape(item, (*path, key), params, report, depth + 1) for key, item in value.items()}
     if isinstance(value, list):
-        return [_shape(each, (*path, index), params, report, depth + 1) for index, each in enumerate(value)]
+        return [_shape(item, (*path, index), params, report, depth + 1) for index, item in enumerate(value)]
     if isinstance(value, str) and "{{" in value:
         return template(value, path, params, report, "a text of the body")
     return value

@@ -3,8 +3,8 @@
     [a-z0-9-]+   \\d{4}-\\d{2}   (north|south)(-east)?
 
 Literals, `.`, classes, `\\d \\w \\s` and their opposites (of ASCII), groups, `|`, `*`, `+`, `?`, `{m}`, `{m,}`,
-`{m,n}`. `^` and `$` may stand at the ends and say nothing: it is always the whole text. This module checks that a
-pattern keeps to the subset; `core.linear_regex` matches it.
+`{m,n}`. `^` and `$` may stand at the ends and have no effect: a pattern always matches the whole text. This module
+checks that a pattern keeps to the subset; `core.linear_regex` matches it.
 """
 
 from __future__ import annotations

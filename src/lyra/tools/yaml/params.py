@@ -1,7 +1,7 @@
 """Parameters of a YAML tool: typed, with defaults, ranges and patterns. What a model sends is checked against them.
 
-`Params.schema` is what the model is told, `Params.read` what it sent as values: every parameter is there afterwards,
-None where an optional one was left out. A number as text ("3") is taken for the number, as for tools of Python; nothing
+`Params.schema` is shown to the model; `Params.read` turns its arguments into values: one for every parameter, None for
+an optional one that was left out. A number as text ("3") is taken for the number, as for tools of Python; nothing
 else is converted.
 """
 
@@ -40,8 +40,8 @@ _ONLY_FOR: Final[dict[str, tuple[str, ...]]] = {
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
 _PARAMS_MAX: Final = 50
 _ENUM_MAX: Final = 200
-_TEXT_MAX: Final = 100_000  # characters of a value that says nothing else
-_PATTERN_TEXT_MAX: Final = 2_000  # characters of a value that is matched
+_TEXT_MAX: Final = 100_000  # characters of a text without a max_length
+_PATTERN_TEXT_MAX: Final = 2_000  # characters of a text with a pattern
 _DESCRIPTION_MAX: Final = 2_000
 
 
@@ -55,7 +55,7 @@ class Param(msgspec.Struct, frozen=True):
 
     @property
     def values(self) -> tuple[Any, ...] | None:
-        """All that it can be, where that is a short list."""
+        """The values of its enum, if it has one."""
         return tuple(self.schema["enum"]) if "enum" in self.schema else None
 
     @property
@@ -87,7 +87,7 @@ class Param(msgspec.Struct, frozen=True):
 
 
 class Params:
-    """All of a tool; `incomplete` where the file names more that cannot be read, which are not to be missed."""
+    """The parameters of a tool. `incomplete`: some could not be read, so an unknown name is no further mistake."""
 
     __slots__ = ("_all", "_incomplete", "schema")
 
@@ -96,7 +96,7 @@ class Params:
         self._incomplete = incomplete
         self.schema: dict[str, Any] = {
             "type": "object",
-            "properties": {param.name: _told(param) for param in params},
+            "properties": {param.name: _shown_schema(param) for param in params},
             "required": [param.name for param in params if param.required],
             "additionalProperties": False,
         }
@@ -105,29 +105,29 @@ class Params:
         return self._incomplete or name in self._all
 
     def __getitem__(self, name: str) -> Param:
-        return _unread(name) if self._incomplete and name not in self._all else self._all[name]
+        return _stand_in(name) if self._incomplete and name not in self._all else self._all[name]
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self._all)
 
     def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """A value for each parameter, or a ToolError that a model can learn from."""
+        """A value for each parameter; a ToolError that a model can act on if the arguments are wrong."""
         for name in arguments:
             if name not in self._all:
                 near = did_you_mean(str(name), self._all)
                 hint = f"did you mean {near!r}?" if near else f"there are: {', '.join(self._all) or 'none'}"
                 raise ToolError(f"there is no parameter {str(name)[:80]!r}", hint=hint, reason="invalid_arguments")
-        made: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name, param in self._all.items():
             given = arguments.get(name)
             if given is None and param.required:
                 raise ToolError(f"the parameter {name!r} is missing", reason="invalid_arguments")
-            made[name] = param.default if given is None else param.read(given)
-        return made
+            values[name] = param.default if given is None else param.read(given)
+        return values
 
 
-def _told(param: Param) -> dict[str, Any]:
+def _shown_schema(param: Param) -> dict[str, Any]:
     extra: dict[str, Any] = {}
     if param.default is not None:
         extra["default"] = param.default
@@ -144,26 +144,26 @@ def read_params(value: Any, path: Path, report: Report) -> Params:
     if len(value) > _PARAMS_MAX:
         report.add(path, f"a tool has at most {_PARAMS_MAX} parameters, not {len(value)}")
         return Params([], incomplete=True)
-    found: list[Param] = []
+    params: list[Param] = []
     incomplete = False
-    for index, each in enumerate(value):
-        param = _param(each, (*path, index), report)
+    for index, declared in enumerate(value):
+        param = _param(declared, (*path, index), report)
         if param is None:
             incomplete = True
-        elif any(param.name == other.name for other in found):
+        elif any(param.name == other.name for other in params):
             report.add((*path, index), f"there are two parameters {param.name!r}")
         else:
-            found.append(param)
-    return Params(found, incomplete=incomplete)
+            params.append(param)
+    return Params(params, incomplete=incomplete)
 
 
-def _unread(name: str) -> Param:
-    """In place of one with a mistake: whatever refers to it suits it, so that no second mistake comes of the first."""
+def _stand_in(name: str) -> Param:
+    """A stand-in for a parameter with a mistake. It fits every use, so that one mistake causes no further ones."""
     return Param(name, "string", {"type": "string", "enum": []})
 
 
 def _param(value: Any, path: Path, report: Report) -> Param | None:
-    """One of them, as far as it can be read; None where not even its name can be."""
+    """One parameter, as far as it can be read; None if its name cannot be."""
     before = len(report.mistakes)
     given = report.mapping(value, path, "a parameter", _KEYS)
     if given is None:
@@ -177,7 +177,7 @@ def _param(value: Any, path: Path, report: Report) -> Param | None:
     param = None if kind is None else _typed(name or "it", kind, required, given, path, report)
     if name is None:
         return None
-    return param if param is not None and len(report.mistakes) == before else _unread(name)
+    return param if param is not None and len(report.mistakes) == before else _stand_in(name)
 
 
 def _typed(name: str, kind: str, required: bool | None, given: dict[str, Any], path: Path, report: Report) -> Param:
@@ -187,8 +187,8 @@ def _typed(name: str, kind: str, required: bool | None, given: dict[str, Any], p
             report.add((*path, key), f"{key!r} is for {' and '.join(kinds)}, and {name} is {kind}")
     schema = _schema(kind, given, path, report)
     pattern = _pattern(given.get("pattern"), path, report)
-    for at, wrong, hint in schema_problems(schema):
-        report.add((*path, *at), wrong, hint)
+    for inner_path, wrong, hint in schema_problems(schema):
+        report.add((*path, *inner_path), wrong, hint)
     has_default = given.get("default") is not None
     param = Param(name, kind, schema, not has_default if required is None else required, None, pattern)
     is_sound = len(report.mistakes) == before
@@ -234,12 +234,12 @@ def _enum(kind: str, value: Any, path: Path, report: Report) -> list[Any]:
     if not isinstance(value, list) or not 1 <= len(value) <= _ENUM_MAX:
         report.add(path, f"an enum is a list of 1 to {_ENUM_MAX} values")
         return []
-    for index, each in enumerate(value):
-        wrong = mismatch(each, {"type": kind}, "it")
+    for index, choice in enumerate(value):
+        wrong = mismatch(choice, {"type": kind}, "it")
         if wrong:
-            report.add((*path, index), f"{each!r} cannot be a value of the enum: {wrong}")
-        elif any(same(each, other) for other in value[:index]):
-            report.add((*path, index), f"{each!r} is in the enum twice")
+            report.add((*path, index), f"{choice!r} cannot be a value of the enum: {wrong}")
+        elif any(same(choice, other) for other in value[:index]):
+            report.add((*path, index), f"{choice!r} is in the enum twice")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Where tools in YAML are found without being asked for: the user's own folder, and the one of a trusted project."""
+"""The folders whose YAML tools are loaded by default: the user's own, and that of a trusted project."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["sources_here"]
 
 
 def sources_here(workspace: Workspace, *, trusted: bool, inside: Collection[str] = ()) -> list[DynamicTools]:
-    """`~/.config/lyra/tools`, and `.lyra/tools` of a project that is trusted, which reads no variable of the user's."""
+    """The tools of `~/.config/lyra/tools`, and of `.lyra/tools` in a trusted project, which read no variable."""
     config = os.environ.get("XDG_CONFIG_HOME", "")
     own = config if os.path.isabs(config) else os.path.expanduser("~/.config")
     places: list[tuple[str, tuple[str, ...] | None]] = [(os.path.join(own, "lyra", "tools"), None)]

@@ -1,7 +1,7 @@
-"""A file of tools, read: YAML (or TOML, or JSON) to Tools, or to all of its mistakes with their lines.
+"""Reads a file of tools (YAML, TOML or JSON) and gives its Tools, or all of its mistakes with their lines.
 
 A file holds one tool, or several under `tools:`. The keys of a tool and of each kind are tables here and in the kinds;
-a key that nobody reads is a mistake. Nothing is run and no host is asked.
+a key that is in no table is a mistake. Nothing is run and no host is contacted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import CONCURRENCY, Tool, check_tool_name
 from lyra.errors import ConfigError, ParseError, ToolError
 from lyra.tools.yaml import command, files, http
-from lyra.tools.yaml.environment import Around, Kind
+from lyra.tools.yaml.environment import ToolEnvironment, ToolKind
 from lyra.tools.yaml.params import Params, read_params
 from lyra.tools.yaml.report import Mistake, Report
 
@@ -25,7 +25,7 @@ _KEYS: Final = ("name", "description", "params", "implementation", "needs", "ide
 
 
 class _Row(NamedTuple):
-    """A kind: its keys, the verbs that its `needs` may name, and what reads it."""
+    """A kind of tool: its keys, the verbs that its `needs` may name, and the function that reads it."""
 
     keys: tuple[str, ...]
     uses: tuple[str, ...]
@@ -46,50 +46,52 @@ _DESCRIPTION_MAX: Final = 4_000
 _TOOLS_MAX: Final = 100  # in one file
 
 
-def read_tools(data: bytes, file: str, around: Around) -> tuple[list[Tool], list[Mistake]]:
+def read_tools(data: bytes, file: str, environment: ToolEnvironment) -> tuple[list[Tool], list[Mistake]]:
     """The tools of a file and its mistakes; with a mistake there are no tools."""
     try:
-        found, places = parse(text_of(data, file), form_of(file, what="tool"), file)
+        document, places = parse(text_of(data, file), form_of(file, what="tool"), file)
     except ParseError as error:
         return [], [Mistake.of(error)]
     except ConfigError as error:
         return [], [Mistake(file, 1, 1, error.message, error.hint)]
     report = Report(file, places)
-    given = _each(found, report)
-    made = [_tool(each, path, report, around) for each, path in given]
-    tools = [tool for tool in made if tool is not None]
+    given = _declarations(document, report)
+    read = [_tool(declared, path, report, environment) for declared, path in given]
+    tools = [tool for tool in read if tool is not None]
     _check_names(given, report)
-    return ([] if report.mistakes else tools), sorted(report.mistakes, key=lambda each: (each.line, each.column))
+    return ([] if report.mistakes else tools), sorted(
+        report.mistakes, key=lambda declared: (declared.line, declared.column)
+    )
 
 
 def _check_names(given: list[tuple[Any, Path]], report: Report) -> None:
-    """Also of tools that have mistakes of their own."""
+    """Report names that occur twice, also those of tools with other mistakes."""
     names: set[str] = set()
-    for each, path in given:
-        name = each.get("name") if isinstance(each, Mapping) else None
+    for declared, path in given:
+        name = declared.get("name") if isinstance(declared, Mapping) else None
         if isinstance(name, str) and name in names:
             report.add(path, f"there are two tools {name!r}")
         elif isinstance(name, str):
             names.add(name)
 
 
-def _each(found: Any, report: Report) -> list[tuple[Any, Path]]:
+def _declarations(document: Any, report: Report) -> list[tuple[Any, Path]]:
     path: Path = ()
-    if isinstance(found, Mapping) and "tools" in found:
-        report.mapping(found, (), "a file of tools", ("tools",))
-        found, path = found["tools"], ("tools",)
-        if not isinstance(found, list):
+    if isinstance(document, Mapping) and "tools" in document:
+        report.mapping(document, (), "a file of tools", ("tools",))
+        document, path = document["tools"], ("tools",)
+        if not isinstance(document, list):
             report.add(path, "tools is a list of tools")
             return []
-    elif not isinstance(found, list):
-        return [(found, ())]
-    if not 1 <= len(found) <= _TOOLS_MAX:
+    elif not isinstance(document, list):
+        return [(document, ())]
+    if not 1 <= len(document) <= _TOOLS_MAX:
         report.add(path, f"a file has between 1 and {_TOOLS_MAX} tools")
         return []
-    return [(each, (*path, index)) for index, each in enumerate(found)]
+    return [(item, (*path, index)) for index, item in enumerate(document)]
 
 
-def _tool(value: Any, path: Path, report: Report, around: Around) -> Tool | None:
+def _tool(value: Any, path: Path, report: Report, environment: ToolEnvironment) -> Tool | None:
     before = len(report.mistakes)
     given = report.mapping(value, path, "a tool", _KEYS)
     if given is None:
@@ -102,7 +104,7 @@ def _tool(value: Any, path: Path, report: Report, around: Around) -> Tool | None
     needs = _needs(given.get("needs"), (*path, "needs"), report)
     flags = {key: report.flag(given[key], (*path, key), key) for key in ("idempotent", "deferred") if key in given}
     concurrency = _concurrency(given.get("concurrency", "parallel"), (*path, "concurrency"), report)
-    kind, timeout_s = _kind(given.get("implementation"), (*path, "implementation"), params, report, around, needs)
+    kind, timeout_s = _kind(given.get("implementation"), (*path, "implementation"), params, report, environment, needs)
     if kind is None or name is None or len(report.mistakes) > before:
         return None
     return Tool(
@@ -110,7 +112,7 @@ def _tool(value: Any, path: Path, report: Report, around: Around) -> Tool | None
         description or "",
         params.schema,
         idempotent=flags.get("idempotent", kind.idempotent),
-        run=_Run(params, kind),
+        run=_ToolRun(params, kind),
         needs_of=lambda arguments: _needed(params, kind, arguments),
         untrusted=kind.untrusted,
         trusted=not kind.untrusted,
@@ -118,16 +120,16 @@ def _tool(value: Any, path: Path, report: Report, around: Around) -> Tool | None
         concurrency=concurrency,
         deferred=flags.get("deferred", False),
         timeout_s=timeout_s,
-        folders=around.workspace.roots,
+        folders=environment.workspace.roots,
     )
 
 
-class _Run:
-    """What such a tool runs: the check of its arguments, then its kind."""
+class _ToolRun:
+    """The function of a YAML tool: checks the arguments, then runs the kind."""
 
     __slots__ = ("_kind", "_params", "is_async", "takes")
 
-    def __init__(self, params: Params, kind: Kind) -> None:
+    def __init__(self, params: Params, kind: ToolKind) -> None:
         self._params = params
         self._kind = kind
         self.is_async = True
@@ -135,23 +137,23 @@ class _Run:
 
     @property
     def rights(self) -> tuple[Capability, ...]:
-        """What whoever lets an agent have this tool has to grant it."""
+        """What an agent that uses this tool has to be granted."""
         return self._kind.rights
 
     @property
     def commands(self) -> tuple[Capability, ...]:
-        """The commands that it runs, for whoever grants no others."""
+        """The commands that it runs, so that a Grant can name exactly these."""
         return tuple(getattr(self._kind, "commands", ()))
 
     async def __call__(self, **arguments: Any) -> str:
         return await self._kind.run(self._params.read(arguments))
 
 
-def _needed(params: Params, kind: Kind, arguments: dict[str, Any]) -> list[Capability]:
+def _needed(params: Params, kind: ToolKind, arguments: dict[str, Any]) -> list[Capability]:
     try:
         return kind.needs_of(params.read(arguments))
     except ToolError:
-        return []  # the call itself is refused, in its own words
+        return []  # the call itself is refused, with a better message
 
 
 # ---------------------------------------------------------------- the parts of a tool
@@ -164,20 +166,20 @@ def _name(value: Any, path: Path, report: Report) -> str | None:
 
 
 def _needs(value: Any, path: Path, report: Report) -> list[Capability]:
-    """What the tool says it needs: of what it names here it may do that and no more."""
+    """The declared needs of the tool; for each verb named here they are all that it may do."""
     if value is None:
         return []
     if not isinstance(value, list) or not value:
         report.add(path, "needs is a list of capabilities, such as 'net.http:api.example.com'")
         return []
-    found: list[Capability] = []
-    for index, each in enumerate(value):
+    needs: list[Capability] = []
+    for index, text in enumerate(value):
         try:
-            found.append(Capability.of(each))
-            Grant(found[-1:])
+            needs.append(Capability.of(text))
+            Grant(needs[-1:])
         except ConfigError as error:
             report.add((*path, index), error.message, error.hint)
-    return found
+    return needs
 
 
 def _concurrency(value: Any, path: Path, report: Report) -> str | int:
@@ -190,8 +192,8 @@ def _concurrency(value: Any, path: Path, report: Report) -> str | int:
 
 
 def _kind(
-    value: Any, path: Path, params: Params, report: Report, around: Around, needs: list[Capability]
-) -> tuple[Kind | None, float]:
+    value: Any, path: Path, params: Params, report: Report, environment: ToolEnvironment, needs: list[Capability]
+) -> tuple[ToolKind | None, float]:
     if not isinstance(value, Mapping):
         report.add(path, "a tool has an implementation: a mapping with a type", f"type: {', '.join(KINDS)}")
         return None, 0.0
@@ -205,13 +207,13 @@ def _kind(
         if need.name not in row.uses:
             use = " and ".join(row.uses)
             report.add((*path[:-1], "needs", index), f"a tool of type {word} uses {use}, not {need.name}")
-    kind: Kind | None = row.read(given, path, params, report, around, timeout_s=timeout_s, also=needs)
+    kind: ToolKind | None = row.read(given, path, params, report, environment, timeout_s=timeout_s, needs=needs)
     return kind, timeout_s
 
 
 def _timeout(value: Any, path: Path, report: Report) -> float:
-    found = _TIME.match(value) if isinstance(value, str) else None
-    seconds = float(found[1]) * _UNITS[found[2]] if found else value
+    match = _TIME.match(value) if isinstance(value, str) else None
+    seconds = float(match[1]) * _UNITS[match[2]] if match else value
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0.001 <= seconds <= _TIMEOUT_S_MAX:
         report.add(path, f"a timeout is seconds, up to {_TIMEOUT_S_MAX:g}, or a text such as '30s', not {value!r}")
         return _TIMEOUT_S

@@ -13,7 +13,7 @@ __all__ = ["Mistake", "Report"]
 
 
 class Mistake(NamedTuple):
-    """What is wrong, and where; as text `file:line: sentence`."""
+    """One mistake and its place; as text `file:line: sentence`."""
 
     file: str
     line: int
@@ -36,7 +36,7 @@ class Mistake(NamedTuple):
 
 
 class Report:
-    """Where the readers of a file's parts put what they find wrong. Each gives what it could read, or None."""
+    """Collects the mistakes of a file. Readers add what they find wrong, and return what they could read, or None."""
 
     def __init__(self, file: str, places: Places) -> None:
         self._file = file
@@ -48,7 +48,7 @@ class Report:
         self.mistakes.append(Mistake(self._file, line, column, message, hint))
 
     def mapping(self, value: Any, path: Path, what: str, known: Iterable[str] | None = None) -> dict[str, Any] | None:
-        """A mapping, of which every key is known."""
+        """A mapping; a key that is not known is a mistake."""
         if not isinstance(value, Mapping):
             self.add(path, f"{what} is a mapping of keys, not {_kind(value)}")
             return None

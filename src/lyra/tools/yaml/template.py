@@ -1,8 +1,8 @@
-"""Templates: texts with places for values, `{{name}}` or `{{.name}}`, found when a file is read and never later.
+"""Templates: texts with placeholders for values, `{{name}}` or `{{.name}}`, found when a file is read and never later.
 
 A value is put into one place of a structure that exists already (an argument, a segment of a path, a value of a query,
 a value of JSON), in the form that this place needs. It is never put into a text that is read afterwards, so no value
-can become more than a value, and a value that looks like a template stays what it is.
+can become more than a value, and a value that looks like a template is not expanded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SLOT: Final = re.compile(r"\{\{\s*\.?([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 
 
 class Template:
-    """`pieces` are texts and, at odd places, names of parameters."""
+    """`pieces` are texts and, at odd indexes, names of parameters."""
 
     __slots__ = ("pieces", "text")
 
@@ -35,12 +35,12 @@ class Template:
 
     @property
     def literal(self) -> str:
-        """What is written around the places."""
+        """The text around the placeholders."""
         return "".join(self.pieces[::2])
 
     @property
     def lone(self) -> str | None:
-        """The name, where there is one place and nothing else."""
+        """The name, if the template is one placeholder and nothing else."""
         return self.pieces[1] if len(self.pieces) == 3 and not self.literal else None
 
     @property
@@ -49,15 +49,15 @@ class Template:
 
     def fill(self, values: Mapping[str, Any], form: Callable[[str], str] = str) -> str | None:
         """The text, each value through `form`; None where a value is missing: then the whole text is left out."""
-        made: list[str] = []
+        parts: list[str] = []
         for index, piece in enumerate(self.pieces):
             if index % 2 == 0:
-                made.append(piece)
+                parts.append(piece)
             elif values.get(piece) is None:
                 return None
             else:
-                made.append(form(as_text(values[piece])))
-        return "".join(made)
+                parts.append(form(as_text(values[piece])))
+        return "".join(parts)
 
 
 def as_text(value: Any) -> str:
@@ -70,10 +70,10 @@ _LEFT_OUT: Final = object()
 
 
 def bind(shape: Any, values: Mapping[str, Any]) -> Any:
-    """Data with Templates in it as data: one that is only a place becomes the value itself, with its type. A key or an
-    item whose value is missing is left out."""
-    made = _bind(shape, values)
-    return None if made is _LEFT_OUT else made
+    """Fill in the Templates of a structure. One that is only a placeholder becomes the value itself, with its type. A
+    key or an item whose value is missing is left out."""
+    bound = _bind(shape, values)
+    return None if bound is _LEFT_OUT else bound
 
 
 def _bind(shape: Any, values: Mapping[str, Any]) -> Any:
@@ -84,8 +84,8 @@ def _bind(shape: Any, values: Mapping[str, Any]) -> Any:
         text = shape.fill(values)
         return _LEFT_OUT if text is None else text
     if isinstance(shape, dict):
-        made = {key: _bind(each, values) for key, each in shape.items()}
-        return {key: each for key, each in made.items() if each is not _LEFT_OUT}
+        bound = {key: _bind(item, values) for key, item in shape.items()}
+        return {key: item for key, item in bound.items() if item is not _LEFT_OUT}
     if isinstance(shape, list):
-        return [each for each in (_bind(item, values) for item in shape) if each is not _LEFT_OUT]
+        return [item for item in (_bind(item, values) for item in shape) if item is not _LEFT_OUT]
     return shape

@@ -1,7 +1,7 @@
-"""A URL with places for values: taken apart when its file is read, put together for each call.
+"""A URL with placeholders for values: split when its file is read, assembled for each call.
 
 A value may stand in a segment of the path or be a value of the query, always percent-encoded, so that it ends neither.
-Scheme, host and port are what the file says; only a parameter with an `enum` may stand in a host or a port, because
+Scheme, host and port are fixed by the file; only a parameter with an `enum` may stand in a host or a port, because
 then every host that there can be is known (`hosts`).
 """
 
@@ -20,15 +20,15 @@ from lyra.tools.yaml.params import Params
 from lyra.tools.yaml.report import Report
 from lyra.tools.yaml.template import Template, as_text
 
-__all__ = ["Url", "read_url"]
+__all__ = ["UrlTemplate", "read_url"]
 
-_OPEN: Final = 0xE000  # of the private use area: a place is one such character while the URL is taken apart
+_OPEN: Final = 0xE000  # private use area: each placeholder is one such character while the URL is split
 _SAFE: Final = "%:@!$&'()*+,;=~-._"
 _HOSTS_MAX: Final = 200
 _URL_CHARS_MAX: Final = 4_000
 
 
-class Url:
+class UrlTemplate:
     __slots__ = ("_origin", "_query", "_segments", "hosts")
 
     def __init__(
@@ -44,7 +44,7 @@ class Url:
 
     def fill(self, values: Mapping[str, Any]) -> str:
         """The whole URL."""
-        path = "/".join(_segment(each, values) for each in self._segments)
+        path = "/".join(_segment(segment, values) for segment in self._segments)
         pairs = [pair for name, value in self._query for pair in _pairs(name, value, values)]
         url = f"{self.origin(values)}/{path}{'?' + '&'.join(pairs) if pairs else ''}"
         if len(url) > _URL_CHARS_MAX:
@@ -53,11 +53,11 @@ class Url:
 
 
 def _segment(segment: Template, values: Mapping[str, Any]) -> str:
-    made = segment.fill(values, lambda value: quote(value, safe=""))
-    if segment.names and (made is None or made in ("", ".", "..")):
+    filled = segment.fill(values, lambda value: quote(value, safe=""))
+    if segment.names and (filled is None or filled in ("", ".", "..")):
         shown = ", ".join(segment.names)
         raise ToolError(f"{shown} cannot be a part of a path: it is empty, '.' or '..'", reason="invalid_arguments")
-    return made or ""
+    return filled or ""
 
 
 def _pairs(name: str, value: Template, values: Mapping[str, Any]) -> list[str]:
@@ -65,12 +65,12 @@ def _pairs(name: str, value: Template, values: Mapping[str, Any]) -> list[str]:
     given = values.get(value.lone) if value.lone is not None else None
     if isinstance(given, list):
         return [f"{name}={quote(as_text(item), safe='')}" for item in given]
-    text = value.fill(values, lambda each: quote(each, safe=""))
+    text = value.fill(values, lambda text_value: quote(text_value, safe=""))
     return [] if text is None else [f"{name}={text}"]
 
 
 # ---------------------------------------------------------------- reading it from a file
-def read_url(value: Any, query: Any, path: Path, params: Params, report: Report) -> Url | None:
+def read_url(value: Any, query: Any, path: Path, params: Params, report: Report) -> UrlTemplate | None:
     """`value` is the URL, `query` the mapping beside it (or None)."""
     before = len(report.mistakes)
     whole = template(value, (*path, "url"), params, report, "url")
@@ -81,7 +81,7 @@ def read_url(value: Any, query: Any, path: Path, params: Params, report: Report)
         report.add((*path, "url"), "the URL has a space or an odd character in it", "write it percent-encoded")
         return None
     marks = {chr(_OPEN + index): name for index, name in enumerate(whole.names)}
-    marked = "".join(piece if at % 2 == 0 else chr(_OPEN + at // 2) for at, piece in enumerate(whole.pieces))
+    marked = "".join(piece if index % 2 == 0 else chr(_OPEN + index // 2) for index, piece in enumerate(whole.pieces))
     try:
         parts = urlsplit(marked)
     except ValueError:
@@ -93,12 +93,12 @@ def read_url(value: Any, query: Any, path: Path, params: Params, report: Report)
         report.add((*path, "url"), "a fragment ('#…') is never sent: leave it out")
     else:
         origin = _origin(f"{parts.scheme}://{parts.netloc}", marks, path, params, report)
-        inner = [each for each in parts.query.split("&") if each]
-        pairs = [*(_inner(each, marks, path, report) for each in inner), *pairs]
-        segments = [_restored(each, marks) for each in parts.path.removeprefix("/").split("/")]
+        written = [pair for pair in parts.query.split("&") if pair]
+        pairs = [*(_written_pair(pair, marks, path, report) for pair in written), *pairs]
+        segments = [_restored(segment, marks) for segment in parts.path.removeprefix("/").split("/")]
         _check(segments, pairs, path, params, report)
         if origin is not None and len(report.mistakes) == before:
-            return Url(origin[0], [_quoted(each) for each in segments], pairs, origin[1])
+            return UrlTemplate(origin[0], [_quoted(segment) for segment in segments], pairs, origin[1])
     return None
 
 
@@ -107,9 +107,9 @@ def _restored(marked: str, marks: Mapping[str, str]) -> Template:
 
 
 def _quoted(segment: Template) -> Template:
-    """The same with what the file says percent-encoded where it has to be."""
+    """The segment with its fixed text percent-encoded where needed."""
     text = "".join(
-        f"{{{{{piece}}}}}" if at % 2 else quote(piece, safe=_SAFE) for at, piece in enumerate(segment.pieces)
+        f"{{{{{piece}}}}}" if index % 2 else quote(piece, safe=_SAFE) for index, piece in enumerate(segment.pieces)
     )
     return Template(text)
 
@@ -142,7 +142,7 @@ def _origin(
     return origin, tuple(hosts)
 
 
-def _inner(pair: str, marks: Mapping[str, str], path: Path, report: Report) -> tuple[str, Template]:
+def _written_pair(pair: str, marks: Mapping[str, str], path: Path, report: Report) -> tuple[str, Template]:
     name, _, value = pair.partition("=")
     if any(char in marks for char in name):
         report.add((*path, "url"), "a value may stand after the '=' of a query, not before it")
@@ -153,18 +153,20 @@ def _query(value: Any, path: Path, params: Params, report: Report) -> list[tuple
     if value is None:
         return []
     given = report.mapping(value, path, "query") or {}
-    found: list[tuple[str, Template]] = []
-    for name, each in given.items():
-        plain = {True: "true", False: "false"}.get(each, each) if isinstance(each, bool) else each
-        made = template(plain, (*path, name), params, report, f"the query's {name}")
-        if made is not None:
-            found.append((quote(str(name), safe=""), _value(made)))
-    return found
+    pairs: list[tuple[str, Template]] = []
+    for name, text in given.items():
+        plain = {True: "true", False: "false"}.get(text, text) if isinstance(text, bool) else text
+        parsed = template(plain, (*path, name), params, report, f"the query's {name}")
+        if parsed is not None:
+            pairs.append((quote(str(name), safe=""), _value(parsed)))
+    return pairs
 
 
-def _value(made: Template) -> Template:
-    """A value of the mapping: all of it is data, so also what the file says is percent-encoded whole."""
-    text = "".join(f"{{{{{piece}}}}}" if at % 2 else quote(piece, safe="") for at, piece in enumerate(made.pieces))
+def _value(value: Template) -> Template:
+    """A value of the query mapping: all of it is data, so its fixed text is percent-encoded as a whole."""
+    text = "".join(
+        f"{{{{{piece}}}}}" if index % 2 else quote(piece, safe="") for index, piece in enumerate(value.pieces)
+    )
     return Template(text)
 
 
