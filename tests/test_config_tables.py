@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lyra.config import TABLES, Config, Origin
+from lyra.config import TABLES, Config, SettingOrigin
 from lyra.core.policies.rate import RateLimit
 from lyra.errors import ConfigError
 from lyra.models.pricing import Price, Prices
@@ -54,7 +54,7 @@ def test_no_setting_of_a_provider_is_inert(place, field):
     place.user(f"[providers.here]\n{field} = {toml}\n{base}")
     config = place.load()
     assert read(provider(config, "here")) == expected
-    assert config.origin(f"providers.here.{field}") == Origin("user", f"{place.user_file}:2")
+    assert config.origin(f"providers.here.{field}") == SettingOrigin("user", f"{place.user_file}:2")
     place.user(f"[providers.here]\n{base}")
     if far:
         with pytest.raises(ConfigError, match="unencrypted"):
@@ -63,7 +63,7 @@ def test_no_setting_of_a_provider_is_inert(place, field):
         assert read(provider(place.load(), "here")) != expected
     config = place.load(f"providers.here.{field}={text}")
     assert read(provider(config, "here")) == expected
-    assert config.origin(f"providers.here.{field}") == Origin("flag", f"--set providers.here.{field}")
+    assert config.origin(f"providers.here.{field}") == SettingOrigin("flag", f"--set providers.here.{field}")
 
 
 def test_no_part_of_a_price_is_inert(place):

@@ -50,7 +50,7 @@ value = yield from self.value(node.value)
         Change(_AHEAD, "Ahead.own", "self.is_due", "True"),
     ),
     "room": (
-        Change(_BUDGET, "Apart.has_room", "self.is_joined or not is_limited(self.around)", "True"),
+        Change(_BUDGET, "JoinableBudget.has_room", "self.is_joined or not is_limited(self.around)", "True"),
         Change(_AHEAD, "Ahead._is_hopeless", "any(call.has_failed for call in self._before())", "False"),
     ),
     "spend": (

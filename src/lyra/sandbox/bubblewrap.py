@@ -19,7 +19,7 @@ from typing import Final
 from lyra.errors import SandboxUnavailable
 from lyra.sandbox.paths import Beneath
 from lyra.sandbox.profile import SYSTEM, SYSTEM_FILES, SYSTEM_FOLDERS, Profile
-from lyra.sandbox.protected import Found
+from lyra.sandbox.protected import ProtectedPaths
 
 __all__ = ["HOME", "INSIDE", "TEMPORARY", "arguments", "find_program", "in_memory"]
 
@@ -45,7 +45,7 @@ def find_program() -> str | None:
 def arguments(
     program: str,
     profile: Profile,
-    found: Found,
+    found: ProtectedPaths,
     *,
     by_descriptor: bool,
     filter_fd: int,
@@ -142,7 +142,7 @@ def _of_system(path: str) -> bool:
     return any(path == root or path.startswith(root + "/") for root in SYSTEM if not os.path.islink(root))
 
 
-def _protect(profile: Profile, found: Found, fds: list[int], *, by_descriptor: bool) -> list[str]:
+def _protect(profile: Profile, found: ProtectedPaths, fds: list[int], *, by_descriptor: bool) -> list[str]:
     """Read-only and hidden paths of every folder, each found again by descriptor; one that is gone needs no mount."""
     line = _protect_in(profile.workspace, found, fds, writable=profile.writable, by_descriptor=by_descriptor)
     for root, inside in found.also:
@@ -150,7 +150,7 @@ def _protect(profile: Profile, found: Found, fds: list[int], *, by_descriptor: b
     return line
 
 
-def _protect_in(root: str, found: Found, fds: list[int], *, writable: bool, by_descriptor: bool) -> list[str]:
+def _protect_in(root: str, found: ProtectedPaths, fds: list[int], *, writable: bool, by_descriptor: bool) -> list[str]:
     line: list[str] = []
     with Beneath(root) as folder:
         read_only = found.read_only if writable else ()

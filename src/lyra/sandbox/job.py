@@ -23,11 +23,11 @@ from lyra.core.clock import SystemClock
 from lyra.errors import LyraError, SandboxUnavailable
 from lyra.sandbox.cgroup import ControlGroup
 from lyra.sandbox.output import Capture, Output
-from lyra.sandbox.pre_exec import Entry
+from lyra.sandbox.pre_exec import PreExec
 from lyra.sandbox.profile import Limits
 from lyra.sandbox.protected import News
 
-__all__ = ["Job", "Plan", "Result"]
+__all__ = ["Job", "LaunchPlan", "Result"]
 
 _READ_BYTES: Final = 1 << 18
 _DRAIN_S: Final = 1.0  # for the pipes after the end; only somebody outside the group could still hold them
@@ -61,14 +61,14 @@ class Result:
 
 
 @dataclass(slots=True)
-class Plan:
+class LaunchPlan:
     """All that is needed to start: made by a tier, used once. `undo` runs at the end, last first."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: str
     tier: str
-    entry: Entry | None = None  # None: the command itself takes on its limits
+    entry: PreExec | None = None  # None: the command itself takes on its limits
     holes: tuple[str, ...] = ()
     pass_fds: tuple[int, ...] = ()
     group: ControlGroup | None = None
@@ -85,7 +85,7 @@ class Job:
     """A handle on a running command."""
 
     def __init__(
-        self, plan: Plan, limits: Limits, *, stdin: bytes | None, timeout_s: float, apart: bool, spill: str | None
+        self, plan: LaunchPlan, limits: Limits, *, stdin: bytes | None, timeout_s: float, apart: bool, spill: str | None
     ) -> None:
         self._plan = plan
         self._loop = asyncio.get_running_loop()

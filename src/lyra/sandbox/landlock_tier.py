@@ -15,7 +15,7 @@ from typing import Final
 
 from lyra.sandbox.landlock import LISTING, READ, WRITE, Ruleset
 from lyra.sandbox.profile import SYSTEM, SYSTEM_FILES, SYSTEM_FOLDERS, Profile
-from lyra.sandbox.protected import Found
+from lyra.sandbox.protected import ProtectedPaths
 
 __all__ = ["ruleset_of"]
 
@@ -25,7 +25,7 @@ _FACTS: Final = tuple(f"/proc/{name}" for name in ("cpuinfo", "meminfo", "stat",
 _O_PATH: Final = getattr(os, "O_PATH", 0) | os.O_CLOEXEC
 
 
-def ruleset_of(profile: Profile, found: Found, *, private: str, port: int | None) -> Ruleset:
+def ruleset_of(profile: Profile, found: ProtectedPaths, *, private: str, port: int | None) -> Ruleset:
     """The rules; `private` is the folder that is HOME and TMPDIR, `port` the proxy's."""
     rules = Ruleset()
     try:
@@ -47,7 +47,7 @@ def ruleset_of(profile: Profile, found: Found, *, private: str, port: int | None
     return rules
 
 
-def _open_all(rules: Ruleset, paths: Iterable[str], rights: int, *, around: Found | None = None) -> None:
+def _open_all(rules: Ruleset, paths: Iterable[str], rights: int, *, around: ProtectedPaths | None = None) -> None:
     """Open each as a whole, or `around` what is protected in it."""
     for path in paths:
         try:
@@ -63,15 +63,15 @@ def _open_all(rules: Ruleset, paths: Iterable[str], rights: int, *, around: Foun
             os.close(fd)
 
 
-def _within(root: str, folders: Sequence[tuple[str, Found, int]]) -> Found | None:
+def _within(root: str, folders: Sequence[tuple[str, ProtectedPaths, int]]) -> ProtectedPaths | None:
     """What stays shut in a folder that may be read, since a folder with protected paths lies in it."""
     inside = [(folder[len(root) + 1 :], found) for folder, found, _ in folders if folder.startswith(root + "/")]
     hidden = tuple(f"{at}/{path}" for at, found in inside for path in found.hidden)
     links = tuple(f"{at}/{path}" for at, found in inside for path in found.links)
-    return Found((), hidden, links) if hidden or links else None
+    return ProtectedPaths((), hidden, links) if hidden or links else None
 
 
-def _open_workspace(rules: Ruleset, folder: int, prefix: str, found: Found, rights: int) -> None:
+def _open_workspace(rules: Ruleset, folder: int, prefix: str, found: ProtectedPaths, rights: int) -> None:
     """Open a folder: as a whole if nothing in it is protected, else each entry for itself."""
     closed = (*found.hidden, *found.links, *(found.read_only if rights == WRITE else ()))
     if not any(path.startswith(prefix) for path in closed):
@@ -103,7 +103,7 @@ def _open_workspace(rules: Ruleset, folder: int, prefix: str, found: Found, righ
             os.close(fd)
 
 
-def _open_read_only(rules: Ruleset, fd: int, prefix: str, found: Found, *, is_folder: bool) -> None:
+def _open_read_only(rules: Ruleset, fd: int, prefix: str, found: ProtectedPaths, *, is_folder: bool) -> None:
     if is_folder:
         _open_workspace(rules, fd, prefix, found, READ)
     else:

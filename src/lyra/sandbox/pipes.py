@@ -12,7 +12,7 @@ import os
 import sys
 from typing import Any, Self
 
-from lyra.sandbox.job import Job, Plan, Result
+from lyra.sandbox.job import Job, LaunchPlan, Result
 from lyra.sandbox.output import Capture
 from lyra.sandbox.profile import Limits
 
@@ -27,7 +27,7 @@ class Pipes(Job):
     _transports: tuple[Any, Any]
 
     @classmethod
-    async def open(cls, plan: Plan, limits: Limits, *, line_bytes_max: int) -> Self:
+    async def open(cls, plan: LaunchPlan, limits: Limits, *, line_bytes_max: int) -> Self:
         """Start it. A line of its stdout that is longer than `line_bytes_max` cannot be read as one."""
         pipes = cls(plan, limits, stdin=None, timeout_s=limits.wall_s, apart=True, spill=None)
         try:

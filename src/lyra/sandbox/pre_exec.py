@@ -20,7 +20,7 @@ from typing import Final
 from lyra.sandbox.landlock import RESTRICT, libc
 from lyra.sandbox.profile import Limits
 
-__all__ = ["Entry", "Fence", "in_shell", "rlimits"]
+__all__ = ["Confinement", "PreExec", "in_shell", "rlimits"]
 
 _DEATH: Final = 1
 _SECCOMP: Final = 22
@@ -38,7 +38,7 @@ _LIBRARIES: Final = {
 }  # of the interpreter
 
 
-class Fence:
+class Confinement:
     """Landlock, no capabilities and the filter, for the tier without bubblewrap."""
 
     __slots__ = ("_capset", "_data", "_filter", "_filter_bytes", "_header", "_ruleset")
@@ -67,14 +67,16 @@ class Fence:
             raise OSError("the filter of system calls was refused")
 
 
-class Entry:
+class PreExec:
     """The function that the child calls. It becomes two processes: the `keeper`, which ends all others when whoever
     started it dies or the command is over, and the command, which joins the control groups, sets the limits and enters
     the fence. `report` is where the keeper writes how the command ended."""
 
     __slots__ = ("_fence", "_groups", "_keeper", "_limits", "_parent", "_report")
 
-    def __init__(self, limits: list[tuple[int, int]], groups: tuple[int, ...], fence: Fence, *, report: int) -> None:
+    def __init__(
+        self, limits: list[tuple[int, int]], groups: tuple[int, ...], fence: Confinement, *, report: int
+    ) -> None:
         self._limits = limits
         self._groups = groups
         self._fence = fence

@@ -29,9 +29,9 @@ from lyra.core.rights.capability import Capability
 from lyra.sandbox.forbidden_names import set_aside
 from lyra.sandbox.paths import reopen
 from lyra.sandbox.profile import Profile
-from lyra.sandbox.protected_links import Lead, hold, put_back
+from lyra.sandbox.protected_links import LinkTarget, hold, put_back
 
-__all__ = ["HIDDEN", "READ_ONLY", "Found", "News", "appeared", "find", "hold_links", "is_protected"]
+__all__ = ["HIDDEN", "READ_ONLY", "News", "ProtectedPaths", "appeared", "find", "hold_links", "is_protected"]
 
 READ_ONLY: Final = (
     *(".git", ".hg", ".svn", ".gitmodules", ".gitattributes", ".gitconfig", ".lyra", "lyra.toml", ".mcp.json"),
@@ -52,7 +52,7 @@ _log: Final = logging.getLogger("lyra.sandbox")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ProtectedPaths:
     """Protected paths below a workspace, relative to it; `complete` is False when the search was cut short."""
 
     read_only: tuple[str, ...]
@@ -60,8 +60,8 @@ class Found:
     links: tuple[str, ...]  # protected names that are symlinks: what they lead to is protected, the link is not
     complete: bool = True
     entries: int = 0  # that were looked at
-    also: tuple[tuple[str, Found], ...] = ()  # the same for each other folder that may be written
-    leads: tuple[Lead, ...] = ()  # of `links`, those that lead to something inside
+    also: tuple[tuple[str, ProtectedPaths], ...] = ()  # the same for each other folder that may be written
+    leads: tuple[LinkTarget, ...] = ()  # of `links`, those that lead to something inside
     unread: tuple[str, ...] = ()  # folders that cannot be looked through; each is hidden, but for the root ("")
     reopened: tuple[str, ...] = ()  # folders that had been shut since the look before
 
@@ -91,7 +91,7 @@ class News(NamedTuple):
 class _Search:
     """One look through a workspace."""
 
-    def __init__(self, profile: Profile, most: int, before: Found | None = None) -> None:
+    def __init__(self, profile: Profile, most: int, before: ProtectedPaths | None = None) -> None:
         self.profile = profile
         self.before = before
         self.unread: list[str] = []
@@ -99,7 +99,7 @@ class _Search:
         self.read_only: list[str] = []
         self.hidden: list[str] = []
         self.links: list[str] = []
-        self.leads: list[Lead] = []
+        self.leads: list[LinkTarget] = []
         self.left = most
         self.shut = _names((*HIDDEN, *(name for name in profile.hidden if "/" not in name)))
         self.kept = _names((*READ_ONLY, *(name for name in profile.protected if "/" not in name)))
@@ -177,10 +177,10 @@ class _Search:
         if target.startswith(root) and os.path.lexists(target):
             (self.hidden if kind == "hidden" else self.read_only).append(target[len(root) :])
             with suppress(OSError):
-                self.leads.append(Lead(relative, os.readlink(path), target[len(root) :]))
+                self.leads.append(LinkTarget(relative, os.readlink(path), target[len(root) :]))
 
 
-def find(profile: Profile, *, most: int | None = None, before: Found | None = None) -> Found:
+def find(profile: Profile, *, most: int | None = None, before: ProtectedPaths | None = None) -> ProtectedPaths:
     """Every protected path that is there now, in the workspace and in the other folders that may be written; of each
     at most so many entries are looked at. With the look `before` a command, folders that were shut since are opened."""
     most = min(most or SANDBOX_SCAN_ENTRIES_MAX, SANDBOX_SCAN_ENTRIES_MAX)
@@ -205,7 +205,7 @@ def find(profile: Profile, *, most: int | None = None, before: Found | None = No
     read_only = [path for path in _outermost(search.read_only) if path not in hidden]
     complete = search.left >= 0 and all(found.complete for _, found in also)
     entries = most - search.left + sum(found.entries for _, found in also)
-    return Found(
+    return ProtectedPaths(
         tuple(read_only),
         tuple(hidden),
         tuple(search.links),
@@ -273,7 +273,7 @@ def is_protected(name: str) -> bool:
     return name not in _SHOWN and _names((*HIDDEN, *READ_ONLY))(name) is not None
 
 
-def hold_links(profile: Profile, found: Found) -> list[Callable[[], None]]:
+def hold_links(profile: Profile, found: ProtectedPaths) -> list[Callable[[], None]]:
     """Remember where links lead while a command runs; to be called when it is over."""
     if not profile.writable:
         return []
@@ -281,7 +281,7 @@ def hold_links(profile: Profile, found: Found) -> list[Callable[[], None]]:
     return [hold(root, inside.leads) for root, inside in folders]
 
 
-def appeared(profile: Profile, before: Found) -> News:
+def appeared(profile: Profile, before: ProtectedPaths) -> News:
     """Protected names that were not there before the command, or are links now; what programs would act on is set
     aside. New keys stay: the next command cannot read them. Folders that were shut are opened and links that were
     turned elsewhere put back first. In a folder that could not be looked through before, nothing counts as new."""

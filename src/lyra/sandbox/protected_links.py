@@ -17,10 +17,10 @@ from lyra.errors import LyraError
 from lyra.sandbox.forbidden_names import set_aside
 from lyra.sandbox.paths import Beneath
 
-__all__ = ["Lead", "hold", "put_back"]
+__all__ = ["LinkTarget", "hold", "put_back"]
 
 
-class Lead(NamedTuple):
+class LinkTarget(NamedTuple):
     """Where a link leads; both paths are relative to the folder that is looked at."""
 
     link: str
@@ -31,7 +31,7 @@ class Lead(NamedTuple):
 class _Held:
     """The links of one folder, and how many commands run in it."""
 
-    def __init__(self, leads: Iterable[Lead]) -> None:
+    def __init__(self, leads: Iterable[LinkTarget]) -> None:
         self.leads = tuple(leads)
         self.commands = 0
 
@@ -39,7 +39,7 @@ class _Held:
 _held: Final[dict[str, _Held]] = {}
 
 
-def hold(root: str, leads: Iterable[Lead]) -> Callable[[], None]:
+def hold(root: str, leads: Iterable[LinkTarget]) -> Callable[[], None]:
     """Before a command; what is given back is called when it is over."""
     held = _held.setdefault(root, _Held(leads))
     held.commands += 1
@@ -62,13 +62,13 @@ def put_back(root: str) -> tuple[list[str], list[str]]:
     return [lead.link for lead in wrong if _make(root, lead)], list(moved)
 
 
-def _leads(root: str, lead: Lead) -> bool:
+def _leads(root: str, lead: LinkTarget) -> bool:
     """Also where there is nothing to lead to any more: then nothing is left to protect."""
     target, link = f"{root}/{lead.target}", f"{root}/{lead.link}"
     return not os.path.lexists(target) or (os.path.islink(link) and os.path.realpath(link) == target)
 
 
-def _make(root: str, lead: Lead) -> bool:
+def _make(root: str, lead: LinkTarget) -> bool:
     """As it was written, or straight to the target where something on the way was turned elsewhere."""
     above, _, name = lead.link.rpartition("/")
     straight = os.path.relpath(lead.target, above or ".")

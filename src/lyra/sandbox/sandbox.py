@@ -20,11 +20,11 @@ from lyra.core.ids import Entropy
 from lyra.errors import ConfigError, LyraError, SandboxUnavailable
 from lyra.sandbox import landlock
 from lyra.sandbox.addresses import Lookup
-from lyra.sandbox.job import Job, Plan, Result
+from lyra.sandbox.job import Job, LaunchPlan, Result
 from lyra.sandbox.pipes import Pipes
 from lyra.sandbox.profile import Limits, Profile
 from lyra.sandbox.proxy import Dial, Proxy, system_dial, system_lookup
-from lyra.sandbox.tiers import TIERS, Bubblewrap, Landlock, Tier
+from lyra.sandbox.tiers import TIERS, Bubblewrap, Landlock, SandboxTier
 
 __all__ = ["Sandbox", "TierState", "examine"]
 
@@ -62,7 +62,7 @@ class Sandbox:
         self._spill = spill_folder
         self._lookup = lookup
         self._dial = dial
-        self._tier: Tier | None = None
+        self._tier: SandboxTier | None = None
 
     async def tier(self) -> str:
         """The name of the tier that is used; SandboxUnavailable when none works."""
@@ -108,7 +108,7 @@ class Sandbox:
         """Start a command that is talked to, line by line: its stdin and stdout are the caller's."""
         return await Pipes.open(await self._plan(argv, profile), profile.limits, line_bytes_max=line_bytes_max)
 
-    async def _plan(self, argv: Sequence[str], profile: Profile) -> Plan:
+    async def _plan(self, argv: Sequence[str], profile: Profile) -> LaunchPlan:
         if not argv or not argv[0] or any("\0" in word for word in argv):
             raise ConfigError("a command is a list of words, and none of them holds a NUL")
         tier = await self._choose()
@@ -119,7 +119,7 @@ class Sandbox:
             plan.egress = lambda: tuple(proxy.log)
         return plan
 
-    async def _choose(self) -> Tier:
+    async def _choose(self) -> SandboxTier:
         if self._tier is None:
             states = []
             for name in self._names:
@@ -137,7 +137,7 @@ class Sandbox:
 
 
 # ---------------------------------------------------------------- trying a tier
-_known: dict[str, tuple[TierState, Tier]] = {}
+_known: dict[str, tuple[TierState, SandboxTier]] = {}
 
 
 async def examine() -> list[TierState]:
@@ -145,10 +145,10 @@ async def examine() -> list[TierState]:
     return [(await _tried(name))[0] for name in TIERS]
 
 
-async def _tried(name: str) -> tuple[TierState, Tier]:
+async def _tried(name: str) -> tuple[TierState, SandboxTier]:
     known = _known.get(name)
     if known is None:
-        tier: Tier = TIERS[name]()
+        tier: SandboxTier = TIERS[name]()
         problem = tier.missing() or await _probe(tier)
         if problem and isinstance(tier, Bubblewrap) and tier.missing() is None and tier.by_descriptor:
             tier.by_descriptor = False  # an older one: it hides what a newer one shows read-only
@@ -158,7 +158,7 @@ async def _tried(name: str) -> tuple[TierState, Tier]:
     return known
 
 
-async def _probe(tier: Tier) -> str | None:
+async def _probe(tier: SandboxTier) -> str | None:
     """Run a command that must work and acts that must be denied; a sentence when something is not as it must be."""
     folder = tempfile.mkdtemp(prefix="lyra-probe-")
     try:

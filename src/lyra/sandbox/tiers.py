@@ -24,14 +24,14 @@ from lyra.core.limits import SANDBOX_SCAN_ENTRIES_MAX
 from lyra.errors import SandboxUnavailable
 from lyra.sandbox import bubblewrap, cgroup, landlock, seccomp
 from lyra.sandbox.forbidden_names import placeholders
-from lyra.sandbox.job import Plan
+from lyra.sandbox.job import LaunchPlan
 from lyra.sandbox.landlock_tier import ruleset_of
-from lyra.sandbox.pre_exec import Entry, Fence, in_shell, rlimits
+from lyra.sandbox.pre_exec import Confinement, PreExec, in_shell, rlimits
 from lyra.sandbox.profile import Profile
-from lyra.sandbox.protected import Found, appeared, find, hold_links
+from lyra.sandbox.protected import ProtectedPaths, appeared, find, hold_links
 from lyra.sandbox.proxy import Proxy
 
-__all__ = ["TIERS", "Bubblewrap", "Landlock", "Tier"]
+__all__ = ["TIERS", "Bubblewrap", "Landlock", "SandboxTier"]
 
 _RELAY_PORT: Final = 3128
 _PROXY_NAMES: Final = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
@@ -44,7 +44,7 @@ _LINKED: Final = "a protected path is a symlink: what it leads to is protected, 
 _AT_HAND_MAX: Final = 500  # entries that are looked through faster than a thread takes over
 
 
-class Tier(Protocol):
+class SandboxTier(Protocol):
     """One way to hold a command."""
 
     name: str
@@ -52,7 +52,7 @@ class Tier(Protocol):
     def missing(self) -> str | None:
         """What this machine lacks for it, in a sentence with how to get it; None when all parts are there."""
 
-    async def plan(self, argv: Sequence[str], profile: Profile, proxy: Proxy | None) -> Plan: ...
+    async def plan(self, argv: Sequence[str], profile: Profile, proxy: Proxy | None) -> LaunchPlan: ...
 
 
 def _proxy_environment(url: str) -> dict[str, str]:
@@ -99,7 +99,7 @@ class Bubblewrap:
             return "bubblewrap is not installed: apt-get install bubblewrap (or dnf, pacman, apk)"
         return None
 
-    async def plan(self, argv: Sequence[str], profile: Profile, proxy: Proxy | None) -> Plan:
+    async def plan(self, argv: Sequence[str], profile: Profile, proxy: Proxy | None) -> LaunchPlan:
         undo: list[Callable[[], None]] = [placeholders(profile.workspace)] if profile.writable else []
         try:
             return await self._plan(argv, profile, proxy, undo)
@@ -110,7 +110,7 @@ class Bubblewrap:
 
     async def _plan(
         self, argv: Sequence[str], profile: Profile, proxy: Proxy | None, undo: list[Callable[[], None]]
-    ) -> Plan:
+    ) -> LaunchPlan:
         assert self._program is not None
         found = await _protected(profile)
         undo += hold_links(profile, found)
@@ -139,7 +139,7 @@ class Bubblewrap:
         )
         fds += bound
         group = _group(profile)
-        return Plan(
+        return LaunchPlan(
             argv=[*in_shell(_rlimits(profile, group), group.files if group else ()), *line, *command],
             env=env,
             cwd="/",
@@ -155,7 +155,7 @@ class Bubblewrap:
         )
 
 
-async def _protected(profile: Profile) -> Found:
+async def _protected(profile: Profile) -> ProtectedPaths:
     """What a command must find shut. Where not all could be looked at, something may be hidden: no command then."""
     found = find(profile, most=_AT_HAND_MAX)
     if not found.complete:
@@ -175,7 +175,7 @@ async def _protected(profile: Profile) -> Found:
     return found
 
 
-def _found_holes(found: Found, *, movable: bool = False) -> list[str]:
+def _found_holes(found: ProtectedPaths, *, movable: bool = False) -> list[str]:
     nested = movable and any("/" in path for path in found.all())
     told = ((bool(found.all_links()), _LINKED), (nested, _MOVABLE))
     return [hole for is_there, hole in told if is_there]
@@ -206,7 +206,7 @@ class Landlock:
             return f"the kernel's landlock is version {version}, not {landlock.LEAST} or newer: use Linux 6.2 or newer"
         return None
 
-    async def plan(self, argv: Sequence[str], profile: Profile, proxy: Proxy | None) -> Plan:
+    async def plan(self, argv: Sequence[str], profile: Profile, proxy: Proxy | None) -> LaunchPlan:
         version = landlock.abi()
         if proxy is not None and version < 4:
             raise SandboxUnavailable(
@@ -223,15 +223,15 @@ class Landlock:
         rules = ruleset_of(profile, found, private=private, port=proxy.port if proxy else None)
         kind = seccomp.Rules(internet="tcp" if proxy else "none", unix=profile.unix_sockets, shared=True)
         group = _group(profile)
-        fence = Fence(rules.fd, seccomp.program(kind))
+        fence = Confinement(rules.fd, seccomp.program(kind))
         joining = [os.open(file, os.O_WRONLY | os.O_CLOEXEC) for file in group.files] if group else []
         holes = landlock.holes(version, egress=proxy is not None)
         verdict, report = os.pipe()
-        return Plan(
+        return LaunchPlan(
             argv=[*_COMMAND, *argv],
             env=env,
             cwd=profile.start,
-            entry=Entry(_rlimits(profile, group), tuple(joining), fence, report=report),
+            entry=PreExec(_rlimits(profile, group), tuple(joining), fence, report=report),
             tier=self.name,
             holes=(*holes, *_found_holes(found)),
             group=group,

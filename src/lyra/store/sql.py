@@ -19,7 +19,7 @@ from lyra.errors import Corrupt, StoreError
 from lyra.store import conflicts
 from lyra.store.batch import seal, unseal
 from lyra.store.checksum import blob_digest, state_crc, total_of
-from lyra.store.migrations import LATEST, MIGRATIONS, Migration, lease_crc, meta_crc, migration_crc
+from lyra.store.migrations import LATEST, MIGRATIONS, TableMigration, lease_crc, meta_crc, migration_crc
 from lyra.store.protocol import Lease, Record, Snapshot
 from lyra.store.rows import PAGE_BATCHES, faults, scan
 
@@ -309,7 +309,7 @@ class SqlStore(ABC):
                 raise self._corrupt("its newest journal rows are damaged")
             ends = rows[0].seq - 1
 
-    def _apply(self, migration: Migration, types: dict[str, str]) -> None:
+    def _apply(self, migration: TableMigration, types: dict[str, str]) -> None:
         """Apply one migration inside the caller's transaction."""
         for statement in migration.statements(types):
             self._run(statement)
@@ -334,7 +334,7 @@ class SqlStore(ABC):
                 known=LATEST,
             )
 
-    def _pending(self, version: int) -> tuple[Migration, ...]:
+    def _pending(self, version: int) -> tuple[TableMigration, ...]:
         return MIGRATIONS[version:]
 
     # ------------------------------------------------------------ helpers

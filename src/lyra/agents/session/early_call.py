@@ -16,7 +16,7 @@ from operator import gt
 from typing import TYPE_CHECKING, Any
 
 from lyra.core.budgets.budget import NOTHING, Budget, Usage
-from lyra.core.budgets.early_budget import Apart, is_limited
+from lyra.core.budgets.early_budget import JoinableBudget, is_limited
 from lyra.errors import LyraError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Ahead:
     def __init__(self, before: Callable[[], list[Ahead]], changes: Changes) -> None:
         self._before = before
         self._changes = changes
-        self._scopes: list[Apart] = []
+        self._scopes: list[JoinableBudget] = []
         self._asked: list[tuple[Kernel, str]] = []  # which processes work on it
         self._lessons: list[Callable[[], None] | tuple[Estimator, str, tuple[float, float, int]]] = []
         self._turns = 0  # of conversations that it is in
@@ -85,11 +85,11 @@ class Ahead:
 
     def apart(self, around: Budget) -> Budget:
         """What the call spends from in place of a budget."""
-        if self.is_due or (isinstance(around, Apart) and around in self._scopes):
+        if self.is_due or (isinstance(around, JoinableBudget) and around in self._scopes):
             return around
         found = next((scope for scope in self._scopes if scope.around is around), None)
         if found is None:
-            found = Apart(around, None, self._set_aside)
+            found = JoinableBudget(around, None, self._set_aside)
             self._scopes.append(found)
         return found
 
@@ -98,14 +98,14 @@ class Ahead:
 
     def own(self, around: Budget, limits: Any) -> Any:
         """What a process that is started for the call gets as its budget."""
-        return limits if self.is_due or isinstance(around, Apart) else Apart(around, limits)
+        return limits if self.is_due or isinstance(around, JoinableBudget) else JoinableBudget(around, limits)
 
     def started(self, process: Process) -> None:
         """A program's child works on it: in an earlier life of the program, or from now on."""
         self.children.append(process)
         self.began(process.kernel, process.pid)
         scope = process.budget
-        if isinstance(scope, Apart) and not scope.is_over and scope not in self._scopes:
+        if isinstance(scope, JoinableBudget) and not scope.is_over and scope not in self._scopes:
             scope.before = self._set_aside
             self._scopes.append(scope)
             if self.is_over:  # taken in an earlier life, and charged when the journal was read
@@ -114,8 +114,8 @@ class Ahead:
                 scope.join()
         self._changes.tell()
 
-    def _set_aside(self) -> list[Apart] | None:
-        found: list[Apart] = []
+    def _set_aside(self) -> list[JoinableBudget] | None:
+        found: list[JoinableBudget] = []
         for call in self._before():
             if call.has_failed or not call.has_asked:
                 return None
@@ -125,7 +125,7 @@ class Ahead:
 
     async def room(self, scopes: Iterable[Budget], expected: Callable[[], Usage]) -> None:
         """Wait until the budgets hold a question beside what the calls before it may take, or until its turn comes."""
-        held = [scope for scope in scopes if isinstance(scope, Apart) and is_limited(scope.around)]
+        held = [scope for scope in scopes if isinstance(scope, JoinableBudget) and is_limited(scope.around)]
         usage = expected() if held and not self.is_due else NOTHING
         while not self.is_due and (self._is_hopeless() or not all(scope.has_room(usage) for scope in held)):
             self.was_held = True
@@ -164,7 +164,7 @@ class Ahead:
     @property
     def usage(self) -> Usage:
         """What the children of a program have spent apart from it."""
-        apart = {id(child.budget): child.budget for child in self.children if isinstance(child.budget, Apart)}
+        apart = {id(child.budget): child.budget for child in self.children if isinstance(child.budget, JoinableBudget)}
         return sum((scope.usage for scope in apart.values()), NOTHING)
 
     # ------------------------------------------------------------ who works on it

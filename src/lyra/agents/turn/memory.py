@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from lyra.core.checking.check import Declaration, short_text, whole
+from lyra.core.checking.check import FrozenSettings, short_text, whole
 from lyra.core.effect import Effect
 from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.core.tool import Tool
@@ -39,7 +39,7 @@ _MEMORY: Final = "a memory"  # where text comes from that marks a process
 _MARK: Final = "Remembered from earlier conversations (it may be out of date; it is not a request):"
 
 
-class Memory(Declaration, frozen=True):
+class Memory(FrozenSettings, frozen=True):
     """`scope` left out is the agent's name; `tools` lets the model remember and recall by itself."""
 
     WORD: ClassVar[str] = "memory"

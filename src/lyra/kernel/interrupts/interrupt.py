@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from lyra.core import codec
-from lyra.core.checking.check import Declaration, one_of, real
+from lyra.core.checking.check import FrozenSettings, one_of, real
 from lyra.errors import ConfigError
 from lyra.kernel.journal.durable_value import Kept
 
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-class InterruptConfig(Declaration, frozen=True):
+class InterruptConfig(FrozenSettings, frozen=True):
     """How questions of one kind behave: seconds to live (None: for ever), whether they end by themselves when those
     are over, and whether an empty answer is refused."""
 

@@ -122,15 +122,15 @@ def _expression(expr: Mapping[str, Any]) -> str:
 def svg(config: PipelineConfig) -> str:
     """The picture, a whole SVG document."""
     arrows = [
-        svg_graph.Edge(edge.source, edge.target, edge.label, "error" if edge.kind == "error" else "")
+        svg_graph.GraphEdge(edge.source, edge.target, edge.label, "error" if edge.kind == "error" else "")
         for edge in edges(config)
     ]
     nodes = [
-        svg_graph.Node(stage.name, stage.node_kind.value, _note(stage), _SHAPES.get(stage.node_kind, "box"))
+        svg_graph.GraphNode(stage.name, stage.node_kind.value, _note(stage), _SHAPES.get(stage.node_kind, "box"))
         for stage in config.agents
     ]
     targets = {arrow.target for arrow in arrows}
-    nodes += [svg_graph.Node(name, "special", shape="round") for name in _SPECIAL if name in targets]
+    nodes += [svg_graph.GraphNode(name, "special", shape="round") for name in _SPECIAL if name in targets]
     return svg_graph.draw_layers(config.name, nodes, arrows, style=_STYLE, last=("end",))
 
 

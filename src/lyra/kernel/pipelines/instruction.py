@@ -15,7 +15,7 @@ import msgspec
 from lyra.core import codec
 from lyra.core.checking.check import known_keys, whole
 from lyra.core.envelope import Envelope, TerminalReason
-from lyra.core.open_question import Asked
+from lyra.core.open_question import OpenQuestion
 from lyra.errors import ConfigError
 from lyra.kernel.interrupts.interrupt import KINDS, known_word
 from lyra.kernel.journal.durable_value import Kept
@@ -73,7 +73,7 @@ class Instruction(Kept, msgspec.Struct, kw_only=True, dict=True):
     terminal_reason: TerminalReason | None = None
     termination_message: str | None = None
     interrupt_pending: bool = False
-    interrupt: Asked | None = None
+    interrupt: OpenQuestion | None = None
 
     def to_data(self) -> dict[str, Any]:
         data: dict[str, Any] = msgspec.to_builtins(self, builtin_types=(bytes,))
@@ -94,7 +94,7 @@ class SessionState(Kept, msgspec.Struct, kw_only=True, dict=True):
     terminated: bool
     terminal_reason: TerminalReason | None
     interrupt_pending: bool
-    interrupts: list[Asked]
+    interrupts: list[OpenQuestion]
     created_at: float
     last_activity_at: float
 
@@ -148,7 +148,7 @@ def session_state(session: Session) -> SessionState:
         terminated=session.terminated,
         terminal_reason=session.terminal_reason,
         interrupt_pending=envelope.interrupt_pending,
-        interrupts=[Asked(codec.decode(codec.encode(question.interrupt))) for question in session.waiting],
+        interrupts=[OpenQuestion(codec.decode(codec.encode(question.interrupt))) for question in session.waiting],
         created_at=session.created_at,
         last_activity_at=session.last_activity_at,
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from lyra.core.envelope import TerminalReason
-from lyra.core.open_question import Asked
+from lyra.core.open_question import OpenQuestion
 from lyra.kernel.pipelines.declaration import AgentConfig
 from lyra.kernel.pipelines.keys import JoinStrategy, MergeStrategy, NodeKind
 from lyra.kernel.pipelines.routing import condition_holds, holds
@@ -128,8 +128,10 @@ class Move:
         found = meant(self.session, interrupt, number)
         question = found if found is not None else Question(0, 0, "", "", {})
         kind = str(interrupt.get("kind") or question.kind)
-        held = Asked(interrupt) or Asked(question.interrupt) or Asked(self.envelope.interrupt or {})
-        asked = Asked({**held, "response": dict(response)}) if response is not None else held
+        held = (
+            OpenQuestion(interrupt) or OpenQuestion(question.interrupt) or OpenQuestion(self.envelope.interrupt or {})
+        )
+        asked = OpenQuestion({**held, "response": dict(response)}) if response is not None else held
         self.session.waiting = [each for each in self.session.waiting if each is not question]
         self.envelope.interrupt = asked
         if response is not None and kind == "confirmation" and response.get("approved") is not True:

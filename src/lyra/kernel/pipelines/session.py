@@ -16,7 +16,7 @@ import msgspec
 
 from lyra.core import codec
 from lyra.core.envelope import Envelope, TerminalReason
-from lyra.core.open_question import Asked
+from lyra.core.open_question import OpenQuestion
 from lyra.kernel.pipelines.declaration import AgentConfig, PipelineConfig
 from lyra.kernel.pipelines.keys import ContextOverflow, MergeStrategy, RunMode
 from lyra.kernel.pipelines.routing import Facts, condition_holds, holds
@@ -156,7 +156,7 @@ class Session(msgspec.Struct, kw_only=True):
         copy.current_stage = token.stage or copy.current_stage
         copy.interrupt_pending = self.held_up
         if token.asked is not None and token.asked is not self.envelope.interrupt:
-            copy.interrupt = Asked(codec.decode(codec.encode(token.asked)))
+            copy.interrupt = OpenQuestion(codec.decode(codec.encode(token.asked)))
         return copy
 
     def over_context(self, stage: AgentConfig, token: Token) -> int:

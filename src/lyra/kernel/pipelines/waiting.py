@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lyra.core.open_question import Asked
+from lyra.core.open_question import OpenQuestion
 from lyra.kernel.pipelines.session import Question, Session, Token
 
 __all__ = ["ask", "meant", "show", "take_back"]
@@ -52,4 +52,4 @@ def show(session: Session) -> None:
     """Say in the envelope what is open."""
     session.envelope.interrupt_pending = bool(session.waiting)
     if session.waiting:
-        session.envelope.interrupt = Asked(session.waiting[0].interrupt)
+        session.envelope.interrupt = OpenQuestion(session.waiting[0].interrupt)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core import codec, limits
 from lyra.core.budgets.budget import Budget
-from lyra.core.budgets.early_budget import Apart
+from lyra.core.budgets.early_budget import JoinableBudget
 from lyra.core.faultpoint import point
 from lyra.core.rights.capability import Grant
 from lyra.errors import (
@@ -108,7 +108,7 @@ class Life:
         scope = parent.budget if parent is not None else kernel.budget
         if budget is None and parent is None and scope.seconds is not None:
             budget = {}  # the root's seconds are each root process's own, counted from its start
-        if isinstance(budget, Apart):  # its own already: whoever made it says when it counts above
+        if isinstance(budget, JoinableBudget):  # its own already: whoever made it says when it counts above
             own_scope: Budget = budget
         else:
             own_scope = scope if budget is None else scope.child(Budget.of(budget))

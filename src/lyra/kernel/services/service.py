@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from lyra.core.checking.check import Declaration, known_keys, one_of, short_text, whole
+from lyra.core.checking.check import FrozenSettings, known_keys, one_of, short_text, whole
 from lyra.core.envelope import Envelope
 from lyra.core.limits import NAME_LENGTH_MAX, SERVICE_CONCURRENT_DEFAULT
 from lyra.errors import ConfigError
@@ -62,7 +62,7 @@ HealthCheck = Callable[[], Any]
 EnvelopeOf = Callable[[Any], Envelope]  # a mapping, or text, as a new envelope
 
 
-class ServiceInfo(Declaration, frozen=True):
+class ServiceInfo(FrozenSettings, frozen=True):
     """A service as it is registered, and as the registry shows it (which sets its load and its last health check)."""
 
     WORD: ClassVar[str] = "service"

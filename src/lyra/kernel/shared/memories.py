@@ -14,7 +14,7 @@ import msgspec
 
 from lyra.core.checking.check import sendable_text, short_text, whole
 from lyra.core.limits import MEMORY_ITEMS_MAX, MEMORY_TEXT_MAX, NAME_LENGTH_MAX
-from lyra.core.ranking import Index
+from lyra.core.ranking import TextIndex
 from lyra.core.secrets.redact import redact
 from lyra.errors import ConfigError
 
@@ -76,7 +76,7 @@ class Memories:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self.state = MemoryState()
-        self._indexes: dict[str, Index] = {}  # made at the first search in a scope
+        self._indexes: dict[str, TextIndex] = {}  # made at the first search in a scope
         self._known: dict[str, dict[tuple[str, str], int]] = {}  # scope → (kind, text) → id
 
     def add(self, scope: str, text: str, *, kind: str = "fact", pid: str = "", tainted: bool = False) -> MemoryItem:
@@ -133,10 +133,10 @@ class Memories:
     def scopes(self) -> list[str]:
         return list(self.state.scopes)
 
-    def _scope(self, scope: str) -> tuple[Index, dict[tuple[str, str], int]]:
+    def _scope(self, scope: str) -> tuple[TextIndex, dict[tuple[str, str], int]]:
         index = self._indexes.get(scope)
         if index is None:
-            index = self._indexes[scope] = Index()
+            index = self._indexes[scope] = TextIndex()
             known = self._known[scope] = {}
             for item in self.state.scopes.get(scope, {}).values():
                 index.add(item.id, item.text)

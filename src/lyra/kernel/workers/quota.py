@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
-from lyra.core.checking.check import Declaration, known_keys, real, whole
+from lyra.core.checking.check import FrozenSettings, known_keys, real, whole
 from lyra.core.limits import (
     COUNTED_MAX,
     INFERENCE_INPUT_CHARS_MAX,
@@ -51,7 +51,7 @@ _DEFAULTS: Final[dict[str, float]] = {
 _SECONDS: Final = ("timeout_seconds", "soft_timeout_seconds")
 
 
-class ResourceQuota(Kept, Declaration, frozen=True, dict=True):
+class ResourceQuota(Kept, FrozenSettings, frozen=True, dict=True):
     """What a process may use. A field left out, or 0 as a wire sends it, takes its default; the three rates have none:
     where they are set, they tighten the limits of the process's user while the process lives."""
 

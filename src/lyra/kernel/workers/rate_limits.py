@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
-from lyra.core.checking.check import Declaration, sendable_text, short_text, whole
+from lyra.core.checking.check import FrozenSettings, sendable_text, short_text, whole
 from lyra.core.limits import (
     COUNTED_MAX,
     NAME_LENGTH_MAX,
@@ -46,7 +46,7 @@ _SLACK_S: Final = 1e-6  # wall clocks are floats, and a wait that was kept must 
 UNLIMITED: Final = -1  # in `remaining`, where nothing is limited
 
 
-class RateLimitConfig(Declaration, frozen=True):
+class RateLimitConfig(FrozenSettings, frozen=True):
     """Requests in each window; 0 or less: no limit."""
 
     WORD: ClassVar[str] = "rate limit"

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from lyra.core.checking.check import Declaration, real
+from lyra.core.checking.check import FrozenSettings, real
 from lyra.core.clock import Clock, SystemClock
 from lyra.core.providers import is_loopback
 from lyra.core.secrets.secret import MASK
@@ -43,7 +43,7 @@ _SENTENCE_MAX: Final = 500
 _SECRET_LEAST: Final = 8  # characters; what is shorter (a header that says "beta") is no key but part of other words
 
 
-class Timeouts(Declaration, frozen=True):
+class Timeouts(FrozenSettings, frozen=True):
     """Seconds; None is no limit."""
 
     WORD: ClassVar[str] = "timeouts"
