@@ -1,6 +1,6 @@
-"""What the orchestrator and its workers say to each other: instructions out, reports in, and a look at a session.
+"""Values between the orchestrator and its workers: instructions out, reports in, and the view of a session.
 
-`report_row` and its neighbours turn what a worker handed in into plain data: checked, and nothing shared with it.
+`report_row` and the functions beside it turn a worker's values into checked plain data of its own.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class InstructionKind(StrEnum):
 
 
 class AgentExecutionMetrics(msgspec.Struct, frozen=True):
-    """What one run used."""
+    """The usage of one run."""
 
     llm_calls: int = 0
     tool_calls: int = 0
@@ -62,7 +62,7 @@ class AgentExecutionMetrics(msgspec.Struct, frozen=True):
 
 
 class Instruction(Kept, msgspec.Struct, kw_only=True, dict=True):
-    """What to do next. The envelope is a copy: what an agent does to it changes nothing."""
+    """What a worker does next. The envelope is a copy: changes of an agent do not reach the session."""
 
     kind: InstructionKind
     agent_name: str | None = None
@@ -81,7 +81,7 @@ class Instruction(Kept, msgspec.Struct, kw_only=True, dict=True):
 
 
 class SessionState(Kept, msgspec.Struct, kw_only=True, dict=True):
-    """A session as others may look at it: a copy. `interrupts` are the open questions, oldest first."""
+    """A copy of a session for callers. `interrupts` are the open questions, oldest first."""
 
     process_id: str
     pipeline: str
@@ -117,7 +117,7 @@ def run_instruction(session: Session, token: Token) -> Instruction:
 
 
 def other_instruction(session: Session) -> Instruction:
-    """Nothing is to be run: the pipeline is over, or waits for an answer."""
+    """The instruction when nothing can be run: the pipeline has ended, or waits for an answer."""
     envelope = session.envelope.copy()
     if session.terminated:
         return Instruction(
@@ -201,14 +201,14 @@ def metrics_data(metrics: Any) -> dict[str, int]:
 
 
 def _rounded(value: Any) -> Any:
-    """Milliseconds are often measured in parts of one, and what was not counted is None."""
+    """A float rounded to a whole number, and None, for a metric that was not counted, as 0."""
     if isinstance(value, float) and isfinite(value):
         return round(value)
     return 0 if value is None else value
 
 
 def asked_data(interrupt: Any) -> dict[str, Any] | None:
-    """The question that a run ended with, if it did: its kind has to be one that people can be asked."""
+    """The checked question that a run ended with; None if it had none."""
     if not interrupt:
         return None
     if not isinstance(interrupt, Mapping):
@@ -219,7 +219,7 @@ def asked_data(interrupt: Any) -> dict[str, Any] | None:
 
 
 def interrupt_data(interrupt: Any) -> dict[str, Any]:
-    """What a pipeline keeps of a question."""
+    """The fields of a question that a pipeline keeps."""
     if isinstance(interrupt, Mapping):
         return dict(interrupt)
     return {name: str(getattr(interrupt, name)) for name in ("id", "kind", "question", "message")}

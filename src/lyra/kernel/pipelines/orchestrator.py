@@ -1,13 +1,13 @@
-"""The orchestrator: says what a pipeline does next, takes what came of it, and remembers both across restarts.
+"""The orchestrator: gives the next instruction of a pipeline, takes the results, and keeps both across restarts.
 
     kernel.initialize_orchestration("p1", {"name": "review", "agents": [...]})
     instruction = kernel.get_next_instruction("p1")          # run_agent, wait_interrupt or terminate
     instruction = kernel.report_agent_result("p1", {"agent_name": "draft", "output": {...}})
 
 A worker anywhere may drive a session with these calls; `execute_pipeline` drives one with agents registered here, as a
-durable process (`pipeline_runner`). Asking changes nothing but what must be written down once (a stage is started, a
-bound ends the pipeline): asked twice, the answer is the same. The moves themselves are pure (`pipeline_moves`), what
-is said to and by workers is in `instruction`, questions to people in `pipeline_questions`; here are the calls.
+durable process (`runner`). Asking for an instruction only writes what must be written once (a stage is started, a bound
+ends the pipeline): asked twice, the answer is the same. The changes themselves are pure (`moves`), the values exchanged
+with workers are in `instruction`, questions to people in `questions`; this module has the calls.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ if TYPE_CHECKING:
 __all__ = ["Orchestrator"]
 
 CHECKPOINT_VERSION: Final = "1.0"
-ANONYMOUS: Final = "anonymous"  # whose an envelope is that does not say
+ANONYMOUS: Final = "anonymous"  # the user of an envelope that names none
 _OWNED: Final = ("request_id", "user_id", "session_id")
 
 
 class Orchestrator:
-    """See the module. Its facts are in `state`; agents, listeners and runners belong to this kernel alone."""
+    """The pipelines of a kernel. Durable facts are in `state`; agents, listeners and runners are not durable."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -90,7 +90,7 @@ class Orchestrator:
         self.fact(pid, "pipeline.initialized", row)
 
     def _make_known(self, pid: str, work: Envelope) -> None:
-        """A pid that nobody submitted gets an entry of the process table, for as long as its pipeline is known."""
+        """Make an entry of the process table for a pid that was not submitted, for as long as its pipeline is known."""
         lifecycle = self._kernel.lifecycle
         if lifecycle.came_with_pipeline(pid) and not lifecycle.is_live(pid):
             lifecycle.forget_with_pipeline(pid)  # of a pipeline that ended
@@ -102,7 +102,7 @@ class Orchestrator:
         return session_state(self._session(pid))
 
     def store_envelope(self, pid: str, envelope: Any) -> Envelope:
-        """Another envelope for a session, which stays where it is; an ended one keeps its own."""
+        """Replace the envelope of a session, which stays at its stage; an ended session keeps its own."""
         session = self._session(pid)
         if session.terminated:
             raise InvalidTransition(f"pipeline {pid} is over", hint="initialize_orchestration begins one", pid=pid)
@@ -124,7 +124,7 @@ class Orchestrator:
         return Ack(self._kernel, seq)
 
     def process_ended(self, process: Process, ended: Exit) -> None:
-        """A process that ran a pipeline was ended before it: so is the pipeline. One that diverged comes back."""
+        """End the pipeline of a process that ended before it. A process that diverged is resumed later."""
         if process.pid not in self.state.sessions or ended.reason == "divergence":
             return
         kernel = self._kernel
@@ -137,8 +137,8 @@ class Orchestrator:
             self._terminate(process.pid, reason, f"its process ended: {ended.error or ended.reason}")
 
     def cleanup_session(self, pid: str) -> bool:
-        """Forget a session, and the entry that came with it; False if there is none. One that a process of this kernel
-        still runs is refused."""
+        """Remove a session, and the entry that was made for it; False if there is none. A session that a process of
+        this kernel still runs is refused."""
         with self._kernel.listeners.act:
             forgotten = self.forget_session(pid)
             if forgotten:
@@ -146,7 +146,7 @@ class Orchestrator:
             return forgotten
 
     def forget_session(self, pid: str) -> bool:
-        """The same without its entry."""
+        """Remove a session without its entry; see `cleanup_session`."""
         self._kernel._raise_if_closed()
         session = self.state.sessions.get(pid)
         if session is None:
@@ -158,8 +158,8 @@ class Orchestrator:
         return True
 
     def cleanup_stale_sessions(self, idle_s: float = PIPELINE_SESSION_IDLE_S) -> int:
-        """Forget sessions that ended, and those that nobody touched for `idle_s`, drives or is asked about. Their
-        entries end, and are kept as long as others."""
+        """Remove sessions that ended, and those without activity for `idle_s`, without a driver and without an open
+        question. Their entries end, and are kept as long as others."""
         kernel = self._kernel
         kernel._raise_if_closed()
         forgotten = 0
@@ -168,12 +168,12 @@ class Orchestrator:
                 process = kernel.processes.get(pid)
                 if process is None or process.exit is not None:
                     if not self.state.sessions[pid].terminated and kernel.lifecycle.came_with_pipeline(pid):
-                        self._terminate(pid, TerminalReason.USER_CANCELLED, f"nobody drove it for {idle_s:g} s")
+                        self._terminate(pid, TerminalReason.USER_CANCELLED, f"no activity for {idle_s:g} s")
                     forgotten += self.forget_session(pid)
         return forgotten
 
     def _is_alive(self, pid: str) -> bool:
-        """Somebody drives it, or a person may still answer what it asks."""
+        """Whether a process drives it, or a person may still answer one of its questions."""
         kernel, session = self._kernel, self.state.sessions[pid]
         driven = kernel.lifecycle.is_live(pid) and not kernel.lifecycle.came_with_pipeline(pid)
         if driven or kernel.interrupts.has_pending(pid):
@@ -182,7 +182,7 @@ class Orchestrator:
         return any(kernel.interrupts.lives_longer(question.kind, idle_s) for question in session.waiting)
 
     def entry_ended(self, pid: str, reason: str) -> None:
-        """The entry that a pipeline runs under was ended: the pipeline is over, too."""
+        """End the pipeline of an entry that was ended."""
         session = self.state.sessions.get(pid)
         if session is not None and not session.terminated:
             self._terminate(pid, TerminalReason.USER_CANCELLED, reason)
@@ -190,7 +190,7 @@ class Orchestrator:
     # ------------------------------------------------------------------ the step calls
 
     def get_next_instruction(self, pid: str) -> Instruction:
-        """What to do now; asked again, the same."""
+        """The next instruction; asked again, it is the same."""
         self._kernel._raise_if_closed()
         session = self._session(pid)
         self._end_late_runs(session)
@@ -204,7 +204,7 @@ class Orchestrator:
         return other_instruction(session)
 
     def get_ready_instructions(self, pid: str) -> list[Instruction]:
-        """All that may run at the same time (branches of a fork, stages in parallel mode), or the one other thing."""
+        """All runs that may happen at the same time (branches, stages in parallel mode), or one other instruction."""
         self._kernel._raise_if_closed()
         session = self._session(pid)
         self._end_late_runs(session)
@@ -215,7 +215,7 @@ class Orchestrator:
         return [run_instruction(session, token) for token in running]
 
     def report_agent_result(self, pid: str, result: Mapping[str, Any]) -> Instruction:
-        """Take the result of a run and say what comes next. A run reported again changes nothing."""
+        """Record the result of a run and give the next instruction. A run reported again changes nothing."""
         self._kernel._raise_if_closed()
         session = self._session(pid)
         row = report_row(result)
@@ -230,14 +230,14 @@ class Orchestrator:
         return self._next(session)
 
     def _end_late_runs(self, session: Session) -> None:
-        """Runs of outside workers that took longer than their stage may have failed, whatever is reported later."""
+        """Fail runs of outside workers that took longer than their stage's time limit; later reports are ignored."""
         if not session.pipeline_config.timed:
             return
         pid, now = session.process_id, self._kernel.clock.now()
         process = self._kernel.processes.get(pid)
         if process is not None and self.runner.runs(process):
-            return  # its own runs are timed where they run
-        for token in [each for each in session.tokens if each.state == "running"]:
+            return  # the runner limits the time of its own runs
+        for token in [running for running in session.tokens if running.state == "running"]:
             timeout_s = session.pipeline_config.by_name[token.stage].timeout_seconds
             if timeout_s is None or now - token.began_at <= timeout_s or token not in session.tokens:
                 continue
@@ -253,7 +253,7 @@ class Orchestrator:
         again = 0 < run <= session.runs if run else session.ran_before(agent)
         if again and token is None:
             return None
-        waits = ", ".join(each.stage for each in session.tokens if each.state in ("ready", "running")) or "nothing"
+        waits = ", ".join(other.stage for other in session.tokens if other.state in ("ready", "running")) or "nothing"
         raise InvalidTransition(
             f"pipeline {session.process_id} does not wait for {agent or f'run {run}'}",
             hint=f"it waits for {waits}",
@@ -271,7 +271,7 @@ class Orchestrator:
         self._kernel.resources.count(pid, {"agent_hops": 1, **used})
 
     def evaluate_routing(self, pid: str, agent_name: str | None = None) -> str:
-        """Where the pipeline would go if that stage (the current one unless said) ended well as its output stands."""
+        """The target that the pipeline would go to if that stage (by default the current one) succeeded now."""
         session = self._session(pid)
         name = agent_name or session.envelope.current_stage
         stage = session.pipeline_config.stage(name)
@@ -299,16 +299,18 @@ class Orchestrator:
                 self._terminate(session.process_id, reached, message)
                 return None
             self.fact(session.process_id, "pipeline.started", {"token": token.id})
-            if token.state == "running" and token in session.tokens:  # else its context was too large, and it failed
+            if (
+                token.state == "running" and token in session.tokens
+            ):  # else its context was too large and the stage failed
                 return token
         return None
 
     def _quota_reached(self, pid: str) -> tuple[TerminalReason | None, str]:
-        """The quota of the entry that a pipeline runs under, except its time: that is told, not enforced."""
+        """The exceeded quota of a pipeline's entry, except its time, which is reported and not enforced."""
         resources = self._kernel.resources
         entry = self._kernel.lifecycle.state.entries.get(pid)
         if entry is None or (entry.pipeline and resources.get_quota(pid) == resources.default_quota):
-            return None, ""  # nobody gave it one: its bounds are the pipeline's own
+            return None, ""  # it has no quota of its own: the pipeline's bounds apply
         reason = resources.first_over(pid, timed=False)
         if not reason:
             return None, ""
@@ -318,7 +320,7 @@ class Orchestrator:
     # ------------------------------------------------------------------ questions to people
 
     def resume_after_interrupt(self, pid: str, interrupt: Any, response: Any) -> Instruction:
-        """The question a pipeline waits for was answered: go on at the stage the pipeline names for its kind."""
+        """Answer the question that a pipeline waits for; it continues at its resume stage for that kind."""
         self._kernel._raise_if_closed()
         self.questions.resume(self._session(pid), interrupt, response)
         return self.get_next_instruction(pid)
@@ -346,7 +348,7 @@ class Orchestrator:
             raise NameTaken(f"there is a pipeline session for {pid} already", hint="force=True replaces it", pid=pid)
         self._must_be_driven_outside(pid)
         kept = checkpoint.get("session")
-        if isinstance(kept, Mapping):  # what stands beside it in a checkpoint counts: that is what people change
+        if isinstance(kept, Mapping):  # fields beside it win: they are the ones that users change
             beside = ("envelope", "edge_traversals", "stage_visits")
             kept = {**kept, **{name: checkpoint[name] for name in beside if name in checkpoint}}
             kept.update({"waiting": _unasked(kept["waiting"])} if "waiting" in kept else {})
@@ -364,7 +366,7 @@ class Orchestrator:
     async def execute_pipeline(
         self, config: Any, envelope: Envelope | Mapping[str, Any] | None = None, *, pid: str | None = None
     ) -> AsyncGenerator[PipelineEvent, None]:
-        """Run a pipeline as a durable process and tell what happens. The same pid again goes on where it was."""
+        """Run a pipeline as a durable process and give its events. A known pid continues where it was."""
         checked = PipelineConfig.of(config)
         self.agents.check(stage.agent_name for stage in checked.agents if stage.node_kind is NodeKind.AGENT)
         kernel = self._kernel
@@ -402,18 +404,19 @@ class Orchestrator:
                 del self._feeds[pid]
 
     def take_over(self, session: Session) -> None:
-        """From a worker outside: its entry makes way for the process, which asks the open questions itself."""
+        """Take a session over from an outside worker: its entry is removed, and the process asks its questions
+        itself."""
         pid, kernel = session.process_id, self._kernel
         if kernel.lifecycle.came_with_pipeline(pid):
             with kernel.listeners.act:
-                for question in [each for each in session.waiting if each.token and each.id]:
+                for question in [asked for asked in session.waiting if asked.token and asked.id]:
                     known, unasked = question.id, {**question.interrupt, "id": ""}
                     self.fact(pid, "pipeline.waiting", {"interrupt": unasked, "question": question.number})
                     self.questions.withdraw(known, "its process asks it again")
                 kernel.lifecycle.make_way(pid)
 
     def _tell_where_it_stands(self, session: Session, feed: Feed) -> None:
-        """To one who listens to a pipeline under way: the stages that run, and the questions that are open."""
+        """Put the running stages and the open questions into the feed of a new listener."""
         pid, envelope = session.process_id, session.envelope
         for token in session.tokens:
             if token.state == "running":
@@ -429,7 +432,7 @@ class Orchestrator:
                 feed.put(PipelineEvent("interrupt_raised", _stage_in_doubt(session, one), pid, envelope, asked))
 
     def in_doubt(self, interrupt: Interrupt) -> None:
-        """Nobody knows whether a stage was performed; the door asked, and its row is the last that was written."""
+        """Report the door's question about a stage whose outcome is unknown; its row was written last."""
         session, journal = self.state.sessions.get(interrupt.pid), self._kernel.journal
         if session is not None:
             stage, seq = _stage_in_doubt(session, interrupt), journal.seq if journal is not None else 0
@@ -452,7 +455,7 @@ class Orchestrator:
         for feed in self._feeds.get(pid, ()):
             feed.put(event)
 
-    # ------------------------------------------------------------------ small things
+    # ------------------------------------------------------------------ helpers
 
     def sessions(self) -> Iterator[str]:
         return iter(self.state.sessions)
@@ -464,7 +467,8 @@ class Orchestrator:
         return session
 
     def envelope_of(self, value: Envelope | Mapping[str, Any] | str | None, pid: str = "") -> Envelope:
-        """An envelope as it is; text and mappings as a new one, with the ids of the pid's entry where they say none."""
+        """An envelope unchanged; text and mappings as a new one, with the ids of the pid's entry where they have
+        none."""
         owner = self._kernel.lifecycle.state.entries.get(pid)
         if isinstance(value, Envelope):
             if owner is not None and owner.user_id and value.user_id == ANONYMOUS:
@@ -481,7 +485,7 @@ class Orchestrator:
         return Envelope.create(self._kernel.entropy, now=self._kernel.clock.now(), **fields)
 
     def _must_be_driven_outside(self, pid: str) -> None:
-        """What a process of this kernel runs, nobody else reports into or replaces."""
+        """Raise InvalidTransition for a session that a process of this kernel runs."""
         process = self._kernel.processes.get(pid)
         if pid in self.state.sessions and process is not None and process.exit is None and self.runner.runs(process):
             hint = "its agents report by themselves; terminate_session ends it"
@@ -491,7 +495,7 @@ class Orchestrator:
         return self.fact(pid, "pipeline.terminated", {"reason": reason.value, "message": message})
 
     def fact(self, pid: str, kind: str, data: dict[str, Any]) -> int:
-        """A session changes: a row, and a runner that waits for a change looks again."""
+        """Write a row that changes a session, and wake a runner that waits for a change."""
         with self._kernel.listeners.act:
             was = self.state.sessions.get(pid)
             before, over = (was.waiting, was.terminated) if was is not None else ((), False)
@@ -505,7 +509,7 @@ class Orchestrator:
             return seq
 
     def _ended(self, session: Session) -> None:
-        """The row that was written last ended it: say so in one of its own, and let its entry end with it."""
+        """Write `pipeline.ended` for a session that the last row ended, and end its entry."""
         pid, message = session.process_id, session.envelope.termination_reason
         reason = session.terminal_reason.value if session.terminal_reason is not None else ""
         self._kernel.fact(self.state, pid, "pipeline.ended", {"reason": reason, "message": message})
@@ -520,12 +524,16 @@ def _stage_in_doubt(session: Session, interrupt: Interrupt) -> str:
 
 
 def _unasked(waiting: Any) -> Any:
-    """The questions of a checkpoint's stages, for the kernel to ask anew: their ids were those of another time."""
+    """The questions of a checkpoint's stages without their ids, so that the kernel asks them again."""
     if not isinstance(waiting, list):
         return waiting
     return [
-        {**each, "id": "", "interrupt": {name: part for name, part in each["interrupt"].items() if name != "id"}}
-        if isinstance(each, Mapping) and each.get("token") and isinstance(each.get("interrupt"), Mapping)
-        else each
-        for each in waiting
+        {
+            **question,
+            "id": "",
+            "interrupt": {name: part for name, part in question["interrupt"].items() if name != "id"},
+        }
+        if isinstance(question, Mapping) and question.get("token") and isinstance(question.get("interrupt"), Mapping)
+        else question
+        for question in waiting
     ]

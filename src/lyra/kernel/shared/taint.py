@@ -1,9 +1,9 @@
-"""Labels: which processes have read text from outside, and so may be following somebody else's instructions.
+"""Taint: which processes have read text from outside, and so may be following instructions of a third party.
 
-Owns one mark a process, which is durable and never taken off while the process is known. What marks a process first is
-the agents' affair (a tool that reads a file, a page, a command's output). From there the kernel carries the mark
-wherever text can go: with a message to its receiver, with a spawn to the child, with a child's end to whoever waited
-for it, with a memory to whoever recalls it. Never decides anything: permission rules do, who ask `tainted(pid)`.
+Owns one mark for each process, which is durable and stays as long as the process is known. Agents set the first mark (a
+tool that reads a file, a page, a command's output). From there the kernel copies the mark wherever text can go: with a
+message to its receiver, with a spawn to the child, with a child's end to the process that waits for it, with a memory
+to the process that recalls it. It decides nothing: permission rules call `tainted(pid)` and decide.
 
 A mark is written before the row that passes the text on, so that no crash can separate the two.
 """
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = ["LabelState", "Labels"]
 
-_BY_CHARS_MAX: Final = 200  # of where the text came from
+_BY_CHARS_MAX: Final = 200  # of the origin of the text
 
 
 class LabelState:
-    """What survives: pid → where the text came from that marked it first."""
+    """The durable state: pid → the origin of the text that marked it first."""
 
     NAME: ClassVar[str] = "labels"
     KINDS: ClassVar[frozenset[str]] = frozenset({"process.tainted", "process.unlabelled"})
@@ -57,16 +57,16 @@ class Labels:
         return pid in self.state.pids
 
     def mark(self, pid: str, by: str) -> None:
-        """This process has text from outside; `by` says where from. A second mark is nothing new."""
+        """Mark a process that has text from outside; `by` is the origin. A second mark changes nothing."""
         if pid not in self.state.pids:
             self._kernel.fact(self.state, pid, "process.tainted", {"by": by[:_BY_CHARS_MAX]})
 
     def pass_on(self, giver: str, taker: str, how: str) -> None:
-        """What the first process says reaches the second."""
+        """Copy the mark when text of the first process reaches the second."""
         if giver in self.state.pids:
             self.mark(taker, f"{how} {giver}")
 
     def forget(self, pid: str) -> None:
-        """The process is gone from the table, and nobody can ask about it any more."""
+        """Remove the mark of a process that has left the process table."""
         if pid in self.state.pids:
             self._kernel.fact(self.state, pid, "process.unlabelled", {})

@@ -1,12 +1,12 @@
-"""The lifecycle of processes that somebody outside drives: submitted, scheduled, taken, moved, ended.
+"""The lifecycle of processes that outside workers drive: submitted, scheduled, taken, moved, ended.
 
 A `ProcessControlBlock` is an entry of the process table without a program: a worker takes it with `get_next_runnable`,
 does its work elsewhere and reports. `TRANSITIONS` (in `process`) is the whole state machine. Among ready entries the
 higher priority always goes first, and inside a level the one that has waited longest: since it was submitted, or since
 it became ready again. Program processes share the pids and are shown here as blocks too, but move by themselves.
 
-What callers get is a value, a picture of the entry at that moment (`pcb`). Quotas are kept by `resources`, questions by
-`interrupts`; this module only joins them into the picture.
+Callers get a value, a view of the entry at that moment (`entry.ProcessControlBlock`). `usage` keeps quotas and
+`interrupts` questions; this module only joins them into the view.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["STATES", "TERMINAL", "LifecycleManager", "LifecycleState", "ProcessControlBlock"]
 
-_ASKED: Final = "interrupt"  # why an entry waits that the kernel itself put there
+_ASKED: Final = "interrupt"  # the reason of entries that the kernel moved to `waiting` for a question
 
 
 class LifecycleManager:
@@ -47,7 +47,7 @@ class LifecycleManager:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self.state = LifecycleState()
-        self.closed = False  # `shutdown` began: nothing new is taken
+        self.closed = False  # `shutdown` has begun: new processes are refused
 
     # ------------------------------------------------------------------ entering
 
@@ -62,7 +62,7 @@ class LifecycleManager:
         quota: ResourceQuota | Mapping[str, Any] | None = None,
         parent_pid: str = "",
     ) -> ProcessControlBlock:
-        """Put an entry in the table, as `new`. A pid that is there already gives what is there, unchanged."""
+        """Put an entry in the table, as `new`. For a known pid this gives the existing process, unchanged."""
         kernel = self._kernel
         kernel._raise_if_closed()
         self.raise_if_closing("process")
@@ -74,7 +74,7 @@ class LifecycleManager:
         return kept(kernel, self.get_process(pid))
 
     def enter_with_pipeline(self, pid: str, *, request_id: str, user_id: str, session_id: str) -> None:
-        """A pipeline begins under a pid that nobody submitted: its entry is at work at once, in nobody's line."""
+        """Make an entry for a pipeline whose pid was not submitted: it is running at once, and never in the queue."""
         kernel = self._kernel
         self.checked_pid(pid)
         given = {"request_id": request_id, "user_id": user_id, "session_id": session_id, "pipeline": True}
@@ -111,13 +111,13 @@ class LifecycleManager:
             self._tell(pid, "process.created", {**row, "priority": PRIORITIES[level], "state": "new"})
 
     def raise_if_closing(self, what: str) -> None:
-        """A kernel that goes down takes nothing new."""
+        """Raise ProcessError when the kernel is shutting down."""
         if self.closed or self._kernel.draining:
             raise ProcessError(f"the kernel is shutting down and takes no {what}", hint="open the store again")
 
     def raise_if_ended(self, pid: Any) -> None:
-        """The pid of a process that has ended is its own until it is cleaned up; one that came with a pipeline makes
-        way for another pipeline."""
+        """Raise InvalidTransition for the pid of an ended process that is not cleaned up; an entry made for a pipeline
+        may be replaced by another pipeline."""
         entry = self._entry(pid)
         if entry is not None and entry.state in TERMINAL and not entry.pipeline:
             raise InvalidTransition(
@@ -142,7 +142,7 @@ class LifecycleManager:
     # ------------------------------------------------------------------ moving
 
     def schedule(self, pid: str) -> ProcessControlBlock:
-        """Put a new entry in line. One that has used up its quota is refused."""
+        """Put a new entry in the queue. One that has used up its quota is refused."""
         self._kernel._raise_if_closed()
         entry = self._own(pid)
         if entry.state != "new":
@@ -165,8 +165,8 @@ class LifecycleManager:
             return kept(self._kernel, self.get_process(pid))
 
     def get_next_runnable(self) -> ProcessControlBlock | None:
-        """Take the entry whose turn it is; it is `running` now. None when nobody waits. One with a question that is
-        open keeps its place and is passed over until it is answered."""
+        """Take the next entry of the queue, which is `running` from now on; None when the queue is empty. An entry with
+        an open question keeps its place and is passed over until it is answered."""
         kernel = self._kernel
         kernel._raise_if_closed()
         with kernel.listeners.act:
@@ -208,8 +208,8 @@ class LifecycleManager:
             return kept(self._kernel, self.get_process(pid))
 
     def terminate(self, pid: str, reason: str = "", *, force: bool = False) -> ProcessControlBlock:
-        """End a process; one that has ended stays as it is, one that runs is only ended by force. A program is told to
-        end and tidies up first: until then its block has the reason and not yet the state."""
+        """End a process; an ended one stays as it is, a running one is only ended by force. A program is asked to stop
+        and cleans up first: until then its block has the reason and not yet the state."""
         kernel = self._kernel
         kernel._raise_if_closed()
         sendable_text(reason, "a reason")
@@ -228,14 +228,14 @@ class LifecycleManager:
         return kept(kernel, self.get_process(pid))
 
     def put_back(self, pid: str, reason: str) -> None:
-        """The kernel goes down: one that runs is in line again when the store is opened the next time; one that came
-        with a pipeline was in no line."""
+        """Put a running entry back in the queue when the kernel shuts down, for the next opening of the store; an entry
+        made for a pipeline was never in the queue."""
         entry = self.state.entries.get(pid)
         if entry is not None and entry.state == "running" and not entry.pipeline:
             self._move(pid, entry, "ready", reason)
 
     def pipeline_over(self, pid: str, reason: str) -> None:
-        """The pipeline of an entry that is at work came to its end, and the entry with it."""
+        """End an entry whose pipeline has ended."""
         entry = self.state.entries.get(pid)
         if entry is not None and entry.state in ("ready", "running", "waiting", "blocked"):
             self._move(pid, entry, "terminated", reason)
@@ -245,7 +245,7 @@ class LifecycleManager:
         return entry is not None and entry.pipeline
 
     def forget_with_pipeline(self, pid: str) -> None:
-        """Its pipeline was forgotten: so is an entry that came with it."""
+        """Remove the entry that was made for a pipeline which is forgotten."""
         if self.came_with_pipeline(pid):
             entry = self.state.entries[pid]
             if entry.state not in TERMINAL:
@@ -253,7 +253,7 @@ class LifecycleManager:
             self.cleanup_process(pid)
 
     def make_way(self, pid: str) -> None:
-        """A process of this kernel takes the pipeline of an entry over, under the same pid."""
+        """Remove the entry of a pipeline that a process of this kernel takes over, under the same pid."""
         if not self.came_with_pipeline(pid):
             return
         with self._kernel.listeners.act:
@@ -263,7 +263,7 @@ class LifecycleManager:
             self._kernel.fact(self.state, pid, "pcb.forgotten", {})
 
     def _move(self, pid: str, entry: Entry, state: str, reason: str) -> None:
-        """An entry changes its state, and its end ends all that is its own."""
+        """Change the state of an entry; its end also ends its questions, its pipeline and its rate limits."""
         kernel = self._kernel
         with kernel.listeners.act:
             self._record_move(pid, entry, state, reason)
@@ -273,11 +273,11 @@ class LifecycleManager:
                 kernel.interrupts.cancel_all(pid, "its process ended")
                 event = {"reason": reason, "user_id": entry.user_id, "request_id": entry.request_id, "error": None}
                 self._tell(pid, "process.terminated", event)
-                while len(self.state.ended) > ENDED_PROCESSES_KEPT:  # tidied up by hand, they go sooner
+                while len(self.state.ended) > ENDED_PROCESSES_KEPT:  # cleanup_process may remove them earlier
                     self.cleanup_process(next(iter(self.state.ended)))
 
     def _record_move(self, pid: str, entry: Entry, state: str, reason: str) -> None:
-        """The one place where an entry changes its state."""
+        """Write the row and the Event of a change; the only place where an entry changes its state."""
         kernel = self._kernel
         row = {"old_state": entry.state, "new_state": state, "reason": reason}
         kernel.fact(self.state, pid, "pcb.moved", {**row, "at": kernel.clock.now()})
@@ -287,25 +287,25 @@ class LifecycleManager:
     # ------------------------------------------------------------------ questions
 
     def asked(self, pid: str) -> None:
-        """A question about it waits for a human: one that runs waits with it."""
+        """Move a running entry to `waiting` when a question about it is open."""
         entry = self.state.entries.get(pid)
         if entry is not None and entry.state == "running":
             self._move(pid, entry, "waiting", _ASKED)
 
     def answered(self, pid: str) -> None:
-        """A question of it ended: if that was the last, it may go on. One that waits for a reason of its own does."""
+        """Let an entry go on after its last question has ended, unless it waits for another reason."""
         entry = self.state.entries.get(pid)
         if entry is None or self._kernel.interrupts.has_pending(pid):
             return
         if entry.state == "waiting" and entry.reason == _ASKED:
             self._move(pid, entry, "ready", "interrupt over")
-            if entry.pipeline:  # whoever drives it goes on by itself
+            if entry.pipeline:  # its pipeline drives it, without the queue
                 self._move(pid, entry, "running", "interrupt over")
         elif entry.state == "ready":
             self.state.queue_again(pid)
 
     def note(self, pid: str, *, current_stage: str | None = None, current_service: str | None = None) -> None:
-        """Where its work is at the moment: shown, and nothing else."""
+        """Record the current stage and service of an entry, which are only shown."""
         self._kernel._raise_if_closed()
         entry = self._own(pid)
         given = {"current_stage": current_stage, "current_service": current_service}
@@ -317,7 +317,7 @@ class LifecycleManager:
         if row:
             self._kernel.fact(self.state, pid, "pcb.noted", row)
 
-    # ------------------------------------------------------------------ looking
+    # ------------------------------------------------------------------ reading
 
     def get_process(self, pid: str) -> ProcessControlBlock:
         entry = self._entry(pid)
@@ -329,7 +329,7 @@ class LifecycleManager:
         return self._view(process)
 
     def owner(self, pid: str) -> Owner:
-        """Whose it is and how it stands: what many ask, without the rest of the picture."""
+        """The owner and state of a process, without the rest of its block."""
         entry = self._entry(pid)
         if entry is not None:
             return Owner(entry.state, entry.request_id, entry.user_id, entry.session_id)
@@ -349,8 +349,8 @@ class LifecycleManager:
         if user_id:  # programs belong to no user
             return entries
         programs = self._kernel.processes.values()
-        found = entries + [self._view(process) for process in programs if word is None or process.state == word]
-        return sorted(found, key=lambda block: block.created_at or 0.0)
+        blocks = entries + [self._view(process) for process in programs if word is None or process.state == word]
+        return sorted(blocks, key=lambda block: block.created_at or 0.0)
 
     def get_process_counts(self) -> dict[str, int]:
         """How many processes there are in each state; every state is there."""
@@ -381,7 +381,7 @@ class LifecycleManager:
             raise _unknown(pid)
 
     def _is_used(self, pid: str) -> bool:
-        """A pid without an entry: somebody counts its usage, or drives a pipeline under it."""
+        """Whether a pid without an entry has counted usage or a pipeline."""
         return self._kernel.resources.is_tracked(pid) or pid in self._kernel.orchestrator.state.sessions
 
     def is_live(self, pid: str) -> bool:
@@ -405,7 +405,7 @@ class LifecycleManager:
         )
 
     def is_timed(self, pid: str) -> bool:
-        """Whether its time runs: it has been given to a worker, does not wait for anybody and has not ended."""
+        """Whether its time runs: a worker has taken it, and it is neither waiting nor ended."""
         entry = self.state.entries.get(pid)
         stopped = entry is None or entry.state in TERMINAL or entry.state == "waiting"
         return entry is not None and not stopped and entry.started_at is not None
@@ -414,7 +414,7 @@ class LifecycleManager:
         return self.state.entries.get(pid) if isinstance(pid, str) else None
 
     def _own(self, pid: Any) -> Entry:
-        """An entry that is moved from outside."""
+        """The entry of a pid; InvalidTransition for a program process, which changes its state itself."""
         entry = self._entry(pid)
         if entry is not None:
             return entry
@@ -452,10 +452,10 @@ class LifecycleManager:
         )
 
     def _view(self, process: Process) -> ProcessControlBlock:
-        """A program process, shown as a block. It starts with its creation: no worker has to take it."""
+        """The block of a program process. It starts with its creation: no worker has to take it."""
         resources = self._kernel.resources
         kind, data = self._question(process.pid)
-        seen = process.stands_for or process  # of a guard, the run that it guards is what people ask about
+        seen = process.stands_for or process  # for a guard, the state shown is that of the process it guards
         return ProcessControlBlock(
             process.pid,
             seen.state,
@@ -475,7 +475,7 @@ class LifecycleManager:
         )
 
     def _stage(self, pid: str, noted: str) -> str:
-        """Where its pipeline is; without one, what was noted."""
+        """The current stage of its pipeline; without one, the recorded stage."""
         session = self._kernel.orchestrator.state.sessions.get(pid)
         return noted if session is None else session.envelope.current_stage
 
@@ -489,8 +489,8 @@ class LifecycleManager:
     # ------------------------------------------------------------------ leaving
 
     def cleanup_process(self, pid: str) -> None:
-        """Forget an ended process with its books, its questions and its pipeline. What it used stays in the totals. An
-        ended program stays in the table for as long as its journal is kept: its pid still means that process."""
+        """Remove an ended process with its usage, its questions and its pipeline; the totals keep its usage. An ended
+        program stays in the table for as long as its journal is kept: its pid still means that process."""
         kernel = self._kernel
         kernel._raise_if_closed()
         block = self.get_process(pid)
