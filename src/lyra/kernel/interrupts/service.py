@@ -260,9 +260,7 @@ class InterruptService:
         """The oldest question of a process that can still be answered; None when there is none."""
         pid = self._known(pid)
         while (oldest := self._line.first(_text(pid))) is not None and self._overdue(oldest):
-            if (
-                self._kernel.stopping or self._kernel.failure is not None
-            ):  # nothing can be expired any more: skip overdue ones
+            if self._kernel.stopping or self._kernel.failure is not None:  # nothing ends any more: look past it
                 return self._oldest_left(pid)
             self._expire(oldest)
         return None if oldest is None else oldest.copy()
