@@ -514,7 +514,7 @@ def test_every_mistake_is_told_at_once(place):
 
 
 def test_unknown_variables_of_ours_are_mistakes(place):
-    """A misspelt LYRA_KERNEL_… is told with the right name; other LYRA_ variables are somebody else's."""
+    """A misspelt LYRA_KERNEL_… is told with the right name; other LYRA_ variables are ignored."""
     error = place.fail(LYRA_KERNEL_STROE="x")
     assert error.hint == "did you mean LYRA_KERNEL_STORE?"
     assert place.fail(LYRA_BUDGET_XYZZY="x").place == "LYRA_BUDGET_XYZZY"

@@ -57,7 +57,7 @@ def holes(version: int, *, egress: bool) -> tuple[str, ...]:
     if version < 6:
         sentences.append("landlock: this kernel cannot stop signals to other processes of the same user")
         sentences.append(
-            "landlock: so a command can kill its keeper, and then outlive Lyra where that is killed outright"
+            "landlock: so a command can kill its reaper, and then outlive Lyra where that is killed outright"
         )
     if version < 5:
         sentences.append("landlock: this kernel cannot restrict the controls of devices")

@@ -454,7 +454,7 @@ def test_a_wrong_grant_is_a_config_error(wrong):
 
 
 def test_a_grant_does_not_change():
-    """Nobody widens a grant by assigning to it."""
+    """Assigning to a grant does not widen it."""
     with pytest.raises(AttributeError):
         Grant.all().deny = ()
 
