@@ -13,12 +13,12 @@ from lyra.config import (
     ALSO_MAX,
     FILE_BYTES_MAX,
     KEYS,
-    AgentConfig,
+    AgentCommandConfig,
     AuditConfig,
     BudgetConfig,
     Config,
     KernelConfig,
-    Origin,
+    SettingOrigin,
 )
 from lyra.core.budgets.money import Money
 from lyra.core.rights.capability import Grant
@@ -61,7 +61,7 @@ def place(tmp_path: Path) -> Place:
 def test_the_table_and_the_typed_sections_agree():
     """Every key has an attribute of its name, and every attribute a key."""
     fields = {f"kernel.{name}" for name in KernelConfig.__struct_fields__}
-    fields |= {f"agent.{name}" for name in AgentConfig.__struct_fields__}
+    fields |= {f"agent.{name}" for name in AgentCommandConfig.__struct_fields__}
     fields |= {f"audit.{name}" for name in AuditConfig.__struct_fields__}
     fields |= {f"budget.{name}" for name in BudgetConfig.__struct_fields__}
     assert fields | {"grant.allow", "grant.deny"} == set(KEYS)
@@ -114,7 +114,7 @@ def test_no_key_is_inert(place):
         ):
             assert read(config) == expected, name
             assert config.origin(name) == (kind, at)
-        assert default.origin(name) == Origin("default")
+        assert default.origin(name) == SettingOrigin("default")
 
 
 def test_the_defaults_are_the_table(place):
@@ -158,7 +158,7 @@ def test_the_nearest_project_file_counts(place):
     place.user("kernel.processes_max = 5")
     config = place.load(cwd=deep)
     assert config.kernel.lease_s == 2.0
-    assert config.origin("kernel.lease_s") == Origin("project", f"{place.project}/lyra.toml:1")
+    assert config.origin("kernel.lease_s") == SettingOrigin("project", f"{place.project}/lyra.toml:1")
     assert config.files == [("user", str(place.user_file)), ("project", str(place.project / "lyra.toml"))]
     (deep / "lyra.toml").write_text("")
     assert place.load(cwd=deep).kernel.lease_s == 3.0
@@ -229,8 +229,8 @@ def test_a_project_can_never_widen_a_grant(place):
         "allow": [["fs.read:/data/**", "net.http"], ["fs.*"]],
         "deny": ["fs.read:/data/keys/**", "fs.read:/data/tmp/**"],
     }
-    assert config.origin("grant.allow") == Origin("project", f"lyra.toml:2 and {place.user_file}:2")
-    assert config.origin("grant.deny") == Origin("project", f"lyra.toml:3 and {place.user_file}:3")
+    assert config.origin("grant.allow") == SettingOrigin("project", f"lyra.toml:2 and {place.user_file}:2")
+    assert config.origin("grant.deny") == SettingOrigin("project", f"lyra.toml:3 and {place.user_file}:3")
 
 
 def test_flags_replace_the_users_grant_and_the_project_still_narrows(place):
@@ -514,7 +514,7 @@ def test_every_mistake_is_told_at_once(place):
 
 
 def test_unknown_variables_of_ours_are_mistakes(place):
-    """A misspelt LYRA_KERNEL_… is told with the right name; other LYRA_ variables are somebody else's."""
+    """A misspelt LYRA_KERNEL_… is told with the right name; other LYRA_ variables are ignored."""
     error = place.fail(LYRA_KERNEL_STROE="x")
     assert error.hint == "did you mean LYRA_KERNEL_STORE?"
     assert place.fail(LYRA_BUDGET_XYZZY="x").place == "LYRA_BUDGET_XYZZY"
@@ -566,7 +566,7 @@ def test_a_file_that_vanishes_or_fails_while_read(place, monkeypatch):
 def test_a_byte_order_mark_and_windows_lines_are_fine(place):
     """Editors of other systems write both."""
     (place.project / "lyra.toml").write_bytes(b"\xef\xbb\xbf[kernel]\r\nlease_s = 2\r\n")
-    assert place.load().origin("kernel.lease_s") == Origin("project", "lyra.toml:2")
+    assert place.load().origin("kernel.lease_s") == SettingOrigin("project", "lyra.toml:2")
 
 
 def test_a_working_folder_that_is_gone(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lyra.config import TABLES, Config, Origin
+from lyra.config import TABLES, Config, SettingOrigin
 from lyra.core.policies.rate import RateLimit
 from lyra.errors import ConfigError
 from lyra.models.pricing import Price, Prices
@@ -54,7 +54,7 @@ def test_no_setting_of_a_provider_is_inert(place, field):
     place.user(f"[providers.here]\n{field} = {toml}\n{base}")
     config = place.load()
     assert read(provider(config, "here")) == expected
-    assert config.origin(f"providers.here.{field}") == Origin("user", f"{place.user_file}:2")
+    assert config.origin(f"providers.here.{field}") == SettingOrigin("user", f"{place.user_file}:2")
     place.user(f"[providers.here]\n{base}")
     if far:
         with pytest.raises(ConfigError, match="unencrypted"):
@@ -63,7 +63,7 @@ def test_no_setting_of_a_provider_is_inert(place, field):
         assert read(provider(place.load(), "here")) != expected
     config = place.load(f"providers.here.{field}={text}")
     assert read(provider(config, "here")) == expected
-    assert config.origin(f"providers.here.{field}") == Origin("flag", f"--set providers.here.{field}")
+    assert config.origin(f"providers.here.{field}") == SettingOrigin("flag", f"--set providers.here.{field}")
 
 
 def test_no_part_of_a_price_is_inert(place):
@@ -197,7 +197,7 @@ def refused(config: Config, part: str) -> bool:
     ],
 )
 def test_a_project_cannot_send_anything_away(place, url):
-    """An exfiltration: somebody's repository names its own server and hopes for the user's key. It gets neither."""
+    """An exfiltration: a repository names its own server and hopes for the user's key. It gets neither."""
     place.user('[providers.anthropic]\napi_key = "env:ANTHROPIC_API_KEY"')
     place.repo(f'[providers.anthropic]\nbase_url = "{url}"\n[providers.mine]\nbase_url = "{url}"')
     env = {"ANTHROPIC_API_KEY": PLANTED, "PLANTED_URL": "https://evil.example"}
@@ -210,7 +210,7 @@ def test_a_project_cannot_send_anything_away(place, url):
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1@evil.example", "http://127.0.0.1\\\\@evil.example/"])
 def test_an_address_that_two_readers_could_take_for_two_is_none(place, url):
-    """A user in an address is refused, whoever wrote it."""
+    """A user in an address is refused in every source."""
     assert "password" in place.repo(f'[providers.mine]\nbase_url = "{url}"').fail().message
 
 
@@ -300,7 +300,7 @@ def test_a_project_cannot_lower_a_price(place):
 
 
 def test_a_project_price_below_the_published_one_is_not_used(place):
-    """Only where nobody publishes a price, or a lower one, does a project's count."""
+    """A project's price counts only where no price is published, or a lower one."""
     name = "anthropic/claude-sonnet-4-20250514"  # $3 and $15
     published = Prices().of(name)
     for input_usd, output_usd, used in (

@@ -297,7 +297,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, test in _LONG_TESTS.items():
         command = commands.add_parser(name, help=test.help, description=f"{test.help[0].upper()}{test.help[1:]}.")
         command.set_defaults(run=test.run)
-        command.add_argument("--n", type=int, default=test.count, help=f"how many {test.unit} (default {test.count})")
+        command.add_argument("--n", type=int, default=test.repeats, help=f"how many {test.unit} ({test.repeats})")
         command.add_argument("--seed", type=int, default=1, help="the first seed (default 1)")
         if name == "security":
             command.add_argument("--attacks", type=int, help="injection attacks (default: each goal by each way in)")

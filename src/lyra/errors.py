@@ -2,7 +2,7 @@
 
     LyraError(code, retryable, fields)
       ConfigError                     a setting, flag or file that cannot be used as it stands
-      SourceError(file, line, column) a mistake in somebody's source text
+      SourceError(file, line, column) a mistake in a source text
         ParseError  CheckError  BytecodeError
       Denied                          asked for something the caller has no right to
         CapabilityDenied  ApprovalRefused  SandboxUnavailable
@@ -14,15 +14,15 @@
         NoSuchProcess  NoSuchService  NoSuchHandler  NoSuchGroup  NoSuchInterrupt
         NameTaken  InvalidTransition  ProcessExit
       ContractViolation(kind, expression, values)
-      VegaError(name, text)           what a Vega program threw and did not catch
+      VegaError(name, text)           an error that a Vega program did not catch
       Divergence(expected, actual, at) a replay asked for something its journal does not hold
-      StoreError                      the durable place
+      StoreError                      the store cannot do what was asked
         Conflict  Corrupt  StoreFull
       InternalError                   "this is a bug in Lyra"
 
-An error says what happened in one sentence, may name a place and a hint, and carries its facts as `fields`, so that
-every surface (terminal, HTTP, gRPC, Vega's `catch`) can show them its own way. `CODES` maps each code to those
-surfaces. Errors hold no secrets: what goes into `fields` may be printed, journaled and sent.
+An error says what happened in one sentence, may have a place and a hint, and carries its facts as `fields`, so that
+every surface (terminal, HTTP, gRPC, Vega's `catch`) can show them in its own way. `CODES` maps each code to those
+surfaces. Errors hold no secrets: `fields` may be printed, journaled and sent.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class LyraError(Exception):
         return self.message
 
     def __getattr__(self, name: str) -> Any:
-        """Fields read as attributes (`error.limit`); only called when nothing else has that name."""
+        """Give fields as attributes (`error.limit`); only called when no other attribute has that name."""
         if name.startswith("__") or name == "fields":
             raise AttributeError(name)
         try:
@@ -110,7 +110,7 @@ class LyraError(Exception):
             raise AttributeError(f"{type(self).__name__} has no field {name!r}") from None
 
     def render(self) -> str:
-        """The three lines a person reads: what, where, what to try."""
+        """The error in up to three lines for a person: message, place, hint."""
         lines = [f"error[{self.code}]: {self.message}"]
         if self.place:
             lines.append(f"  at {self.place}")
@@ -202,7 +202,7 @@ class EffectFailed(LyraError):
 
 class ModelError(EffectFailed):
     """`kind` says what went wrong, such as rate_limit, overloaded, timeout, auth, bad_request, temporary or
-    stream_truncated; `retry_after_s` is there where the provider asked for a pause."""
+    stream_truncated; `retry_after_s` is set where the provider asked for a pause."""
 
     code = "model_error"
 
@@ -232,7 +232,7 @@ class NoSuchService(ProcessError):
 
 
 class NoSuchHandler(ProcessError):
-    """Nobody answers messages of that type."""
+    """No handler is registered for messages of that type."""
 
     code = "no_such_handler"
 
@@ -254,7 +254,7 @@ class InvalidTransition(ProcessError):
 
 
 class ProcessExit(ProcessError):
-    """What waiting on a process raises when its end was not a result."""
+    """Raised when waiting for a process that ended without a result."""
 
     code = "process_exit"
 
@@ -270,7 +270,7 @@ class VegaError(LyraError):
 
     @classmethod
     def of(cls, error: Any) -> Self:
-        """From the machine's own: what was thrown, where, and who called whom."""
+        """The error for one of the Vega machine: what was thrown, where, and the calls that led there."""
         place = f"{error.file}:{error.line}:{error.column}" if error.line else error.file or None
         return cls(
             f"{error.name}: {error.text}",
@@ -365,10 +365,10 @@ CODES: dict[str, Surface] = {
 
 
 def _classes(root: type[LyraError]) -> dict[str, type[LyraError]]:
-    found = {root.code: root}
+    by_code = {root.code: root}
     for sub in root.__subclasses__():
-        found.update(_classes(sub))
-    return found
+        by_code.update(_classes(sub))
+    return by_code
 
 
 def error_to_data(error: LyraError) -> dict[str, Any]:

@@ -164,7 +164,7 @@ HOLDING: dict[str, Any] = {
 
 
 def test_a_copy_shares_nothing():
-    """Of every field that holds something: neither what holds nor what is held, unless nobody can change it."""
+    """Of every field that holds something: neither the container nor its content is shared, unless immutable."""
     for envelope in (make(**HOLDING), make()):
         before = envelope.to_data()
         copied = envelope.copy()

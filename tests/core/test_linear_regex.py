@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lyra.core.linear_regex import BadPattern, Program, TooLarge, TooManySteps, Unsupported
+from lyra.core.linear_regex import BadPattern, PatternTooLarge, RegexProgram, TooManySteps, Unsupported
 
 _ATOMS = ["a", "b", ".", "[ab]", "[^a]", r"\d", r"\W", r"\b", "^", "$", "(a|b)", "(?:ab|c)", "(a?)", "(?i:B)"]
 _MANY = ["", "*", "+", "?", "{2}", "{1,}", "{0,3}", "*?", "+?", "??"]
@@ -22,7 +22,7 @@ _FLAGS = st.sampled_from(["", "(?i)", "(?m)", "(?s)", "(?a)"])
 @settings(max_examples=600, deadline=None)
 def test_it_matches_what_python_matches(flags: str, pattern: str, other: str, text: str) -> None:
     both = f"{flags}{pattern}|{other}"
-    program = Program(both, size_max=1_000)
+    program = RegexProgram(both, size_max=1_000)
     expected = re.search(both, text)
     match, _ = program.search(text, 0, 1_000_000)
     assert (None if match is None else match[:2]) == (None if expected is None else expected.span())
@@ -38,14 +38,14 @@ def test_it_matches_what_python_matches(flags: str, pattern: str, other: str, te
     ],
 )
 def test_groups_are_those_of_python(pattern: str, text: str, groups: tuple[str | None, ...]) -> None:
-    match, _ = Program(pattern, size_max=100).search(text, 0, 1_000)
+    match, _ = RegexProgram(pattern, size_max=100).search(text, 0, 1_000)
     assert match is not None
     spans = zip(match[2::2], match[3::2], strict=True)
     assert tuple(text[begin:end] if begin >= 0 else None for begin, end in spans) == groups
 
 
 def test_the_steps_of_a_search_are_bounded() -> None:
-    program = Program("(a+)+b", size_max=100)
+    program = RegexProgram("(a+)+b", size_max=100)
     _, steps = program.search("a" * 300, 0, 10_000)
     assert steps < 301 * 20
     with pytest.raises(TooManySteps):
@@ -64,17 +64,17 @@ def test_the_steps_of_a_search_are_bounded() -> None:
 )
 def test_what_cannot_be_matched_in_linear_time_is_named(pattern: str, construct: str) -> None:
     with pytest.raises(Unsupported) as refused:
-        Program(pattern, size_max=100)
+        RegexProgram(pattern, size_max=100)
     assert str(refused.value) == construct
 
 
 @pytest.mark.parametrize("pattern", ["(", "a{4294967295}", "(?a)(?u)", "[z-a]"])
 def test_what_python_cannot_read_is_a_bad_pattern(pattern: str) -> None:
     with pytest.raises(BadPattern):
-        Program(pattern, size_max=100)
+        RegexProgram(pattern, size_max=100)
 
 
 def test_repetitions_are_bounded_by_the_size_of_the_program() -> None:
-    with pytest.raises(TooLarge):
-        Program("(a{50}){50}", size_max=1_000)
-    assert Program("(?:){4000000000}a", size_max=100).matches_whole("a")  # repeating nothing costs nothing
+    with pytest.raises(PatternTooLarge):
+        RegexProgram("(a{50}){50}", size_max=1_000)
+    assert RegexProgram("(?:){4000000000}a", size_max=100).matches_whole("a")  # repeating nothing costs nothing

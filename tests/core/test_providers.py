@@ -23,7 +23,7 @@ def test_hosts_of_this_machine(host):
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "10.0.0.1", "example.com", "localhost.example.com", "notlocalhost"])
 def test_hosts_of_others(host):
-    """A name that only looks like it is somebody else's."""
+    """A name that only looks like this machine's belongs to another host."""
     assert not is_loopback(host)
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from lyra.core.ranking import Index, words
+from lyra.core.ranking import TextIndex, words
 
 
-def made(*texts: str) -> Index:
-    index = Index()
+def made(*texts: str) -> TextIndex:
+    index = TextIndex()
     for number, text in enumerate(texts):
         index.add(number, text)
     return index
 
 
-def order(index: Index, question: str, most: int = 10) -> list[int]:
+def order(index: TextIndex, question: str, most: int = 10) -> list[int]:
     return [number for number, _ in index.search(question, most)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
-from lyra.core.svg_graph import Canvas, Edge, Node, draw_layers
+from lyra.core.svg_graph import Canvas, GraphEdge, GraphNode, draw_layers
 
 _SVG = "{http://www.w3.org/2000/svg}"
 
@@ -16,8 +16,20 @@ def _tops(picture: str) -> dict[str, float]:
 
 def test_nodes_stand_below_those_that_lead_to_them() -> None:
     """A longer way decides, a loop does not; what is last stands below all."""
-    nodes = [Node("end", shape="round"), Node("a"), Node("b", note="twice"), Node("c", shape="diamond"), Node("d")]
-    edges = [Edge("a", "b"), Edge("b", "c"), Edge("a", "c"), Edge("c", "a", "again", "error"), Edge("a", "end")]
+    nodes = [
+        GraphNode("end", shape="round"),
+        GraphNode("a"),
+        GraphNode("b", note="twice"),
+        GraphNode("c", shape="diamond"),
+        GraphNode("d"),
+    ]
+    edges = [
+        GraphEdge("a", "b"),
+        GraphEdge("b", "c"),
+        GraphEdge("a", "c"),
+        GraphEdge("c", "a", "again", "error"),
+        GraphEdge("a", "end"),
+    ]
     picture = draw_layers("loop", nodes, edges, last=("end",))
     tops = _tops(picture)
     assert tops["a"] == tops["d"] < tops["b"] < tops["c"] < tops["end"]
@@ -27,12 +39,16 @@ def test_nodes_stand_below_those_that_lead_to_them() -> None:
 
 
 def test_rows_can_be_given() -> None:
-    tops = _tops(draw_layers("layers", [Node("low"), Node("high")], [Edge("low", "high")], rows={"low": 1, "high": 0}))
+    tops = _tops(
+        draw_layers(
+            "layers", [GraphNode("low"), GraphNode("high")], [GraphEdge("low", "high")], rows={"low": 1, "high": 0}
+        )
+    )
     assert tops["high"] < tops["low"]
 
 
 def test_kinds_are_classes_and_the_style_gives_their_colours() -> None:
-    picture = draw_layers("k", [Node("x", "core")], [], style=".core { fill: red; }")
+    picture = draw_layers("k", [GraphNode("x", "core")], [], style=".core { fill: red; }")
     assert 'class="node core"' in picture
     assert ".core { fill: red; }" in picture
 

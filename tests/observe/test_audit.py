@@ -1,4 +1,4 @@
-"""The audit log: what is written at which level, and that nobody touches it unseen."""
+"""The audit log: what is written at which level, and that every later change is found."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def test_a_file_that_is_no_log_is_left_alone(tmp_path, content):
 
 
 def test_records_that_could_not_be_written_are_counted_by_the_next(tmp_path, monkeypatch):
-    """And somebody is told, who can stop what goes on in the dark."""
+    """And the callback is told, which can stop the kernel."""
     path, told, write = tmp_path / "a.jsonl", [], os.write
     log = AuditLog(path, failed=told.append)
 
@@ -451,7 +451,7 @@ def test_a_folder_gets_a_file_for_each_kernel(tmp_path):
 
 @pytest.mark.parametrize("path", ["file/a.jsonl", "file/logs/", "/proc/none/a.jsonl", "/proc/a.jsonl", "a\0b"])
 def test_where_it_cannot_be_written_is_said_at_once(tmp_path, path):
-    """A mistake of whoever named it, with what to do."""
+    """A ConfigError that names the path and what to do."""
     (tmp_path / "file").write_text("")
 
     async def main() -> None:

@@ -82,11 +82,11 @@ def test_sqlite_has_the_same_records(tmp_path):
     records = SqliteRecords(path)
     assert len(records.calls()) == 4
     assert [call["status"] for call in records.calls(status="auth")] == ["auth"]
-    assert records.calls(agent="nobody") == []
+    assert records.calls(agent="unknown") == []
     assert len(records.calls(limit=1)) == 1
     totals = records.totals("agent")["Coder"]
     assert (totals["calls"], totals["errors"]) == (4, 1)
-    assert totals["cost_usd"] is None  # of a call that failed nobody knows what it cost
+    assert totals["cost_usd"] is None  # the cost of a failed call is unknown
     trees = records.tree()
     assert [tree.span.status for tree in trees] == ["ok", "auth"]
     assert [child.span.kind for child in trees[0].children] == ["model", "tool", "model"]

@@ -235,7 +235,7 @@ def test_nothing_outlives_lyra(tier, tmp_path, token):
     assert survivors(token) == []
 
 
-def test_the_keeper_is_out_of_reach(run, token):
+def test_the_reaper_is_out_of_reach(run, token):
     """A command cannot kill or stop the process that ends everything with it; its end is still told."""
     if landlock.abi() < 6:
         pytest.skip("this kernel cannot stop signals to other processes")

@@ -75,7 +75,7 @@ def test_what_a_server_says_on_stderr_fills_no_disk(tmp_path, monkeypatch):
 
 
 def test_a_workspace_that_is_gone_ends_the_command_all_the_same(tmp_path):
-    """Somebody else took it away meanwhile."""
+    """Another process removed the file meanwhile."""
 
     async def vanish():
         job = await Sandbox().start(["sh", "-c", "echo on; sleep 0.3"], Profile(_made(tmp_path)))

@@ -159,7 +159,7 @@ def test_a_protected_symlink_protects_what_it_leads_to(tmp_path):
 
 
 def test_where_not_everything_could_be_searched_nothing_runs(sandbox, tmp_path, monkeypatch):
-    """Whoever may write could hide a protected file behind a heap of others."""
+    """A command that may write could hide a protected file behind many others."""
     monkeypatch.setattr("lyra.sandbox.protected.SANDBOX_SCAN_ENTRIES_MAX", 10)
     _make(tmp_path, *(f"f{n}" for n in range(30)))
     assert not find(Profile(str(tmp_path))).complete

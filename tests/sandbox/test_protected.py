@@ -171,7 +171,7 @@ def test_a_person_is_told_of_what_was_renamed(do, caplog):
 
 @pytest.mark.parametrize("name", [".git", ".lyra", ".vscode"])
 def test_some_folders_cannot_even_be_made_for_a_moment(do, tmp_path, name):
-    """Whoever looks while the command runs finds an empty one."""
+    """While the command runs there is an empty folder."""
     result = do(f"echo x > {name}/config; mkdir -p {name}/hooks; ls {name}; echo end")
     if result.tier == "bubblewrap":
         assert result.output.text.count("Read-only file system") == 2
@@ -188,7 +188,7 @@ def test_what_was_there_before_stays(do, tmp_path):
 
 
 def test_placeholders_are_shared_and_leave_no_trace(tmp_path):
-    """Of two commands at once the last one takes them away, and not one that somebody uses."""
+    """Of two commands at once the last one removes them, except a folder that is in use."""
     first, second = placeholders(str(tmp_path)), placeholders(str(tmp_path))
     first()
     assert sorted(os.listdir(tmp_path)) == [".git", ".lyra", ".vscode"]

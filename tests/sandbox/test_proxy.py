@@ -113,7 +113,7 @@ def test_a_tunnel(tmp_path):
     ],
 )
 def test_refusals(tmp_path, request_line, status):
-    """Not granted, not public, not HTTP: nobody is dialled, and the answer says why."""
+    """Not granted, not public, not HTTP: no host is dialled, and the answer says why."""
     (answer,), upstream, _ = _through(tmp_path, request_line + b"\r\n\r\n")
     assert answer.split()[1] == status
     assert upstream.dialled == []

@@ -20,7 +20,7 @@ import pytest
 
 import lyra
 
-NOBODY = 65534
+UNPRIVILEGED = 65534
 _PACKAGES = os.pathsep.join(str(Path(file).parents[1]) for file in (lyra.__file__, msgspec.__file__) if file)
 _RUN = """
 import asyncio, ctypes, json, os, sys
@@ -63,7 +63,7 @@ class Workspace:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         for path in (self.root, *self.root.rglob("*")):
-            os.chown(path, *((NOBODY, NOBODY) if os.getuid() == 0 else (-1, -1)))
+            os.chown(path, *((UNPRIVILEGED, UNPRIVILEGED) if os.getuid() == 0 else (-1, -1)))
 
     def reopened(self, *names: str) -> list[str]:
         """What a command has shut and we open again; the second tier refuses every change of a mode."""
@@ -71,7 +71,7 @@ class Workspace:
 
     def do(self, script: str) -> dict[str, Any]:
         done = subprocess.run(
-            [_python(), "-c", _RUN, self.tier, str(self.root), script, str(NOBODY)],
+            [_python(), "-c", _RUN, self.tier, str(self.root), script, str(UNPRIVILEGED)],
             env={"PATH": "/usr/bin:/bin", "PYTHONPATH": _PACKAGES},
             cwd="/",
             capture_output=True,

@@ -165,7 +165,7 @@ class World:
         for name, listener in self.listeners.items():
             try:
                 listener.recv(1) if name == "udp" else listener.accept()[0].close()
-                found.append(f"somebody reached the {name} listener")
+                found.append(f"the {name} listener was reached")
             except BlockingIOError:
                 pass
         return found

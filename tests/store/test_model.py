@@ -32,7 +32,7 @@ class TwoStores(RuleBasedStateMachine):
         self.memory: Store = MemoryStore()
         self.sqlite: Store = SqliteStore(self.folder / "lyra.db")
         self.second: Store = SqliteStore(self.folder / "lyra.db")
-        self.leases = [Lease("nobody", 0, 0.0)]
+        self.leases = [Lease("no owner", 0, 0.0)]
         self.now = 0.0
 
     def teardown(self) -> None:

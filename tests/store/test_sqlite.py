@@ -241,9 +241,9 @@ def test_settings_that_cannot_be_are_config_errors(path: Path) -> None:
 
 
 @pytest.fixture
-def nobody() -> Iterator[Path]:
-    """A folder of somebody without rights, acting as that somebody (tests often run as root, whom nothing stops)."""
-    folder = Path(tempfile.mkdtemp(prefix="lyra-nobody-"))
+def unprivileged() -> Iterator[Path]:
+    """A folder of an unprivileged user, as which this process acts (root, as which tests often run, may do all)."""
+    folder = Path(tempfile.mkdtemp(prefix="lyra-unprivileged-"))
     root = os.geteuid() == 0
     if root:
         os.chown(folder, 65534, 65534)
@@ -256,16 +256,16 @@ def nobody() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_a_file_that_may_not_be_written(nobody: Path) -> None:
+def test_a_file_that_may_not_be_written(unprivileged: Path) -> None:
     """A read-only file or folder is a StoreError that says which rights are missing."""
-    SqliteStore(nobody / "lyra.db").close()
-    (nobody / "lyra.db").chmod(0o400)
-    assert "writable" in (_refused(nobody / "lyra.db", "cannot be written").hint or "")
-    (nobody / "lyra.db").chmod(0o600)
-    nobody.chmod(0o500)
-    _refused(nobody / "lyra.db", "cannot be written")
-    assert "folder" in (_refused(nobody / "new.db", "cannot be opened or made").hint or "")
-    assert "folder" in (_refused(nobody / "sub" / "new.db", "cannot be opened or made").hint or "")
+    SqliteStore(unprivileged / "lyra.db").close()
+    (unprivileged / "lyra.db").chmod(0o400)
+    assert "writable" in (_refused(unprivileged / "lyra.db", "cannot be written").hint or "")
+    (unprivileged / "lyra.db").chmod(0o600)
+    unprivileged.chmod(0o500)
+    _refused(unprivileged / "lyra.db", "cannot be written")
+    assert "folder" in (_refused(unprivileged / "new.db", "cannot be opened or made").hint or "")
+    assert "folder" in (_refused(unprivileged / "sub" / "new.db", "cannot be opened or made").hint or "")
 
 
 def test_a_store_deleted_while_open(path: Path, store: SqliteStore) -> None:
@@ -331,7 +331,7 @@ def test_minus_zero_keeps_its_sign(store: SqliteStore) -> None:
 
 # ---------------------------------------------------------------- the log
 def test_a_long_reader_does_not_block_appends(path: Path, store: SqliteStore) -> None:
-    """Another process reading one old moment keeps nobody from writing, and sees its moment to the end."""
+    """Another process that reads an old state blocks no writer, and sees its state to the end."""
     store.append(records(1, 10), 0)
     reader = sqlite3.connect(path, isolation_level=None, timeout=0.0)
     reader.execute("BEGIN")
@@ -482,9 +482,9 @@ def test_no_room_even_for_the_file(small_disk: Path) -> None:
     assert [file.name for file in small_disk.iterdir()] == ["ballast"]
 
 
-def test_who_only_reads_may_open_what_cannot_be_written(nobody):
+def test_who_only_reads_may_open_what_cannot_be_written(unprivileged):
     """An archived file, alone or with the log that a killed owner left; nothing is changed beside it."""
-    path = nobody / "lyra.db"
+    path = unprivileged / "lyra.db"
     store = SqliteStore(path)
     lease = store.acquire("me", now=1.0, ttl_s=9.0)
     store.append([(1, 1.0, "p", "k", b"\xc0")], lease.epoch)
@@ -492,13 +492,13 @@ def test_who_only_reads_may_open_what_cannot_be_written(nobody):
         if mode == 0o700:
             store.close()
         path.chmod(0o400)
-        nobody.chmod(0o500)
-        before = sorted(entry.name for entry in nobody.iterdir())
+        unprivileged.chmod(0o500)
+        before = sorted(entry.name for entry in unprivileged.iterdir())
         reader = SqliteStore(path, writes=False)
         assert [row.seq for row in reader.read()] == [1]
         with pytest.raises(StoreError, match="cannot be written"):
             reader.acquire("you", now=100.0, ttl_s=9.0)
         reader.close()
-        assert sorted(entry.name for entry in nobody.iterdir()) == before
-        nobody.chmod(0o700)
+        assert sorted(entry.name for entry in unprivileged.iterdir()) == before
+        unprivileged.chmod(0o700)
         path.chmod(0o600)

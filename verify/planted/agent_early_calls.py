@@ -52,7 +52,7 @@ value = yield from self.value(node.value)
         Change(_EARLY_CALL, "EarlyCall.child_budget", "self.is_due", "True"),
     ),
     "room": (
-        Change(_BUDGET, "Apart.has_room", "self.is_joined or not is_limited(self.around)", "True"),
+        Change(_BUDGET, "JoinableBudget.has_room", "self.is_joined or not is_limited(self.around)", "True"),
         Change(_EARLY_CALL, "EarlyCall._follows_failure", "any(call.has_failed for call in self._before())", "False"),
     ),
     "spend": (

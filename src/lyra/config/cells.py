@@ -1,4 +1,4 @@
-"""What one cell of a table means: from what somebody wrote to what the rest of Lyra uses.
+"""Readers for one cell of a table: from the text or TOML value in a source to the value that Lyra uses.
 
 `read_cell` is to `tables` what `values.READERS` is to `keys`. No error quotes a key, a header or an address: each may
 hold a secret.
@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from lyra.config.servers import SERVER_READERS, check_server_name
-from lyra.config.tables import TABLES, Cell, Column
-from lyra.config.values import Source, number_of, plain_number, shape
+from lyra.config.tables import TABLES, Column, TableCell
+from lyra.config.values import SettingSource, number_of, plain_number, shape
 from lyra.core.checking.check import known_keys, one_of, real, whole
 from lyra.core.providers import TIMEOUTS, USUAL
 from lyra.core.secrets.secret import Secret, is_reference
@@ -32,7 +32,7 @@ _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _REGION: Final = re.compile(r"[A-Za-z0-9-]+")
 
 
-def read_cell(cell: Cell, value: Any, source: Source) -> Any:
+def read_cell(cell: TableCell, value: Any, source: SettingSource) -> Any:
     """The value of one cell; a ConfigError says what was wanted."""
     column = TABLES[cell.section].columns[cell.field]
     if source.kind in ("env", "flag") and column.type in _AS_JSON:
@@ -41,7 +41,7 @@ def read_cell(cell: Cell, value: Any, source: Source) -> Any:
 
 
 def check_name(section: str, name: str) -> None:
-    """Whether an entry may be called so."""
+    """Raise ConfigError unless an entry of this section may have this name."""
     if not name.strip() or len(name) > _NAME_LENGTH_MAX:
         raise ConfigError(f"a name in [{section}] has 1 to {_NAME_LENGTH_MAX} characters")
     if section == "providers":
@@ -56,14 +56,14 @@ def check_name(section: str, name: str) -> None:
 
 
 # ---------------------------------------------------------------- one reader a type
-def _secret(_column: Column, value: Any, name: str, source: Source) -> Secret:
+def _secret(_column: Column, value: Any, name: str, source: SettingSource) -> Secret:
     if not isinstance(value, str) or not value.strip():
         raise ConfigError(f"{name} is text such as env:NAME, not {shape(value)}", hint="write env:NAME")
     return Secret.parse(value.strip(), env=source.env)
 
 
-def _url(_column: Column, value: Any, name: str, source: Source) -> str:
-    """As it is written, once it can be an address; a provider with a usual port may leave out the scheme."""
+def _url(_column: Column, value: Any, name: str, source: SettingSource) -> str:
+    """The address unchanged, checked; a provider with a usual port may leave out the scheme."""
     if not isinstance(value, str) or not value.strip():
         raise ConfigError(f"{name} is an address, not {shape(value)}", hint="such as https://HOST/v1")
     text = value.strip()
@@ -83,7 +83,7 @@ def _url(_column: Column, value: Any, name: str, source: Source) -> str:
     return text
 
 
-def _text(column: Column, value: Any, name: str, source: Source) -> str:
+def _text(column: Column, value: Any, name: str, source: SettingSource) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ConfigError(f"{name} is text, not {shape(value)}")
     text = value.strip()
@@ -94,24 +94,24 @@ def _text(column: Column, value: Any, name: str, source: Source) -> str:
     return text
 
 
-def _word(column: Column, value: Any, name: str, _source: Source) -> str:
+def _word(column: Column, value: Any, name: str, _source: SettingSource) -> str:
     return one_of(value, column.words, name)
 
 
-def _flag(_column: Column, value: Any, name: str, _source: Source) -> bool:
+def _flag(_column: Column, value: Any, name: str, _source: SettingSource) -> bool:
     if not isinstance(value, bool):
         raise ConfigError(f"{name} is true or false, not {shape(value)}")
     return value
 
 
-def _timeouts(_column: Column, value: Any, name: str, _source: Source) -> dict[str, float]:
+def _timeouts(_column: Column, value: Any, name: str, _source: SettingSource) -> dict[str, float]:
     if not isinstance(value, Mapping):
         raise ConfigError(f"{name} is a table of seconds, not {shape(value)}", hint="such as {first_s = 30}")
     known_keys(value, TIMEOUTS, name)
     return {key: real(plain_number(seconds), f"{name}.{key}", above=0.0) for key, seconds in value.items()}
 
 
-def _headers(_column: Column, value: Any, name: str, source: Source) -> dict[str, Secret]:
+def _headers(_column: Column, value: Any, name: str, source: SettingSource) -> dict[str, Secret]:
     if not isinstance(value, Mapping) or not all(isinstance(text, str) for text in value.values()):
         raise ConfigError(f"{name} is a table of names and texts, not {shape(value)}", hint='such as {x-team = "blue"}')
     for key in value:
@@ -120,8 +120,8 @@ def _headers(_column: Column, value: Any, name: str, source: Source) -> dict[str
     return {key.lower(): Secret.parse(text, env=source.env) for key, text in value.items()}
 
 
-def _usd(_column: Column, value: Any, name: str, _source: Source) -> Decimal:
-    """Dollars with as many digits as were written."""
+def _usd(_column: Column, value: Any, name: str, _source: SettingSource) -> Decimal:
+    """An amount of dollars, with all digits that were written."""
     try:
         text = str(value).strip().removeprefix("$") if isinstance(value, (str, int, Decimal)) else "nan"
         amount = Decimal("nan" if isinstance(value, bool) else text)
@@ -132,12 +132,12 @@ def _usd(_column: Column, value: Any, name: str, _source: Source) -> Decimal:
     return amount
 
 
-def _count(_column: Column, value: Any, name: str, source: Source) -> int:
+def _count(_column: Column, value: Any, name: str, source: SettingSource) -> int:
     number = number_of(value, int) if source.kind in ("env", "flag") else plain_number(value)
     return whole(number, name, least=1, most=_COUNT_MAX)
 
 
-_READERS: Final[dict[str, Callable[[Column, Any, str, Source], Any]]] = {
+_READERS: Final[dict[str, Callable[[Column, Any, str, SettingSource], Any]]] = {
     "secret": _secret,
     "url": _url,
     "text": _text,
@@ -152,7 +152,7 @@ _READERS: Final[dict[str, Callable[[Column, Any, str, Source], Any]]] = {
 
 
 def _json(text: Any) -> Any:
-    """What a variable or a flag spells as JSON, or the text itself for the reader to refuse in its own words."""
+    """The JSON value in a variable or flag, or the text itself where it is no JSON, for the reader to refuse."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, TypeError):

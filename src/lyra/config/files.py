@@ -1,6 +1,6 @@
-"""The settings file as a file: where it is, its text, and the line of each key in it.
+"""Reading a settings file: where it is, its text, and the line of each key in it.
 
-Anything but a small UTF-8 TOML file is a `ConfigError` with its place. What the keys mean is not known here.
+Anything but a small UTF-8 TOML file is a `ConfigError` with its place. This module does not know what the keys mean.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def read_toml(path: str, shown: str) -> tuple[dict[str, Any], dict[tuple[str, ..
 
 
 def read_bytes(path: str, shown: str) -> bytes | None:
-    """What a small file of settings holds, None where there is none.
+    """The content of a small settings file; None where there is no file.
 
-    A link to nowhere, a folder or a pipe is a ConfigError: whoever put it there meant settings to hold.
+    A broken link, a folder or a pipe is a ConfigError: the path was meant to have settings, which must not be ignored.
     """
     try:
         os.lstat(path)
@@ -61,7 +61,7 @@ def read_bytes(path: str, shown: str) -> bytes | None:
     except OSError as error:
         raise ConfigError(f"it cannot be read: {error.strerror}", place=shown) from None
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would make us wait for ever
+        if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe could block for ever
             raise ConfigError("it is not a file", place=shown, hint="a text file of settings belongs there")
         with open(path, "rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
@@ -87,12 +87,12 @@ def _read_text(path: str, shown: str) -> str:
 
 
 def _toml_mistake(message: str, text: str) -> tuple[str, int, int]:
-    """`tomllib` puts the place into its sentence; take it out again."""
+    """The sentence, line and column of an error of `tomllib`, which has the place inside its sentence."""
     import re
 
-    found = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", message)
-    sentence = message[: found.start()] if found else message
-    if found and found[1]:
-        return sentence, int(found[1]), int(found[2])
+    match = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", message)
+    sentence = message[: match.start()] if match else message
+    if match and match[1]:
+        return sentence, int(match[1]), int(match[2])
     before = text.rstrip()
     return sentence, before.count("\n") + 1, len(before) - before.rfind("\n")

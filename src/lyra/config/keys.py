@@ -13,13 +13,13 @@ from lyra.core import limits
 from lyra.core.checking.check import did_you_mean
 from lyra.core.rights.capability import ANY_NAME
 
-__all__ = ["ELSEWHERE", "KEYS", "NONE", "SECTIONS", "Key", "hint_for"]
+__all__ = ["ELSEWHERE", "KEYS", "NONE", "SECTIONS", "SettingKey", "hint_for"]
 
-NONE: Final = "none"  # how an optional setting is said to be absent, wherever it is written
+NONE: Final = "none"  # the word for an absent optional setting, in every source
 
 
-class Key(NamedTuple):
-    """One setting. `type` names a row of `values.READERS`; `narrows` says a project's file can only tighten it."""
+class SettingKey(NamedTuple):
+    """One setting. `type` names a row of `values.READERS`; with `narrows` a project's file can only tighten it."""
 
     name: str
     type: Literal["store", "word", "seconds", "count", "money", "rules", "model", "file"]
@@ -45,134 +45,144 @@ class Key(NamedTuple):
 
 
 _TABLE: Final = (
-    Key(
+    SettingKey(
         "kernel.store",
-        "store",
-        ".lyra/lyra.db",
-        "Where the journal lives: a file path, `memory`, `postgresql://…`, or `env:NAME` for a variable that "
-        "holds one of these. A relative path in a file starts at the project's folder, elsewhere at the "
-        "working folder.",
+        type="store",
+        default=".lyra/lyra.db",
+        sentence=(
+            "Where the journal lives: a file path, `memory`, `postgresql://…`, or `env:NAME` for a variable that "
+            "holds one of these. A relative path in a file starts at the project's folder, elsewhere at the "
+            "working folder."
+        ),
     ),
-    Key(
+    SettingKey(
         "kernel.durability",
-        "word",
-        "process",
-        "What an acknowledged row survives: `process` is kill -9, `power` is a power cut too, at the price "
-        "of a disk flush.",
+        type="word",
+        default="process",
+        sentence=(
+            "What an acknowledged row survives: `process` is kill -9, `power` is a power cut too, at the price "
+            "of a disk flush."
+        ),
         words=("process", "power"),
     ),
-    Key(
+    SettingKey(
         "kernel.lease_s",
-        "seconds",
-        limits.LEASE_S,
-        "How long a kernel owns its store without renewing; a dead owner's store opens after this.",
+        type="seconds",
+        default=limits.LEASE_S,
+        sentence="How long a kernel owns its store without renewing; a dead owner's store opens after this.",
         least=0.5,
         most=3600,
     ),
-    Key(
+    SettingKey(
         "kernel.snapshot_every_events",
-        "count",
-        limits.SNAPSHOT_EVERY_EVENTS,
-        "Journal rows between two snapshots, and so the most that are folded when a kernel opens its store.",
+        type="count",
+        default=limits.SNAPSHOT_EVERY_EVENTS,
+        sentence="Journal rows between two snapshots, and so the most that are folded when a kernel opens its store.",
         least=1,
         most=1_000_000_000,
     ),
-    Key(
+    SettingKey(
         "kernel.mailbox_messages_max",
-        "count",
-        limits.MAILBOX_MESSAGES_MAX,
-        "Messages that may wait in one mailbox; a sender of more is told so.",
+        type="count",
+        default=limits.MAILBOX_MESSAGES_MAX,
+        sentence="Messages that may wait in one mailbox; a sender of more is told so.",
         least=1,
         most=1_000_000_000,
     ),
-    Key(
+    SettingKey(
         "kernel.processes_max",
-        "count",
-        limits.PROCESSES_MAX,
-        "Processes alive at once; a spawn beyond it is refused.",
+        type="count",
+        default=limits.PROCESSES_MAX,
+        sentence="Processes alive at once; a spawn beyond it is refused.",
         least=1,
         most=limits.PROCESSES_MAX,
     ),
-    Key(
+    SettingKey(
         "kernel.retention_s",
-        "seconds",
-        limits.RETENTION_S,
-        "How long journal rows that a snapshot covers are kept before a compaction may drop them.",
+        type="seconds",
+        default=limits.RETENTION_S,
+        sentence="How long journal rows that a snapshot covers are kept before a compaction may drop them.",
     ),
-    Key(
+    SettingKey(
         "budget.usd",
-        "money",
-        None,
-        "What a root process and everything below it may spend, in dollars, when its spawn names no budget.",
+        type="money",
+        default=None,
+        sentence="What a root process and everything below it may spend, in dollars, when its spawn names no budget.",
         optional=True,
         narrows=True,
     ),
-    Key(
+    SettingKey(
         "budget.seconds",
-        "seconds",
-        None,
-        "How long a root process may run when its spawn names no budget.",
+        type="seconds",
+        default=None,
+        sentence="How long a root process may run when its spawn names no budget.",
         least=0.001,
         optional=True,
         narrows=True,
     ),
-    Key(
+    SettingKey(
         "budget.on_exceed",
-        "word",
-        "block",
-        "What happens at the limit: `block` refuses the effect, `warn` tells and goes on, `allow` goes on.",
+        type="word",
+        default="block",
+        sentence="What happens at the limit: `block` refuses the effect, `warn` tells and goes on, `allow` goes on.",
         words=("block", "warn", "allow"),
         narrows=True,
     ),
-    Key(
+    SettingKey(
         "grant.allow",
-        "rules",
-        (ANY_NAME,),
-        "What root processes may do, as capabilities such as `fs.read:/project/**`; `*` is everything. Where "
-        "a project narrows it, lists of which each must allow.",
+        type="rules",
+        default=(ANY_NAME,),
+        sentence=(
+            "What root processes may do, as capabilities such as `fs.read:/project/**`; `*` is everything. Where "
+            "a project narrows it, lists of which each must allow."
+        ),
         narrows=True,
     ),
-    Key(
+    SettingKey(
         "grant.deny",
-        "rules",
-        (),
-        "What root processes may not do, whatever is allowed. A project's denies are added.",
+        type="rules",
+        default=(),
+        sentence="What root processes may not do, whatever is allowed. A project's denies are added.",
         narrows=True,
     ),
-    Key(
+    SettingKey(
         "agent.model",
-        "model",
-        None,
-        "The model that `lyra agent` asks where `--model` names none, such as `anthropic/claude-sonnet-4-5`.",
+        type="model",
+        default=None,
+        sentence="The model that `lyra agent` asks where `--model` names none, such as `anthropic/claude-sonnet-4-5`.",
         optional=True,
     ),
-    Key(
+    SettingKey(
         "audit.file",
-        "file",
-        None,
-        "Where `lyra agent` writes its audit log when `--audit` names no place: a file, or a folder with a slash at "
-        "its end, in which each run has a file of its own. A project can name one in its own folder, where you have "
-        "none.",
+        type="file",
+        default=None,
+        sentence=(
+            "Where `lyra agent` writes its audit log when `--audit` names no place: a file, or a folder with a slash "
+            "at its end, in which each run has a file of its own. A project can name one in its own folder, where you "
+            "have none."
+        ),
         optional=True,
         narrows=True,
     ),
-    Key(
+    SettingKey(
         "audit.level",
-        "word",
-        "basic",
-        "How much is written there: `none` is nothing, `basic` what was decided, `detailed` each call too. A project "
-        "can only raise it.",
+        type="word",
+        default="basic",
+        sentence=(
+            "How much is written there: `none` is nothing, `basic` what was decided, `detailed` each call too. "
+            "A project can only raise it."
+        ),
         words=("detailed", "basic", "none"),
         narrows=True,
     ),
 )
-KEYS: Final[dict[str, Key]] = {key.name: key for key in _TABLE}
+KEYS: Final[dict[str, SettingKey]] = {key.name: key for key in _TABLE}
 SECTIONS: Final[tuple[str, ...]] = tuple(dict.fromkeys(key.section for key in _TABLE))
 ELSEWHERE: Final = ("permissions",)  # sections of the same files that `tools.permissions` reads and checks
 
 
 def hint_for(name: str) -> str:
-    """The setting or section somebody most likely meant."""
+    """A hint with the known setting or section nearest to an unknown name."""
     section, dot, field = name.partition(".")
     sections = (*SECTIONS, *TABLES, *ELSEWHERE)
     near = (

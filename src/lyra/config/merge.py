@@ -1,8 +1,8 @@
-"""Who wins: the layers of `sources` folded into one.
+"""Merging: the layers of `sources` folded into one.
 
-The later layer wins, but a project's file comes with somebody's repository and is trusted less than the person: grants
-and budgets it can only narrow, whatever the person said and wherever they said it. What it asked for in vain is a note.
-The machine's own file (`managed`) narrows what is left by all others.
+The later layer wins, but a project's file comes with a repository and is trusted less than the user: it can only narrow
+grants and budgets, whichever source the user set them in. A setting of the project's file that is not used becomes a
+note. The machine's own file (`managed`) narrows the result of all others.
 Next: `merge_tables`, which does the same for the settings with free names.
 """
 
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lyra.config.keys import KEYS, Key
-from lyra.config.origin import Origin
-from lyra.config.sources import Layer
+from lyra.config.keys import KEYS, SettingKey
+from lyra.config.origin import SettingOrigin
+from lyra.config.sources import SettingsLayer
 from lyra.core.rights.capability import ANY_NAME, Grant
 
 __all__ = ["Merged"]
@@ -21,11 +21,12 @@ __all__ = ["Merged"]
 class Merged:
     """The layers folded into one: the later wins, but a project's file only narrows what `narrows` marks."""
 
-    def __init__(self, layers: list[Layer]) -> None:
+    def __init__(self, layers: list[SettingsLayer]) -> None:
         self.values: dict[str, Any] = {}
-        self.origins: dict[str, Origin] = {}
+        self.origins: dict[str, SettingOrigin] = {}
         self.notes: list[str] = []
-        self.demanded: dict[str, Any] = {}  # what holds against a person, too: of words the tightest
+        # minimum demands of project and machine, which bind the user too; the tightest word of each
+        self.demanded: dict[str, Any] = {}
         own = [layer for layer in layers if layer.kind not in ("project", "managed")]
         managed = next(layer for layer in layers if layer.kind == "managed")
         project = next(layer for layer in layers if layer.kind == "project")
@@ -45,12 +46,12 @@ class Merged:
             if name in managed.values:
                 self.join_origin(name, managed, alone=False)
 
-    def take(self, layer: Layer, name: str) -> None:
+    def take(self, layer: SettingsLayer, name: str) -> None:
         if name in layer.values:
             self.values[name] = layer.values[name]
-            self.origins[name] = Origin(layer.kind, layer.places[name] or None)
+            self.origins[name] = SettingOrigin(layer.kind, layer.places[name] or None)
 
-    def tighten(self, key: Key, project: Layer) -> None:
+    def tighten(self, key: SettingKey, project: SettingsLayer) -> None:
         asked, holds = project.values[key.name], self.values[key.name]
         if holds is None or (key.type != "file" and _rank(key, asked) <= _rank(key, holds)):
             self.take(project, key.name)
@@ -58,19 +59,19 @@ class Merged:
             place = project.places[key.name]
             self.notes.append(f"{place}: a project can only tighten {key.name}; your {holds} holds, not {asked}")
 
-    def demand(self, key: Key, managed: Layer) -> None:
-        """Where no order says which of two is tighter (a file's name), the machine's holds."""
+    def demand(self, key: SettingKey, managed: SettingsLayer) -> None:
+        """Apply the machine's value where it is tighter; it also wins where values have no order (a file's name)."""
         holds = self.values[key.name]
         if holds is None or key.type == "file" or _rank(key, managed.values[key.name]) <= _rank(key, holds):
             self.take(managed, key.name)
 
-    def note_demand(self, key: Key, project: Layer, managed: Layer) -> None:
+    def note_demand(self, key: SettingKey, project: SettingsLayer, managed: SettingsLayer) -> None:
         who = (managed,) if key.type == "file" else (project, managed)
         asked = [layer.values[key.name] for layer in who if layer.values.get(key.name) is not None]
         if asked:
             self.demanded[key.name] = min(asked, key=lambda value: _rank(key, value))
 
-    def narrowed_grant(self, project: Layer) -> Grant:
+    def narrowed_grant(self, project: SettingsLayer) -> Grant:
         own = Grant(allow=self.values["grant.allow"], deny=self.values["grant.deny"])
         theirs = _grant_of(project)
         grant = own.narrow(theirs)
@@ -83,16 +84,16 @@ class Merged:
             self.join_origin("grant.deny", project, alone=not own.deny)
         return grant
 
-    def join_origin(self, name: str, project: Layer, *, alone: bool) -> None:
+    def join_origin(self, name: str, project: SettingsLayer, *, alone: bool) -> None:
         before = self.origins[name].place
         place = project.places[name]
-        self.origins[name] = Origin(project.kind, place if alone or not before else f"{place} and {before}")
+        self.origins[name] = SettingOrigin(project.kind, place if alone or not before else f"{place} and {before}")
 
 
-def _grant_of(layer: Layer) -> Grant:
+def _grant_of(layer: SettingsLayer) -> Grant:
     return Grant(allow=layer.values.get("grant.allow", (ANY_NAME,)), deny=layer.values.get("grant.deny", ()))
 
 
-def _rank(key: Key, value: Any) -> Any:
-    """The smaller, the tighter."""
+def _rank(key: SettingKey, value: Any) -> Any:
+    """The rank of a value: a smaller rank is tighter."""
     return key.words.index(value) if key.words else value

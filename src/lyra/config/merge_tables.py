@@ -1,9 +1,9 @@
-"""Who wins in the tables, and what a project's file may say there.
+"""Merging the tables, and what a project's file may set there.
 
-A project's file comes with somebody's repository. It may name a server on this machine, where whoever could listen has
-better ways, and say how a known provider is called, but it may not send a key, a header or a conversation to any other
-address of its choice, and it may only raise prices and lower limits, since both keep budgets honest. `_REFUSALS` is the
-list for providers. What it asked for in vain is a note.
+A project's file comes with a repository. It may name a server on this machine (a program that listens there could read
+the user's data anyway) and say how a known provider is called, but it may not send a key, a header or a conversation to
+any other address of its choice, and it may only raise prices and lower limits, so that budgets stay correct.
+`_REFUSALS` is the table of rules for providers. A setting that is not used becomes a note.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
-from lyra.config.origin import Origin
+from lyra.config.origin import SettingOrigin
 from lyra.config.servers import check_server
-from lyra.config.sources import Layer
-from lyra.config.tables import Cell
+from lyra.config.sources import SettingsLayer
+from lyra.config.tables import TableCell
 from lyra.core.checking.check import did_you_mean
 from lyra.core.policies.rate import RateLimit
 from lyra.core.providers import COMPATIBLE, USUAL, is_loopback_url
@@ -28,15 +28,15 @@ Entry = dict[str, Any]
 
 
 class MergedTables:
-    """The cells in force, and what they come to: `providers`, `prices`, `limits`, each by name."""
+    """The cells in force, and the tables made of them: `providers`, `prices`, `limits`, `servers`, each by name."""
 
-    def __init__(self, layers: list[Layer], env: Mapping[str, str]) -> None:
-        self.cells: dict[Cell, Any] = {}
-        self.origins: dict[Cell, Origin] = {}
+    def __init__(self, layers: list[SettingsLayer], env: Mapping[str, str]) -> None:
+        self.cells: dict[TableCell, Any] = {}
+        self.origins: dict[TableCell, SettingOrigin] = {}
         self.notes: list[str] = []
         self._env = env
-        self._in_vain: set[str] = set()  # providers of which something was refused
-        self.project_prices: set[str] = set()  # models whose price is a project's alone
+        self._in_vain: set[str] = set()  # providers with a refused setting
+        self.project_prices: set[str] = set()  # models whose price only a project's file sets
         self.project_servers: set[str] = set()  # MCP servers that a project's file names
         project = next(layer for layer in layers if layer.kind == "project")
         own = [layer for layer in layers if layer.kind not in ("project", "managed")]
@@ -53,25 +53,26 @@ class MergedTables:
         self.servers = self._entries("mcp.servers")
         self._check()
 
-    def _take(self, cell: Cell, layer: Layer) -> None:
+    def _take(self, cell: TableCell, layer: SettingsLayer) -> None:
         self.cells[cell], place = layer.cells[cell]
-        self.origins[cell] = Origin(layer.kind, place)
+        self.origins[cell] = SettingOrigin(layer.kind, place)
 
     def _entries(self, section: str) -> dict[str, Entry]:
-        found: dict[str, Entry] = {}
+        entries: dict[str, Entry] = {}
         for cell, value in self.cells.items():
             if cell.section == section:
-                found.setdefault(cell.name, {})[cell.field] = value
-        return found
+                entries.setdefault(cell.name, {})[cell.field] = value
+        return entries
 
     def _note(self, place: str, sentence: str) -> None:
         self.notes.append(f"{place}: {sentence}")
 
     # ------------------------------------------------------------ providers
-    def _add_providers(self, project: Layer, own: list[Layer]) -> None:
-        said = {cell for layer in own if layer.kind in ("env", "flag") for cell in layer.cells}
+    def _add_providers(self, project: SettingsLayer, own: list[SettingsLayer]) -> None:
+        set_by_hand = {cell for layer in own if layer.kind in ("env", "flag") for cell in layer.cells}
         asked = [cell for cell in project.cells if cell.section == "providers"]
-        for cell in sorted(asked, key=lambda cell: cell.field == "api_key"):  # a key is judged by where it would go
+        # keys last: whether one is allowed depends on the address it is sent to
+        for cell in sorted(asked, key=lambda cell: cell.field == "api_key"):
             value, place = project.cells[cell]
             why = _REFUSALS[cell.field](_Asked(value, cell.name, self._address(cell.name)))
             if why:
@@ -79,17 +80,17 @@ class MergedTables:
                     place, f"a project's file {why}: {cell} is not used; if it is right, put it into your own file"
                 )
                 self._in_vain.add(cell.name)
-            elif cell not in said:
+            elif cell not in set_by_hand:
                 self._take(cell, project)
 
     def _address(self, name: str) -> str:
-        """Where the calls of a provider go, as far as the settings say."""
-        said = self.cells.get(Cell("providers", name, "base_url"), "")
+        """The address that a provider's calls go to; "" where no setting names one."""
+        base_url = self.cells.get(TableCell("providers", name, "base_url"), "")
         variables = USUAL.get(name, COMPATIBLE).url
-        return said or next((self._env[variable] for variable in variables if self._env.get(variable)), "")
+        return base_url or next((self._env[variable] for variable in variables if self._env.get(variable)), "")
 
     # ------------------------------------------------------------ prices
-    def _add_prices(self, project: Layer) -> None:
+    def _add_prices(self, project: SettingsLayer) -> None:
         own = self._entries("prices")
         theirs = _grouped(project, "prices")
         for name, cells in theirs.items():
@@ -109,14 +110,14 @@ class MergedTables:
                 self._take(cell, project)
 
     # ------------------------------------------------------------ limits
-    def _add_limits(self, project: Layer) -> None:
+    def _add_limits(self, project: SettingsLayer) -> None:
         own = self._entries("limits")
         for cell in (cell for cell in project.cells if cell.section == "limits"):
             value, place = project.cells[cell]
             mine = own.get(cell.name, {})
             holds = mine.get(cell.field)
             if holds is None and cell.field == "burst":
-                holds = mine.get("requests_per_minute")  # unsaid, a minute's worth
+                holds = mine.get("requests_per_minute")  # the default burst is a minute's worth
             if holds is None or (cell.field != "strategy" and value <= holds):
                 self._take(cell, project)
             elif value != holds:
@@ -129,8 +130,8 @@ class MergedTables:
             raise self._mistake("limits", name, mistake.message, mistake.hint) from None
 
     # ------------------------------------------------------------ MCP servers
-    def _add_servers(self, project: Layer) -> None:
-        """A server is one person's word as a whole: a project cannot add to one of yours."""
+    def _add_servers(self, project: SettingsLayer) -> None:
+        """Add the project's servers. A server of the user with the same name wins as a whole: fields are not merged."""
         own = self._entries("mcp.servers")
         for name, cells in _grouped(project, "mcp.servers").items():
             if name in own:
@@ -140,7 +141,7 @@ class MergedTables:
             for cell in cells:
                 self._take(cell, project)
 
-    # ------------------------------------------------------------ what no cell can see by itself
+    # ------------------------------------------------------------ checks across cells
     def _check(self) -> None:
         for name, entry in self.prices.items():
             _filled(name, entry, self._place("prices", name))
@@ -162,7 +163,7 @@ class MergedTables:
         return ConfigError(message, hint=hint, place=self._place(section, name), key=f"{section}.{name}")
 
 
-# ---------------------------------------------------------------- what a project may not say of a provider
+# ---------------------------------------------------------------- provider settings that a project may not set
 class _Asked(NamedTuple):
     """What a project's file asks for: the value, the provider, and the address that its calls go to."""
 
@@ -209,7 +210,7 @@ _REFUSALS: Final[dict[str, Callable[[_Asked], str]]] = {
 
 # ---------------------------------------------------------------- prices
 def _filled(name: str, entry: Entry, place: str | None) -> dict[str, Decimal]:
-    """A price with every field: what is unsaid of a cache costs as input does."""
+    """A price with every field; the default price of cached tokens is that of input."""
     for field in ("input_usd_per_mtok", "output_usd_per_mtok"):
         if field not in entry:
             raise ConfigError(f"prices.{name} has no {field}", place=place, key=f"prices.{name}.{field}")
@@ -221,9 +222,9 @@ def _filled(name: str, entry: Entry, place: str | None) -> dict[str, Decimal]:
     return {**usual, **entry}
 
 
-def _grouped(layer: Layer, section: str) -> dict[str, list[Cell]]:
-    found: dict[str, list[Cell]] = {}
+def _grouped(layer: SettingsLayer, section: str) -> dict[str, list[TableCell]]:
+    by_name: dict[str, list[TableCell]] = {}
     for cell in layer.cells:
         if cell.section == section:
-            found.setdefault(cell.name, []).append(cell)
-    return found
+            by_name.setdefault(cell.name, []).append(cell)
+    return by_name

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from lyra.config.values import Kind
 
-__all__ = ["Origin"]
+__all__ = ["SettingOrigin"]
 
 
-class Origin(NamedTuple):
+class SettingOrigin(NamedTuple):
     """Which source a value comes from, and where in it (None for a default)."""
 
     kind: Kind

@@ -1,4 +1,4 @@
-"""What the settings of an MCP server mean: readers for the columns of `[mcp.servers.NAME]`, and what fits together.
+"""Settings of MCP servers: readers for the columns of `[mcp.servers.NAME]`, and the check of a whole entry.
 
 The same readers serve `.mcp.json`, whose keys are these under their usual names. A value that may be a secret is never
 quoted.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from lyra.config.tables import AUTH_KINDS, TRANSPORTS, Column
-from lyra.config.values import Source, number_of, plain_number, shape
+from lyra.config.values import SettingSource, number_of, plain_number, shape
 from lyra.core.checking.check import known_keys, one_of, real, whole
 from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError
@@ -30,7 +30,7 @@ _OF_COMMAND: Final = ("command", "args", "cwd", "env", "network", "readable", "w
 
 
 def check_server_name(name: str) -> None:
-    """Its tools are called after it."""
+    """Raise ConfigError for a name that cannot be part of the names of the server's tools."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f"{name[:80]!r} cannot be the name of an MCP server",
@@ -39,7 +39,7 @@ def check_server_name(name: str) -> None:
 
 
 def check_server(name: str, entry: Mapping[str, Any]) -> None:
-    """Whether the settings of one server fit together."""
+    """Raise ConfigError unless the settings of one server fit together."""
     if ("command" in entry) == ("url" in entry):
         both = "both a command and a url" if "url" in entry else "neither a command nor a url"
         raise ConfigError(f"{name} has {both}", hint="a server is started by a command, or reached at a url")
@@ -61,13 +61,13 @@ def check_server(name: str, entry: Mapping[str, Any]) -> None:
 
 
 # ---------------------------------------------------------------- one reader a type
-def _texts(_column: Column, value: Any, name: str, _source: Source) -> tuple[str, ...]:
+def _texts(_column: Column, value: Any, name: str, _source: SettingSource) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)) or not all(isinstance(text, str) and "\0" not in text for text in value):
         raise ConfigError(f"{name} is a list of texts, not {shape(value)}", hint='such as ["a", "b"]')
     return tuple(value)
 
 
-def _hosts(column: Column, value: Any, name: str, source: Source) -> tuple[str, ...]:
+def _hosts(column: Column, value: Any, name: str, source: SettingSource) -> tuple[str, ...]:
     from lyra.core.rights.capability import Capability
 
     hosts = _texts(column, value, name, source)
@@ -76,19 +76,19 @@ def _hosts(column: Column, value: Any, name: str, source: Source) -> tuple[str, 
     return hosts
 
 
-def _paths(column: Column, value: Any, name: str, source: Source) -> tuple[str, ...]:
-    """Absolute: `~` is the home, a relative one starts at the project's folder."""
+def _paths(column: Column, value: Any, name: str, source: SettingSource) -> tuple[str, ...]:
+    """Absolute paths: `~` is the home folder, and a relative path starts at the project's folder."""
     home = source.env.get("HOME", "")
-    found = []
+    paths = []
     for path in _texts(column, value, name, source):
         if not path:
             raise ConfigError(f"{name} holds an empty path")
         whole = os.path.join(home, path[2:]) if path.startswith("~/") and home else path
-        found.append(os.path.normpath(os.path.join(source.base, whole)))
-    return tuple(found)
+        paths.append(os.path.normpath(os.path.join(source.base, whole)))
+    return tuple(paths)
 
 
-def _environment(_column: Column, value: Any, name: str, source: Source) -> dict[str, Secret]:
+def _environment(_column: Column, value: Any, name: str, source: SettingSource) -> dict[str, Secret]:
     if not isinstance(value, Mapping) or not all(isinstance(text, str) for text in value.values()):
         raise ConfigError(f"{name} is a table of names and texts, not {shape(value)}", hint='such as {NAME = "env:X"}')
     for key, text in value.items():
@@ -97,36 +97,36 @@ def _environment(_column: Column, value: Any, name: str, source: Source) -> dict
     return {key: Secret.parse(text, env=source.env) for key, text in value.items()}
 
 
-def _seconds(_column: Column, value: Any, name: str, source: Source) -> float:
+def _seconds(_column: Column, value: Any, name: str, source: SettingSource) -> float:
     number = number_of(value, float) if source.kind in ("env", "flag") else plain_number(value)
     return real(number, name, above=0.0, most=_TIMEOUT_S_MAX)
 
 
-def _transport(_column: Column, value: Any, name: str, _source: Source) -> str:
+def _transport(_column: Column, value: Any, name: str, _source: SettingSource) -> str:
     return one_of(value, TRANSPORTS, name)
 
 
-def _auth(column: Column, value: Any, name: str, source: Source) -> dict[str, Any]:
+def _auth(column: Column, value: Any, name: str, source: SettingSource) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise ConfigError(f"{name} is a table, not {shape(value)}", hint='such as {kind = "oauth"}')
     known_keys(value, _AUTH, name)
-    found: dict[str, Any] = {"kind": one_of(value.get("kind", "none"), AUTH_KINDS, f"{name}.kind")}
+    settings: dict[str, Any] = {"kind": one_of(value.get("kind", "none"), AUTH_KINDS, f"{name}.kind")}
     for key in (key for key in _AUTH_VARIABLES if key in value):
         variable = value[key]
         if not isinstance(variable, str) or not _VARIABLE.fullmatch(variable):
-            # Not quoted: what is no name may be the token itself.
+            # Not quoted: a value that is no variable's name may be the token itself.
             raise ConfigError(f"{name}.{key} is the name of a variable", hint="such as GITHUB_TOKEN")
-        found[key] = variable
+        settings[key] = variable
     if "client_id" in value:
-        (found["client_id"],) = _texts(column, [value["client_id"]], f"{name}.client_id", source)
+        (settings["client_id"],) = _texts(column, [value["client_id"]], f"{name}.client_id", source)
     if "callback_port" in value:
-        found["callback_port"] = whole(value["callback_port"], f"{name}.callback_port", least=1, most=65_535)
+        settings["callback_port"] = whole(value["callback_port"], f"{name}.callback_port", least=1, most=65_535)
     if "scopes" in value:
-        found["scopes"] = _texts(column, value["scopes"], f"{name}.scopes", source)
-    return found
+        settings["scopes"] = _texts(column, value["scopes"], f"{name}.scopes", source)
+    return settings
 
 
-SERVER_READERS: Final[dict[str, Callable[[Column, Any, str, Source], Any]]] = {
+SERVER_READERS: Final[dict[str, Callable[[Column, Any, str, SettingSource], Any]]] = {
     "texts": _texts,
     "hosts": _hosts,
     "paths": _paths,

@@ -1,6 +1,6 @@
-"""`Config`: the settings in force, as the rest of Lyra reads them, and as a person may see them.
+"""`Config`: the settings in force, for the rest of Lyra and, with passwords masked, for display.
 
-`Config.load` reads every source; a row of `rows()` is plain data with passwords masked.
+`Config.load` reads every source; `rows()` gives them as plain data with passwords masked.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from lyra.config.files import folder
 from lyra.config.keys import KEYS, SECTIONS, hint_for
 from lyra.config.merge import Merged
 from lyra.config.merge_tables import MergedTables
-from lyra.config.origin import Origin
+from lyra.config.origin import SettingOrigin
 from lyra.config.sources import Flags, Loading
-from lyra.config.tables import TABLES, Cell, groups
+from lyra.config.tables import TABLES, TableCell, groups
 from lyra.config.values import Kind
 from lyra.core.budgets.money import Money
 from lyra.core.policies.rate import RateLimit
@@ -25,16 +25,16 @@ from lyra.core.rights.capability import ANY_NAME, Grant
 from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError
 
-__all__ = ["AgentConfig", "AuditConfig", "BudgetConfig", "Config", "KernelConfig", "Row", "nested"]
+__all__ = ["AgentCommandConfig", "AuditConfig", "BudgetConfig", "Config", "KernelConfig", "SettingRow", "nested"]
 
 
-class Row(NamedTuple):
+class SettingRow(NamedTuple):
     """One line of `lyra config show`: plain data, passwords masked."""
 
     name: str
     value: Any
-    origin: Origin
-    cell: Cell | None = None  # of a table, whose entries have free names
+    origin: SettingOrigin
+    cell: TableCell | None = None  # set where the row is a setting of a table
 
 
 class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     retention_s: float
 
 
-class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
+class AgentCommandConfig(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None
 
 
@@ -88,26 +88,26 @@ class Config:
     )
 
     def __init__(
-        self, values: Mapping[str, Any], origins: Mapping[str, Origin], grant: Grant, tables: MergedTables
+        self, values: Mapping[str, Any], origins: Mapping[str, SettingOrigin], grant: Grant, tables: MergedTables
     ) -> None:
         self.kernel = KernelConfig(**_section(values, "kernel"))
-        self.agent = AgentConfig(**_section(values, "agent"))
+        self.agent = AgentCommandConfig(**_section(values, "agent"))
         self.audit = AuditConfig(**_section(values, "audit"))
         self.budget = BudgetConfig(**_section(values, "budget"))
         self.grant = grant
-        self.demanded: dict[str, Any] = {}  # what a project or the machine wants at least, whatever a person says
+        self.demanded: dict[str, Any] = {}  # minimum demands of project and machine, which bind the user too
         self.files: list[tuple[Kind, str]] = []
         self.notes: list[str] = []
         shown = {**values, "grant.allow": _layers(grant), "grant.deny": [str(rule) for rule in grant.deny]}
-        self._rows = {name: Row(name, _plain(shown[name]), origins[name]) for name in KEYS}
+        self._rows = {name: SettingRow(name, _plain(shown[name]), origins[name]) for name in KEYS}
         self.providers: dict[str, dict[str, Any]] = tables.providers
         self.prices: dict[str, dict[str, Any]] = tables.prices
-        self.project_prices = frozenset(tables.project_prices)  # models whose price is a project's word alone
+        self.project_prices = frozenset(tables.project_prices)  # models whose price only a project's file sets
         self.limits: dict[str, RateLimit] = tables.limits
         self.mcp_servers: dict[str, dict[str, Any]] = tables.servers
         self.project_servers = frozenset(tables.project_servers)
         for cell, value in tables.cells.items():
-            self._rows[str(cell)] = Row(str(cell), _plain(value), tables.origins[cell], cell)
+            self._rows[str(cell)] = SettingRow(str(cell), _plain(value), tables.origins[cell], cell)
 
     @classmethod
     def load(
@@ -128,25 +128,25 @@ class Config:
         config.demanded = merged.demanded
         return config
 
-    def origin(self, name: str) -> Origin:
+    def origin(self, name: str) -> SettingOrigin:
         """Where a setting's value comes from."""
         return self._row(name).origin
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[SettingRow]:
         return list(self._rows.values())
 
     def to_data(self) -> dict[str, dict[str, Any]]:
         """The settings as nested plain data, passwords masked."""
         return nested((row, row.value) for row in self._rows.values())
 
-    def _row(self, name: str) -> Row:
+    def _row(self, name: str) -> SettingRow:
         if name not in self._rows:
             raise ConfigError(f"there is no setting {name!r}", hint=hint_for(name), key=name)
         return self._rows[name]
 
 
-def nested(rows: Iterable[tuple[Row, Any]]) -> dict[str, dict[str, Any]]:
-    """Something of each row, in the shape of the file."""
+def nested(rows: Iterable[tuple[SettingRow, Any]]) -> dict[str, dict[str, Any]]:
+    """The value paired with each row, nested as in the settings file."""
     data: dict[str, dict[str, Any]] = {section: {} for section in (*SECTIONS, *TABLES) if "." not in section}
     data |= {group: {section.partition(".")[2]: {} for section in parts} for group, parts in groups().items()}
     for row, value in rows:

@@ -1,4 +1,5 @@
-"""Where settings come from: defaults, files, the environment, flags; each becomes one `Layer` of checked values.
+"""Where settings come from: defaults, files, the environment, flags; each becomes one `SettingsLayer` of checked
+values.
 
 `Loading` goes through all of them before it complains: the first mistake is raised, with up to five more in its field
 `also`. Which layer wins is `merge`.
@@ -13,29 +14,29 @@ from typing import Any, Final, NamedTuple
 from lyra.config.cells import check_name, read_cell
 from lyra.config.files import FILE_NAME, MANAGED_FILE, read_toml, same_file
 from lyra.config.keys import ELSEWHERE, KEYS, NONE, SECTIONS, hint_for
-from lyra.config.tables import TABLES, Cell, cell_of, groups, hint_for_cell
-from lyra.config.values import READERS, Kind, Source, shape
+from lyra.config.tables import TABLES, TableCell, cell_of, groups, hint_for_cell
+from lyra.config.values import READERS, Kind, SettingSource, shape
 from lyra.core.checking.check import did_you_mean
 from lyra.errors import ConfigError
 
-__all__ = ["ALSO_MAX", "Flags", "Layer", "Loading"]
+__all__ = ["ALSO_MAX", "Flags", "Loading", "SettingsLayer"]
 
-ALSO_MAX: Final = 5  # further mistakes told along with the first
+ALSO_MAX: Final = 5  # further mistakes reported with the first
 _MESSAGE_LENGTH_MAX: Final = 300  # a value quoted back is cut here
 
 Flags = Iterable[str]
 
 
-Item = tuple[str | Cell, Any, str]  # what is set, to what, and where that is written
+Item = tuple[str | TableCell, Any, str]  # the setting, its value, and the place where it is set
 
 
-class Layer(NamedTuple):
+class SettingsLayer(NamedTuple):
     """The checked values of one source, with their places; `cells` are those of the tables."""
 
     kind: Kind
     values: dict[str, Any]
     places: dict[str, str]
-    cells: dict[Cell, tuple[Any, str]]
+    cells: dict[TableCell, tuple[Any, str]]
 
 
 class Loading:
@@ -47,8 +48,8 @@ class Loading:
         self.mistakes: list[ConfigError] = []
         self.files: list[tuple[Kind, str]] = []
 
-    def layers(self, flags: Flags, user_file: str | os.PathLike[str] | None) -> list[Layer]:
-        """Every source, the weakest first; raises what is wrong with any of them."""
+    def layers(self, flags: Flags, user_file: str | os.PathLike[str] | None) -> list[SettingsLayer]:
+        """Read every source, the weakest first; raise the first mistake in any of them."""
         user = os.fspath(user_file) if user_file is not None else self.user_file()
         project = self.project_file(user)
         base = os.path.dirname(project) if project else self.cwd
@@ -64,12 +65,12 @@ class Loading:
         self.raise_mistakes()
         return layers
 
-    def layer(self, kind: Kind, base: str, items: Iterable[Item]) -> Layer:
-        layer = Layer(kind, {}, {}, {})
-        source = Source(kind, base, self.env)
+    def layer(self, kind: Kind, base: str, items: Iterable[Item]) -> SettingsLayer:
+        layer = SettingsLayer(kind, {}, {}, {})
+        source = SettingSource(kind, base, self.env)
         for name, value, place in items:
             try:
-                if isinstance(name, Cell):
+                if isinstance(name, TableCell):
                     layer.cells[name] = read_cell(name, value, source), place
                     continue
                 layer.places[name] = place
@@ -95,7 +96,7 @@ class Loading:
     def user_file(self) -> str | None:
         folder = self.env.get("XDG_CONFIG_HOME", "")
         home = self.env.get("HOME", "")
-        if os.path.isabs(folder):  # the XDG rules say to ignore a relative one
+        if os.path.isabs(folder):  # the XDG specification ignores a relative path
             return os.path.join(folder, "lyra", FILE_NAME)
         return os.path.join(home, ".config", "lyra", FILE_NAME) if os.path.isabs(home) else None
 
@@ -112,7 +113,7 @@ class Loading:
             folder = above
 
     def managed_items(self) -> Iterator[Item]:
-        """What whoever runs the machine demands: of the settings that can be tightened, and of no others."""
+        """The settings of the machine's file; one that cannot be tightened is a mistake there."""
         for name, value, place in self.file_items("managed", MANAGED_FILE):
             if isinstance(name, str) and KEYS[name].narrows:
                 yield name, value, place
@@ -178,8 +179,8 @@ class Loading:
                 self.mistake(f"{section}.{name} is a table, not {shape(entry)}", place, hint=hint, key=section)
             elif self.named(section, name, place):
                 for field, value in entry.items():
-                    at = f"{shown}:{lines.get((*above, name, field), 1)}"
-                    yield from self.cell_items(Cell(section, name, field), value, at)
+                    field_place = f"{shown}:{lines.get((*above, name, field), 1)}"
+                    yield from self.cell_items(TableCell(section, name, field), value, field_place)
 
     def named(self, section: str, name: str, place: str) -> bool:
         try:
@@ -189,7 +190,7 @@ class Loading:
             return False
         return True
 
-    def cell_items(self, cell: Cell, value: Any, place: str) -> Iterator[Item]:
+    def cell_items(self, cell: TableCell, value: Any, place: str) -> Iterator[Item]:
         if cell.field in TABLES[cell.section].columns:
             yield cell, value, place
         else:
@@ -208,7 +209,7 @@ class Loading:
 
     # ------------------------------------------------------------ environment and flags
     def env_items(self) -> Iterator[Item]:
-        """Variables named after a section are ours to understand; other LYRA_ ones are somebody else's."""
+        """Settings from variables. One named after a section must be known; other LYRA_ variables are ignored."""
         known = {key.variable: name for name, key in KEYS.items()}
         prefixes = tuple(f"LYRA_{section}_".upper() for section in SECTIONS)
         for variable, value in sorted(self.env.items()):

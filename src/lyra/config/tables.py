@@ -1,11 +1,11 @@
-"""Settings under names that people choose: providers of models, their prices, and limits for each model.
+"""Settings under names that the user chooses: providers of models, prices, limits for each model, MCP servers.
 
     [providers.here]                       [limits."anthropic/claude-sonnet-4-5"]
     base_url = "http://localhost:8000/v1"  requests_per_minute = 50
 
 `TABLES` says which columns each has; everything else follows from it, as it does from `KEYS` for the settings with
-fixed names: parsing, `lyra config`, the reference page and the tests that no column is inert. A `Cell` is one setting:
-`providers.here.base_url` wherever it is shown, and after `--set`.
+fixed names: parsing, `lyra config`, the reference page and the tests that no column is inert. A `TableCell` is one
+setting: `providers.here.base_url` wherever it is shown, and after `--set`.
 """
 
 from __future__ import annotations
@@ -16,18 +16,29 @@ from lyra.core.checking.check import did_you_mean
 from lyra.core.policies.rate import STRATEGIES
 from lyra.core.providers import APIS
 
-__all__ = ["AUTH_KINDS", "TABLES", "TRANSPORTS", "Cell", "Column", "Table", "cell_of", "groups", "hint_for_cell"]
+__all__ = [
+    "AUTH_KINDS",
+    "TABLES",
+    "TRANSPORTS",
+    "Column",
+    "SettingTable",
+    "TableCell",
+    "cell_of",
+    "groups",
+    "hint_for_cell",
+]
 
 ColumnType = (
     Literal["secret", "url", "text", "word", "flag", "timeouts", "headers", "usd", "count"]
     | Literal["texts", "hosts", "paths", "environment", "seconds", "transport", "auth"]  # of MCP servers
 )
-TRANSPORTS: Final = ("stdio", "http", "sse", "websocket")  # the last two are named in many files and not spoken
+# many files name sse and websocket, which Lyra does not speak
+TRANSPORTS: Final = ("stdio", "http", "sse", "websocket")
 AUTH_KINDS: Final = ("none", "bearer", "oauth")
 
 
 class Column(NamedTuple):
-    """One setting of a table; `project` says what a project's file may do with it, where that is not anything."""
+    """One setting of a table; `project` says how a project's file may set it ("" is without restriction)."""
 
     field: str
     type: ColumnType
@@ -36,7 +47,7 @@ class Column(NamedTuple):
     project: str = ""
 
 
-class Table(NamedTuple):
+class SettingTable(NamedTuple):
     """A section whose entries have free names; `name` is how the reference writes one."""
 
     section: str
@@ -45,7 +56,7 @@ class Table(NamedTuple):
     columns: dict[str, Column]
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     """One setting of one entry, by name."""
 
     section: str
@@ -56,11 +67,11 @@ class Cell(NamedTuple):
         return ".".join(self)
 
 
-def _table(section: str, name: str, sentence: str, *columns: Column) -> Table:
-    return Table(section, name, sentence, {column.field: column for column in columns})
+def _table(section: str, name: str, sentence: str, *columns: Column) -> SettingTable:
+    return SettingTable(section, name, sentence, {column.field: column for column in columns})
 
 
-TABLES: Final[dict[str, Table]] = {
+TABLES: Final[dict[str, SettingTable]] = {
     table.section: table
     for table in (
         _table(
@@ -101,7 +112,7 @@ TABLES: Final[dict[str, Table]] = {
         _table(
             "prices",
             '"PROVIDER/MODEL"',
-            "What a model costs, where nobody publishes it or you pay another price.",
+            "What a model costs, where no price is published or you pay another price.",
             Column("input_usd_per_mtok", "usd", "Dollars for a million tokens in.", project="raises"),
             Column("output_usd_per_mtok", "usd", "Dollars for a million tokens out.", project="raises"),
             Column("cache_read_usd_per_mtok", "usd", "For tokens read from a cache; else as in.", project="raises"),
@@ -166,11 +177,11 @@ TABLES: Final[dict[str, Table]] = {
 }
 
 
-def cell_of(name: str) -> Cell | None:
+def cell_of(name: str) -> TableCell | None:
     """The cell that `--set` names: the model in the middle may have dots in it."""
     section = next((section for section in TABLES if name.startswith(f"{section}.")), "")
     entry, _, field = name[len(section) + 1 :].rpartition(".")
-    return Cell(section, entry, field) if section and entry and field else None
+    return TableCell(section, entry, field) if section and entry and field else None
 
 
 def groups() -> dict[str, tuple[str, ...]]:
@@ -182,8 +193,8 @@ def groups() -> dict[str, tuple[str, ...]]:
     }
 
 
-def hint_for_cell(cell: Cell) -> str:
-    """The column somebody most likely meant."""
+def hint_for_cell(cell: TableCell) -> str:
+    """A hint with the known column nearest to an unknown field."""
     columns = TABLES[cell.section].columns
     near = did_you_mean(cell.field, columns)
     return f"did you mean {near}?" if near else f"known here: {', '.join(columns)}"

@@ -1,7 +1,7 @@
-"""What one setting's value means: from what somebody wrote to what the rest of Lyra uses.
+"""Readers for one setting: from the text or TOML value in a source to the value that Lyra uses.
 
 `READERS` has one function for each type in `keys`. A file gives TOML's values, a variable or a flag gives text; both
-end as the same thing or as a `ConfigError` that says what was wanted, never with the value itself where that may be a
+become the same value, or a `ConfigError` that says what was expected, without the value itself where it may be a
 secret.
 """
 
@@ -14,27 +14,27 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from lyra.config.files import folder
-from lyra.config.keys import Key
+from lyra.config.keys import SettingKey
 from lyra.core.budgets.money import Money
 from lyra.core.checking.check import one_of, real, whole
 from lyra.core.rights.capability import Grant
 from lyra.core.secrets.secret import Secret, is_reference, mask_url
 from lyra.errors import ConfigError
 
-__all__ = ["READERS", "Kind", "Source", "number_of", "plain_number", "shape"]
+__all__ = ["READERS", "Kind", "SettingSource", "number_of", "plain_number", "shape"]
 
 Kind = Literal["default", "user", "project", "env", "flag", "managed"]
 
 
-class Source(NamedTuple):
-    """What a reader may need to know besides the value: whose it is, and where relative paths start."""
+class SettingSource(NamedTuple):
+    """Context for a reader: the kind of source, the folder where relative paths start, and the environment."""
 
     kind: Kind
     base: str
     env: Mapping[str, str]
 
 
-def _read_store(key: Key, value: Any, source: Source) -> Secret:
+def _read_store(key: SettingKey, value: Any, source: SettingSource) -> Secret:
     if not isinstance(value, str) or not value.strip() or "\0" in value:
         raise ConfigError(f"{key.name} is a path or a URL, not {shape(value)}", hint="such as '.lyra/lyra.db'")
     if is_reference(value):
@@ -45,7 +45,7 @@ def _read_store(key: Key, value: Any, source: Source) -> Secret:
             )
         return Secret.parse(value, env=source.env)
     if source.kind == "project" and "://" in value and not value.startswith("sqlite://"):
-        # Cloning a repository must not be enough to send somebody's journal to its author.
+        # Cloning a repository must not be enough to send the user's journal to its author.
         raise ConfigError(
             f"a project's file may not send the journal to a server: {key.name} = {mask_url(value)!r}",
             hint=f"put it in your own file, or set {key.variable}",
@@ -56,15 +56,15 @@ def _read_store(key: Key, value: Any, source: Source) -> Secret:
     return Secret(path, label=mask_url(path))
 
 
-def _expand(path: str, source: Source) -> str:
-    """`~/…` from HOME; a relative path stays as it is written when that already means the right folder."""
+def _expand(path: str, source: SettingSource) -> str:
+    """Expand `~/…` with HOME, and a relative path with the source's folder unless that is the working folder."""
     home = source.env.get("HOME")
     if path.startswith("~/") and home:
         return os.path.join(home, path[2:])
     return path if os.path.isabs(path) or source.base == folder(None) else os.path.join(source.base, path)
 
 
-def _read_file(key: Key, value: Any, source: Source) -> str:
+def _read_file(key: SettingKey, value: Any, source: SettingSource) -> str:
     if not isinstance(value, str) or not value.strip() or "\0" in value:
         raise ConfigError(f"{key.name} is a path, not {shape(value)}", hint="such as '.lyra/audit/'")
     path = _expand(value, source)
@@ -79,15 +79,15 @@ def _read_file(key: Key, value: Any, source: Source) -> str:
     return path
 
 
-def _read_word(key: Key, value: Any, _source: Source) -> str:
+def _read_word(key: SettingKey, value: Any, _source: SettingSource) -> str:
     return one_of(value, key.words, key.name)
 
 
-def _read_model(key: Key, value: Any, source: Source) -> str:
+def _read_model(key: SettingKey, value: Any, source: SettingSource) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ConfigError(f"{key.name} is the name of a model, not {shape(value)}", hint="write PROVIDER/MODEL")
     if source.kind == "project" and value.strip().startswith("sim/"):
-        # A script is a model that says what its author wrote: cloning a repository must not put it in a model's place.
+        # A simulated model answers with its author's script: cloning a repository must not be enough to use it.
         raise ConfigError(
             f"a project's file may not choose a simulated model: {key.name} = {value!r}",
             hint=f"name it with --model, or set {key.variable}",
@@ -95,17 +95,17 @@ def _read_model(key: Key, value: Any, source: Source) -> str:
     return value.strip()
 
 
-def _read_seconds(key: Key, value: Any, source: Source) -> float:
+def _read_seconds(key: SettingKey, value: Any, source: SettingSource) -> float:
     number = number_of(value, float) if source.kind in ("env", "flag") else plain_number(value)
     return real(number, key.name, least=key.least, most=key.most)
 
 
-def _read_count(key: Key, value: Any, source: Source) -> int:
+def _read_count(key: SettingKey, value: Any, source: SettingSource) -> int:
     number = number_of(value, int) if source.kind in ("env", "flag") else plain_number(value)
     return whole(number, key.name, least=int(key.least), most=int(key.most))
 
 
-def _read_money(key: Key, value: Any, _source: Source) -> Money:
+def _read_money(key: SettingKey, value: Any, _source: SettingSource) -> Money:
     """Dollars, as the key's name says: 5, 0.5 and "$0.50" (a bare int is micro-dollars only in the SDK)."""
     if isinstance(value, (list, dict, bool)):
         raise ConfigError(f"{key.name} is an amount of money, not {shape(value)}", hint="write '$0.50'")
@@ -115,7 +115,7 @@ def _read_money(key: Key, value: Any, _source: Source) -> Money:
         raise ConfigError(mistake.message, hint="write '$0.50' or 0.5, in dollars") from None
 
 
-def _read_rules(key: Key, value: Any, source: Source) -> tuple[str, ...]:
+def _read_rules(key: SettingKey, value: Any, source: SettingSource) -> tuple[str, ...]:
     if isinstance(value, str) and source.kind in ("env", "flag"):
         value = _split_list(value)
     if not isinstance(value, (list, tuple)) or not all(isinstance(rule, str) for rule in value):
@@ -127,7 +127,7 @@ def _read_rules(key: Key, value: Any, source: Source) -> tuple[str, ...]:
     return tuple(value)
 
 
-READERS: Final[dict[str, Callable[[Key, Any, Source], Any]]] = {
+READERS: Final[dict[str, Callable[[SettingKey, Any, SettingSource], Any]]] = {
     "store": _read_store,
     "word": _read_word,
     "seconds": _read_seconds,
@@ -140,7 +140,7 @@ READERS: Final[dict[str, Callable[[Key, Any, Source], Any]]] = {
 
 
 def number_of(text: str, number: Callable[[str], Any]) -> Any:
-    """The number a variable or flag spells, or the text itself for the check to refuse in its own words."""
+    """The number in a variable or flag, or the text itself where it is no number, for the check to refuse."""
     try:
         return number(text)
     except ValueError:
@@ -148,7 +148,7 @@ def number_of(text: str, number: Callable[[str], Any]) -> Any:
 
 
 def plain_number(value: Any) -> Any:
-    """A file's decimals arrive exact, for money; everything else wants a float."""
+    """The value with a Decimal as a float: decimals in files are read exactly, for money; other readers want floats."""
     return float(value) if type(value).__name__ == "Decimal" else value
 
 
@@ -163,7 +163,7 @@ def _split_list(text: str) -> Any:
 
 
 def shape(value: Any) -> str:
-    """A value in words; never its text, which may be a secret."""
+    """The type of a value in words; never its text, which may be a secret."""
     names = {
         dict: "a table",
         list: "a list",

@@ -1,4 +1,4 @@
-"""The one home of time.
+"""Clocks: all of Lyra reads the time through a `Clock`.
 
 Two readings, never mixed: `now()` is the wall clock in seconds since 1970 (what people and journals read; it may
 jump), and `monotonic()` only ever grows (what deadlines and timers use). `call_at(when, callback)` takes a
@@ -16,7 +16,7 @@ __all__ = ["Clock", "SystemClock", "Timer"]
 
 
 class Timer(Protocol):
-    """A callback on its way; cancelling twice is harmless."""
+    """A scheduled callback; cancelling twice is harmless."""
 
     def cancel(self) -> None: ...
 

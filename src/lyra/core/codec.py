@@ -1,4 +1,4 @@
-"""Values to bytes and back: what a journal row, a message and a snapshot hold.
+"""Values to bytes and back, for journal rows, messages and snapshots.
 
 The form is msgpack. Text, numbers, bytes, lists, mappings and None come back as they were; tuples and sets
 come back as lists, and Decimal, UUID, Enum, dataclasses and Structs as the plain data they are made of,
@@ -20,7 +20,7 @@ from lyra.errors import ConfigError, Corrupt
 
 __all__ = ["UNCHANGED", "canonical", "decode", "decoder_for", "encode", "to_plain"]
 
-# Types (these very ones, no subclass) whose values are the same after they were written and read back.
+# Types (no subclasses) whose values are the same after they were written and read back.
 UNCHANGED: Final = frozenset({type(None), bool, int, float, str, bytes})
 
 _EXT_MAP: Final = 1  # a mapping with keys that are not text, in `canonical` only
@@ -29,11 +29,11 @@ _DECODERS_MAX: Final = 1_024
 
 
 class _NoForm(TypeError):
-    """Names the type that has no form; msgspec lets it through from the hook."""
+    """A value's type cannot be encoded; msgspec passes this error on from the hook."""
 
 
 def to_plain(value: Any) -> Any:
-    """What msgspec does not know: our own values, and subclasses of str, int and float."""
+    """Plain data for values that msgspec does not know: those with `to_data`, and subclasses of str, int and float."""
     to_data = getattr(value, "to_data", None)
     if to_data is not None and not isinstance(value, type):
         return to_data()
@@ -62,7 +62,7 @@ def canonical(value: Any) -> bytes:
     try:
         return _encode_sorted(value)
     except (TypeError, OverflowError):
-        pass  # keys that are not text, a set of several types, a large number: the slow way
+        pass  # keys that are not text, a set of several types, a large number: use the slower way below
     except (ValueError, RecursionError) as error:
         raise _unwritable(error) from None
     try:
@@ -72,7 +72,7 @@ def canonical(value: Any) -> bytes:
 
 
 def _ordered(value: Any) -> Any:
-    """`value` with everything that msgspec cannot sort already sorted, by its bytes."""
+    """`value` with everything that msgspec cannot sort sorted by its bytes."""
     if isinstance(value, Mapping):
         if all(isinstance(key, str) for key in value):
             return {key: _ordered(item) for key, item in value.items()}
@@ -106,7 +106,7 @@ def _no_ext(code: int, _data: Any) -> Any:
 
 
 def _from_data(wanted: type, value: Any) -> Any:
-    """Our own types read themselves."""
+    """A value of a type that has `from_data`."""
     from_data = getattr(wanted, "from_data", None)
     if from_data is None:
         raise NotImplementedError(f"{wanted.__name__} has no from_data")

@@ -5,10 +5,10 @@
 
     page = await ctx.do(fetch, url)
 
-Owns what is declared (the function, the capabilities it needs, what it costs, whether doing it twice is as good as
-once, how to react when it fails) and `canonical_hash`, by which a replay knows that the program asks for the same
-thing again. A plain async function is an Effect with nothing declared. `Charged` is how a function says what it
-really cost. Performs nothing itself; next: `lyra.kernel.effects.door`.
+Owns the declaration (the function, the capabilities it needs, its cost, whether it is idempotent, how failures are
+handled) and `canonical_hash`, by which a replay checks that the program makes the same request again. A plain async
+function is an Effect with nothing declared. A function returns `Charged` to report what it really cost. Performs
+nothing itself; next: `lyra.kernel.effects.door`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from lyra.errors import ConfigError, Corrupt
 
 __all__ = ["HASH_BYTES", "OPTIONS", "Charged", "Effect", "canonical_hash", "effect"]
 
-HASH_BYTES: Final = 12  # 96 bits: two different effects of one process never meet by chance
+HASH_BYTES: Final = 12  # 96 bits: no collision between two requests of one process in practice
 
-# What may be declared, at the function or at the call; any other keyword belongs to the function.
+# Options of a declaration, at the function or at the call; any other keyword is an argument of the function.
 OPTIONS: Final[dict[str, str]] = {
     "name": "what the journal calls it; by default module:function",
     "idempotent": "doing it twice is as good as once, so a crash in the middle is simply retried",
@@ -48,8 +48,9 @@ OPTIONS: Final[dict[str, str]] = {
 
 
 def canonical_hash(name: str, args: Any, kwargs: Mapping[str, Any]) -> bytes:
-    """The same for the same request: keyword order, and tuple or list, make no difference; 1, 1.0 and True do."""
-    hasher = _hasher.copy()  # cheaper than setting one up
+    """A hash that is equal for equal requests: keyword order does not matter, nor tuple or list; 1, 1.0 and True
+    differ."""
+    hasher = _hasher.copy()  # cheaper than a new hasher
     hasher.update(canonical((name, args, kwargs)))
     return hasher.digest()
 
@@ -69,7 +70,7 @@ class Charged(msgspec.Struct, frozen=True):
 
 
 class Effect:
-    """A declared act. Immutable; made once a function and shared by every call."""
+    """A declared act. Immutable; made once for a function and shared by every call."""
 
     __slots__ = (
         "_needs",
@@ -134,19 +135,19 @@ class Effect:
         self.run = run
         self.name = name if name is not None else qualified_name(run)
         self.idempotent = idempotent
-        self.digest = canonical_hash(self.name, (), {})  # of a call without arguments
+        self.digest = canonical_hash(self.name, (), {})  # the hash of a call without arguments
         self.cost = Usage.of(cost) if cost is not None else NOTHING
         self.quote = quote
-        self.about = about  # a call in a person's words, where somebody has to be asked about it
-        self.skipped = skipped  # the value of a call that was skipped, from the data of whoever decided that
-        self.unchanged = unchanged  # whether a value is sure to be the same after it was written and read back
+        self.about = about  # describes a call in plain words, for a question to a person
+        self.skipped = skipped  # gives the value of a skipped call from the data of the decision to skip it
+        self.unchanged = unchanged  # tells whether a value is the same after it was written and read back
         self.cost_data = self.cost.to_data() if self.cost else None
         self.retry = self.policy.retry
         self.timeout_s = self.policy.timeout_s
-        self.shared = shared  # a second limit, by name: of what many effects draw on, as agents do on a model
+        self.shared = shared  # a second rate limit, by name, that several effects share (all calls of one model)
         self.admissions = (
             Admissions(self.policy.rate_limit, self.policy.circuit_breaker) if lasting else None
-        )  # one for all kernels that perform it
+        )  # shared by all kernels that perform the effect
         self.gated = not (self.policy.rate_limit is None and self.policy.circuit_breaker is None and shared is None)
         self.tokens = self.cost["input_tokens"] + self.cost["output_tokens"]
         self._needs = needs if callable(needs) else _capabilities(needs)
@@ -159,7 +160,7 @@ class Effect:
 
     @classmethod
     def of(cls, act: Any, **options: Any) -> Effect:
-        """The Effect behind a function or an Effect, with what a call declares on top."""
+        """The Effect of a function or an Effect, with the options of a call applied."""
         if isinstance(act, Effect):
             return act.with_options(**options) if options else act
         declared = getattr(act, "__lyra_effect__", None)
@@ -167,7 +168,7 @@ class Effect:
 
     @staticmethod
     def split(keywords: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Keywords of a call: (what is declared, what the function gets)."""
+        """Split the keywords of a call into (options, arguments of the function)."""
         declared = {key: value for key, value in keywords.items() if key in OPTIONS}
         if len(declared) == len(keywords):
             return declared, {}
@@ -197,7 +198,7 @@ class Effect:
         return _capabilities(self._needs(*args, **kwargs))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[Any]:
-        """Calling it directly is calling the function: for tests, and for code outside any process."""
+        """Call the function directly: for tests, and for code outside any process."""
         return self.run(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -242,13 +243,13 @@ def _signature(run: Any) -> tuple[bool, Callable[[bytes], Any]]:
         return takes_key, decode
     try:
         wanted = inspect.get_annotations(getattr(run, "func", run), eval_str=True).get("return")
-    except Exception:  # noqa: BLE001 - an annotation that cannot be looked up: the plain value will do
+    except Exception:  # noqa: BLE001 - an annotation that cannot be resolved: decode to plain data
         return takes_key, decode
     return takes_key, typed_decoder(wanted)
 
 
 def typed_decoder(annotation: Any) -> Callable[[bytes], Any]:
-    """Read as the annotated type; what does not fit the annotation comes back plain, live and on replay alike."""
+    """A decoder for the annotated type; a value that does not fit it comes back as plain data, live and on replay."""
     if annotation is None or (isinstance(annotation, type) and annotation in _PLAIN):
         return decode
     typed = decoder_for(annotation)

@@ -1,11 +1,11 @@
 """An Envelope: a piece of work in flight through a pipeline.
 
-Owns everything that travels with the work: who asked, what came in, what each stage put out, where it is,
-how much it has used of its bounds, what is left to do, and how it ended; plus a trust label and trace ids.
-It keeps its own books (`start_stage`, `complete_stage`, `fail_stage`, `advance_goals`) and answers whether
-it may go on (`check_bounds`); which stage comes next is the orchestrator's to say. A bound is reached at
-`>=`, unlike a quota, which is exceeded at `>`. Books are not changed in place: an entry makes a new one, so that a
-`snapshot` costs next to nothing.
+Owns everything that travels with the work: the user, the input, the output of each stage, the current stage,
+the counters and their bounds, the remaining goals, and the end; plus a trust label and trace ids.
+It keeps its own records (`start_stage`, `complete_stage`, `fail_stage`, `advance_goals`) and answers whether
+it may go on (`check_bounds`); the orchestrator chooses the next stage. A bound is reached at
+`>=`, unlike a quota, which is exceeded at `>`. Lists and mappings are replaced, not changed in place, so that a
+`snapshot` is cheap.
 
 Times are wall-clock seconds and come in as `now`; ids come from an Entropy.
 """
@@ -26,15 +26,15 @@ from lyra.core.limits import (
     ENVELOPE_STAGES_MAX,
     VALUE_DEPTH_MAX,
 )
-from lyra.core.open_question import Asked
+from lyra.core.open_question import OpenQuestion
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
     from lyra.core.ids import Entropy
 
-    _AskedData = Asked
+    _OpenQuestionData = OpenQuestion
 else:
-    _AskedData = dict[str, Any]  # what is read from a wire; __post_init__ makes an Asked of it
+    _OpenQuestionData = dict[str, Any]  # data from a wire; __post_init__ makes an OpenQuestion of it
 
 __all__ = ["BoundsResult", "Envelope", "StageRecord", "StageStatus", "TerminalReason", "Trust"]
 
@@ -79,7 +79,7 @@ class StageStatus(_Word):
 
 
 class Trust(_Word):
-    """Where the work's text came from: untrusted text may carry instructions that are not ours."""
+    """Where the work's text came from: untrusted text may carry instructions of a third party."""
 
     TRUSTED = "trusted"
     UNTRUSTED = "untrusted"
@@ -109,7 +109,7 @@ class BoundsResult(NamedTuple):
 
 
 class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """See the module. Made with `Envelope.create`; a plain constructor call must bring its ids."""
+    """A piece of work. Made with `Envelope.create`; a plain constructor call must give its ids."""
 
     # who
     envelope_id: str
@@ -147,7 +147,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     termination_reason: str = ""
     # who is asked
     interrupt_pending: bool = False
-    interrupt: _AskedData | None = None
+    interrupt: _OpenQuestionData | None = None
     # what is left to do
     completed_stages: list[dict[str, Any]] = []
     current_stage_number: int = 1
@@ -165,7 +165,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if self.interrupt is not None:
-            self.interrupt = Asked(self.interrupt)
+            self.interrupt = OpenQuestion(self.interrupt)
 
     # ------------------------------------------------------------ making one
     @classmethod
@@ -201,15 +201,15 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         copied.loop_feedback = self.loop_feedback.copy()
         copied.outputs = _read(_write(self.outputs)) if self.outputs else {}
         copied.metadata = _read(_write(self.metadata)) if self.metadata else {}
-        copied.interrupt = Asked(_read(_write(self.interrupt))) if self.interrupt is not None else None
+        copied.interrupt = OpenQuestion(_read(_write(self.interrupt))) if self.interrupt is not None else None
         copied.errors = _read(_write(self.errors)) if self.errors else []
         copied.completed_stages = _read(_write(self.completed_stages)) if self.completed_stages else []
         copied.prior_plans = _read(_write(self.prior_plans)) if self.prior_plans else []
         return copied
 
     def snapshot(self) -> Self:
-        """Its books as they stand: later entries do not show in it. Not to be changed: it shares them."""
-        copied: Self = self.__copy__()  # type: ignore[attr-defined]  # of every Struct, and twice as fast as copy.copy
+        """A shallow copy that later changes of this envelope do not reach. Read-only: it shares lists and mappings."""
+        copied: Self = self.__copy__()  # type: ignore[attr-defined]  # every Struct has it; twice as fast as copy.copy
         return copied
 
     def to_data(self) -> dict[str, Any]:
@@ -219,7 +219,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     @classmethod
     def from_data(cls, data: Any) -> Self:
-        """Read plain data from anywhere; what does not fit is a ConfigError that names the field."""
+        """Read untrusted plain data; a value that does not fit is a ConfigError that names the field."""
         if not isinstance(data, Mapping):
             raise ConfigError(f"an envelope is a mapping of fields, not {type(data).__name__}")
         known_keys(data, cls.__struct_fields__, "an envelope")
@@ -243,7 +243,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return None
 
     def check_bounds(self) -> BoundsResult:
-        """May the work go on? Asked in the order iteration, model calls, hops; changes nothing."""
+        """Whether the work may go on; bounds are checked in the order iteration, model calls, hops."""
         reason = self.terminal_reason if self.terminated else self.bound_reached()
         return BoundsResult(
             can_continue=reason is None and not self.terminated and not self.interrupt_pending,
@@ -265,7 +265,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         self.termination_reason = message or self.terminal_reason.value
         self.completed_at = now
 
-    # ------------------------------------------------------------ books
+    # ------------------------------------------------------------ records of stages
     def start_stage(self, stage: str, *, now: float, agent: str | None = None) -> StageRecord:
         """An agent starts on a stage: one hop, one record."""
         order = self.stage_order.index(stage) + 1 if stage in self.stage_order else 0
@@ -301,12 +301,12 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         self.errors = [*self.errors, {"stage": stage, "agent": agent or stage, "error": error, "at": now}]
 
     def skip_stage(self, stage: str, *, now: float, agent: str | None = None) -> None:
-        """Nobody waits for its run any more."""
+        """End a run whose result is no longer needed."""
         self.active_stages = _without(self.active_stages, stage)
         self._end_record(agent or stage, StageStatus.SKIPPED, now)
 
     def advance_goals(self, satisfied: Mapping[str, str] | list[str]) -> bool:
-        """Strike satisfied goals off, go to the next stage number; False when no goal or no stage is left."""
+        """Remove satisfied goals and go to the next stage number; False when no goal or no stage is left."""
         status = dict(satisfied) if isinstance(satisfied, Mapping) else dict.fromkeys(satisfied, "satisfied")
         self.goal_completion_status = {**self.goal_completion_status, **status}
         done = {goal for goal, word in status.items() if word == "satisfied"}
@@ -340,13 +340,13 @@ def _without(book: dict[str, Any], key: str) -> dict[str, Any]:
     return {name: value for name, value in book.items() if name != key} if key in book else book
 
 
-# A copy by way of bytes: many times as fast as walking through it.
+# A deep copy by encoding to bytes: many times as fast as a recursive copy.
 _write: Final = msgspec.msgpack.Encoder().encode
 _read: Final = msgspec.msgpack.Decoder().decode
 
 
 def _check_depth(value: Any) -> None:
-    """Refuse what is nested without end before anything recurses into it."""
+    """Refuse data that is nested too deeply, or contains itself, before anything recurses into it."""
     level: list[Any] = [value]
     for _ in range(VALUE_DEPTH_MAX):
         level = [
@@ -361,7 +361,7 @@ def _check_depth(value: Any) -> None:
 
 
 def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A deep copy of the containers, words in lower case where a word is expected."""
+    """A deep copy of the containers, with enum words in lower case."""
     copied: dict[str, Any] = {str(key): _copied(value) for key, value in data.items()}
     for name in ("terminal_reason", "trust"):
         if isinstance(copied.get(name), str):

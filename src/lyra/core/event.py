@@ -1,4 +1,4 @@
-"""An Event: an immutable fact. Everything that can be observed about Lyra is a fold over these.
+"""An Event: an immutable fact. Everything that can be observed about Lyra is computed from Events.
 
 Owns the shape and the table of kinds. A journal row becomes an Event when it is published; traces, metrics,
 audit and `lyra ps` read nothing else. Never holds a secret, and never decides anything: `observe` and the
@@ -48,7 +48,7 @@ KINDS: Final[dict[str, str]] = {
     "timer.set": "a process asked to be woken",
     "interrupt.created": "a question was put to a human",
     "interrupt.resolved": "a human answered",
-    "interrupt.expired": "nobody answered in time",
+    "interrupt.expired": "no answer came in time",
     "interrupt.cancelled": "the question was taken back",
     "budget.overrun": "an effect cost more than was reserved for it",
     "budget.warning": "a limit that only warns was passed",
@@ -80,7 +80,7 @@ KINDS: Final[dict[str, str]] = {
     "service.health_changed": "a service's status changed: healthy, degraded, unhealthy or unknown",
     "bus.dropped": "a reader of the bus was too slow, and its oldest message was dropped",
     "group.created": "a group of processes exists",
-    "group.deleted": "a group that nobody was in is gone",
+    "group.deleted": "a group without members is gone",
     "group.joined": "a process is in a group",
     "group.left": "a process left a group, or ended",
     "group.set": "a value was written on a group's blackboard",

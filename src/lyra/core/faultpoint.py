@@ -1,6 +1,6 @@
-"""Named points where a test may make the world end.
+"""Named crash points: places where a test may stop the kernel.
 
-`point("journal.committed")` does nothing in a normal run: one comparison. A test arms a hook that raises, sleeps or
+`point("journal.before_commit")` costs one comparison in a normal run. A test arms a hook that raises, sleeps or
 kills the process at the n-th visit. The names are listed in `POINTS`, so that a test can visit every one of them
 and a misspelt name is an error where it is armed.
 """
@@ -19,7 +19,7 @@ POINTS: Final[dict[str, str]] = {
     "door.performed": "the effect has run, nothing of it is written",
     "door.finished": "`effect.finished` is durable, the program has not seen it",
     "journal.before_commit": "a batch is ready, not handed to the store",
-    "journal.after_commit": "the store has the batch, nobody was told",
+    "journal.after_commit": "the store has the batch, no waiting process knows it",
     "process.spawned": "a process is in the table, its first row is not durable",
     "process.exiting": "a process has ended, its last row is not durable",
     "mailbox.delivered": "a message is in a mailbox, its row is not durable",
@@ -29,14 +29,14 @@ POINTS: Final[dict[str, str]] = {
     "recovery.done": "every live process is on the run queue",
     "lease.acquired": "this kernel owns the store, nothing was read",
     "fact.written": "a subsystem knows something new, its row is not durable",
-    "interrupt.ended": "a question is over, its row is not durable and nobody was told",
+    "interrupt.ended": "a question is over, its row is not durable and no waiting process knows it",
     "supervisor.restarting": "a supervisor has counted a restart, nothing is stopped or started",
     "pipeline.answered": "a stage's answer is durable, its pipeline does not know it",
 }
 
 
 class SimulatedCrash(BaseException):
-    """Raised by a hook to end the world at a point: nothing after it happens, no handler of Lyra's takes it."""
+    """Raised by a hook to simulate a crash at a point; no handler in Lyra catches it."""
 
 
 hook: Callable[[str], None] | None = None  # read directly where a call would cost too much

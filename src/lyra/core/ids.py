@@ -1,8 +1,9 @@
-"""The one home of randomness: process ids, tokens and seeded generators.
+"""Randomness: process ids, tokens and seeded generators.
 
-`Entropy` is handed to whoever needs an unpredictable value. The real one reads the operating system; a seeded one
-makes a whole run a function of its seed. Process ids are short and readable (`p-` and ten base-32 characters):
-unique within a store, not a secret. Secrets (tokens) come from `token()`, which a seeded Entropy refuses to make.
+Every component that needs an unpredictable value is given an `Entropy`. The real one reads the operating system; a
+seeded one makes a whole run a function of its seed. Process ids are short and readable (`p-` and ten base-32
+characters): unique within a store, not a secret. Secrets (tokens) come from `token()`, which a seeded Entropy refuses
+to make.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Entropy:
         return self._random.getrandbits(count)
 
     def token(self) -> str:
-        """An unguessable token; a seeded run has no business making one."""
+        """An unguessable token; RuntimeError in a seeded Entropy, whose tokens could be guessed."""
         if self.seed is not None:
             raise RuntimeError("a seeded Entropy makes no secrets")
         return os.urandom(32).hex()

@@ -18,7 +18,7 @@ QUOTA_DEFAULTS: Final[dict[str, int]] = {
     "input_tokens": 100_000,  # sent to models, summed
     "output_tokens": 50_000,  # received from models, summed
     "context_tokens": 150_000,  # in one model call
-    "timeout_s": 300,  # told, and inference for the process ends; time in which it waits for a human does not count
+    "timeout_s": 300,  # then an Event reports it and inference for the process ends; waiting for a human does not count
     "soft_timeout_s": 240,  # the process is warned
 }
 
@@ -44,7 +44,7 @@ USERS_KEPT: Final = 100_000  # users whose totals are remembered; the longest in
 CLEANUP_INTERVAL_S: Final = 300.0  # between two rounds, where rounds are asked for
 CLEANUP_PROCESSES_S: Final = 24 * 3600.0  # ended entries of the lifecycle are forgotten after this
 CLEANUP_INTERRUPTS_S: Final = 3600.0  # ended questions
-CLEANUP_SESSIONS_S: Final = 3600.0  # pipelines that nobody drives
+CLEANUP_SESSIONS_S: Final = 3600.0  # pipelines without activity
 
 # ---------------------------------------------------------------- bounds of one envelope in a pipeline
 ENVELOPE_ITERATIONS_MAX: Final = 3  # reached means stop (`>=`), unlike a quota (`>`)
@@ -59,19 +59,19 @@ SCHEMA_DEPTH_MAX: Final = 16  # schemas inside one another in a JSON Schema
 PIPELINE_STAGES_MAX: Final = 1_000  # stages of one pipeline
 PIPELINE_STAGE_TIMEOUT_S: Final = 300.0  # one run of a stage that says nothing else
 PIPELINE_FILE_BYTES_MAX: Final = 1024 * 1024  # one declaration file
-PIPELINE_SESSION_IDLE_S: Final = 3600.0  # a session nobody touched this long is stale
+PIPELINE_SESSION_IDLE_S: Final = 3600.0  # a session without activity for this long is stale
 
 # ---------------------------------------------------------------- processes
 PROCESSES_MAX: Final = 1_000_000  # live at once; a process at rest costs a few hundred bytes
 SPAWN_DEPTH_MAX: Final = 1_000  # parents above a process: a runaway recursion ends here, not in memory
 NAME_LENGTH_MAX: Final = 200  # characters of a process, tool or service name
-MAILBOX_MESSAGES_MAX: Final = 1_000  # waiting in one mailbox; the sender is told
+MAILBOX_MESSAGES_MAX: Final = 1_000  # waiting in one mailbox; a sender of more gets an error
 WAITING_SENDERS_MAX: Final = 10_000  # messages in line for room in one mailbox, awaited or not
 MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024  # one message, encoded
 EFFECT_VALUE_BYTES_MAX: Final = 64 * 1024 * 1024  # one effect's result, encoded
 ENDED_INTERRUPTS_KEPT: Final = 10_000  # answered questions that can still be looked up
-ENDED_PROCESSES_KEPT: Final = 10_000  # for those who ask how one ended; older ones are only in the store
-PROGRAMS_KEPT: Final = 4_096  # the same for programs
+ENDED_PROCESSES_KEPT: Final = 10_000  # whose results can be asked for; older ones are only in the store
+PROGRAMS_KEPT: Final = 4_096  # programs whose names the registry remembers
 EFFECTS_KEPT: Final = 4_096  # declarations remembered by function; more than that are made for each call
 TICK_S: Final = 0.005  # how long the kernel gathers journal rows into one commit
 
@@ -103,10 +103,10 @@ CAPABILITY_LENGTH_MAX: Final = 65_536  # characters asked for: a shell command m
 RULE_LENGTH_MAX: Final = 1_024  # characters of one rule, or of a request with wildcards
 GRANT_RULES_MAX: Final = 1_000  # rules in one grant, all layers together
 GRANT_LAYERS_MAX: Final = 64  # times a grant was narrowed by something it did not already contain
-GRANT_CACHE_MAX: Final = 1_024  # decisions remembered by one grant
+GRANT_CACHE_MAX: Final = 1_024  # decisions cached by one grant
 GRANT_COMPARISONS_MAX: Final = 64  # pairs of rules compared when looking for a layer that adds nothing
-COMMANDS_MAX: Final = 256  # commands looked at in one shell line; a longer chain is touched by every deny
-PATTERN_STEPS_MAX: Final = 10_000  # spent on "does this pattern cover that one" before the safe answer
+COMMANDS_MAX: Final = 256  # commands checked in one shell line; every deny rule matches a longer chain
+PATTERN_STEPS_MAX: Final = 10_000  # of comparing two patterns, then the safe answer is given
 
 # ---------------------------------------------------------------- one command in a sandbox
 SANDBOX_WALL_S: Final = 600.0  # then everything it started is killed
@@ -117,20 +117,20 @@ SANDBOX_PROCESSES_MAX: Final = 512  # processes and threads
 SANDBOX_OPEN_FILES_MAX: Final = 4_096
 SANDBOX_OUTPUT_BYTES_MAX: Final = 64 * 2**20  # a command that prints more is killed
 SANDBOX_OUTPUT_KEPT_BYTES: Final = 65_536  # in memory, half head and half tail; the rest is in a file
-SANDBOX_SCAN_ENTRIES_MAX: Final = 200_000  # looked at in a search for protected names; with more no command runs
+SANDBOX_SCAN_ENTRIES_MAX: Final = 200_000  # checked for protected names; in a larger workspace no command runs
 EGRESS_HEAD_BYTES_MAX: Final = 16_384  # of a request to the proxy
 EGRESS_CONNECTIONS_MAX: Final = 64  # open at once through one proxy
 EGRESS_CONNECT_S: Final = 10.0  # to reach the host, and to read a request
 EGRESS_LOG_MAX: Final = 1_000  # decisions remembered by one proxy
 
-# ---------------------------------------------------------------- reactions
-RETRY_AFTER_S_MAX: Final = 600.0  # a server that asks for a longer pause is not believed
+# ---------------------------------------------------------------- retries
+RETRY_AFTER_S_MAX: Final = 600.0  # a longer pause that a server asks for is cut to this
 RETRY_ATTEMPTS_MAX: Final = 1_000  # calls one retry policy may make
 
 # ---------------------------------------------------------------- Vega sources
 VEGA_SOURCE_CHARS_MAX: Final = 16 * 1024 * 1024  # characters of one file
 VEGA_NESTING_MAX: Final = 200  # expressions and blocks inside one another; Python stops at about 1 000 frames
-VEGA_PROBLEMS_MAX: Final = 50  # mistakes told in one run; the rest usually follow from these
+VEGA_PROBLEMS_MAX: Final = 50  # mistakes reported in one run; the rest usually follow from these
 
 # ---------------------------------------------------------------- Vega programs
 VEGA_DEPTH_MAX: Final = 10_000  # calls inside one another; deeper is an error that a program can catch
@@ -144,9 +144,9 @@ VEGA_TREE_NODES_MAX: Final = 20_000  # statements and values of such a function;
 VEGA_FUNCTIONS_MAX: Final = 200_000  # functions of one program
 VEGA_GLOBALS_MAX: Final = 1_000_000  # globals of one program
 VEGA_BYTECODE_BYTES_MAX: Final = 64 * 1024 * 1024  # one `.vgb` file
-VEGA_AHEAD_CALLS_MAX: Final = 64  # calls of one process that are under way ahead of their turn
-VEGA_AHEAD_DEPTH_MAX: Final = 16  # functions called ahead of their turn inside one another; deeper ones simply wait
-VEGA_AHEAD_FUNCTIONS_MAX: Final = 256  # such functions under way from inside others
-VEGA_AHEAD_SLICES_MAX: Final = 200  # slices of 256 calls and loop turns that one look ahead may take
+VEGA_AHEAD_CALLS_MAX: Final = 64  # early calls of one process that run at once
+VEGA_AHEAD_DEPTH_MAX: Final = 16  # early function calls inside one another; deeper ones wait for their turn
+VEGA_AHEAD_FUNCTIONS_MAX: Final = 256  # early functions that run from inside others
+VEGA_AHEAD_SLICES_MAX: Final = 200  # slices of 256 calls and loop turns that one lookahead may take
 VEGA_REGEX_PROGRAM_MAX: Final = 5_000  # instructions of one pattern, its repetitions written out
 VEGA_REGEX_STEPS_MAX: Final = 5_000_000  # steps of one match: some seconds, in which nothing else runs

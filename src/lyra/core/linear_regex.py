@@ -2,8 +2,8 @@
 
 A pattern becomes a small program of tests, splits and jumps. `search` backtracks and never runs the same instruction at
 the same place of the text twice, so its steps are bounded by program times text, and the groups are those of ordinary
-backtracking. `matches_whole` follows all ways at once and needs memory for the program only. What cannot be matched so
-(back references, look-around) is Unsupported.
+backtracking. `matches_whole` follows all alternatives at once and needs memory for the program only. Back references
+and look-around, which cannot be matched like this, are Unsupported.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any, Final
 
-__all__ = ["BadPattern", "Program", "TooLarge", "TooManySteps", "Unsupported"]
+__all__ = ["BadPattern", "PatternTooLarge", "RegexProgram", "TooManySteps", "Unsupported"]
 
 # Instructions: (kind, x, y). CHAR x=answers of a test; SPLIT tries x, then y; JUMP x; SAVE x; AT x=test; MATCH.
 _CHAR, _SPLIT, _JUMP, _SAVE, _AT, _MATCH = range(6)
@@ -30,12 +30,12 @@ class Unsupported(BadPattern):
     """The pattern has a construct that cannot be matched in linear time; the message is its name."""
 
 
-class TooLarge(BadPattern):
+class PatternTooLarge(BadPattern):
     """The program of the pattern has too many instructions."""
 
 
 class TooManySteps(Exception):
-    """A match takes more steps than it may."""
+    """A match needs more steps than allowed."""
 
 
 def _is_word(char: str) -> bool:
@@ -50,7 +50,7 @@ def _negated(test: Test) -> Test:
     return lambda char: not test(char)
 
 
-_CATEGORIES: Final[dict[str, tuple[Test, Test]]] = {  # of Unicode and of ASCII
+_CATEGORIES: Final[dict[str, tuple[Test, Test]]] = {  # a test for Unicode and one for ASCII
     "CATEGORY_DIGIT": (str.isdecimal, frozenset("0123456789").__contains__),
     "CATEGORY_SPACE": (str.isspace, frozenset(" \t\n\r\f\v").__contains__),
     "CATEGORY_WORD": (_is_word, _is_ascii_word),
@@ -76,7 +76,7 @@ _POSITIONS: Final[dict[str, Callable[[str, int], bool]]] = {
 
 
 class _Answers(dict[str, bool]):
-    """Whether a character passes a test, remembered."""
+    """A cache of whether a character passes a test."""
 
     __slots__ = ("_test",)
 
@@ -89,7 +89,7 @@ class _Answers(dict[str, bool]):
         return answer
 
 
-class Program:
+class RegexProgram:
     """A pattern that can be matched; `groups` counts its groups."""
 
     __slots__ = ("_code", "_flags", "_size_max", "groups")
@@ -97,7 +97,7 @@ class Program:
     def __init__(self, pattern: str, *, size_max: int, flags: int = 0) -> None:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of what a later Python may read otherwise
+                warnings.simplefilter("ignore")  # about syntax that a later Python may read differently
                 tree = parser.parse(pattern, flags)
         except (re.error, OverflowError, RecursionError, ValueError) as error:
             raise BadPattern(str(error)) from None
@@ -111,7 +111,7 @@ class Program:
     # ------------------------------------------------------------ compiling
     def _add(self, kind: int, x: Any = None, y: Any = None) -> int:
         if len(self._code) >= self._size_max:
-            raise TooLarge("the pattern is too large: make its repetitions smaller")
+            raise PatternTooLarge("the pattern is too large: make its repetitions smaller")
         self._code.append([kind, x, y])
         return len(self._code) - 1
 
@@ -167,7 +167,7 @@ class Program:
             start = len(self._code)
             self._row(items)
             if len(self._code) == start:
-                break  # nothing, however often
+                break  # the repeated part is empty
         splits = []
         for _ in range(1 if is_endless else int(most) - least):
             splits.append(self._add(_SPLIT))
@@ -217,7 +217,7 @@ class Program:
         return len(code) - 1 in places
 
     def _reached(self, todo: list[int], text: str, index: int) -> set[int]:
-        """The instructions that are reached from these without a character."""
+        """The instructions that are reached from these without reading a character."""
         reached: set[int] = set()
         while todo:
             place = todo.pop()
@@ -234,8 +234,8 @@ class Program:
         return reached
 
     def search(self, text: str, start: int, steps_max: int) -> tuple[tuple[int, ...] | None, int]:
-        """The first match from `start` on, and the steps it took; TooManySteps where it would take more than may be. A
-        match is the begin and the end of the whole and of each group, -1 where a group took no part."""
+        """The first match from `start` on, and the steps it took; TooManySteps after `steps_max`. A match is the start
+        and end of the whole and of each group, -1 for a group that took no part."""
         visited: set[int] = set()
         match = None
         for begin in range(start, len(text) + 1):

@@ -37,7 +37,7 @@ class Message(msgspec.Struct, frozen=True):
             one_of(self.trust, TRUST, "trust")
         if type(self.content) is not str and not isinstance(self.content, str):
             msgspec.structs.force_setattr(self, "content", _parts(self.content))
-        if self.tool_calls == () == self.tool_results:  # most messages: nothing more to look at
+        if self.tool_calls == () == self.tool_results:  # most messages: nothing more to check
             return
         for name, kind, role in _OWNERS:
             values = tuple(getattr(self, name))

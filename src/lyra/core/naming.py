@@ -1,10 +1,10 @@
-"""The names that journals hold of functions and classes: `module:function`, or a fixed name for Lyra's own.
+"""The names of functions and classes in journals: `module:function`, or a fixed name for those of Lyra.
 
 A module run as a script is `__main__` to Python; in a journal it has the name it would be imported by, so that a
-process begun by `python shop.py` goes on under `import shop` or `python -m shop`. What Lyra itself writes into
-journals has a fixed name (`lyra:supervise`) that does not depend on the file it is in. `OLD_NAMES` is the one table of
-these, each with the names that earlier versions wrote: a store with an old name is read as if it had the fixed one.
-Looks names up, never imports anything.
+process started by `python shop.py` resumes under `import shop` or `python -m shop`. Functions and classes of Lyra
+itself have a fixed name (`lyra:supervise`) that does not depend on their file. `OLD_NAMES` is the table of these, each
+with the names that earlier versions wrote: a store with an old name is read as if it had the fixed one. This module
+looks names up and never imports anything.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ OLD_NAMES: Final[dict[str, tuple[str, ...]]] = {
     "demo:SessionLost": ("lyra.cli.demo_service:SessionLost",),
 }
 _FIXED: Final = {old: name for name, olds in OLD_NAMES.items() for old in olds}
-_OWN: Final = ("lyra:", "vega:", "mcp:", "demo:", "lyra.")  # how names of Lyra's own begin, of any version
-_named: dict[str, Any] = {}  # what has been imported so far
+_OWN: Final = ("lyra:", "vega:", "mcp:", "demo:", "lyra.")  # prefixes of the names of Lyra itself, in any version
+_named: dict[str, Any] = {}  # fixed name → function or class, of the modules imported so far
 
 
 def named(name: str) -> Callable[[T], T]:
@@ -83,12 +83,12 @@ def named(name: str) -> Callable[[T], T]:
 
 
 def named_thing(name: str) -> Any:
-    """What has this fixed or old name, if its module has been imported; else None."""
+    """The function or class with this fixed or old name; None while its module is not imported."""
     return _named.get(_FIXED.get(name, name))
 
 
 def fixed_name(name: str) -> str:
-    """The fixed name behind an old one; any other name as it is."""
+    """The fixed name for an old one; any other name unchanged."""
     return _FIXED.get(name, name)
 
 
@@ -98,7 +98,7 @@ def old_names(name: str) -> tuple[str, ...]:
 
 
 def is_own_name(name: str) -> bool:
-    """Whether a name is of Lyra's own, of this version or another."""
+    """Whether a name belongs to Lyra itself, in this version or another."""
     return name.startswith(_OWN)
 
 
@@ -107,7 +107,7 @@ def qualified_name(function: Any) -> str:
     inner = getattr(function, "func", function)  # functools.partial
     if not hasattr(inner, "__qualname__"):
         inner = type(inner)
-    fixed = getattr(inner, "__dict__", {}).get("__lyra_name__")  # its own: a subclass has another name
+    fixed = getattr(inner, "__dict__", {}).get("__lyra_name__")  # not inherited: a subclass has another name
     if fixed is not None:
         return str(fixed)
     module = inner.__module__
@@ -115,7 +115,7 @@ def qualified_name(function: Any) -> str:
 
 
 def main_name() -> str:
-    """The main module's own name: of `python -m`, else of its file, else what Python calls it."""
+    """The name by which the main module would be imported; `__main__` where there is none."""
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     if spec is not None:

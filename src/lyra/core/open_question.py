@@ -1,7 +1,7 @@
-"""A question that work waits for, as its envelope carries it: a mapping whose keys read as attributes too.
+"""The open question of an envelope: a mapping whose keys can also be read as attributes.
 
-On a wire and in a journal it is a plain mapping. What the question does not say reads as nothing said; a name that no
-question has is an AttributeError. Who asks, waits and answers is the kernel's to know (`interrupts.interrupt`).
+On a wire and in a journal it is a plain mapping. A field that the question does not set has an empty default; any other
+name is an AttributeError. The kernel asks and answers questions (`kernel.interrupts.interrupt`).
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-__all__ = ["Asked"]
+__all__ = ["OpenQuestion"]
 
 
-class _Read(dict[str, Any]):
-    """A mapping whose keys read as attributes; `FIELDS` are those that are always there, with nothing in them."""
+class _AttributeMapping(dict[str, Any]):
+    """A mapping whose keys can be read as attributes; `FIELDS` are the names with a default."""
 
     __slots__ = ()
     FIELDS: ClassVar[Mapping[str, Any]] = {}
@@ -26,15 +26,15 @@ class _Read(dict[str, Any]):
         raise AttributeError(f"a question has no {name!r}; it has {', '.join({**self.FIELDS, **self})}")
 
 
-class _Answered(_Read):
-    """What came back."""
+class _Response(_AttributeMapping):
+    """The answer to a question."""
 
     __slots__ = ()
     FIELDS: ClassVar[Mapping[str, Any]] = {"text": "", "approved": None, "decision": "", "data": None}
 
 
-class Asked(_Read):
-    """See the module. `response` is there once it is answered."""
+class OpenQuestion(_AttributeMapping):
+    """A question that work waits for; `response` is set once it is answered."""
 
     __slots__ = ()
     FIELDS: ClassVar[Mapping[str, Any]] = {
@@ -48,4 +48,4 @@ class Asked(_Read):
 
     def __getattr__(self, name: str) -> Any:
         value = super().__getattr__(name)
-        return _Answered(value) if name == "response" and isinstance(value, Mapping) else value
+        return _Response(value) if name == "response" and isinstance(value, Mapping) else value

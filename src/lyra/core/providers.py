@@ -1,8 +1,8 @@
-"""Providers of models as plain facts: where the settings of each are usually found, and what counts as this machine.
+"""Providers of models as a table: the usual environment variables and addresses of each, and loopback addresses.
 
 `USUAL` is the table of variables and addresses, by the provider's name; any other name is a server that speaks OpenAI's
-format and has a base URL. Read by the configuration, which has to know whose key is whose, and by `lyra.models`, which
-makes the calls. Reads no variable itself.
+format and has a base URL. Used by the configuration, which has to know which key belongs to which provider, and by
+`lyra.models`, which makes the calls. Reads no variable itself.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ SETTINGS: Final = (
 )
 TIMEOUTS: Final = ("connect_s", "first_s", "idle_s", "total_s")
 
-# Strict, so that no two readers of URLs can disagree about the host.
+# Strict, so that no two URL parsers can disagree about the host.
 _PLAIN_URL: Final = re.compile(
     r"(?:https?://)?(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+)(?::[0-9]{1,5})?(?:/[A-Za-z0-9/._~-]*)?"
 )
 
 
 class Usual(NamedTuple):
-    """Where a provider's settings are usually found. `port`: its address may be written as host or host:port."""
+    """A provider's usual environment variables and address. `port`: its address may be written as host or host:port."""
 
     key: tuple[str, ...] = ()
     url: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ COMPATIBLE: Final = Usual(needs=("base_url",))
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, whatever a name server says."""
+    """Whether a host is this machine, without asking a name server."""
     from ipaddress import ip_address
 
     try:
@@ -94,6 +94,6 @@ def is_loopback(host: str) -> bool:
 
 
 def is_loopback_url(url: str) -> bool:
-    """Whether an address is plainly this machine's: one with a user, a query or odd characters is not."""
-    found = _PLAIN_URL.fullmatch(url)
-    return found is not None and is_loopback(found[1].strip("[]"))
+    """Whether a URL surely names this machine; False for one with a user, a query or unusual characters."""
+    match = _PLAIN_URL.fullmatch(url)
+    return match is not None and is_loopback(match[1].strip("[]"))

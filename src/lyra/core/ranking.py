@@ -1,7 +1,7 @@
 """Ranking short texts by the words they share with a question: BM25, over an index that grows and shrinks.
 
-Pure data. Words are letters and digits of any script, case folded, a plural `s` dropped; very common ones weigh next to
-nothing by themselves, since most texts have them. Ties go to the newer text, so the same index gives the same order.
+Pure data. Words are letters and digits of any script, case folded, a plural `s` dropped; BM25 gives words that most
+texts have next to no weight. Ties go to the newer text, so the same index gives the same order.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import re
 from collections import Counter
 from typing import Final
 
-__all__ = ["Index", "words"]
+__all__ = ["TextIndex", "words"]
 
 _WORD: Final = re.compile(r"\w+", re.UNICODE)
-_SATURATION: Final = 1.2  # how soon a word's repetition stops to count (k1)
-_LENGTH: Final = 0.75  # how much a long text is held against itself (b)
+_SATURATION: Final = 1.2  # how soon repetitions of a word stop to count (k1)
+_LENGTH: Final = 0.75  # how much the length of a text lowers its score (b)
 
 
 def words(text: str) -> list[str]:
@@ -26,8 +26,8 @@ def _plain(word: str) -> str:
     return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
 
 
-class Index:
-    """Texts by number."""
+class TextIndex:
+    """An index of texts, each added under a number."""
 
     __slots__ = ("_lengths", "_total", "_with")
 
@@ -40,10 +40,10 @@ class Index:
         return len(self._lengths)
 
     def add(self, number: int, text: str) -> None:
-        found = words(text)
-        self._lengths[number] = len(found)
-        self._total += len(found)
-        for word, count in Counter(found).items():
+        text_words = words(text)
+        self._lengths[number] = len(text_words)
+        self._total += len(text_words)
+        for word, count in Counter(text_words).items():
             self._with.setdefault(word, {})[number] = count
 
     def remove(self, number: int, text: str) -> None:

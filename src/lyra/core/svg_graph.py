@@ -2,9 +2,9 @@
 
     draw_layers("build", [Node("parse"), Node("check", note="strict")], [Edge("parse", "check", "tree")])
 
-`draw_layers` places nodes in rows from top to bottom, by their longest way from the start or as `rows` says, and draws
-edges between them; edges that lead back run at the right side. `Canvas` is the painter below it, for callers that place
-boxes themselves. A node's or an edge's `kind` is a class of the style sheet, so that a caller gives colours with
+`draw_layers` places nodes in rows from top to bottom, by their longest path from the start or as given in `rows`, and
+draws edges between them; edges that lead back run at the right side. `Canvas` is the painter below it, for callers that
+place boxes themselves. A node's or an edge's `kind` is a class of the style sheet, so that a caller gives colours with
 `style`. The same graph gives the same bytes.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from typing import Final, NamedTuple
 
-__all__ = ["Canvas", "Edge", "Node", "draw_layers"]
+__all__ = ["Canvas", "GraphEdge", "GraphNode", "draw_layers"]
 
 _ROW: Final = 112  # from one layer to the next
 _HEIGHT: Final = 44
@@ -40,7 +40,7 @@ _ARROW: Final = (
 )
 
 
-class Node(NamedTuple):
+class GraphNode(NamedTuple):
     """`name` is what edges call it and what is written in it; `note` stands below, smaller. `shape` is box, diamond,
     slanted or round."""
 
@@ -50,7 +50,7 @@ class Node(NamedTuple):
     shape: str = "box"
 
 
-class Edge(NamedTuple):
+class GraphEdge(NamedTuple):
     source: str
     target: str
     label: str = ""
@@ -58,7 +58,7 @@ class Edge(NamedTuple):
 
 
 class _Placed(NamedTuple):
-    node: Node
+    node: GraphNode
     x: float  # of its middle
     y: float
     width: float
@@ -77,12 +77,12 @@ class Canvas:
         self._labels: list[str] = []
 
     def text(self, x: float, y: float, text: str, kind: str = "", *, length_max: int | None = None) -> None:
-        """A line of text; one that is too long is cut, and its whole is its title."""
+        """A line of text; a long one is cut, and the whole text becomes its title."""
         short, title = _shortened(text, length_max)
         self._boxes.append(f'<text{_kind(kind)} x="{x:.1f}" y="{y:.1f}">{title}{escape(short)}</text>')
 
     def label(self, x: float, y: float, text: str) -> None:
-        """A word at a line, on a ground of its own."""
+        """A label of an edge, on a background of its own."""
         short, title = _shortened(text, _LABEL_LENGTH_MAX)
         width = len(short) * 5.8 + 6
         corner = f'x="{x - width / 2:.1f}" y="{y - 10:.1f}"'
@@ -106,7 +106,7 @@ class Canvas:
             self._boxes.append(f'<rect{_kind(f"node {kind}")} x="{x:.1f}" y="{y:.1f}" {size}>{inside}</rect>')
 
     def curve(self, points: Sequence[tuple[float, float]], kind: str = "") -> None:
-        """An arrow from the first of four points to the last; those between pull at it."""
+        """An arrow along a Bézier curve: the start, two control points and the end."""
         start, *rest = (f"{x:.1f} {y:.1f}" for x, y in points)
         way = f"M {start} C {', '.join(rest)}"
         self._lines.append(f'<path{_kind(f"edge {kind}")} d="{way}" marker-end="url(#arrow)"/>')
@@ -136,14 +136,14 @@ def _shortened(text: str, length_max: int | None) -> tuple[str, str]:
 # ------------------------------------------------------------------ layers
 def draw_layers(
     title: str,
-    nodes: Sequence[Node],
-    edges: Sequence[Edge],
+    nodes: Sequence[GraphNode],
+    edges: Sequence[GraphEdge],
     *,
     style: str = "",
     rows: Mapping[str, int] | None = None,
     last: Collection[str] = (),
 ) -> str:
-    """The picture, a whole SVG document. `rows` says in which row each node stands; without it that follows from the
+    """The picture as a whole SVG document. `rows` gives the row of each node; without it the rows follow from the
     edges, and the nodes of `last` stand below all others."""
     if rows is None:
         rows = _layers([node.name for node in nodes], edges)
@@ -168,13 +168,13 @@ def draw_layers(
     return canvas.document(title, width, bottom + _MARGIN, style)
 
 
-def _layers(names: Sequence[str], edges: Iterable[Edge]) -> dict[str, int]:
-    """How far each node is from the start by its longest way, loops left out."""
+def _layers(names: Sequence[str], edges: Iterable[GraphEdge]) -> dict[str, int]:
+    """The length of the longest path from the start to each node, loops left out."""
     follows: dict[str, list[str]] = {name: [] for name in names}
     for edge in edges:
         if edge.source in follows and edge.target in follows and edge.source != edge.target:
             follows[edge.source].append(edge.target)
-    is_done: dict[str, bool] = {}  # False: on the way
+    is_done: dict[str, bool] = {}  # False while the node is on the current path
     done: list[str] = []
     forward: dict[str, list[str]] = {name: [] for name in names}
     for start in names:
@@ -187,7 +187,7 @@ def _layers(names: Sequence[str], edges: Iterable[Edge]) -> dict[str, int]:
                 is_done[name] = True
                 done.append(name)
                 stack.pop()
-            elif is_done.get(target, True):  # an edge to a node on the way is a loop
+            elif is_done.get(target, True):  # an edge to a node on the current path is a loop
                 forward[name].append(target)
                 if target not in is_done:
                     is_done[target] = False
@@ -199,8 +199,8 @@ def _layers(names: Sequence[str], edges: Iterable[Edge]) -> dict[str, int]:
     return layer
 
 
-def _place(nodes: Sequence[Node], rows: Mapping[str, int]) -> dict[str, _Placed]:
-    by_row: dict[int, list[tuple[Node, float]]] = {}
+def _place(nodes: Sequence[GraphNode], rows: Mapping[str, int]) -> dict[str, _Placed]:
+    by_row: dict[int, list[tuple[GraphNode, float]]] = {}
     for node in nodes:
         text = max(len(node.name) * _CHARACTER, len(node.note) * 6.2)
         width = max(text + _SHAPE_ROOM.get(node.shape, 36), 88)
@@ -216,19 +216,19 @@ def _place(nodes: Sequence[Node], rows: Mapping[str, int]) -> dict[str, _Placed]
     return placed
 
 
-def _draw_back(canvas: Canvas, edge: Edge, placed: Mapping[str, _Placed], side: float) -> None:
+def _draw_back(canvas: Canvas, edge: GraphEdge, placed: Mapping[str, _Placed], side: float) -> None:
     source, target = placed[edge.source], placed[edge.target]
     x1, x2 = source.right, target.right
     y1 = source.y if source.node.shape == "diamond" else source.y + 6
     y2 = target.y if target.node.shape == "diamond" else target.y - 6
-    pull = side + (2 * side - x1 - x2) / 6  # so that the curve comes as far as `side`
+    pull = side + (2 * side - x1 - x2) / 6  # so that the curve reaches `side`
     canvas.curve([(x1, y1), (pull, y1), (pull, y2), (x2, y2)], edge.kind)
     if edge.label:
         canvas.label(side, (y1 + y2) / 2, edge.label)
 
 
-def _draw_down(canvas: Canvas, edge: Edge, placed: Mapping[str, _Placed], turn: int) -> None:
-    """The `turn` counts edges between the same two nodes; each is drawn beside the one before."""
+def _draw_down(canvas: Canvas, edge: GraphEdge, placed: Mapping[str, _Placed], turn: int) -> None:
+    """Draw an edge downwards. `turn` counts edges between the same two nodes, which are drawn side by side."""
     source, target = placed[edge.source], placed[edge.target]
     y1, y2 = source.y + _HEIGHT / 2, target.y - _HEIGHT / 2
     shift = 26.0 * turn
@@ -242,7 +242,7 @@ def _draw_down(canvas: Canvas, edge: Edge, placed: Mapping[str, _Placed], turn: 
 
 
 def _bend(source: _Placed, target: _Placed, placed: Mapping[str, _Placed]) -> float:
-    """To the side, where another node stands straight in the way."""
+    """How far to bend an edge to the side, where another node is in its way; else 0."""
     for place in placed.values():
         if source.y < place.y < target.y:
             part = (place.y - source.y) / (target.y - source.y)

@@ -1,8 +1,8 @@
 """A Tool: a name, a schema, the Capabilities it needs, and the function that runs it.
 
-Owns the declaration, and the two values that travel between a model and a tool: `ToolCall` (please run
-this) and `ToolResult` (this came out). Whether a call is allowed is the kernel's door's to say, and where
-tools are kept the registry's; nothing here runs anything.
+Owns the declaration, and the two values that travel between a model and a tool: `ToolCall` (the request) and
+`ToolResult` (the output). The kernel's door decides whether a call is allowed, and the registry keeps the
+tools; nothing here runs anything.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ __all__ = [
     "rights",
 ]
 
-# The process whose call a tool is running; empty outside of any.
+# The pid of the process whose call a tool is running; "" outside of a process.
 caller: Final[ContextVar[str]] = ContextVar("lyra_caller", default="")
-# What that process may do. None outside of any: then nothing beyond what the tool itself was built with.
+# What that process may do. None outside of a process: then only the rights that the tool itself was built with.
 rights: Final[ContextVar[Grant | None]] = ContextVar("lyra_rights", default=None)
-# The real path that the running call was let through for, where it was about one: a file that turns out to be another
-# by now is not touched.
+# The real path that the running call was allowed for, where it was about one: if the path leads to another file by now,
+# the tool does not touch it.
 admitted: Final[ContextVar[str | None]] = ContextVar("lyra_admitted", default=None)
-# Files that a search of the running call passes over, besides those that its workspace hides.
+# Tells which files a search of the running call leaves out, besides those that its workspace hides.
 hides: Final[ContextVar[Callable[[str], bool] | None]] = ContextVar("lyra_hides", default=None)
-# Takes what is to be done when that process ends, or its kernel: a function that may give futures to wait for.
+# Registers a function that is called when that process or its kernel ends; it may give futures to wait for.
 ending: Final[ContextVar[Callable[[Callable[[], Any]], None] | None]] = ContextVar("lyra_ending", default=None)
-# Who hears what a running tool reports.
+# Receives what a running tool reports.
 progress: Final[ContextVar[Callable[[str, float | None], None] | None]] = ContextVar("lyra_progress", default=None)
 
 
 class Answering(Protocol):
-    """Who answers where the other end of a running call asks something back; None is a no."""
+    """Answers requests that the other end of a running call makes; None is a refusal."""
 
     @property
     def pid(self) -> str: ...
@@ -63,7 +63,7 @@ class Answering(Protocol):
     async def sample(self, server: str, name: str, request: dict[str, Any]) -> str | None: ...
 
 
-# For the process whose call it is.
+# Answers for the process whose call is running.
 answering: Final[ContextVar[Answering | None]] = ContextVar("lyra_answering", default=None)
 
 CONCURRENCY: Final[dict[str, str]] = {
@@ -74,14 +74,14 @@ CONCURRENCY: Final[dict[str, str]] = {
 ERROR_CODES: Final[dict[str, str]] = {
     "invalid_arguments": "the call cannot be made with these arguments",
     "not_found": "what it names does not exist",
-    "permission_denied": "it is not allowed, or nobody allowed it",
+    "permission_denied": "it is not allowed, or no person allowed it",
     "timeout": "it took longer than it may",
     "io_error": "reading or writing failed",
     "exec_failed": "what was run failed",
     "cancelled": "it was stopped before it was done",
     "other": "none of these",
 }
-# Words that tools use for themselves, and the code they come to.
+# The words that tools use as reasons, and the code of each.
 _CODE_OF: Final[dict[str, str]] = {
     **{code: code for code in ERROR_CODES},
     **dict.fromkeys(
@@ -107,18 +107,18 @@ def check_tool_name(name: Any) -> str:
 
 
 def report(text: str, fraction: float | None = None) -> None:
-    """Called by a tool while it runs: how far it is, in words and as a part of one. Nobody need listen."""
+    """Report progress from a running tool, in words and as a fraction; without a listener nothing happens."""
     listener = progress.get()
     if listener is not None:
         listener(text, fraction)
 
 
 def error_code(error: BaseException) -> str:
-    """The code of what a call ended with. The same for an error that came back from a journal."""
+    """The error code for the exception of a call; the same for an error that was read from a journal."""
     if isinstance(error, LyraError):
-        found = _CODE_OF.get(str(error.fields.get("reason", "")))
-        if found is not None:
-            return found
+        code_of_reason = _CODE_OF.get(str(error.fields.get("reason", "")))
+        if code_of_reason is not None:
+            return code_of_reason
         if isinstance(error, Denied):
             return "permission_denied"
         return "timeout" if isinstance(error, DeadlineExceeded) else "other"
@@ -139,13 +139,13 @@ _PYTHON: Final[tuple[tuple[type[BaseException], str], ...]] = (
 class Tool(msgspec.Struct, frozen=True):
     """`schema` is a JSON schema of the arguments (an object); `run` takes them as keywords.
 
-    `untrusted`: what comes out is text from outside (a file, a page, a command) and marks the session. `guarded`: it is
-    asked about even where its agent names no permissions. `concurrency`: a word of CONCURRENCY, or how many calls of it
-    may run at a time. `deferred`: its schema is sent once ToolSearch has found it. `harmless`: by itself it does
-    nothing outside the conversation, and needs no rule. `folders`: what its paths are in. `foreign`: its description
-    and schema are text from outside too, and mark the session that is told of it. `trusted`: what comes out are the
-    program's own words; where calls are decided on, the output of a tool that is not trusted marks the session.
-    `builtin`: it is one of Lyra's own, whose calls rules know how to read; another tool of that name is another tool.
+    `untrusted`: its output is text from outside (a file, a page, a command) and taints the session. `guarded`: a person
+    is asked about its calls even where its agent names no permissions. `concurrency`: a word of CONCURRENCY, or how
+    many calls of it may run at a time. `deferred`: its schema is sent once ToolSearch has found it. `harmless`: it does
+    nothing outside the conversation, and needs no rule. `folders`: the folders that its paths are in. `foreign`: its
+    description and schema are text from outside too, and taint the session that they are sent to. `trusted`: its output
+    is the program's own text; where permissions apply, the output of a tool that is not trusted taints the session.
+    `builtin`: it is one of Lyra's own tools, whose calls permission rules can parse; a user's tool of that name is not.
     """
 
     name: str
@@ -154,7 +154,7 @@ class Tool(msgspec.Struct, frozen=True):
     needs: tuple[Capability, ...] = ()
     idempotent: bool = False
     run: Callable[..., Any] | None = None
-    needs_of: Callable[[dict[str, Any]], Iterable[Capability]] | None = None  # what one call needs besides
+    needs_of: Callable[[dict[str, Any]], Iterable[Capability]] | None = None  # the additional needs of one call
     untrusted: bool = False
     guarded: bool = False
     concurrency: str | int = "parallel"
@@ -186,11 +186,11 @@ class Tool(msgspec.Struct, frozen=True):
         put(self, "needs", tuple(Capability.of(need) for need in self.needs))
 
     def own(self) -> Tool:
-        """The same as one of Lyra's own tools."""
+        """This tool marked as one of Lyra's own."""
         return msgspec.structs.replace(self, builtin=True)
 
     def __get__(self, owner: Any, kind: Any = None) -> Tool:
-        """In a class it is a method: an object's tool runs with that object."""
+        """As an attribute of a class it is a method: an object's tool runs with that object."""
         bound = getattr(self.run, "bound", None)
         if owner is None or bound is None:
             return self
@@ -198,7 +198,7 @@ class Tool(msgspec.Struct, frozen=True):
         return self if run is self.run else msgspec.structs.replace(self, run=run)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calling it is calling the function it was made of: for tests, and for code outside any agent."""
+        """Call the function that the tool was made of: for tests, and for code outside any agent."""
         if self.run is None:
             raise ConfigError(f"tool {self.name!r} has nothing to run", key="run")
         return getattr(self.run, "function", self.run)(*args, **kwargs)
@@ -227,13 +227,13 @@ class ToolCall(msgspec.Struct, frozen=True):
 
 
 class ToolResult(msgspec.Struct, frozen=True):
-    """What came out of a tool; an error is told to the model, which may do better next time."""
+    """The output of a tool; an error goes to the model, which may correct its call."""
 
     id: str
     name: str
     output: Any = None
     is_error: bool = False
-    error_code: str = ""  # one of ERROR_CODES; "" where it is no error, or an old one
+    error_code: str = ""  # one of ERROR_CODES; "" without an error, or in a journal of an older version
 
     def __post_init__(self) -> None:
         short_text(self.id, "a tool result's id", most=NAME_LENGTH_MAX)

@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from lyra.core.budgets.budget import Budget
-from lyra.core.checking.check import Declaration, real, whole
+from lyra.core.checking.check import FrozenSettings, real, whole
 from lyra.core.limits import HEALTH_INTERVAL_S
 from lyra.errors import InvalidTransition
 from lyra.kernel.base.subsystem import Subsystem
@@ -67,7 +67,7 @@ _NO_ANSWER: Final = frozenset(
 )
 
 
-class HealthThresholds(Declaration, frozen=True):
+class HealthThresholds(FrozenSettings, frozen=True):
     """When an alert is due; None turns one off."""
 
     WORD: ClassVar[str] = "health thresholds"

@@ -68,7 +68,8 @@ from lyra.kernel.workers.lifecycle import LifecycleManager
 from lyra.kernel.workers.rate_limits import RateLimiter
 from lyra.kernel.workers.time_limits import TimeLimits
 from lyra.kernel.workers.usage import ResourceTracker
-from lyra.store.protocol import Store, open_store
+from lyra.store import open_store
+from lyra.store.protocol import Store
 
 if TYPE_CHECKING:
     from lyra.config import Config

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from lyra.core import codec
 from lyra.core.budgets.budget import Usage
-from lyra.core.budgets.early_budget import Apart
+from lyra.core.budgets.early_budget import JoinableBudget
 from lyra.core.faultpoint import point
 from lyra.core.rights.capability import Grant
 from lyra.errors import Conflict, Corrupt, LyraError, StoreFull
@@ -147,8 +147,8 @@ class Recovery:
         created = state.created
         parent = self._rebuilt.get(created.parent)
         scope = parent.budget if parent is not None else core.budget
-        if Apart.is_saved_in(created.budget):
-            scope = Apart(scope, (created.budget or {}).get("limits"))
+        if JoinableBudget.is_saved_in(created.budget):
+            scope = JoinableBudget(scope, (created.budget or {}).get("limits"))
         elif created.budget is not None:
             scope = scope.child(created.budget.get("limits"))
         right = parent.grant if parent is not None else core.grant
@@ -169,7 +169,9 @@ class Recovery:
                 seq=state.created_seq,
             )
         self._rebuilt[pid] = process
-        if isinstance(scope, Apart) and state.created.budget is not None:  # above, it counts when its turn comes
+        if (
+            isinstance(scope, JoinableBudget) and state.created.budget is not None
+        ):  # above, it counts when its turn comes
             scope.restore(Usage.from_data(state.spent), Usage.from_data(state.peak), refused=state.refused)
         else:
             scope.charge(Usage.from_data(state.spent))

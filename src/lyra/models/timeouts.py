@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from lyra.core.checking.check import Declaration, real
+from lyra.core.checking.check import FrozenSettings, real
 
 __all__ = ["Timeouts"]
 
 
-class Timeouts(Declaration, frozen=True):
+class Timeouts(FrozenSettings, frozen=True):
     """Seconds; None is no limit."""
 
     WORD: ClassVar[str] = "timeouts"

@@ -1,11 +1,11 @@
-"""Observing: folds over Events. What happened, for people and for other programs; nothing here changes anything.
+"""Observing: records of what happened, made from Events, for people and programs. Nothing here changes a kernel.
 
     observe(kernel, "trace.jsonl")   one line a model call
     observe(kernel, "trace.db")      the same in SQLite, with every span, to be queried
     attach_audit(kernel, "audit.jsonl")   what was decided, refused, asked and answered
 
-`spans` reads Events as spans and shows them as a tree, `lines` and `database` write them down, `attach` ties a kernel
-and a file together. `audit` is the log of what was decided, `chain` what makes it tell when it was touched. A listener
+`spans` reads Events as spans and shows them as a tree, `lines` and `database` write them down, `attach` connects a
+kernel with a file. `audit` is the log of decisions, `chain` the hash chain that makes changes to it visible. A listener
 is any function of an Event: `kernel.on_event(Spans())`.
 """
 

@@ -1,4 +1,4 @@
-"""Ties a kernel and a file of records together, for as long as the kernel is open."""
+"""Writes the records of a kernel to a file for as long as the kernel is open."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LINES: Final = (".jsonl", ".ndjson", ".json")
 
 
 class Observed(Protocol):
-    """What is needed of a kernel."""
+    """The part of a kernel that `observe` uses."""
 
     parts: dict[str, Any]
     clock: Clock
@@ -49,13 +49,13 @@ def observe(kernel: Observed, path: str | Path, *, kinds: Iterable[str] | None =
 
 
 class Closed(Protocol):
-    """What is closed with the kernel."""
+    """Records that are closed with the kernel."""
 
     async def close(self) -> None: ...
 
 
 class Attached:
-    """A part of the kernel that ends with it: nothing more is heard, then the file is closed."""
+    """A part of the kernel that ends with it: it stops listening, then closes the file."""
 
     __slots__ = ("_records", "_stop")
 
@@ -71,5 +71,5 @@ class Attached:
 def secrets_of(kernel: Observed) -> Iterable[Any]:
     """The keys that the kernel's agents use, where it has any."""
     agents = kernel.parts.get("agents")
-    found: Iterable[Any] = agents.client.secrets() if agents is not None else ()
-    return found
+    secrets: Iterable[Any] = agents.client.secrets() if agents is not None else ()
+    return secrets

@@ -1,14 +1,14 @@
-"""The audit log: who asked for what, what was decided and why, in a file that shows when it was touched.
+"""The audit log: who asked for what, what was decided and why, in a file whose hash chain shows later changes.
 
     attach_audit(kernel, "audit.jsonl", level="detailed")
 
 `KINDS` says which Events are written at which level and what of them: only the fields that are named there, with known
-secrets and what looks like a key blotted out, and long texts cut in the middle. Records are chained (`chain`), so that
-a line that was changed, removed, moved or slipped in is found by `lyra audit verify`. One writer a file: a second one
-is refused. A line is handed to the operating system as it happens and so survives the death of this process; what a
-crash has left of a line is taken away by the next writer, which says so in a record of its own. A record that cannot be
-written is counted in the next one that can, and `failed` is told. Each run begins and ends with a record, so that one
-that was cut short is seen later. Nothing here decides anything.
+secrets and texts in the form of a key redacted, and long texts cut in the middle. Records are chained (`chain`), so
+that `lyra audit verify` finds a line that was changed, removed, moved or inserted. A file has one writer: a second one
+is refused. Each line is handed to the operating system at once and so survives the death of this process; the next
+writer removes what a crash has left of a line, and says so in a record of its own. A record that cannot be written is
+counted in the next one that can, and the callback `failed` is called. Each run begins and ends with a record, so that a
+run that was cut short can be recognised. Nothing here decides anything.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ LEVELS: Final[dict[str, str]] = {
 _HINT: Final = "name a file, or a folder, that this user may write to"
 _LOST: Final = "nothing is done that is not written down: make room, or name another file"
 _TEXT_CHARS_MAX: Final = {"basic": 300, "detailed": 4_000}  # of one text
-_SUBJECT_CHARS_MAX: Final = 8_000  # of what was decided on, at each level: it is what a reader asks for
+_SUBJECT_CHARS_MAX: Final = 8_000  # of the subject of a decision, at every level: readers look for it first
 _ITEMS_MAX: Final = 50  # of one list or mapping
-_READ_CHARS_MAX: Final = 200_000  # of a text are looked through for secrets; what is shown is far below that
+_READ_CHARS_MAX: Final = 200_000  # of a text are searched for secrets; far more than is ever shown
 _DEPTH_MAX: Final = 6
 _FIRST_RECORD: Final = re.compile(rb'\{"seq":1,"at":[0-9.e+-]*')
 _OPENED: Final = b',"pid":"","kind":"audit.opened","fields":{"level":"'
 
 
-class Kind(NamedTuple):
-    """From which level on an Event is written, and which of its fields."""
+class AuditedKind(NamedTuple):
+    """The lowest level at which an Event is written, and which of its fields are."""
 
     level: str
     fields: tuple[str, ...]
@@ -58,20 +58,22 @@ class Kind(NamedTuple):
 
 _QUESTION: Final = ("id", "kind", "question", "message")
 _ANSWER: Final = ("id", "kind", "response", "user_id", "reason")
-KINDS: Final[dict[str, Kind]] = {
-    "tool.decided": Kind("basic", ("tool", "subject", "decision", "rule", "reason", "source", "tainted")),
-    "tool.refused": Kind("basic", ("tool", "subject", "code", "reason")),
-    "capability.denied": Kind("basic", ("effect", "error")),
-    "interrupt.created": Kind("basic", _QUESTION),
-    "interrupt.resolved": Kind("basic", _ANSWER),
-    "interrupt.expired": Kind("basic", _ANSWER),
-    "interrupt.cancelled": Kind("basic", _ANSWER),
-    "resource.exceeded": Kind("basic", ("effect", "error", "resource", "used", "limit", "reason", "message")),
-    "budget.overrun": Kind("basic", ("effect", "overrun")),
-    "tool.called": Kind("detailed", ("agent", "tool", "status", "latency_ms", "trace_id", "span_id", "parent_span")),
-    "process.created": Kind("detailed", ("program", "name", "parent", "budget", "grant")),
-    "process.terminated": Kind("detailed", ("reason", "error")),
-    "kernel.stopping": Kind("detailed", ("reason", "message")),
+KINDS: Final[dict[str, AuditedKind]] = {
+    "tool.decided": AuditedKind("basic", ("tool", "subject", "decision", "rule", "reason", "source", "tainted")),
+    "tool.refused": AuditedKind("basic", ("tool", "subject", "code", "reason")),
+    "capability.denied": AuditedKind("basic", ("effect", "error")),
+    "interrupt.created": AuditedKind("basic", _QUESTION),
+    "interrupt.resolved": AuditedKind("basic", _ANSWER),
+    "interrupt.expired": AuditedKind("basic", _ANSWER),
+    "interrupt.cancelled": AuditedKind("basic", _ANSWER),
+    "resource.exceeded": AuditedKind("basic", ("effect", "error", "resource", "used", "limit", "reason", "message")),
+    "budget.overrun": AuditedKind("basic", ("effect", "overrun")),
+    "tool.called": AuditedKind(
+        "detailed", ("agent", "tool", "status", "latency_ms", "trace_id", "span_id", "parent_span")
+    ),
+    "process.created": AuditedKind("detailed", ("program", "name", "parent", "budget", "grant")),
+    "process.terminated": AuditedKind("detailed", ("reason", "error")),
+    "kernel.stopping": AuditedKind("detailed", ("reason", "message")),
 }
 
 
@@ -104,7 +106,7 @@ class AuditLog:
         self._fd = _opened(self.path)
         try:
             self._seq, self._prev, cut_bytes = _resumed(self._fd, self.path)
-            os.fchmod(self._fd, 0o600)  # now that it is known to be ours
+            os.fchmod(self._fd, 0o600)  # only after the file is known to be an audit log
             opened = {"level": level, "cut_bytes": cut_bytes} if cut_bytes else {"level": level}
             self.write(now, "", OPENED, opened)
         except BaseException:
@@ -113,12 +115,12 @@ class AuditLog:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The Events it has to hear."""
+        """The kinds of Event that this log subscribes to."""
         return frozenset(kind for kind, row in KINDS.items() if row.level == "basic" or self.level == "detailed")
 
     @property
     def head(self) -> str:
-        """The hash of the last record: noted elsewhere, it shows later whether the end was cut off."""
+        """The hash of the last record. Kept elsewhere, it shows later whether the end of the file was cut off."""
         return self._prev
 
     def __call__(self, event: Event) -> None:
@@ -136,12 +138,12 @@ class AuditLog:
             self._failed(error)
 
     def write(self, at: float, pid: str, kind: str, fields: dict[str, Any]) -> None:
-        """Append one record; its line is whole in the file, or not there and StoreError is raised."""
+        """Append one record as a whole line; where that fails, the file is unchanged and StoreError is raised."""
         if self._fd < 0:
             return
-        line, found = line_of(self._seq + 1, at, pid, kind, fields, self._prev)
+        line, line_hash = line_of(self._seq + 1, at, pid, kind, fields, self._prev)
         if len(line) >= LINE_BYTES_MAX:
-            line, found = line_of(self._seq + 1, at, pid, kind, {"left_out_bytes": len(line)}, self._prev)
+            line, line_hash = line_of(self._seq + 1, at, pid, kind, {"left_out_bytes": len(line)}, self._prev)
         size = os.fstat(self._fd).st_size
         try:
             if os.write(self._fd, line + b"\n") != len(line) + 1:
@@ -149,7 +151,7 @@ class AuditLog:
                 raise StoreError(f"there is no room for the audit log {self.path}", hint=_LOST)
         except OSError as error:
             raise StoreError(f"the audit log {self.path} cannot be written: {error.strerror}", hint=_LOST) from None
-        self._seq, self._prev, self._at = self._seq + 1, found, at
+        self._seq, self._prev, self._at = self._seq + 1, line_hash, at
 
     def _clean(self, fields: dict[str, Any]) -> dict[str, Any]:
         most = _TEXT_CHARS_MAX[self.level]
@@ -168,12 +170,12 @@ class AuditLog:
         return cleaned
 
     async def close(self) -> None:
-        """Write the last record and let go of the file. Without room for it, the run has no end in the log."""
+        """Write the last record and close the file. Without room for that record, the run has no end in the log."""
         if self._fd < 0:
             return
-        at = self._clock() if self._clock is not None else self._at
+        closed_at = self._clock() if self._clock is not None else self._at
         with contextlib.suppress(StoreError):
-            self.write(at, "", CLOSED, {"missed": self._missed} if self._missed else {})
+            self.write(closed_at, "", CLOSED, {"missed": self._missed} if self._missed else {})
         fd, self._fd = self._fd, -1
         try:
             os.fsync(fd)
@@ -182,16 +184,16 @@ class AuditLog:
 
 
 class Audited(Observed, Protocol):
-    """What is needed of a kernel that is audited."""
+    """The part of a kernel that `attach_audit` uses."""
 
     def abort(self, error: LyraError) -> None: ...
 
 
 def attach_audit(kernel: Audited, path: str | Path, *, level: str = "basic") -> AuditLog | None:
-    """Write this kernel's audit log; closed with the kernel. At level `none` there is none.
+    """Write this kernel's audit log until the kernel closes; None at level `none`.
 
     A folder (it exists, or `path` ends with a slash) gets a file for each kernel, so that several can run at once.
-    A kernel whose records cannot be written stops: nothing more is done in the dark.
+    A kernel whose records cannot be written stops, so that nothing happens without a record.
     """
     if one_of(level, LEVELS, "level") == "none":
         return None
@@ -214,7 +216,7 @@ def attach_audit(kernel: Audited, path: str | Path, *, level: str = "basic") -> 
 
 
 def _make(folder: Path) -> None:
-    """The last folder on the way, and `.lyra` above it: a longer way that is not there is a slip of the finger."""
+    """Make the log's folder, and `.lyra` above it. Other missing folders are not made: the path is likely misspelt."""
     if folder.parent.name == ".lyra":
         folder.parent.mkdir(exist_ok=True)
     folder.mkdir(exist_ok=True)
@@ -226,12 +228,12 @@ def _in_folder(path: str | Path, now: float) -> Path:
 
 # ---------------------------------------------------------------- the file
 def _unwritable(path: str | Path, error: OSError | ValueError) -> ConfigError:
-    said = error.strerror if isinstance(error, OSError) else str(error)  # ValueError: there is a NUL in the path
-    return ConfigError(f"the audit log {path} cannot be opened: {said}", hint=_HINT, place=str(path))
+    reason = error.strerror if isinstance(error, OSError) else str(error)  # ValueError: there is a NUL in the path
+    return ConfigError(f"the audit log {path} cannot be opened: {reason}", hint=_HINT, place=str(path))
 
 
 def _opened(path: Path) -> int:
-    """A descriptor for appending, locked; a file that is there is not touched yet."""
+    """Open the file for appending and lock it; its content and mode stay as they are."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         fd = os.open(path, flags, 0o600)
@@ -256,7 +258,7 @@ def _opened(path: Path) -> int:
 
 
 def _resumed(fd: int, path: Path) -> tuple[int, str, int]:
-    """The last record's number and hash, and how many bytes of an unfinished line were taken away."""
+    """Truncate an unfinished last line; gives the last record's number and hash, and the bytes that were cut."""
     size = os.fstat(fd).st_size
     tail = os.pread(fd, 2 * LINE_BYTES_MAX, max(0, size - 2 * LINE_BYTES_MAX))
     whole, newline, rest = tail.rpartition(b"\n")
@@ -275,16 +277,16 @@ def _resumed(fd: int, path: Path) -> tuple[int, str, int]:
 
 
 def _begins(rest: bytes) -> bool:
-    """Whether this may be the beginning of a first record: somebody's other file is not cut to nothing."""
-    found = _FIRST_RECORD.match(rest)
-    if found is None:
+    """Whether this may be an unfinished first record. Any other file is left alone instead of being truncated."""
+    match = _FIRST_RECORD.match(rest)
+    if match is None:
         return not rest
-    said = rest[found.end() :]
-    return said.startswith(_OPENED) or _OPENED.startswith(said)
+    after_time = rest[match.end() :]
+    return after_time.startswith(_OPENED) or _OPENED.startswith(after_time)
 
 
 def _plain(value: Any, most: int, depth: int) -> Any:
-    """What JSON has a form for, no longer and no deeper than it may be."""
+    """The value as JSON data, its texts at most `most` characters long and its nesting at most `depth` deep."""
     if isinstance(value, str):
         return _cut(value.encode("utf-8", "backslashreplace").decode(), most)
     if value is None or isinstance(value, (bool, float)):
@@ -294,13 +296,13 @@ def _plain(value: Any, most: int, depth: int) -> Any:
     if isinstance(value, (Mapping, list, tuple)) and depth > 0:
         if isinstance(value, Mapping):
             pairs = list(value.items())[:_ITEMS_MAX]
-            return {_plain(str(key), most, 0): _plain(each, most, depth - 1) for key, each in pairs}
-        return [_plain(each, most, depth - 1) for each in value[:_ITEMS_MAX]]
+            return {_plain(str(key), most, 0): _plain(item, most, depth - 1) for key, item in pairs}
+        return [_plain(item, most, depth - 1) for item in value[:_ITEMS_MAX]]
     return f"({type(value).__name__})"
 
 
 def _cut(text: str, most: int) -> str:
-    """Its beginning and its end, and between them what tells later whether a text is this one."""
+    """Cut the middle of a long text and put its length and SHA-256 there, so that the text can be recognised."""
     if len(text) <= most:
         return text
     whole = hashlib.sha256(text.encode()).hexdigest()

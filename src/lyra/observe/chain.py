@@ -4,10 +4,11 @@
 
 `hash` is taken over the bytes of the line up to it, so there is one way to write a record and no byte of it is free.
 `verify` reads a file from its beginning and names the first line that is not as it was written: changed, removed,
-reordered, inserted or cut off. What a chain cannot show by itself is that its end was cut off cleanly; who has noted a
-hash (`head`) can ask whether it is still there. It holds no key: who can write the file can write all of it anew, and
-then only a hash that was noted elsewhere finds it. Runs open and close with a record of their own (`OPENED`, `CLOSED`):
-one without an end was killed, or its last records could not be written, and is told of though every line is as it was.
+reordered, inserted or cut off. A chain cannot show by itself that its end was cut off cleanly; a hash (`head`) that was
+kept elsewhere can be given to `verify`, which checks that it is still there. The chain uses no key: a program that can
+write the file can write all of it anew, and then only such a kept hash shows it. Runs open and close with a record of
+their own (`OPENED`, `CLOSED`): a run without an end was killed, or its last records could not be written, and `verify`
+reports it even where every line is unchanged.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ __all__ = [
     "GAP",
     "LINE_BYTES_MAX",
     "OPENED",
-    "Checked",
+    "ChainCheck",
+    "ChainProblem",
     "Link",
-    "Problem",
-    "Run",
+    "LogRun",
     "line_of",
     "read_line",
     "read_links",
     "verify",
 ]
 
-FIRST: Final = "0" * 64  # what the first record has for the one before it
+FIRST: Final = "0" * 64  # `prev` of the first record
 LINE_BYTES_MAX: Final = 256 * 1024
 OPENED: Final = "audit.opened"
 CLOSED: Final = "audit.closed"
@@ -72,8 +73,8 @@ def line_of(seq: int, at: float, pid: str, kind: str, fields: dict[str, Any], pr
     """A record as a line, without its newline, and its hash."""
     record = {"seq": seq, "at": at, "pid": pid, "kind": kind, "fields": fields, "prev": prev}
     head = msgspec.json.encode(record)[:-1]
-    found = _digest(head)
-    return b"".join((head, _HASH, found.encode(), _END)), found
+    line_hash = _digest(head)
+    return b"".join((head, _HASH, line_hash.encode(), _END)), line_hash
 
 
 def read_line(line: bytes) -> Link | None:
@@ -85,11 +86,11 @@ def read_line(line: bytes) -> Link | None:
         return None
     try:
         return _decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):  # whole, and yet no record: somebody hashed something else
+    except (msgspec.DecodeError, UnicodeDecodeError):  # the hash is right, and the line is no record of this format
         return None
 
 
-class Problem(NamedTuple):
+class ChainProblem(NamedTuple):
     """The first line that is not as it was written; `what` is one of changed, removed, reordered, inserted, cut_off."""
 
     line: int
@@ -97,25 +98,25 @@ class Problem(NamedTuple):
     message: str
 
 
-class Run(NamedTuple):
-    """One opening of the log: the line and time of its first record, and how many there are of it."""
+class LogRun(NamedTuple):
+    """One run of the log, from its opening: the line and time of its first record, and its number of records."""
 
     line: int
     at: float
     records: int
 
 
-class Checked(NamedTuple):
-    """What `verify` found. `head` is the hash of the last good record: note it, and a cut end can be found later.
+class ChainCheck(NamedTuple):
+    """What `verify` found. `head` is the hash of the last good record: kept elsewhere, it shows a cut end later.
 
-    `unended` are the runs without an end, and `missed` counts the records that their writers could not write; both may
-    be so in a log that nobody touched. `writing`: somebody is at it, so that its last run need not have ended yet.
+    `unended` are the runs without an end, and `missed` counts the records that their writers could not write; an
+    unchanged log may have both. `writing`: a writer has the file open, so that its last run need not have ended yet.
     """
 
     records: int
     head: str
-    problem: Problem | None = None
-    unended: tuple[Run, ...] = ()
+    problem: ChainProblem | None = None
+    unended: tuple[LogRun, ...] = ()
     missed: int = 0
     writing: bool = False
 
@@ -124,21 +125,21 @@ class Checked(NamedTuple):
         return self.problem is None
 
 
-def verify(path: str | Path, *, expect: str | None = None) -> Checked:
+def verify(path: str | Path, *, expect: str | None = None) -> ChainCheck:
     """Check a whole file. `expect`: a hash that was its `head` once, and must still be in it."""
     lines, writing = _lines(path)
     chain = _Chain(lines, expect)
     problem = chain.check()
     if not lines:
-        problem = Problem(1, "removed", "there is no record, and a log begins with one")
+        problem = ChainProblem(1, "removed", "there is no record, and a log begins with one")
     if problem is None and not chain.expected:
-        problem = Problem(
+        problem = ChainProblem(
             len(lines) + 1,
             "removed",
             "the expected hash is not in the file: lines at its end were removed, or the file was written anew",
         )
     unended = chain.runs.unended(writing=writing) if problem is None else ()
-    return Checked(chain.records, chain.head, problem, unended, chain.runs.missed, writing)
+    return ChainCheck(chain.records, chain.head, problem, unended, chain.runs.missed, writing)
 
 
 class _Runs:
@@ -146,13 +147,13 @@ class _Runs:
 
     def __init__(self) -> None:
         self.missed = 0
-        self._ended: list[Run] = []  # without an end of their own: another began
-        self._open: Run | None = None
+        self._ended: list[LogRun] = []  # runs without an end, after which another run began
+        self._open: LogRun | None = None
 
     def take(self, link: Link, number: int) -> None:
         if link.kind == OPENED:
             self._ended += [self._open] if self._open is not None else []
-            self._open = Run(number, link.at, 1)
+            self._open = LogRun(number, link.at, 1)
         elif self._open is not None:
             self._open = self._open._replace(records=self._open.records + 1)
         if link.kind in (GAP, CLOSED):
@@ -161,7 +162,7 @@ class _Runs:
         if link.kind == CLOSED:
             self._open = None
 
-    def unended(self, *, writing: bool) -> tuple[Run, ...]:
+    def unended(self, *, writing: bool) -> tuple[LogRun, ...]:
         return (*self._ended, *((self._open,) if self._open is not None and not writing else ()))
 
 
@@ -176,7 +177,7 @@ class _Chain:
         self.head = FIRST
         self.runs = _Runs()
 
-    def check(self) -> Problem | None:
+    def check(self) -> ChainProblem | None:
         for number in range(1, len(self._lines) + 1):
             link = self._link(number)
             if link is None:
@@ -192,29 +193,31 @@ class _Chain:
         line = self._lines[number - 1] if number <= len(self._lines) else b""
         return read_line(line[:-1]) if line.endswith(b"\n") else None
 
-    def _unreadable(self, number: int) -> Problem:
+    def _unreadable(self, number: int) -> ChainProblem:
         after = self._link(number + 1)
         if after is not None and after.prev == self.head:
-            return Problem(number, "inserted", "this line is no record, and the chain goes on without it")
+            return ChainProblem(number, "inserted", "this line is no record, and the chain goes on without it")
         if number == len(self._lines) and not self._lines[-1].endswith(b"\n"):
-            return Problem(number, "cut_off", "the last line is not whole: a crash cut it off, or somebody did")
-        return Problem(number, "changed", "this line is not as it was written")
+            return ChainProblem(number, "cut_off", "the last line is not whole: a crash or a person cut it off")
+        return ChainProblem(number, "changed", "this line is not as it was written")
 
-    def _misplaced(self, number: int, link: Link) -> Problem:
-        """A whole record at a place that is not its own."""
+    def _misplaced(self, number: int, link: Link) -> ChainProblem:
+        """The problem where a valid record stands in the wrong place."""
         due = self.records + 1
         if link.seq > due:
             later = any(other is not None and other.seq == due for other in self._rest(number))
             if later:
-                return Problem(number, "reordered", f"record {link.seq} stands where record {due} belongs")
+                return ChainProblem(number, "reordered", f"record {link.seq} stands where record {due} belongs")
             gone = link.seq - due
-            return Problem(number, "removed", f"{gone} record{'s' if gone > 1 else ''} before this line, from {due} on")
+            return ChainProblem(
+                number, "removed", f"{gone} record{'s' if gone > 1 else ''} before this line, from {due} on"
+            )
         after = self._link(number + 1)
         if after is not None and after.seq == due and after.prev == self.head:
-            return Problem(number, "inserted", f"record {link.seq} stands between records {due - 1} and {due}")
+            return ChainProblem(number, "inserted", f"record {link.seq} stands between records {due - 1} and {due}")
         if link.seq < due:
-            return Problem(number, "inserted", f"record {link.seq} stands where record {due} belongs")
-        return Problem(
+            return ChainProblem(number, "inserted", f"record {link.seq} stands where record {due} belongs")
+        return ChainProblem(
             number, "changed", "this record does not follow from the one before: one of them was written anew"
         )
 
@@ -223,20 +226,20 @@ class _Chain:
 
 
 def read_links(path: str | Path) -> Iterator[Link]:
-    """The whole records of a file, in the order in which they stand; one without any is no log."""
+    """The valid records of a file in their order; ConfigError for a file with lines and no record."""
     lines, _ = _lines(path)
-    found = 0
+    count = 0
     for line in lines:
         link = read_line(line.removesuffix(b"\n"))
         if link is not None:
-            found += 1
+            count += 1
             yield link
-    if lines and not found:
+    if lines and not count:
         raise ConfigError(f"there is no record in {path}", hint="is it an audit log?", place=str(path))
 
 
 def _lines(path: str | Path) -> tuple[list[bytes], bool]:
-    """The lines of a file, and whether somebody is writing it."""
+    """The lines of a file, and whether a writer has it open."""
     try:
         with open(path, "rb", opener=_opener) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a device may never end
@@ -249,21 +252,21 @@ def _lines(path: str | Path) -> tuple[list[bytes], bool]:
 
 
 def _is_held(fd: int) -> bool:
-    """Whether a writer has its lock on the file. Looked up: to try the lock would keep a writer from taking it."""
+    """Whether a writer holds its lock on the file; read from /proc, since trying the lock could block a writer."""
     try:
         with open("/proc/locks", encoding="ascii") as locks:
-            found = f":{os.fstat(fd).st_ino} "
-            return any(" FLOCK " in line and " WRITE " in line and found in line for line in locks)
+            inode = f":{os.fstat(fd).st_ino} "
+            return any(" FLOCK " in line and " WRITE " in line and inode in line for line in locks)
     except OSError:
         return False
 
 
 def _opener(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe that nobody writes to is not waited for
+    return os.open(path, flags | os.O_NONBLOCK)  # opening a pipe without a writer would block
 
 
 def _split(data: bytes) -> list[bytes]:
-    """Lines with their newlines; unlike `splitlines`, nothing else ends one."""
+    """Lines with their newlines; unlike `splitlines`, only a newline ends a line."""
     kept = [line + b"\n" for line in data.split(b"\n")]
     kept[-1] = kept[-1][:-1]
     return kept if kept[-1] else kept[:-1]

@@ -1,4 +1,4 @@
-"""Records in SQLite: to look at with SQL, or with the questions below.
+"""Records in SQLite, for queries in SQL or with the methods below.
 
 Table `calls` has one row a model call, its columns the fields of the record; table `spans` has every span (turns,
 model calls, tool calls), so that a trace can be shown as a tree. WAL mode: others may read while it is written.
@@ -64,7 +64,7 @@ def _no_secrets() -> tuple[str, ...]:
 
 
 class SqliteRecords:
-    """A listener, and the questions to what it wrote; open it without a kernel to look at an old file."""
+    """A listener that writes records, and queries on them; without a kernel it reads an old file."""
 
     __slots__ = ("_db", "_secrets", "path")
 
@@ -82,7 +82,7 @@ class SqliteRecords:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The Events it has to hear."""
+        """The kinds of Event that it subscribes to."""
         return frozenset(KINDS)
 
     def __call__(self, event: Event) -> None:
@@ -99,7 +99,7 @@ class SqliteRecords:
                 self._db.execute(_ADD_CALL, [data[name] for name in CALLS])
             self._db.execute(_ADD_SPAN, [values[name] for name in SPANS])
 
-    # ------------------------------------------------------------------ questions
+    # ------------------------------------------------------------------ queries
 
     def calls(
         self,
@@ -119,7 +119,8 @@ class SqliteRecords:
         return [dict(zip(CALLS, row, strict=True)) for row in reversed(rows)]
 
     def totals(self, by: str = "agent") -> dict[str, dict[str, Any]]:
-        """Calls, errors, tokens and money by agent, model, status or trace_id; money None: not all of it is known."""
+        """Calls, errors, tokens and money by agent, model, status or trace_id; cost None where one of them is
+        unknown."""
         column = one_of(by, ("agent", "model", "status", "trace_id"), "by")
         query = (
             f"SELECT {column}, COUNT(*), SUM(status <> 'ok'), SUM(input_tokens), SUM(output_tokens),"  # noqa: S608

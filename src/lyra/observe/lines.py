@@ -1,7 +1,7 @@
 """JSON lines: a record a line, appended to a file as it happens.
 
 By itself it writes model calls, each line exactly the fields of the record. With `kinds` it writes Events of those
-kinds (`"*"` stands for all), each line a whole Event. Known keys, and what looks like one, are blotted out.
+kinds (`"*"` stands for all), each line a whole Event. Known keys, and texts in the form of a key, are redacted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _no_secrets() -> tuple[str, ...]:
 
 
 class JsonLines:
-    """A listener. `secrets` gives what is to be blotted out besides what looks like a key."""
+    """A listener that appends to a file. `secrets` gives texts to redact besides those in the form of a key."""
 
     __slots__ = ("_file", "_kinds", "_secrets", "path")
 
@@ -48,7 +48,7 @@ class JsonLines:
 
     @property
     def kinds(self) -> frozenset[str] | None:
-        """The Events it has to hear; None is all."""
+        """The kinds of Event that it subscribes to; None is all."""
         return frozenset({"model.called"}) if self._kinds is None else self._kinds or None
 
     def __call__(self, event: Event) -> None:

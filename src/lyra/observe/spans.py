@@ -1,4 +1,4 @@
-"""Spans: Events of agents read as what they are, one piece of work inside another.
+"""Spans: Events of agents read as nested pieces of work.
 
     turn assistant ok 812 ms
       model anthropic/claude-sonnet-4-5 ok 640 ms
@@ -46,7 +46,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 def span_of(event: Event) -> Span | None:
-    """The span that an Event tells of; None where it tells of none."""
+    """The span that an Event reports; None for an Event of another kind."""
     kind = KINDS.get(event.kind)
     if kind is None:
         return None
@@ -67,7 +67,7 @@ def span_of(event: Event) -> Span | None:
 
 
 class SpanNode:
-    """A span and what happened inside it, in the order it began."""
+    """A span and the spans inside it, in the order they began."""
 
     __slots__ = ("children", "span")
 

@@ -1,12 +1,13 @@
-"""Commands that cannot do more than they may: profiles, tiers, limits, the way out, and paths that stay inside.
+"""The sandbox for commands: profiles, tiers, limits, network access, and paths that stay inside a folder.
 
-Start at `sandbox` (run a command), then `profile` (what it may touch) and `tiers` (how that is held): `bubblewrap`
-is the best one, `fence` with `landlock` the second, and without either nothing runs. `seccomp` is the filter of
-system calls of both, `child` what happens before the command starts, `job` the running command (the one home of
-subprocesses), `pipes` one that is talked to, `cgroup` and `output` its limits. `proxy`, `relay` and `addresses` are
-the network, `paths` and `protected` the file system. Nothing here knows tools, agents or the kernel.
+Start at `sandbox` (run a command), then `profile` (what it may touch) and `tiers` (how that is enforced): `bubblewrap`
+is the best one, `landlock_tier` with `landlock` the second, and without either nothing runs. `seccomp` is the filter of
+system calls of both, `pre_exec` what happens between fork and exec, `reaper` the process that kills the rest at the
+end, `job` the running command (only this module starts subprocesses), `pipes` a command with streams for stdin and
+stdout, `cgroup` and `output` its limits. `proxy`, `relay` and `addresses` are the network; `paths`, `protected`,
+`protected_links` and `forbidden_names` the file system. Nothing here knows tools, agents or the kernel.
 
-Names are looked up when they are first used: who only reads the table of protected paths pays for no event loop.
+Names are imported at their first use: a program that only reads the table of protected paths imports no event loop.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Which addresses of the network are public: the guard against requests to inside addresses (SSRF).
+"""Which network addresses are public: the guard against requests to internal addresses (SSRF).
 
-Pure but for `resolve`, which asks a name server through the function it is given. A host is read the way the most
+Pure except for `resolve`, which asks a name server through the function it is given. A host is read the way the most
 lenient client reads it (`0x7f.1`, `2130706433`, `017700000001`, full-width digits, `[::ffff:7f00:1]`), every IPv4
-address that hides in an IPv6 one is taken out and judged too, and what is not certainly public is refused with the
-reason. `resolve` judges every answer and gives the addresses themselves: who connects, connects to those and never
-asks a second time, so that a name cannot change its mind in between. `after_redirect` judges a redirect like a first
-request. Who may talk to which public host is a matter of the Grant, not of this module.
+address inside an IPv6 one is extracted and checked too, and an address that is not certainly public is refused with the
+reason. `resolve` checks every answer and gives the addresses themselves: the caller connects to those and never
+resolves a second time, so that the name cannot lead elsewhere in between. `after_redirect` checks a redirect like a
+first request. The Grant decides which public hosts are allowed, not this module.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _V4: Final = tuple(
         ("168.63.129.16/32", "the metadata of a cloud"),
     )
 )
-_V6_PUBLIC: Final = IPv6Network("2000::/3")  # all that is handed out; everything else is inside or reserved
+_V6_PUBLIC: Final = IPv6Network("2000::/3")  # all assigned public addresses; everything else is internal or reserved
 _V6: Final = tuple(
     (IPv6Network(network), why)
     for network, why in (
@@ -68,7 +68,7 @@ _ISATAP: Final = 0x5EFE
 
 _INSIDE_NAMES: Final = frozenset({"localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback", "metadata"})
 _INSIDE_ENDS: Final = (".localhost", ".local", ".internal", ".intranet", ".lan", ".home.arpa", ".localdomain", ".onion")
-# Ports of services that read lines and would take an HTTP request for their own language (the list of browsers).
+# Ports of line-based services that could take an HTTP request for commands (the list that browsers use).
 _PORTS_REFUSED: Final = frozenset(
     {
         *(1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103),
@@ -92,7 +92,7 @@ class Target(NamedTuple):
 
 # ---------------------------------------------------------------- reading
 def plain_host(host: str) -> str:
-    """The host in the form that is judged: no brackets, no zone, no final dot, ASCII digits, lower case."""
+    """The host in normal form: no brackets, no zone, no final dot, ASCII digits, lower case."""
     text = unicodedata.normalize("NFKC", host.translate(_DOTS)).strip().lower()
     if text.startswith("[") and text.endswith("]"):
         text = text[1:-1]
@@ -121,7 +121,7 @@ def _lenient_v4(text: str) -> IPv4Address | None:
     values = [number for number in numbers if number is not None]
     whole = 0
     for value in values[:-1]:
-        whole = whole << 8 | (value & 0xFF)  # some clients cut a part that is too large, so do we
+        whole = whole << 8 | (value & 0xFF)  # as some clients do, a part that is too large is cut
     room = 8 * (4 - len(values) + 1)
     return IPv4Address((whole << room | (values[-1] & ((1 << room) - 1))) & 0xFFFFFFFF)
 
@@ -137,7 +137,7 @@ def _number(part: str) -> int | None:
         return None
 
 
-# ---------------------------------------------------------------- judging
+# ---------------------------------------------------------------- checking
 def address_problem(address: Address | str) -> str | None:
     """Why an address is not public, or None."""
     ip = ip_address(address.partition("%")[0]) if isinstance(address, str) else address
@@ -191,7 +191,7 @@ def host_problem(host: str, port: int) -> str | None:
 
 
 def target_of(url: str) -> Target:
-    """The host and port of an http or https URL, judged as far as that goes without a name server."""
+    """The host and port of an http or https URL, checked as far as possible without a name server."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -210,7 +210,8 @@ def target_of(url: str) -> Target:
 
 
 def after_redirect(url: str, location: str) -> tuple[str, Target]:
-    """The next URL and its target; a redirect from https to http is refused, and everything else judged anew."""
+    """The next URL and its target; a redirect from https to http is refused, and the new URL is checked like any
+    other."""
     following = urljoin(url, location)
     target = target_of(following)
     if url.startswith("https:") and not following.startswith("https:"):
@@ -226,14 +227,14 @@ async def resolve(host: str, port: int, *, lookup: Lookup) -> Target:
     address = literal(host)
     if address is not None:
         return Target(host, port, (str(address),))
-    found = await lookup(plain_host(host), port)
-    for answer in found:
+    answers = await lookup(plain_host(host), port)
+    for answer in answers:
         problem = address_problem(answer)
         if problem:
             raise _refused(host, f"its name server says {problem}")
-    if not found:
+    if not answers:
         raise _refused(host, "its name has no address")
-    return Target(host, port, tuple(dict.fromkeys(found)))
+    return Target(host, port, tuple(dict.fromkeys(answers)))
 
 
 def _refused(what: str, why: str) -> CapabilityDenied:

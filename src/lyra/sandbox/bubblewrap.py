@@ -2,9 +2,9 @@
 
 Turns a `Profile` into bubblewrap's arguments. The order matters: later mounts lie on top of earlier ones, so the
 system comes first, then private folders, then what may be read, then the workspace, and the protected paths inside
-it last. What is bound from inside the workspace is opened first and bound by descriptor (`--ro-bind-fd`), so that
-nobody can swap it for a symlink meanwhile; a bubblewrap without that option hides those paths instead of showing
-them read-only.
+it last. Paths inside the workspace are opened first and bound by descriptor (`--ro-bind-fd`), so that a running
+command cannot replace them by a symlink meanwhile; a bubblewrap without that option hides those paths instead of
+showing them read-only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 from lyra.errors import SandboxUnavailable
 from lyra.sandbox.paths import Beneath
 from lyra.sandbox.profile import SYSTEM, SYSTEM_FILES, SYSTEM_FOLDERS, Profile
-from lyra.sandbox.protected import Found
+from lyra.sandbox.protected import ProtectedPaths
 
 __all__ = ["HOME", "INSIDE", "TEMPORARY", "arguments", "find_program", "in_memory"]
 
@@ -31,7 +31,7 @@ _NAMESPACES: Final = (
     *("--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "sandbox"),
 )
 _SETTINGS: Final = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs")
-# Of a whole file system that may be read, these stay empty: sockets of services, and everybody's keys.
+# Where the whole file system may be read, these are shown empty: sockets of services, and the keys of all users.
 _EMPTY: Final = ("/run", "/var/run", "/tmp", "/var/tmp", "/boot", "/sys")  # noqa: S108 - hidden, not used
 _KEYS: Final = (".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".config/gcloud", ".netrc", ".git-credentials")
 _SHADOW: Final = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/ssl/private")
@@ -45,14 +45,14 @@ def find_program() -> str | None:
 def arguments(
     program: str,
     profile: Profile,
-    found: Found,
+    protected: ProtectedPaths,
     *,
     by_descriptor: bool,
     filter_fd: int,
     info_fd: int,
     extra: Sequence[str],
 ) -> tuple[list[str], list[int]]:
-    """The command line up to `--`, and the descriptors that it needs; `extra` are mounts of the way out."""
+    """The command line up to `--`, and the descriptors that it needs; `extra` are the mounts for the proxy."""
     fds: list[int] = []
     line = [program, *_NAMESPACES, "--uid", str(os.getuid()), "--gid", str(os.getgid())]
     line += _system(profile, fds)
@@ -64,7 +64,7 @@ def arguments(
     for path in sorted(profile.writable_also):
         line += ["--bind", path, path]
     line += ["--bind" if profile.writable else "--ro-bind", profile.workspace, profile.workspace]
-    line += _protect(profile, found, fds, by_descriptor=by_descriptor)
+    line += _protect(profile, protected, fds, by_descriptor=by_descriptor)
     line += [*extra, "--remount-ro", "/", "--chdir", profile.start, "--seccomp", str(filter_fd)]
     line += ["--info-fd", str(info_fd)]
     return [*line, "--"], fds
@@ -85,7 +85,7 @@ def _system(profile: Profile, fds: list[int]) -> list[str]:
 
 @lru_cache(maxsize=1)
 def _mounts() -> tuple[str, ...]:
-    """The folders of the system, looked at once."""
+    """The mounts of the system's folders, computed once."""
     line: list[str] = []
     for path in SYSTEM:
         if os.path.islink(path):
@@ -99,7 +99,7 @@ def _mounts() -> tuple[str, ...]:
 
 @lru_cache(maxsize=1)
 def _files() -> tuple[str, ...]:
-    """The small files of /etc that this machine has, looked for once."""
+    """The small files of /etc that this machine has, computed once."""
     return tuple(path for path in SYSTEM_FILES if os.path.isfile(path))
 
 
@@ -113,7 +113,7 @@ def in_memory(data: bytes) -> int:
 
 @lru_cache(maxsize=1)
 def _kernel() -> list[str]:
-    """Root outside owns the kernel's settings, and is root inside too: nothing there may be written."""
+    """Mounts that make the kernel's settings read-only: root, which owns them, is root inside the sandbox too."""
     line: list[str] = []
     for path in (path for path in _SETTINGS if os.getuid() == 0 and os.path.exists(path)):
         line += ["--ro-bind", path, path]
@@ -142,21 +142,23 @@ def _of_system(path: str) -> bool:
     return any(path == root or path.startswith(root + "/") for root in SYSTEM if not os.path.islink(root))
 
 
-def _protect(profile: Profile, found: Found, fds: list[int], *, by_descriptor: bool) -> list[str]:
-    """Read-only and hidden paths of every folder, each found again by descriptor; one that is gone needs no mount."""
-    line = _protect_in(profile.workspace, found, fds, writable=profile.writable, by_descriptor=by_descriptor)
-    for root, inside in found.also:
+def _protect(profile: Profile, protected: ProtectedPaths, fds: list[int], *, by_descriptor: bool) -> list[str]:
+    """Mounts for the read-only and hidden paths of every folder; a path that is gone by now needs none."""
+    line = _protect_in(profile.workspace, protected, fds, writable=profile.writable, by_descriptor=by_descriptor)
+    for root, inside in protected.also:
         line += _protect_in(root, inside, fds, writable=True, by_descriptor=by_descriptor)
     return line
 
 
-def _protect_in(root: str, found: Found, fds: list[int], *, writable: bool, by_descriptor: bool) -> list[str]:
+def _protect_in(
+    root: str, protected: ProtectedPaths, fds: list[int], *, writable: bool, by_descriptor: bool
+) -> list[str]:
     line: list[str] = []
     with Beneath(root) as folder:
-        read_only = found.read_only if writable else ()
+        read_only = protected.read_only if writable else ()
         if writable and by_descriptor:
-            line += _pin(folder, root, (*read_only, *found.hidden, *found.links), fds)
-        for hidden, paths in ((False, read_only), (True, found.hidden)):
+            line += _pin(folder, root, (*read_only, *protected.hidden, *protected.links), fds)
+        for hidden, paths in ((False, read_only), (True, protected.hidden)):
             for relative in paths:
                 fd = _reach(folder, relative, os.O_PATH | os.O_NOFOLLOW)
                 if fd is None:
@@ -173,12 +175,12 @@ def _protect_in(root: str, found: Found, fds: list[int], *, writable: bool, by_d
 
 
 def _pin(folder: Beneath, root: str, paths: Sequence[str], fds: list[int]) -> list[str]:
-    """Every folder on the way to a protected path becomes a mount: the kernel does not rename those, so that nothing
-    protected can be moved to where it would not be found."""
+    """Make every folder above a protected path a mount. The kernel does not rename mounts, so that a command cannot
+    move a protected path to where the next search would miss it."""
     line: list[str] = []
     parts = (path.split("/") for path in paths)
     ways = {"/".join(names[:depth]) for names in parts for depth in range(1, len(names))}
-    for relative in sorted(ways):  # the outer ones first
+    for relative in sorted(ways):  # outer folders first
         fd = _reach(folder, relative, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY)
         if fd is not None:
             fds.append(fd)
@@ -187,13 +189,13 @@ def _pin(folder: Beneath, root: str, paths: Sequence[str], fds: list[int]) -> li
 
 
 def _reach(folder: Beneath, relative: str, flags: int) -> int | None:
-    """None where it is gone. What is there and cannot be reached cannot be covered either."""
+    """A descriptor of a protected path; None where it is gone, SandboxUnavailable where it cannot be opened."""
     try:
         return folder.open(relative, flags, links=False)
     except PermissionError:
         raise SandboxUnavailable(
             f"the protected path {relative} cannot be reached, so the command does not run",
-            hint="another command has just shut a folder on the way: run it again",
+            hint="another command has just closed a folder above it: run the command again",
         ) from None
     except OSError:
         return None

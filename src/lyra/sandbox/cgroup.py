@@ -1,9 +1,9 @@
 """Limits on a whole command instead of each of its processes, where the kernel's control groups may be used.
 
-`make` tries to create a group below or beside our own (version 2 with its controllers delegated, or version 1) and
-gives None where that is refused: rlimits hold alone then. The child joins by writing to `files` before it starts
+`make` tries to create a group below or beside that of Lyra (version 2 with its controllers delegated, or version 1) and
+gives None where that is refused: then only rlimits apply. The child joins by writing to `files` before it starts
 anything, so no process is ever outside. Afterwards the group tells which limit was hit, and `kill`
-reaches every process in it, whatever session or group it fled to.
+reaches every process in it, also one that has moved to another session or process group.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ class ControlGroup:
 
     def hits(self) -> set[str]:
         """Which limits were reached: `memory`, `processes`."""
-        found = set()
+        limits = set()
         memory, pids = self._folders.get(_MEMORY), self._folders.get(_PIDS)
         if memory and _counter(f"{memory}/{'memory.events' if self._unified else 'memory.oom_control'}", "oom_kill"):
-            found.add("memory")
+            limits.add("memory")
         if pids and _counter(f"{pids}/pids.events", "max"):
-            found.add("processes")
-        return found
+            limits.add("processes")
+        return limits
 
     def remove(self) -> bool:
-        """True when it is gone; a process that is still dying keeps it a moment longer."""
+        """Remove the folders; False while a process that is still dying keeps one of them."""
         gone = True
         for folder in self._unique():
             try:
@@ -76,7 +76,7 @@ def make(name: str, limits: Limits) -> ControlGroup | None:
     """A group with these limits, or None where groups cannot be used."""
     wanted = {_MEMORY: str(limits.memory_bytes), _PIDS: str(limits.processes)}
     for unified, parents in _places():
-        made: dict[str, str] = {}
+        folders: dict[str, str] = {}
         for controller, parent in parents.items():
             folder = f"{parent.rstrip('/')}/{name}"
             try:
@@ -85,12 +85,12 @@ def make(name: str, limits: Limits) -> ControlGroup | None:
                 _write(f"{folder}/{_SETTINGS[controller][unified]}", wanted[controller])
                 if controller == _MEMORY:
                     _no_swap(folder, unified=unified)
-                made[controller] = folder
+                folders[controller] = folder
             except OSError:
                 with contextlib.suppress(OSError):
                     os.rmdir(folder)
-        if made:
-            return ControlGroup(made, unified=unified)
+        if folders:
+            return ControlGroup(folders, unified=unified)
     return None
 
 
@@ -110,25 +110,25 @@ def _places() -> list[tuple[bool, dict[str, str]]]:
 
 @lru_cache(maxsize=4)
 def _places_of(groups: str) -> list[tuple[bool, dict[str, str]]]:
-    """The same for the groups that we are in; mounts are looked at once."""
+    """`_places` for the content of /proc/self/cgroup; cached, so that mounts are read once."""
     lines = [line.split(":", 2) for line in groups.splitlines()]
     with open("/proc/self/mountinfo") as file:
         mounts = [line.split() for line in file]
-    found: list[tuple[bool, dict[str, str]]] = []
+    places: list[tuple[bool, dict[str, str]]] = []
     old: dict[str, str] = {}
     for fields in mounts:
         point, kind, options = fields[4], fields[fields.index("-") + 1], fields[-1].split(",")
         for number, controllers, path in lines:
             if kind == "cgroup2" and number == "0":
-                found += _unified(point, path)
+                places += _unified(point, path)
             elif kind == "cgroup" and controllers in (_MEMORY, _PIDS) and controllers in options:
                 old[controllers] = f"{point}{path}"
-    return [*found, (False, old)] if old else found
+    return [*places, (False, old)] if old else places
 
 
 def _unified(point: str, path: str) -> list[tuple[bool, dict[str, str]]]:
-    """Our own group and the one above it, with the controllers that they hand to children."""
-    found: list[tuple[bool, dict[str, str]]] = []
+    """The group of this process and the one above it, with the controllers that they delegate to children."""
+    places: list[tuple[bool, dict[str, str]]] = []
     for place in dict.fromkeys((f"{point}{path}", os.path.dirname(f"{point}{path}".rstrip("/")))):
         if not place.startswith(point):
             continue
@@ -136,8 +136,8 @@ def _unified(point: str, path: str) -> list[tuple[bool, dict[str, str]]]:
             handed = set(file.read().split())
             parents = {name: place for name in (_MEMORY, _PIDS) if name in handed}
             if parents:
-                found.append((True, parents))
-    return found
+                places.append((True, parents))
+    return places
 
 
 def _write(path: str, text: str) -> None:
@@ -160,12 +160,12 @@ def _counter(path: str, name: str) -> int:
         words = _read(path).split()  # pairs of a name and a number
     except OSError:
         return 0
-    found = [words[at + 1] for at in range(0, len(words) - 1, 2) if words[at] == name.encode()]
-    return int(found[0]) if found and found[0].isdigit() else 0
+    values = [words[index + 1] for index in range(0, len(words) - 1, 2) if words[index] == name.encode()]
+    return int(values[0]) if values and values[0].isdigit() else 0
 
 
 def _read(path: str) -> bytes:
-    """All of it: the files of a group are made when they are read, and are short but for the list of processes."""
+    """The whole file: the kernel generates a group's files as they are read, so their size is not known before."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return b"".join(iter(lambda: os.read(fd, 1 << 16), b""))

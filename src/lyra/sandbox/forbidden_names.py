@@ -1,9 +1,9 @@
-"""What must not come to be: names that the user's programs would act on, made by a command where there were none.
+"""Files and folders that a command must not create, because the user's programs would act on them (`.git`,
+`lyra.toml`).
 
-`Placeholders` keeps the folders among them from being made in a workspace's root: an empty one stands there while a
-command runs, which sees it read-only. `set_aside` is for all others, and comes after: what appeared is renamed where
-it lies (`lyra.toml` to `lyra.toml.held-x7k2`), so that nothing reads it and nothing is lost. Both reach what they
-touch by descriptor.
+`placeholders` prevents the folders among them in a workspace's root: an empty folder of that name exists while a
+command runs, which sees it read-only. `set_aside` handles all others after the command: it renames what appeared
+(`lyra.toml` to `lyra.toml.held-x7k2`), so that no program reads it and nothing is lost. Both work by descriptor.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from lyra.sandbox.paths import Beneath
 
 __all__ = ["placeholders", "set_aside"]
 
-_FOLDERS: Final = (".git", ".lyra", ".vscode")  # empty, each means nothing to the programs that look for it
+_FOLDERS: Final = (".git", ".lyra", ".vscode")  # programs ignore each of these when it is empty
 _NAME_BYTES_MAX: Final = 200
 _names: Final = Entropy()
-_held: Final[Counter[str]] = Counter()  # how many commands that run now stand on each
+_held: Final[Counter[str]] = Counter()  # path → how many running commands need it
 
 
 def placeholders(workspace: str) -> Callable[[], None]:
-    """Make those that are missing; what is given back takes them away when the last command that needs them ends."""
+    """Make the missing folders. The returned function removes them after the last command that needs them."""
     mine: list[str] = []
     for path in (f"{workspace}/{name}" for name in _FOLDERS):
         if not _held[path]:
             try:
                 os.mkdir(path, 0o755)
             except OSError:
-                continue  # it is there and not ours, or this folder cannot be written anyway
+                continue  # it exists already, or the workspace cannot be written anyway
         _held[path] += 1
         mine.append(path)
 
@@ -43,14 +43,14 @@ def placeholders(workspace: str) -> Callable[[], None]:
             _held[path] -= 1
             if not _held[path]:
                 del _held[path]
-                with contextlib.suppress(OSError):  # somebody uses it now
+                with contextlib.suppress(OSError):  # it is in use and no longer empty
                     os.rmdir(path)
 
     return release
 
 
 def set_aside(root: str, paths: Iterable[str]) -> tuple[str, ...]:
-    """Rename each so that it is no protected name any more; the new paths of those that could be."""
+    """Rename each path so that it has no protected name any more; gives the new paths of those that were renamed."""
     done: list[str] = []
     with Beneath(root) as folder:
         for path in paths:
@@ -59,7 +59,7 @@ def set_aside(root: str, paths: Iterable[str]) -> tuple[str, ...]:
             try:
                 parent = folder.open(above or ".", os.O_RDONLY | os.O_DIRECTORY, links=False)
             except (OSError, LyraError):
-                continue  # gone, or moved: the next look finds it where it is
+                continue  # gone or moved: the next search finds it at its new place
             try:
                 os.rename(name, held, src_dir_fd=parent, dst_dir_fd=parent)
                 done.append(f"{above}/{held}" if above else held)

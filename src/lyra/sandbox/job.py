@@ -1,10 +1,10 @@
-"""A command that runs: the one home of subprocesses.
+"""A running command. Only this module of Lyra starts subprocesses for commands.
 
 A `Job` is started by `Sandbox.start` and ends by itself, by `kill`, or at its limit of time or output. It never
-polls and owns no task: a descriptor of the process tells when it is over, pipes are read as they fill. The end is
+polls and owns no task: a process descriptor tells when the command has ended, pipes are read as they fill. The end is
 always the same: every process of its group (and of its control group) is killed before the leader is reaped, so that
-no number can have been given to somebody else, then what is still in the pipes is read, and everything that was made
-for the run is taken away. `wait` gives the `Result` as often as it is asked.
+its process id cannot belong to another process yet, then the rest of the pipes is read, and everything that was made
+for the run is removed. `wait` gives the `Result` as often as it is called.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from lyra.core.clock import SystemClock
 from lyra.errors import LyraError, SandboxUnavailable
 from lyra.sandbox.cgroup import ControlGroup
 from lyra.sandbox.output import Capture, Output
-from lyra.sandbox.pre_exec import Entry
+from lyra.sandbox.pre_exec import PreExec
 from lyra.sandbox.profile import Limits
 from lyra.sandbox.protected import News
 
-__all__ = ["Job", "Plan", "Result"]
+__all__ = ["Job", "LaunchPlan", "Result"]
 
 _READ_BYTES: Final = 1 << 18
-_DRAIN_S: Final = 1.0  # for the pipes after the end; only somebody outside the group could still hold them
+_DRAIN_S: Final = 1.0  # to read the pipes after the end; only a process outside the group could still hold them open
 _REMOVE_TRIES: Final = 50
 _REMOVE_AFTER_S: Final = 0.01
 _CHILD: Final = re.compile(rb'"child-pid": (\d+)[^\d]')
@@ -43,16 +43,16 @@ class Result:
 
     exit_code: int
     output: Output
-    errors: Output  # empty unless they were asked for apart
+    errors: Output  # empty unless stderr was captured apart
     tier: str
     holes: tuple[str, ...]
     limits_hit: tuple[str, ...]
     duration_s: float
-    appeared: tuple[str, ...] = ()  # protected paths that are new
-    set_aside: tuple[str, ...] = ()  # what those of them that programs act on are called now
-    put_back: tuple[str, ...] = ()  # protected links that were removed or led elsewhere, and are as before
-    reopened: tuple[str, ...] = ()  # folders that it shut, so that nobody could look through them
-    unread: tuple[str, ...] = ()  # folders that nobody could look through before it: it found them empty
+    appeared: tuple[str, ...] = ()  # new protected paths
+    set_aside: tuple[str, ...] = ()  # the new names of those that programs act on
+    put_back: tuple[str, ...] = ()  # protected links that the command removed or changed, and that were restored
+    reopened: tuple[str, ...] = ()  # folders whose permissions it removed, and that were opened again
+    unread: tuple[str, ...] = ()  # folders that could not be searched before it; the command saw them empty
     egress: tuple[str, ...] = ()
 
     @property
@@ -61,23 +61,23 @@ class Result:
 
 
 @dataclass(slots=True)
-class Plan:
-    """All that is needed to start: made by a tier, used once. `undo` runs at the end, last first."""
+class LaunchPlan:
+    """Everything that is needed to start a command: made by a tier, used once. `undo` runs at the end, last first."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: str
     tier: str
-    entry: Entry | None = None  # None: the command itself takes on its limits
+    entry: PreExec | None = None  # None: a shell sets the limits before the command
     holes: tuple[str, ...] = ()
     pass_fds: tuple[int, ...] = ()
     group: ControlGroup | None = None
-    info_fd: int | None = None  # where bubblewrap tells the number of the first process inside
-    verdict_fd: int | None = None  # where the keeper tells how the command ended, since it dies with the others
+    info_fd: int | None = None  # where bubblewrap writes the pid of the first process inside
+    verdict_fd: int | None = None  # where the reaper writes how the command ended, before it dies with the group
     started: list[Callable[[], None]] = field(default_factory=list)  # right after the fork
     undo: list[Callable[[], None]] = field(default_factory=list)
     news: Callable[[], News] = News
-    is_large: bool = False  # then `news` takes a while, and is asked for beside the loop
+    is_large: bool = False  # `news` takes long and runs in a thread
     egress: Callable[[], tuple[str, ...]] = tuple
 
 
@@ -85,7 +85,7 @@ class Job:
     """A handle on a running command."""
 
     def __init__(
-        self, plan: Plan, limits: Limits, *, stdin: bytes | None, timeout_s: float, apart: bool, spill: str | None
+        self, plan: LaunchPlan, limits: Limits, *, stdin: bytes | None, timeout_s: float, apart: bool, spill: str | None
     ) -> None:
         self._plan = plan
         self._loop = asyncio.get_running_loop()
@@ -119,23 +119,23 @@ class Job:
 
     @property
     def output(self) -> Output:
-        """What it printed so far."""
+        """The output so far."""
         return self._all[0].now()
 
     def since(self, start: int, *, most_bytes: int) -> bytes:
-        """What it printed from that byte on, at most so much of it."""
+        """The output from that byte on, at most `most_bytes` of it."""
         return self._all[0].since(start, most_bytes=most_bytes)
 
     @property
     def done(self) -> asyncio.Future[Result]:
-        """Has the result when everything has ended; not to be cancelled."""
+        """The future of the result, set when everything has ended; do not cancel it."""
         return self._done
 
     async def wait(self) -> Result:
         return await asyncio.shield(self._done)
 
     def kill(self) -> None:
-        """End it and everything it started, now; `wait` tells when that is done."""
+        """Kill the command and everything it started; `wait` returns when that is done."""
         if not self._ended:
             self._kill_all()
 
@@ -188,7 +188,7 @@ class Job:
             self._loop.add_writer(fd, self._write, fd)
 
     def _learn_inner(self) -> None:
-        """The first process inside takes all others with it, and is gone only when they are."""
+        """Read the pid of the first process inside, which ends only after all others inside have ended."""
         fd = self._plan.info_fd
         if fd is None:
             return
@@ -196,11 +196,11 @@ class Job:
         with contextlib.suppress(OSError):
             data = os.read(fd, 4096)
             self._told += data
-            found = _CHILD.search(self._told)
-            if found and self._inner is None and not self._ended:
-                self._inner = os.pidfd_open(int(found[1]))
+            match = _CHILD.search(self._told)
+            if match and self._inner is None and not self._ended:
+                self._inner = os.pidfd_open(int(match[1]))
         if not data or self._inner is not None:
-            self._loop.remove_reader(fd)  # and stays open: it is written to in pieces
+            self._loop.remove_reader(fd)  # it stays open: bubblewrap writes to it in pieces
 
     # ------------------------------------------------------------ pipes
     def _read(self, fd: int) -> None:
@@ -228,7 +228,7 @@ class Job:
         except BlockingIOError:
             return
         except OSError:
-            self._stdin = self._stdin[:0]  # it does not want to read any more
+            self._stdin = self._stdin[:0]  # the command has closed its stdin
         if not self._stdin:
             self._close_stdin()
 
@@ -246,14 +246,14 @@ class Job:
             self._kill_all()
 
     def _kill_all(self) -> None:
-        """Everything in the group: the leader is not reaped yet, so the number is still its own."""
+        """Kill everything in the group: the leader is not reaped yet, so the group id is still its own."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         if self._plan.group is not None:
             self._plan.group.kill()
 
     def _over(self) -> None:
-        """The leader has ended: take the rest with it, then reap it and read what is left."""
+        """Called when the leader has ended: kill the rest, reap the leader and read the rest of the output."""
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         self._kill_all()
@@ -278,7 +278,7 @@ class Job:
             os.close(fd)
 
     def _verdict(self) -> int:
-        """How the command ended; where nobody wrote that down, how its leader did."""
+        """The exit code that the reaper wrote; without one, that of the leader."""
         fd, self._plan.verdict_fd = self._plan.verdict_fd, None
         told = b""
         if fd is not None:
@@ -290,7 +290,7 @@ class Job:
         return code if code >= 0 else 128 - code
 
     def _rest(self) -> None:
-        """Nobody is left: read what is still in the pipes."""
+        """Read the rest of the pipes, once no process is left."""
         if self._drain is not None:
             self._drain.cancel()
         if self._inner is not None:
@@ -321,7 +321,7 @@ class Job:
             self._tell(self._news())
 
     def _news(self) -> News:
-        with contextlib.suppress(OSError, LyraError):  # the workspace may be gone; the end comes all the same
+        with contextlib.suppress(OSError, LyraError):  # the workspace may be gone; the job ends nevertheless
             return self._plan.news()
         return News()
 
@@ -355,7 +355,7 @@ class Job:
             self._plan.undo.pop()()
 
     def _remove_group(self, result: Result, tries: int) -> None:
-        """The result is given when the last process is gone, not when the first one is."""
+        """Set the result once the last process, and with it the control group, is gone."""
         group = self._plan.group
         if group is not None and not group.remove() and tries:
             group.kill()

@@ -1,8 +1,8 @@
-"""Landlock: the kernel's own fence around a process, through system calls (no library, no privilege).
+"""Landlock: the kernel's access control for a process, through system calls (no library, no privilege).
 
-A ruleset is made here, in the parent, from open file descriptors; the child only enters it (`child`). Landlock grants
-and never takes away: a folder that must stay closed inside an open one can only be kept closed by opening its
-neighbours one by one, which `confine` does. What it cannot do is said by `holes`, and shown wherever the tier is.
+A ruleset is made here, in the parent, from open file descriptors; the child only enters it (`pre_exec`). Landlock rules
+grant access and never remove it: a folder inside an open one can only stay closed when its neighbours are opened one by
+one, which `landlock_tier` does. `holes` lists what this tier cannot prevent; every result shows it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RESTRICT: Final = 446
 _VERSION: Final = 1
 _PATH: Final = 1
 _PORT: Final = 2
-LEAST: Final = 3  # older ones cannot refuse that a file is emptied
+LEAST: Final = 3  # older versions cannot refuse that a file is truncated
 
 _EXECUTE, _WRITE, _READ, _LIST = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _REMOVE: Final = 1 << 4 | 1 << 5
@@ -47,25 +47,29 @@ def abi() -> int:
 
 
 def holes(version: int, *, egress: bool) -> tuple[str, ...]:
-    """What this tier does not hold back, in sentences for a person."""
-    found = [
+    """What this tier does not prevent, in sentences for a person."""
+    sentences = [
         "landlock: the sizes, names and times of files outside can be seen, their content cannot",
         "landlock: all processes share one table of process ids and one /tmp, which is closed",
         "landlock: modes, owners and times of files cannot be changed by name, nor can a process leave its group",
         "landlock: new files cannot be made beside a protected path, only in folders that hold none",
     ]
     if version < 6:
-        found.append("landlock: this kernel cannot stop signals to other processes of the same user")
-        found.append("landlock: so a command can kill its keeper, and then outlive Lyra where that is killed outright")
+        sentences.append("landlock: this kernel cannot stop signals to other processes of the same user")
+        sentences.append(
+            "landlock: so a command can kill its reaper, and then outlive Lyra where that is killed outright"
+        )
     if version < 5:
-        found.append("landlock: this kernel cannot restrict the controls of devices")
+        sentences.append("landlock: this kernel cannot restrict the controls of devices")
     if egress:
-        found.append("landlock: the network is limited by port, not by host: another host on the proxy's port is open")
-    return tuple(found)
+        sentences.append(
+            "landlock: the network is limited by port, not by host: another host on the proxy's port is open"
+        )
+    return tuple(sentences)
 
 
 class Ruleset:
-    """A set of rules on its way to a child; `close` it when the child has entered it."""
+    """A set of rules for a child; `close` it when the child has entered it."""
 
     __slots__ = ("_handled", "_version", "fd")
 
@@ -84,7 +88,7 @@ class Ruleset:
             raise OSError(ctypes.get_errno(), "no ruleset")
 
     def allow(self, path_fd: int, rights: int) -> None:
-        """Open what the descriptor stands for, and all beneath it."""
+        """Allow access to the file or folder of a descriptor, and to all beneath it."""
         if not stat.S_ISDIR(os.fstat(path_fd).st_mode):
             rights &= _OF_FILES
         rule = struct.pack("=Qi", rights & self._handled, path_fd)

@@ -15,22 +15,22 @@ from typing import Final
 
 from lyra.sandbox.landlock import LISTING, READ, WRITE, Ruleset
 from lyra.sandbox.profile import SYSTEM, SYSTEM_FILES, SYSTEM_FOLDERS, Profile
-from lyra.sandbox.protected import Found
+from lyra.sandbox.protected import ProtectedPaths
 
 __all__ = ["ruleset_of"]
 
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-# Facts about the machine; the rest of /proc shows other processes.
+# Files of /proc about the machine; the rest of /proc shows other processes.
 _FACTS: Final = tuple(f"/proc/{name}" for name in ("cpuinfo", "meminfo", "stat", "uptime", "version", "filesystems"))
 _O_PATH: Final = getattr(os, "O_PATH", 0) | os.O_CLOEXEC
 
 
-def ruleset_of(profile: Profile, found: Found, *, private: str, port: int | None) -> Ruleset:
+def ruleset_of(profile: Profile, protected: ProtectedPaths, *, private: str, port: int | None) -> Ruleset:
     """The rules; `private` is the folder that is HOME and TMPDIR, `port` the proxy's."""
     rules = Ruleset()
     try:
-        folders = [(profile.workspace, found, WRITE if profile.writable else READ)]
-        folders += [(root, inside, WRITE) for root, inside in found.also]
+        folders = [(profile.workspace, protected, WRITE if profile.writable else READ)]
+        folders += [(root, inside, WRITE) for root, inside in protected.also]
         known = {root for root, _, _ in folders}
         system = {*map(os.path.realpath, SYSTEM), *SYSTEM_FOLDERS, *SYSTEM_FILES, *_FACTS}
         _open_all(rules, system, READ)
@@ -47,8 +47,8 @@ def ruleset_of(profile: Profile, found: Found, *, private: str, port: int | None
     return rules
 
 
-def _open_all(rules: Ruleset, paths: Iterable[str], rights: int, *, around: Found | None = None) -> None:
-    """Open each as a whole, or `around` what is protected in it."""
+def _open_all(rules: Ruleset, paths: Iterable[str], rights: int, *, around: ProtectedPaths | None = None) -> None:
+    """Allow each path as a whole, or all of it except the protected paths `around`."""
     for path in paths:
         try:
             fd = os.open(path, _O_PATH | (os.O_NOFOLLOW if around is not None else 0))
@@ -63,17 +63,17 @@ def _open_all(rules: Ruleset, paths: Iterable[str], rights: int, *, around: Foun
             os.close(fd)
 
 
-def _within(root: str, folders: Sequence[tuple[str, Found, int]]) -> Found | None:
-    """What stays shut in a folder that may be read, since a folder with protected paths lies in it."""
-    inside = [(folder[len(root) + 1 :], found) for folder, found, _ in folders if folder.startswith(root + "/")]
-    hidden = tuple(f"{at}/{path}" for at, found in inside for path in found.hidden)
-    links = tuple(f"{at}/{path}" for at, found in inside for path in found.links)
-    return Found((), hidden, links) if hidden or links else None
+def _within(root: str, folders: Sequence[tuple[str, ProtectedPaths, int]]) -> ProtectedPaths | None:
+    """The paths that stay closed in a readable folder, because a folder with protected paths is inside it."""
+    inside = [(folder[len(root) + 1 :], paths) for folder, paths, _ in folders if folder.startswith(root + "/")]
+    hidden = tuple(f"{prefix}/{path}" for prefix, paths in inside for path in paths.hidden)
+    links = tuple(f"{prefix}/{path}" for prefix, paths in inside for path in paths.links)
+    return ProtectedPaths((), hidden, links) if hidden or links else None
 
 
-def _open_workspace(rules: Ruleset, folder: int, prefix: str, found: Found, rights: int) -> None:
-    """Open a folder: as a whole if nothing in it is protected, else each entry for itself."""
-    closed = (*found.hidden, *found.links, *(found.read_only if rights == WRITE else ()))
+def _open_workspace(rules: Ruleset, folder: int, prefix: str, protected: ProtectedPaths, rights: int) -> None:
+    """Allow a folder: as a whole if nothing in it is protected, else each entry by itself."""
+    closed = (*protected.hidden, *protected.links, *(protected.read_only if rights == WRITE else ()))
     if not any(path.startswith(prefix) for path in closed):
         rules.allow(folder, rights)
         return
@@ -85,7 +85,7 @@ def _open_workspace(rules: Ruleset, folder: int, prefix: str, found: Found, righ
         os.close(reading)
     for name in names:
         relative = f"{prefix}{name}"
-        if relative in found.hidden:
+        if relative in protected.hidden:
             continue
         try:
             fd = os.open(name, _O_PATH | os.O_NOFOLLOW, dir_fd=folder)
@@ -93,18 +93,18 @@ def _open_workspace(rules: Ruleset, folder: int, prefix: str, found: Found, righ
             continue
         try:
             mode = os.fstat(fd).st_mode
-            if relative in found.read_only:
-                _open_read_only(rules, fd, f"{relative}/", found, is_folder=stat.S_ISDIR(mode))
+            if relative in protected.read_only:
+                _open_read_only(rules, fd, f"{relative}/", protected, is_folder=stat.S_ISDIR(mode))
             elif stat.S_ISDIR(mode):
-                _open_workspace(rules, fd, f"{relative}/", found, rights)
+                _open_workspace(rules, fd, f"{relative}/", protected, rights)
             elif not stat.S_ISLNK(mode):
                 rules.allow(fd, rights)
         finally:
             os.close(fd)
 
 
-def _open_read_only(rules: Ruleset, fd: int, prefix: str, found: Found, *, is_folder: bool) -> None:
+def _open_read_only(rules: Ruleset, fd: int, prefix: str, protected: ProtectedPaths, *, is_folder: bool) -> None:
     if is_folder:
-        _open_workspace(rules, fd, prefix, found, READ)
+        _open_workspace(rules, fd, prefix, protected, READ)
     else:
         rules.allow(fd, READ)

@@ -1,8 +1,8 @@
-"""What a command printed: the beginning and the end in memory, all of it in a file when it is long.
+"""The output of a command: its beginning and end in memory, all of it in a file when it is long.
 
 `Capture` takes bytes as they come. Up to `kept_bytes` everything stays in memory; then a file is opened, everything
 goes there, and only the first and the last half are kept. More than `most_bytes` is refused, and its owner ends the
-command. Where the file cannot be written the middle is lost and nobody claims otherwise.
+command. Where the file cannot be written the middle is lost, and `Output.text` says so.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Output:
 
     @property
     def text(self) -> str:
-        """For a person or a model: one note stands where something was left out."""
+        """The output as text for a person or a model, with a note where something was left out."""
         head = self.head.decode("utf-8", "replace")
         if not self.left_out_bytes:
             return head + self.tail.decode("utf-8", "replace")
@@ -51,11 +51,11 @@ class Capture:
         self._head = b""
         self._file: BinaryIO | None = None
         self._name: str | None = None
-        self._lost = not has_file  # there is none, or it could not be written: only head and tail are kept
+        self._lost = not has_file  # no file: only head and tail are kept
         self.total_bytes = 0
 
     def feed(self, data: bytes) -> bool:
-        """Take some; False when that was more than there may be (what fits is kept)."""
+        """Take output; False when that exceeded `most_bytes` (the part that fits is kept)."""
         room = self._most - self.total_bytes
         fits = len(data) <= room
         if not fits:
@@ -84,14 +84,14 @@ class Capture:
             del self._held[: -self._half]
 
     def _write(self, data: bytes | bytearray) -> None:
-        """All of it, or the file is given up: half of an output is not all of it."""
+        """Write all of it; where that fails the file is removed, because it would be incomplete."""
         if self._file is None:
             return
         try:
             with memoryview(data) as left:
-                at = 0
-                while at < len(left):
-                    at += self._file.write(left[at:])
+                written = 0
+                while written < len(left):
+                    written += self._file.write(left[written:])
         except OSError:
             self._lose()
 
@@ -106,9 +106,9 @@ class Capture:
         self._file = self._name = None
 
     def since(self, start: int, *, most_bytes: int) -> bytes:
-        """The bytes from there on, at most so many: of all that was printed, also where only the file has them."""
+        """The bytes from `start` on, at most `most_bytes`, read from the file where memory no longer has them."""
         if self._lost:
-            begin = self.total_bytes - len(self._held)  # what is left is the end
+            begin = self.total_bytes - len(self._held)  # only the end is kept
             return bytes(self._held[max(0, start - begin) :][:most_bytes])
         if self._name is None:
             return bytes(self._held[start : start + most_bytes])
@@ -117,14 +117,14 @@ class Capture:
             return file.read(most_bytes)
 
     def now(self) -> Output:
-        """What there is so far."""
+        """The output so far."""
         if not self._head:
             return Output(bytes(self._held), b"", self.total_bytes)
         return Output(self._head, bytes(self._held[-self._half :]), self.total_bytes, self._name)
 
     def close(self) -> Output:
-        found = self.now()
+        output = self.now()
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._file.close()
-        return found
+        return output

@@ -1,10 +1,10 @@
-"""Paths that stay inside their folder, whatever happens on the disk meanwhile.
+"""Opening paths so that they stay inside a folder, even while other processes change the disk.
 
 A path that is checked and then opened by name can be swapped in between. `Beneath` opens by file descriptor: the
 kernel itself resolves the path below an open folder (`openat2` with RESOLVE_BENEATH) and refuses to leave it by `..`,
 by an absolute or escaping symlink, or through /proc. Where the kernel has no such call, a walk from descriptor to
-descriptor does the same and reads every symlink itself. What was opened is what is used: `true_path` asks the
-descriptor for its name, and a Grant is asked about that. An escape is `CapabilityDenied`, never a redirection.
+descriptor does the same and reads every symlink itself. The opened descriptor is what is used: `true_path` gives its
+name, and the Grant is asked about that. A path that leaves the folder is `CapabilityDenied`, never redirected.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class _Swapped(Exception):
-    """A component changed between two looks at it: look again."""
+    """A component was replaced between two system calls: try again."""
 
 
 class Beneath:
@@ -64,7 +64,9 @@ class Beneath:
         relative = self.relative(path)
         flags |= os.O_CLOEXEC
         temporary = getattr(os, "O_TMPFILE", 0)
-        if not flags & os.O_CREAT and not (temporary and flags & temporary == temporary):  # it has O_DIRECTORY in it
+        if not flags & os.O_CREAT and not (
+            temporary and flags & temporary == temporary
+        ):  # O_TMPFILE includes the bit of O_DIRECTORY
             mode = 0
         try:
             if self._by_kernel:
@@ -76,7 +78,7 @@ class Beneath:
             raise OSError(error.errno, os.strerror(error.errno or 0), path) from None
 
     def relative(self, path: str) -> str:
-        """The path below the folder, as text; only what text can show is refused here."""
+        """The path relative to the folder, by its text alone; symlinks are checked when it is opened."""
         if "\0" in path:
             raise self._escape(path)
         if not path.startswith("/"):
@@ -95,7 +97,7 @@ class Beneath:
             place=path[:200],
         )
 
-    # ------------------------------------------------------------ the kernel's way
+    # ------------------------------------------------------------ by openat2
     def _ask_kernel(self, path: str, flags: int, mode: int, *, links: bool) -> int:
         how = struct.pack("=QQQ", flags, mode, _BENEATH | _NO_MAGICLINKS | (0 if links else _NO_SYMLINKS))
         name = os.fsencode(path)
@@ -108,7 +110,7 @@ class Beneath:
                 raise OSError(number, os.strerror(number))
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    # ------------------------------------------------------------ the walk
+    # ------------------------------------------------------------ by a walk
     def _walk(self, path: str, flags: int, mode: int, *, links: bool) -> int:
         for _ in range(_TRIES):
             try:
@@ -118,7 +120,7 @@ class Beneath:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     def _walk_once(self, path: str, flags: int, mode: int, *, links: bool) -> int:
-        """Hold every folder on the way open: `..` goes back to one that is held, never to what the disk says."""
+        """Open every folder of the path and keep it open: `..` returns to an open folder, not to the parent on disk."""
         held = [os.dup(self.fd)]
         todo = _parts(path)
         followed = 0
@@ -151,10 +153,10 @@ class Beneath:
 
 def _parts(path: str) -> list[str]:
     """The components, last first, so that the next one is popped."""
-    found = [part for part in path.split("/") if part not in ("", ".")]
-    if path.endswith("/") and found:
-        found.append(".")  # `file/` is no file
-    return [part for part in reversed(found) if part != "."]
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if path.endswith("/") and parts:
+        parts.append(".")  # `file/` names a folder
+    return [part for part in reversed(parts) if part != "."]
 
 
 def _link_target(folder: int, name: str) -> str | None:
@@ -184,7 +186,7 @@ def _open_last(folder: int, name: str, flags: int, mode: int, *, links: bool) ->
             raise _Swapped from None
         raise
     if stat.S_ISLNK(os.fstat(fd).st_mode) and not (flags & os.O_NOFOLLOW):
-        os.close(fd)  # with O_PATH a symlink opens as itself
+        os.close(fd)  # O_PATH opens the symlink itself
         if links:
             raise _Swapped
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
@@ -195,11 +197,11 @@ def _is_link(folder: int, name: str) -> bool:
     try:
         return stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
     except FileNotFoundError:
-        return True  # gone already: it was swapped
+        return True  # gone already: it was replaced
 
 
 def true_path(fd: int) -> str:
-    """The name of what is open, as the kernel knows it now."""
+    """The current path of an open descriptor, as the kernel knows it."""
     if os.path.isdir("/proc/self/fd"):
         return os.readlink(f"/proc/self/fd/{fd}")
     import fcntl
@@ -208,7 +210,7 @@ def true_path(fd: int) -> str:
 
 
 def reopen(root: str, relative: str) -> bool:
-    """Give the owner of a folder all rights on it again; False where that is somebody else, or it is no folder."""
+    """Give the owner of a folder all rights on it again; False where another user owns it, or it is no folder."""
     with Beneath(root) as folder:
         flags = _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
@@ -228,7 +230,7 @@ _openat2_works: bool | None = None
 
 
 def _has_openat2() -> bool:
-    """Tried once: some containers refuse the call."""
+    """Whether the kernel has `openat2`; tried once, because some containers refuse the call."""
     global _openat2_works
     if _openat2_works is None:
         how = struct.pack("=QQQ", _O_PATH | os.O_CLOEXEC, 0, _BENEATH)

@@ -1,8 +1,8 @@
-"""A command that is talked to: its stdin and stdout are handed out as streams, everything else is as with any `Job`.
+"""A command whose stdin and stdout the caller uses as streams; everything else is as with any `Job`.
 
-`Sandbox.pipes` gives one. Of what it prints on stderr beginning and end are kept (`output`). It runs until it
-ends by itself, until `close` closes its stdin and loses patience, or until `kill`; then everything it started is dead,
-too. What it had written before that can still be read.
+`Sandbox.pipes` starts one. The beginning and the end of its stderr are kept (`output`). It runs until it ends by
+itself, until `close` has closed its stdin and the grace period is over, or until `kill`; then everything it started is
+killed, too. Output that it wrote before can still be read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import sys
 from typing import Any, Self
 
-from lyra.sandbox.job import Job, Plan, Result
+from lyra.sandbox.job import Job, LaunchPlan, Result
 from lyra.sandbox.output import Capture
 from lyra.sandbox.profile import Limits
 
@@ -27,8 +27,8 @@ class Pipes(Job):
     _transports: tuple[Any, Any]
 
     @classmethod
-    async def open(cls, plan: Plan, limits: Limits, *, line_bytes_max: int) -> Self:
-        """Start it. A line of its stdout that is longer than `line_bytes_max` cannot be read as one."""
+    async def open(cls, plan: LaunchPlan, limits: Limits, *, line_bytes_max: int) -> Self:
+        """Start the command. A line of its stdout that is longer than `line_bytes_max` cannot be read as a line."""
         pipes = cls(plan, limits, stdin=None, timeout_s=limits.wall_s, apart=True, spill=None)
         try:
             await pipes._connect(line_bytes_max)
@@ -47,7 +47,7 @@ class Pipes(Job):
         self._transports = (reading, writing)
 
     async def close(self, grace_s: float = 1.0) -> Result:
-        """Close its stdin, wait a little for it to end, then end it."""
+        """Close its stdin, wait up to `grace_s` for it to end, then kill it."""
         self._transports[1].close()
         try:
             async with asyncio.timeout(grace_s):
@@ -61,7 +61,7 @@ class Pipes(Job):
         return result
 
     def _capture(self, limits: Limits, spill: str | None) -> Capture:
-        """Of what it says on stderr, in all its life, the end is enough: no file, and no limit."""
+        """A capture of stderr without a file and without a limit: only its beginning and end are kept."""
         del spill
         return Capture(kept_bytes=limits.output_kept_bytes, most_bytes=sys.maxsize, has_file=False)
 
@@ -78,7 +78,7 @@ class Pipes(Job):
 
 
 class _Flow(asyncio.streams.FlowControlMixin):
-    """Says when more may be written, and that nothing more can be."""
+    """Flow control of the writer: when more may be written, and when the pipe is closed."""
 
     def __init__(self) -> None:
         super().__init__(loop=asyncio.get_running_loop())

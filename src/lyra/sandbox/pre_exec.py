@@ -1,8 +1,8 @@
-"""What happens in the child between fork and exec: limits, then the fence, and nothing that could fail half-way.
+"""The code that runs in the child between fork and exec: limits, then the confinement.
 
 Everything is prepared in the parent (numbers, bytes, open descriptors, functions already looked up), because the
 child of a process with threads may not import, allocate much or take a lock. An error here ends the child before the
-command starts: there is no way on without the fence.
+command starts: no command runs without the confinement.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 from lyra.sandbox.landlock import RESTRICT, libc
 from lyra.sandbox.profile import Limits
 
-__all__ = ["Entry", "Fence", "in_shell", "rlimits"]
+__all__ = ["Confinement", "PreExec", "in_shell", "rlimits"]
 
 _DEATH: Final = 1
 _SECCOMP: Final = 22
@@ -29,7 +29,7 @@ _NO_NEW_PRIVILEGES: Final = 38
 _AMBIENT: Final = 47
 _AMBIENT_CLEAR: Final = 4
 _FILTER: Final = 2
-_CAPABILITIES: Final = 64  # more than there are; unknown ones are refused by number
+_CAPABILITIES: Final = 64  # more than exist; the kernel refuses unknown numbers
 _CAPSET: Final = {"x86_64": 126, "aarch64": 91}
 _CAP_VERSION: Final = 0x20080522
 _SIGNALS: Final = signal.valid_signals()
@@ -38,8 +38,8 @@ _LIBRARIES: Final = {
 }  # of the interpreter
 
 
-class Fence:
-    """Landlock, no capabilities and the filter, for the tier without bubblewrap."""
+class Confinement:
+    """Landlock rules, dropped capabilities and the filter of system calls, for the tier without bubblewrap."""
 
     __slots__ = ("_capset", "_data", "_filter", "_filter_bytes", "_header", "_ruleset")
 
@@ -57,7 +57,7 @@ class Fence:
         if libc.prctl(_NO_NEW_PRIVILEGES, ctypes.c_ulong(1), zero, zero, zero):
             raise OSError("no_new_privs was refused")
         libc.prctl(_AMBIENT, ctypes.c_ulong(_AMBIENT_CLEAR), zero, zero, zero)
-        for number in range(_CAPABILITIES):  # a user without capabilities has none to drop: refusals are fine
+        for number in range(_CAPABILITIES):  # refused for a user without capabilities, who has none to drop
             libc.prctl(_CAPBSET_DROP, ctypes.c_ulong(number), zero, zero, zero)
         if libc.syscall(self._capset, self._header, self._data):
             raise OSError("the capabilities could not be dropped")
@@ -67,55 +67,57 @@ class Fence:
             raise OSError("the filter of system calls was refused")
 
 
-class Entry:
-    """The function that the child calls. It becomes two processes: the `keeper`, which ends all others when whoever
-    started it dies or the command is over, and the command, which joins the control groups, sets the limits and enters
-    the fence. `report` is where the keeper writes how the command ended."""
+class PreExec:
+    """The function that the child calls. It forks into two processes: the `reaper`, which kills all others when Lyra
+    dies or the command ends, and the command, which joins the control groups, sets the limits and enters the
+    confinement. `report` is the descriptor to which the reaper writes how the command ended."""
 
-    __slots__ = ("_fence", "_groups", "_keeper", "_limits", "_parent", "_report")
+    __slots__ = ("_confinement", "_groups", "_limits", "_parent", "_reaper", "_report")
 
-    def __init__(self, limits: list[tuple[int, int]], groups: tuple[int, ...], fence: Fence, *, report: int) -> None:
+    def __init__(
+        self, limits: list[tuple[int, int]], groups: tuple[int, ...], confinement: Confinement, *, report: int
+    ) -> None:
         self._limits = limits
         self._groups = groups
-        self._fence = fence
+        self._confinement = confinement
         self._report = report
         self._parent = os.getpid()
-        self._keeper = (os.path.realpath(sys.executable), "-IS", os.path.join(os.path.dirname(__file__), "reaper.py"))
+        self._reaper = (os.path.realpath(sys.executable), "-IS", os.path.join(os.path.dirname(__file__), "reaper.py"))
 
     def __call__(self) -> None:
         os.setsid()
-        keeper = os.getpid()
+        reaper = os.getpid()
         command = os.fork()
         if command:
-            self._keep(command)
-        _die_with(keeper, signal.SIGKILL)
+            self._become_reaper(command)
+        _die_with(reaper, signal.SIGKILL)
         for fd in self._groups:
             os.write(fd, b"0")
         for kind, value in self._limits:
             resource.setrlimit(kind, (value, value))
-        self._fence.enter()
+        self._confinement.enter()
 
-    def _keep(self, command: int) -> None:
-        """Become the keeper. Signals wait from here on, so that none is lost before it listens."""
+    def _become_reaper(self, command: int) -> None:
+        """Become the reaper. Signals are blocked from here on, so that none is lost before it waits for them."""
         signal.pthread_sigmask(signal.SIG_SETMASK, _SIGNALS)
         _die_with(self._parent, signal.SIGTERM)
         os.chdir("/")
         nothing = os.open("/dev/null", os.O_RDWR)
         for fd in (0, 1, 2):
-            os.dup2(nothing, fd)  # or the command's output would seem to go on
+            os.dup2(nothing, fd)  # else the pipes of the command's output would stay open
         os.set_inheritable(self._report, True)
-        os.execve(self._keeper[0], [*self._keeper, str(command), str(self._report)], _LIBRARIES)  # noqa: S606 - no shell
+        os.execve(self._reaper[0], [*self._reaper, str(command), str(self._report)], _LIBRARIES)  # noqa: S606 - no shell
 
 
 def _die_with(parent: int, number: int) -> None:
-    """Get that signal when the parent dies; if it is dead already, end here."""
+    """Ask the kernel for that signal when the parent dies; if it is dead already, kill the group."""
     libc.prctl(_DEATH, ctypes.c_ulong(number), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0))
     if os.getppid() != parent:
         os.killpg(0, signal.SIGKILL)
 
 
-# The same by a shell, for a program that brings its own fence: a process is started several times as quickly when
-# nothing of Python's runs between fork and exec. Blocks are of 512 bytes, memory in units of 1024.
+# The limits set by a shell, for bubblewrap, which confines the command itself: a process starts several times as fast
+# when no Python code runs between fork and exec. Blocks are of 512 bytes, memory in units of 1024.
 _IN_SHELL: Final = {
     resource.RLIMIT_CPU: ("ulimit -t {}", 1),
     resource.RLIMIT_FSIZE: ("ulimit -f {}", 512),
@@ -127,7 +129,7 @@ _IN_SHELL: Final = {
 
 
 def in_shell(limits: list[tuple[int, int]], groups: Sequence[str]) -> list[str]:
-    """The words before a command that make it start with these limits, or not at all."""
+    """The words before a command that start it with these limits, or not at all."""
     steps = [text.format(value // unit) for kind, value in limits for text, unit in (_IN_SHELL[kind],)]
     steps += [f"echo 0 > {shlex.quote(file)}" for file in groups]
     return ["/bin/sh", "-c", " && ".join([*steps, 'exec "$@"']) + "; exit 125", "sh"]
@@ -145,17 +147,17 @@ def rlimits(limits: Limits, counted: frozenset[str]) -> list[tuple[int, int]]:
         wanted.append((resource.RLIMIT_AS, limits.memory_bytes))
     if "pids" not in counted:
         wanted.append((resource.RLIMIT_NPROC, limits.processes + _running()))
-    return [(kind, _within(kind, value)) for kind, value in wanted]
+    return [(kind, _at_most_hard_limit(kind, value)) for kind, value in wanted]
 
 
-def _within(kind: int, value: int) -> int:
-    """Never above what we have ourselves: raising it would be refused."""
+def _at_most_hard_limit(kind: int, value: int) -> int:
+    """At most the hard limit of this process: raising it would be refused."""
     _, hard = resource.getrlimit(kind)
     return value if hard == resource.RLIM_INFINITY else min(value, hard)
 
 
 def _running() -> int:
-    """Threads that this user runs already: the kernel counts them all together."""
+    """How many threads this user runs already, since the kernel counts them all together."""
     me, count = os.getuid(), 0
     try:
         with os.scandir("/proc") as entries:

@@ -1,10 +1,10 @@
-"""What a command may touch: a Grant, a workspace and limits, turned into paths that a kernel can hold.
+"""What a command may touch: a Grant, a workspace and limits, turned into paths that the kernel can enforce.
 
 A `Profile` says which folders can be read and written, which paths inside the workspace are protected, what the
 environment holds, whether the network is there, and how much of everything may be used. `Profile.of` reads them from
 a Grant: `fs.read` and `fs.write` rules that end in `/**` become folders, `net.http` rules open the way through the
-proxy. A rule that no folder can express (a wildcard in the middle) opens nothing. Says nothing about how it is
-enforced: that is `bubblewrap` and `landlock`. Protected paths are found in `protected`.
+proxy. A rule that no folder can express (a wildcard in the middle) opens nothing. `bubblewrap` and `landlock_tier`
+enforce a profile; `protected` finds the protected paths.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from lyra.errors import CapabilityDenied, ConfigError
 
 __all__ = ["SYSTEM", "SYSTEM_FILES", "SYSTEM_FOLDERS", "Limits", "Profile"]
 
-# Folders of programs and libraries, read-only in every profile. Of /etc only what programs need and nobody hides.
+# Folders of programs and libraries, read-only in every profile; of /etc only files that programs need and that hold no
+# secrets.
 SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store")
 SYSTEM_FOLDERS: Final = ("/etc/alternatives", "/etc/ssl/certs", "/etc/ca-certificates", "/etc/pki/tls/certs")
 SYSTEM_FILES: Final = (
     *("/etc/ld.so.cache", "/etc/ssl/openssl.cnf", "/etc/localtime", "/etc/timezone", "/etc/passwd", "/etc/group"),
     *("/etc/nsswitch.conf", "/etc/hosts", "/etc/protocols", "/etc/services", "/etc/mime.types", "/etc/os-release"),
 )
-# Where nobody's workspace is: a folder of the system would be opened for writing.
+# Folders that cannot be a workspace: it would open a folder of the system for writing.
 _NO_WORKSPACE: Final = frozenset({"/", "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/run", "/sbin"}) | {
     *("/sys", "/usr", "/var", "/home", "/tmp", "/opt", "/srv", "/mnt")  # noqa: S108 - refused, not used
 }
@@ -72,14 +73,14 @@ class Profile:
     writable: bool = True
     readable: tuple[str, ...] = ()
     writable_also: tuple[str, ...] = ()
-    protected: tuple[str, ...] = ()  # names or paths besides the usual ones; they become read-only
-    hidden: tuple[str, ...] = ()  # the same, and they cannot be read either
+    protected: tuple[str, ...] = ()  # names or paths besides the usual ones that become read-only
+    hidden: tuple[str, ...] = ()  # names or paths that cannot be read either
     env: Mapping[str, str] = field(default_factory=dict)
     egress: Grant | None = None  # None: no network; else `net.http` rules decide, at the proxy
     unix_sockets: bool = False
     limits: Limits = field(default_factory=Limits)
-    grant: Grant | None = None  # asked about the paths found inside the workspace
-    start: str = ""  # the folder in the workspace that the command begins in; unsaid, the workspace itself
+    grant: Grant | None = None  # its deny rules are checked for the paths inside the workspace
+    start: str = ""  # the folder in which the command starts; by default the workspace
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "workspace", _folder(self.workspace))
@@ -128,13 +129,13 @@ class Profile:
         )
 
     def environment(self, *, home: str, temporary: str) -> dict[str, str]:
-        """All that the command finds in its environment: an allow-list of ours, then what the profile names."""
+        """The environment of the command: a few variables of Lyra's own environment, then those of the profile."""
         own = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
         own |= {"PATH": self._search_path(), "HOME": home, "TMPDIR": temporary, "LYRA_SANDBOX": "1"}
         return own | dict(self.env)
 
     def _search_path(self) -> str:
-        """The folders of PATH that can be seen from inside, then the usual ones."""
+        """The folders of PATH that are visible in the sandbox, then the usual ones."""
         return _search_path(os.environ.get("PATH", ""), (*self.readable, self.workspace))
 
 
@@ -172,17 +173,17 @@ def _is_about(cap: Capability, name: str) -> bool:
 
 
 def _roots(grant: Grant, name: str) -> list[str]:
-    """The folders that rules of that name open as a whole."""
-    found: list[str] = []
+    """The folders that rules of that name allow as a whole."""
+    roots: list[str] = []
     for cap in (cap for layer in grant.layers for cap in layer if cap.name == name):
         root = cap.scope.removesuffix("/**")
         if root != cap.scope and root and not set("*?[{") & set(root) and _allows_some(grant, name, root):
-            found.append(root)
-    return found
+            roots.append(root)
+    return roots
 
 
 def _allows_some(grant: Grant, name: str, root: str) -> bool:
-    """Every layer opens the whole folder; denies inside it are kept by protecting those paths."""
+    """Whether every layer allows the whole folder; denied paths inside it become protected paths."""
     opened = Grant.from_data({"layers": [[str(cap) for cap in layer] for layer in grant.layers] or [["*"]]})
     if not opened.allows(Capability(name, f"{root}/**")):
         return False

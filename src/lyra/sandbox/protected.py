@@ -1,12 +1,12 @@
 """Paths inside a workspace that a command may not change, and those it may not even read.
 
 The names are two short tables: what later runs programs on the user's behalf (hooks, editor tasks, Lyra's own folder)
-stays read-only, what holds keys is hidden. `find` looks for them in the whole tree but for the folders of other
-people's packages, near folders first, within bounds and without following a symlink; it says when it had to stop
-early. A folder that cannot be looked through is hidden as a whole, and one that a command has shut is opened again
-afterwards. What was protected once stays so for this process, whatever a command does to the search or to a link that
-led there (`links` puts that back). What did not exist when a command began cannot be held shut; `appeared` tells
-afterwards what is new, and `aside` takes it out of the way.
+stays read-only, what holds keys is hidden. `find` searches the whole tree except for folders of installed packages,
+near folders first, within bounds and without following a symlink; `complete` is False when it had to stop early. A
+folder that cannot be searched is hidden as a whole, and one whose permissions a command removed is opened again
+afterwards. A path that was protected once stays protected for this process, even where a command has slowed the search
+or changed a link that led there (`protected_links` restores it). Paths that do not exist yet cannot be protected in
+advance; `appeared` finds new ones after a command, and `forbidden_names` renames them.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from lyra.core.rights.capability import Capability
 from lyra.sandbox.forbidden_names import set_aside
 from lyra.sandbox.paths import reopen
 from lyra.sandbox.profile import Profile
-from lyra.sandbox.protected_links import Lead, hold, put_back
+from lyra.sandbox.protected_links import LinkTarget, hold, put_back
 
-__all__ = ["HIDDEN", "READ_ONLY", "Found", "News", "appeared", "find", "hold_links", "is_protected"]
+__all__ = ["HIDDEN", "READ_ONLY", "News", "ProtectedPaths", "appeared", "find", "hold_links", "is_protected"]
 
 READ_ONLY: Final = (
     *(".git", ".hg", ".svn", ".gitmodules", ".gitattributes", ".gitconfig", ".lyra", "lyra.toml", ".mcp.json"),
@@ -43,55 +43,55 @@ HIDDEN: Final = (
     *(".ssh", ".aws", ".azure", ".gnupg", ".kube", ".netrc", ".pypirc", ".git-credentials", ".docker"),
     *("credentials.json", "service-account*.json", ".vault-token"),
 )
-_SHOWN: Final = (".env.example", ".env.sample", ".env.template", ".env.dist")  # made to be read
-# Other people's packages: their keys are examples, and nothing of the user's can be moved there.
+_SHOWN: Final = (".env.example", ".env.sample", ".env.template", ".env.dist")  # examples without keys
+# Installed packages: their keys are examples, and no file of the user can be moved there.
 _NOT_SEARCHED: Final = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".tox"})
-_AT_ONCE: Final = 2_000  # entries of one folder before others have their turn: nobody hides a file behind a heap
+_AT_ONCE: Final = 2_000  # entries of one folder before the others are searched, so that many files cannot hide one
 _KNOWN_MAX: Final = 64
 _log: Final = logging.getLogger("lyra.sandbox")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ProtectedPaths:
     """Protected paths below a workspace, relative to it; `complete` is False when the search was cut short."""
 
     read_only: tuple[str, ...]
     hidden: tuple[str, ...]
-    links: tuple[str, ...]  # protected names that are symlinks: what they lead to is protected, the link is not
+    links: tuple[str, ...]  # protected names that are symlinks: their targets are protected, the links are not
     complete: bool = True
-    entries: int = 0  # that were looked at
-    also: tuple[tuple[str, Found], ...] = ()  # the same for each other folder that may be written
-    leads: tuple[Lead, ...] = ()  # of `links`, those that lead to something inside
-    unread: tuple[str, ...] = ()  # folders that cannot be looked through; each is hidden, but for the root ("")
-    reopened: tuple[str, ...] = ()  # folders that had been shut since the look before
+    entries: int = 0  # number of entries searched
+    also: tuple[tuple[str, ProtectedPaths], ...] = ()  # the protected paths of each other writable folder
+    leads: tuple[LinkTarget, ...] = ()  # the targets of those `links` that lead inside
+    unread: tuple[str, ...] = ()  # folders that cannot be searched; each is hidden, except the root ("")
+    reopened: tuple[str, ...] = ()  # folders closed since the search before, and opened again
 
     def all(self) -> frozenset[str]:
-        others = (f"{root}/{path}" for root, found in self.also for path in found.all())
+        others = (f"{root}/{path}" for root, inside in self.also for path in inside.all())
         return frozenset((*self.read_only, *self.hidden, *self.links, *others))
 
     def all_links(self) -> frozenset[str]:
-        return frozenset((*self.links, *(f"{root}/{path}" for root, found in self.also for path in found.links)))
+        return frozenset((*self.links, *(f"{root}/{path}" for root, inside in self.also for path in inside.links)))
 
     def all_unread(self) -> frozenset[str]:
-        others = (f"{root}/{path}".rstrip("/") for root, found in self.also for path in found.unread)
+        others = (f"{root}/{path}".rstrip("/") for root, inside in self.also for path in inside.unread)
         return frozenset((*self.unread, *others))
 
 
 class News(NamedTuple):
-    """Protected paths that a command left behind: all of them, what those that programs act on are called now, links
-    that it removed or turned elsewhere and that lead where they led again, and folders that it shut."""
+    """Protected paths that a command changed: new ones, the new names of those that were renamed, links that it removed
+    or changed and that were restored, and folders that it closed."""
 
     appeared: tuple[str, ...] = ()
     set_aside: tuple[str, ...] = ()
     put_back: tuple[str, ...] = ()
     reopened: tuple[str, ...] = ()
-    unread: tuple[str, ...] = ()  # that could not be looked through before, and were shown empty
+    unread: tuple[str, ...] = ()  # folders that could not be searched before, and were shown empty
 
 
 class _Search:
-    """One look through a workspace."""
+    """One search of a workspace."""
 
-    def __init__(self, profile: Profile, most: int, before: Found | None = None) -> None:
+    def __init__(self, profile: Profile, most: int, before: ProtectedPaths | None = None) -> None:
         self.profile = profile
         self.before = before
         self.unread: list[str] = []
@@ -99,7 +99,7 @@ class _Search:
         self.read_only: list[str] = []
         self.hidden: list[str] = []
         self.links: list[str] = []
-        self.leads: list[Lead] = []
+        self.leads: list[LinkTarget] = []
         self.left = most
         self.shut = _names((*HIDDEN, *(name for name in profile.hidden if "/" not in name)))
         self.kept = _names((*READ_ONLY, *(name for name in profile.protected if "/" not in name)))
@@ -107,7 +107,7 @@ class _Search:
         self.grant = profile.grant if any(cap.name == "*" or cap.name.startswith("fs.") for cap in deny) else None
 
     def look(self) -> None:
-        """Near folders first; one with very many entries is gone on with after all others."""
+        """Search near folders first; a folder with very many entries is continued after all others."""
         waiting = deque([("", self.entries(self.profile.workspace, ""))])
         large: deque[tuple[str, Iterator[os.DirEntry[str]]]] = deque()
         while waiting or large:
@@ -128,21 +128,21 @@ class _Search:
         return entry.is_dir(follow_symlinks=False) and entry.name not in _NOT_SEARCHED
 
     def entries(self, path: str, relative: str) -> Iterator[os.DirEntry[str]]:
-        """A folder that cannot be listed or entered is no safe place: its owner can open it again, and where it may be
-        entered its files are read by name."""
+        """The entries of a folder. One that cannot be listed or entered goes to `unread`: its owner can open it again,
+        and in a folder that can be entered files are readable by name."""
         try:
             if not os.access(path, os.R_OK | os.X_OK, effective_ids=True) and not self.open_again(relative):
                 self.unread += [relative] if os.path.lexists(path) else []
                 return
-            with os.scandir(path) as found:
-                yield from found
+            with os.scandir(path) as entries:
+                yield from entries
         except (FileNotFoundError, NotADirectoryError):
             return  # gone meanwhile
         except OSError:
             self.unread.append(relative)
 
     def open_again(self, relative: str) -> bool:
-        """After a command: what was open before it. What was shut then is somebody's wish."""
+        """Open a folder again that was open before the command; one that was closed before stays closed."""
         if self.before is None or relative in self.before.unread or not reopen(self.profile.workspace, relative):
             return False
         self.reopened.append(relative or ".")
@@ -177,12 +177,12 @@ class _Search:
         if target.startswith(root) and os.path.lexists(target):
             (self.hidden if kind == "hidden" else self.read_only).append(target[len(root) :])
             with suppress(OSError):
-                self.leads.append(Lead(relative, os.readlink(path), target[len(root) :]))
+                self.leads.append(LinkTarget(relative, os.readlink(path), target[len(root) :]))
 
 
-def find(profile: Profile, *, most: int | None = None, before: Found | None = None) -> Found:
-    """Every protected path that is there now, in the workspace and in the other folders that may be written; of each
-    at most so many entries are looked at. With the look `before` a command, folders that were shut since are opened."""
+def find(profile: Profile, *, most: int | None = None, before: ProtectedPaths | None = None) -> ProtectedPaths:
+    """Every protected path in the workspace and in the other writable folders; in each at most `most` entries are
+    searched. With the result `before` a command, folders that were closed since are opened again."""
     most = min(most or SANDBOX_SCAN_ENTRIES_MAX, SANDBOX_SCAN_ENTRIES_MAX)
     folders = (root for root in profile.writable_also if os.path.isdir(root))
     earlier = dict(before.also) if before is not None else {}
@@ -203,9 +203,9 @@ def find(profile: Profile, *, most: int | None = None, before: Found | None = No
     unread = tuple(search.unread)
     hidden = _outermost([*search.hidden, *filter(None, unread)])
     read_only = [path for path in _outermost(search.read_only) if path not in hidden]
-    complete = search.left >= 0 and all(found.complete for _, found in also)
-    entries = most - search.left + sum(found.entries for _, found in also)
-    return Found(
+    complete = search.left >= 0 and all(inside.complete for _, inside in also)
+    entries = most - search.left + sum(inside.entries for _, inside in also)
+    return ProtectedPaths(
         tuple(read_only),
         tuple(hidden),
         tuple(search.links),
@@ -214,16 +214,16 @@ def find(profile: Profile, *, most: int | None = None, before: Found | None = No
         also,
         leads=tuple(search.leads),
         unread=unread,
-        reopened=(*search.reopened, *(f"{root}/{path}" for root, found in also for path in found.reopened)),
+        reopened=(*search.reopened, *(f"{root}/{path}" for root, inside in also for path in inside.reopened)),
     )
 
 
-# What was protected once, by workspace and by what its profile protects besides the usual names.
+# Paths that were protected once, by workspace and by what its profile protects besides the usual names.
 _known: Final[dict[object, tuple[frozenset[str], frozenset[str]]]] = {}
 
 
 def _remember(profile: Profile, search: _Search) -> None:
-    """Add what an earlier look found and is still there; keep all of it for the next one."""
+    """Add the existing paths that earlier searches found, and keep all for the next search."""
     deny = profile.grant.deny if profile.grant else ()
     key = (profile.workspace, profile.writable, profile.protected, profile.hidden, tuple(map(str, deny)))
     for paths, into in zip(_known.pop(key, ((), ())), (search.read_only, search.hidden), strict=True):
@@ -234,7 +234,7 @@ def _remember(profile: Profile, search: _Search) -> None:
 
 
 def _is_there(root: str, path: str) -> bool:
-    """By its own name: a link on the way leads to something else."""
+    """Whether the path exists without a symlink in it, which would lead to another file."""
     full = os.path.join(root, path)
     return os.path.lexists(full) and os.path.realpath(full) == full
 
@@ -245,11 +245,11 @@ def _names(patterns: tuple[str, ...]) -> Callable[[str], object]:
 
 
 def _alone(profile: Profile, root: str) -> Profile:
-    """As if that folder were the workspace; what was looked up when the profile was made stays."""
-    made = copy(profile)
+    """The profile with that folder as its workspace; its other paths stay as they were resolved."""
+    alone = copy(profile)
     for name, value in (("workspace", root), ("writable", True), ("writable_also", ())):
-        object.__setattr__(made, name, value)
-    return made
+        object.__setattr__(alone, name, value)
+    return alone
 
 
 def _denied(profile: Profile, name: str) -> tuple[str, ...]:
@@ -260,7 +260,7 @@ def _denied(profile: Profile, name: str) -> tuple[str, ...]:
 
 
 def _outermost(paths: list[str]) -> list[str]:
-    """Without those inside another one."""
+    """The paths without those inside another of them."""
     kept: list[str] = []
     for path in sorted(set(paths)):
         if not any(path.startswith(outer + "/") for outer in kept):
@@ -273,18 +273,18 @@ def is_protected(name: str) -> bool:
     return name not in _SHOWN and _names((*HIDDEN, *READ_ONLY))(name) is not None
 
 
-def hold_links(profile: Profile, found: Found) -> list[Callable[[], None]]:
-    """Remember where links lead while a command runs; to be called when it is over."""
+def hold_links(profile: Profile, protected: ProtectedPaths) -> list[Callable[[], None]]:
+    """Remember where links lead while a command runs; call the returned functions when it has ended."""
     if not profile.writable:
         return []
-    folders = ((profile.workspace, found), *found.also)
+    folders = ((profile.workspace, protected), *protected.also)
     return [hold(root, inside.leads) for root, inside in folders]
 
 
-def appeared(profile: Profile, before: Found) -> News:
-    """Protected names that were not there before the command, or are links now; what programs would act on is set
-    aside. New keys stay: the next command cannot read them. Folders that were shut are opened and links that were
-    turned elsewhere put back first. In a folder that could not be looked through before, nothing counts as new."""
+def appeared(profile: Profile, before: ProtectedPaths) -> News:
+    """Find protected names that are new after the command, or have become links; rename those that programs would act
+    on. New keys stay: the next command cannot read them. Closed folders are opened and changed links restored first. In
+    a folder that could not be searched before, nothing counts as new."""
     if not profile.writable:
         return News(unread=tuple(sorted(before.all_unread())))
     folders = ((profile.workspace, ""), *((root, f"{root}/") for root in profile.writable_also))
@@ -293,8 +293,8 @@ def appeared(profile: Profile, before: Found) -> News:
     back: list[str] = []
     held: list[str] = []
     for root, prefix in folders:
-        made, moved = put_back(root)
-        back += [f"{prefix}{path}" for path in made]
+        restored, moved = put_back(root)
+        back += [f"{prefix}{path}" for path in restored]
         held += [f"{prefix}{path}" for path in moved]
     if back or held:
         now = find(profile)
@@ -305,13 +305,13 @@ def appeared(profile: Profile, before: Found) -> News:
         search = _Search(_alone(profile, root), 0)
         acted_on = [path for path in inside if search.kind(path.rpartition("/")[2], f"{root}/{path}") == "read_only"]
         held += [f"{prefix}{path}" for path in set_aside(root, acted_on)]
-    if held:  # a person may have made it meanwhile: nobody can tell whose it is
+    if held:  # the log names it, because the user may have made it while the command ran
         _log.warning("renamed in %s, since it came while a command ran: %s", ascii(profile.workspace), held[:10])
     return News(tuple(sorted(new)), tuple(held), tuple(back), reopened, tuple(sorted(before.all_unread())))
 
 
 def _outside(paths: Iterable[str], folders: frozenset[str]) -> Iterator[str]:
-    """Those that are in none of these folders; a folder without a name is the workspace."""
+    """The paths in none of these folders; the folder "" is the workspace."""
     for path in paths:
         if not any(path == root or path.startswith(f"{root}/" if root else "") for root in folders):
             yield path

@@ -1,10 +1,10 @@
-"""Protected names that are symlinks: each leads where it led before, whatever a command made of it.
+"""Protected names that are symlinks: each is restored after a command that has changed it.
 
-What a protected link leads to is protected because the link is there. A mount cannot stand on a symlink, so a command
-can remove one, or turn it elsewhere; without more the next look would protect something else, or nothing. `hold`
-remembers where the links of a folder lead while no command runs in it, `put_back` makes that true again when one has
-ended: a link that is gone comes back, and what took its name is set aside. While several commands run nothing new is
-remembered, so that what one of them makes is never put back for another.
+The target of a protected link is protected because of the link. A symlink cannot be a mount point, so a command can
+remove or change one; the next search would then protect another file, or none. `hold` remembers where the links of a
+folder lead before a command, `put_back` restores them when it has ended: a link that is gone is made again, and a file
+that took its name is renamed. While several commands run nothing new is remembered, so that a link which one of them
+made is never restored after another.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from lyra.errors import LyraError
 from lyra.sandbox.forbidden_names import set_aside
 from lyra.sandbox.paths import Beneath
 
-__all__ = ["Lead", "hold", "put_back"]
+__all__ = ["LinkTarget", "hold", "put_back"]
 
 
-class Lead(NamedTuple):
-    """Where a link leads; both paths are relative to the folder that is looked at."""
+class LinkTarget(NamedTuple):
+    """A link and its target, both relative to the folder that is searched."""
 
     link: str
-    text: str  # what is written in it
+    text: str  # the text of the symlink
     target: str
 
 
 class _Held:
     """The links of one folder, and how many commands run in it."""
 
-    def __init__(self, leads: Iterable[Lead]) -> None:
+    def __init__(self, leads: Iterable[LinkTarget]) -> None:
         self.leads = tuple(leads)
         self.commands = 0
 
@@ -39,8 +39,8 @@ class _Held:
 _held: Final[dict[str, _Held]] = {}
 
 
-def hold(root: str, leads: Iterable[Lead]) -> Callable[[], None]:
-    """Before a command; what is given back is called when it is over."""
+def hold(root: str, leads: Iterable[LinkTarget]) -> Callable[[], None]:
+    """Remember the links before a command; call the returned function when it has ended."""
     held = _held.setdefault(root, _Held(leads))
     held.commands += 1
 
@@ -53,7 +53,7 @@ def hold(root: str, leads: Iterable[Lead]) -> Callable[[], None]:
 
 
 def put_back(root: str) -> tuple[list[str], list[str]]:
-    """The links that lead where they led again, and the new names of what stood in their place."""
+    """Restore changed links; gives the restored links, and the new names of the files in their place."""
     held = _held.get(root)
     wrong = [lead for lead in held.leads if not _leads(root, lead)] if held else []
     if not wrong:
@@ -62,14 +62,14 @@ def put_back(root: str) -> tuple[list[str], list[str]]:
     return [lead.link for lead in wrong if _make(root, lead)], list(moved)
 
 
-def _leads(root: str, lead: Lead) -> bool:
-    """Also where there is nothing to lead to any more: then nothing is left to protect."""
+def _leads(root: str, lead: LinkTarget) -> bool:
+    """Whether the link leads to its target; True also where the target is gone and nothing is left to protect."""
     target, link = f"{root}/{lead.target}", f"{root}/{lead.link}"
     return not os.path.lexists(target) or (os.path.islink(link) and os.path.realpath(link) == target)
 
 
-def _make(root: str, lead: Lead) -> bool:
-    """As it was written, or straight to the target where something on the way was turned elsewhere."""
+def _make(root: str, lead: LinkTarget) -> bool:
+    """Make the link with its old text, or straight to the target where a link on the path was changed."""
     above, _, name = lead.link.rpartition("/")
     straight = os.path.relpath(lead.target, above or ".")
     with Beneath(root) as folder:

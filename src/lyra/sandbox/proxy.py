@@ -1,6 +1,6 @@
-"""The only way out: an HTTP proxy on this machine that asks the Grant about every host.
+"""The only way to the network: an HTTP proxy on this machine that asks the Grant about every host.
 
-Speaks CONNECT (for https) and absolute-form requests (for http). Each request is judged in the same order: the Grant
+Speaks CONNECT (for https) and absolute-form requests (for http). Each request is checked in the same order: the Grant
 must allow `net.http:host:port`, then every address of the host must be public (`addresses`), then exactly those
 addresses are dialled. Listens on a unix socket that is bound into the sandbox, or, for the tier without a network of
 its own, on a port of this machine with a password that only the command knows. Keeps a short list of what it
@@ -36,10 +36,10 @@ async def system_lookup(host: str, port: int) -> list[str]:
     """Every address of a name, by the machine's own name server."""
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        answers = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return []
-    return [str(item[4][0]) for item in found]
+    return [str(item[4][0]) for item in answers]
 
 
 async def system_dial(address: str, port: int) -> Streams:
@@ -97,7 +97,7 @@ class Proxy:
                 writer.write(head.encode() + b"Connection: close\r\n\r\n" + text)
                 await writer.drain()
         except (OSError, EOFError, asyncio.LimitOverrunError, ValueError):
-            pass  # either side went away, or spoke no HTTP
+            pass  # either side disconnected, or did not speak HTTP
         finally:
             self._open.discard(writer)
             for side in (writer, upstream):
@@ -143,12 +143,12 @@ class Proxy:
         scope = f"[{host}]:{target.port}" if ":" in host else f"{host}:{target.port}"
         try:
             self._grant.check(Capability("net.http", scope))
-            found = await resolve(target.host, target.port, lookup=self._lookup)
+            resolved = await resolve(target.host, target.port, lookup=self._lookup)
         except CapabilityDenied as error:
             self._note(f"refused {scope}: {error}")
             raise _Refused("403 Forbidden", str(error)) from None
         self._note(f"allowed {scope}")
-        for address in found.addresses:
+        for address in resolved.addresses:
             with contextlib.suppress(OSError):
                 return await self._dial(address, target.port)
         raise _Refused("502 Bad Gateway", f"{scope} does not answer")
@@ -182,9 +182,9 @@ def _target(method: str, url: str) -> Target:
 
 
 def _origin_form(method: str, url: str, target: Target, lines: list[bytes]) -> bytes:
-    """The request as the host expects it: the Host line is written from the URL, so that the two cannot differ."""
+    """The request in origin form; the Host line is written from the URL, so that the two cannot differ."""
     rest = url[len("http://") :]
-    slash = next((at for at, char in enumerate(rest) if char in "/?"), len(rest))
+    slash = next((index for index, char in enumerate(rest) if char in "/?"), len(rest))
     path = rest[slash:] if rest[slash : slash + 1] == "/" else f"/{rest[slash:]}"
     name = f"[{target.host}]" if ":" in target.host else target.host
     kept = [line for line in lines if not line.lower().startswith(_DROPPED)]

@@ -1,10 +1,10 @@
-"""The process between Lyra and a command that no process table of its own holds (the second tier).
+"""The process that kills a command's process group at its end, in the tier without a process table of its own.
 
 It leads the group that every process of the command stays in (the filter of system calls refuses to leave it), outside
-the fence and outside the command's limits. When the command ends, or Lyra does (killed outright, too: the kernel
-says so by a signal), it kills the whole group in one call, itself included; before that it writes down how the command
-ended. A program of its own, run as `python -IS keeper.py COMMAND REPORT`: a fork of Lyra that lives on would keep
-a copy of Lyra's memory for as long as the command runs.
+the confinement and the limits of the command. When the command or Lyra ends (also when Lyra is killed: the kernel
+sends a signal), it kills the whole group in one call, itself included; before that it writes how the command ended.
+It is a program of its own, run as `python -IS reaper.py COMMAND REPORT`, because a fork of Lyra would keep a copy of
+Lyra's memory for as long as the command runs.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from typing import Final
 
 __all__ = ["HEARD", "main"]
 
-HEARD: Final = (signal.SIGTERM, signal.SIGCHLD)  # Lyra is dead; the command may be. All others wait for ever.
+HEARD: Final = (
+    signal.SIGTERM,
+    signal.SIGCHLD,
+)  # Lyra has died; the command may have ended. All other signals stay blocked.
 
 
 def main(command: int, report: int) -> None:
-    """Wait for the first of the two; nothing that this process would do comes after the last line."""
+    """Wait until the command or Lyra ends, then kill the group, this process included."""
     while True:
         ended, status = os.waitpid(command, os.WNOHANG)
         if ended:

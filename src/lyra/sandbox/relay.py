@@ -1,8 +1,9 @@
-"""Runs inside the sandbox: a port of its own loopback that leads to the proxy's unix socket, then the command.
+"""The program that starts a command with network access inside the sandbox: a relay to the proxy, then the command.
 
 `python -IS relay.py PORT SOCKET FILTER -- COMMAND…`. Imports only the standard library, since nothing else is there.
-A child does the relaying; this process then takes on a second filter of system calls (which forbids unix sockets,
-and could not be there before) and becomes the command. The relaying child keeps itself closed to its neighbours.
+A child relays a port of the sandbox's loopback to the proxy's unix socket; this process then installs a second filter
+of system calls (which forbids unix sockets, and so cannot be installed before) and becomes the command. The relaying
+child cannot be traced by the command.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _PAIRS_MAX = 64
 
 
 def _relay(server: socket.socket, path: str) -> None:
-    """Copy both ways until everybody has gone; one slow side never holds up another pair for long."""
+    """Copy both ways for ever; a slow side delays the other pairs at most until its time-out."""
     watch = selectors.DefaultSelector()
     server.setblocking(False)
     watch.register(server, selectors.EVENT_READ)
@@ -50,10 +51,10 @@ def _accept(
         near.close()
         far.close()
         return
-    for one, two in ((near, far), (far, near)):
-        one.settimeout(30)
-        other[one] = two
-        watch.register(one, selectors.EVENT_READ)
+    for side, opposite in ((near, far), (far, near)):
+        side.settimeout(30)
+        other[side] = opposite
+        watch.register(side, selectors.EVENT_READ)
 
 
 def _forward(here: socket.socket, watch: selectors.BaseSelector, other: dict[socket.socket, socket.socket]) -> None:
@@ -75,12 +76,14 @@ def _main(port: str, path: str, program: str, command: list[str]) -> None:
     zero = ctypes.c_ulong(0)
     server = socket.create_server(("127.0.0.1", int(port)))
     parent = os.getpid()
-    libc.prctl(_DUMPABLE, zero, zero, zero, zero)  # before the fork, so that the relay is never open; exec ends it here
+    libc.prctl(
+        _DUMPABLE, zero, zero, zero, zero
+    )  # before the fork, so that the relay can never be traced; exec resets it for the command
     if os.fork() == 0:
         libc.prctl(_DEATH, ctypes.c_ulong(9), zero, zero, zero)
         if os.getppid() != parent:
             os._exit(0)
-        for stream in (0, 1, 2):  # else the command's output would not end before the relay does
+        for stream in (0, 1, 2):  # else the command's output pipes would stay open as long as the relay
             os.dup2(os.open("/dev/null", os.O_RDWR), stream)
         _relay(server, path)
     server.close()

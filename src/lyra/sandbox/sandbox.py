@@ -1,9 +1,9 @@
 """Commands in a sandbox: the best tier that works here, or a refusal.
 
 `Sandbox.run` runs a command to its end, `Sandbox.start` gives a `Job` that runs on. Before a tier is first used it
-is tried with a real command that must work and a real act that must be denied; what was found is remembered for the
-life of the process. Without a tier that works nothing runs: `SandboxUnavailable` says what is missing, and there is
-no switch that would run a command outside. `tiers` can only leave tiers out.
+is tried with a real command that must work and a real act that must be denied; the result is cached for the life of the
+process. Without a working tier nothing runs: `SandboxUnavailable` says what is missing, and no option runs a command
+outside. The argument `tiers` can only leave tiers out.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from lyra.core.ids import Entropy
 from lyra.errors import ConfigError, LyraError, SandboxUnavailable
 from lyra.sandbox import landlock
 from lyra.sandbox.addresses import Lookup
-from lyra.sandbox.job import Job, Plan, Result
+from lyra.sandbox.job import Job, LaunchPlan, Result
 from lyra.sandbox.pipes import Pipes
 from lyra.sandbox.profile import Limits, Profile
 from lyra.sandbox.proxy import Dial, Proxy, system_dial, system_lookup
-from lyra.sandbox.tiers import TIERS, Bubblewrap, Landlock, Tier
+from lyra.sandbox.tiers import TIERS, Bubblewrap, Landlock, SandboxTier
 
 __all__ = ["Sandbox", "TierState", "examine"]
 
@@ -62,7 +62,7 @@ class Sandbox:
         self._spill = spill_folder
         self._lookup = lookup
         self._dial = dial
-        self._tier: Tier | None = None
+        self._tier: SandboxTier | None = None
 
     async def tier(self) -> str:
         """The name of the tier that is used; SandboxUnavailable when none works."""
@@ -78,7 +78,7 @@ class Sandbox:
         apart: bool = False,
         spill_folder: str | None = None,
     ) -> Result:
-        """Run to the end. Cancelled, everything it started is dead before the cancellation goes on."""
+        """Run to the end. When cancelled, everything the command started is killed before the cancellation goes on."""
         job = await self.start(argv, profile, stdin=stdin, timeout_s=timeout_s, apart=apart, spill_folder=spill_folder)
         try:
             return await job.wait()
@@ -97,18 +97,18 @@ class Sandbox:
         apart: bool = False,
         spill_folder: str | None = None,
     ) -> Job:
-        """Start and give a handle. `apart` keeps stderr out of the output, in `Result.errors`; long output goes to a
-        file in `spill_folder`, or where the sandbox has its own."""
+        """Start a command and give a handle. With `apart` stderr goes to `Result.errors` instead of the output; long
+        output goes to a file in `spill_folder`, by default that of the sandbox."""
         limit_s = profile.limits.wall_s if timeout_s is None else min(timeout_s, profile.limits.wall_s)
         plan = await self._plan(argv, profile)
         spill = spill_folder or self._spill
         return Job(plan, profile.limits, stdin=stdin, timeout_s=limit_s, apart=apart, spill=spill)
 
     async def pipes(self, argv: Sequence[str], profile: Profile, *, line_bytes_max: int = 2**20) -> Pipes:
-        """Start a command that is talked to, line by line: its stdin and stdout are the caller's."""
+        """Start a command whose stdin and stdout the caller uses as streams."""
         return await Pipes.open(await self._plan(argv, profile), profile.limits, line_bytes_max=line_bytes_max)
 
-    async def _plan(self, argv: Sequence[str], profile: Profile) -> Plan:
+    async def _plan(self, argv: Sequence[str], profile: Profile) -> LaunchPlan:
         if not argv or not argv[0] or any("\0" in word for word in argv):
             raise ConfigError("a command is a list of words, and none of them holds a NUL")
         tier = await self._choose()
@@ -119,7 +119,7 @@ class Sandbox:
             plan.egress = lambda: tuple(proxy.log)
         return plan
 
-    async def _choose(self) -> Tier:
+    async def _choose(self) -> SandboxTier:
         if self._tier is None:
             states = []
             for name in self._names:
@@ -137,29 +137,29 @@ class Sandbox:
 
 
 # ---------------------------------------------------------------- trying a tier
-_known: dict[str, tuple[TierState, Tier]] = {}
+_known: dict[str, tuple[TierState, SandboxTier]] = {}
 
 
 async def examine() -> list[TierState]:
-    """Every tier, best first, each tried."""
+    """Try every tier, best first."""
     return [(await _tried(name))[0] for name in TIERS]
 
 
-async def _tried(name: str) -> tuple[TierState, Tier]:
+async def _tried(name: str) -> tuple[TierState, SandboxTier]:
     known = _known.get(name)
     if known is None:
-        tier: Tier = TIERS[name]()
+        tier: SandboxTier = TIERS[name]()
         problem = tier.missing() or await _probe(tier)
         if problem and isinstance(tier, Bubblewrap) and tier.missing() is None and tier.by_descriptor:
-            tier.by_descriptor = False  # an older one: it hides what a newer one shows read-only
+            tier.by_descriptor = False  # an older bubblewrap: it hides what a newer one shows read-only
             problem = await _probe(tier)
         holes = landlock.holes(landlock.abi(), egress=False) if isinstance(tier, Landlock) and not problem else ()
         known = _known[name] = (TierState(name, problem, holes), tier)
     return known
 
 
-async def _probe(tier: Tier) -> str | None:
-    """Run a command that must work and acts that must be denied; a sentence when something is not as it must be."""
+async def _probe(tier: SandboxTier) -> str | None:
+    """Run a command that must work and acts that must be denied; a sentence when one of them does not."""
     folder = tempfile.mkdtemp(prefix="lyra-probe-")
     try:
         secret = Entropy().token()
@@ -173,7 +173,7 @@ async def _probe(tier: Tier) -> str | None:
 
 
 def _prepare(folder: str, secret: str) -> str:
-    """A workspace and something outside it; gives the script that works in one and reaches for the other."""
+    """Make a workspace and a file outside it; gives a script that writes in the first and tries to read the second."""
     for name in ("workspace/.git", "workspace/src", "outside"):
         os.makedirs(f"{folder}/{name}")
     Path(folder, "outside/secret").write_text(secret)

@@ -3,8 +3,8 @@
 Everything is allowed but a list: calls that change mounts, namespaces, clocks, modules or other processes, that have
 been the way into the kernel (io_uring, bpf, userfaultfd, keyrings), and sockets that the profile does not name. A
 refused call gives EPERM (`clone3` gives ENOSYS, so that C libraries fall back to `clone`, whose flags can be
-read). A process of another architecture is killed. `program(rules)` gives the bytes; who installs them is in
-`bubblewrap` (by file descriptor) and in `child` (by prctl).
+read). A process of another architecture is killed. `program(rules)` gives the bytes; `bubblewrap` (by file descriptor)
+and `pre_exec` (by prctl) install them.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ _REFUSED: Final[dict[str, tuple[int | None, int | None]]] = {
     "sysfs": (139, None),
     "nfsservctl": (180, 42),
 }
-# Refused besides where the command has no process table and no mounts of its own: what Landlock does not look at.
-# Modes, owners and attributes change by descriptor (which Landlock did look at), not by name.
+# Also refused where the command has no process table and no mounts of its own: calls that Landlock does not check.
+# Modes, owners and attributes can be changed by descriptor (which Landlock has checked), not by name.
 _REFUSED_SHARED: Final[dict[str, tuple[int | None, int | None]]] = {
     "chmod": (90, None),
     "fchmodat": (268, 53),
@@ -132,7 +132,7 @@ _REFUSED_SHARED: Final[dict[str, tuple[int | None, int | None]]] = {
     "setsid": (112, 157),
     "setpgid": (109, 154),
 }
-# Calls that act on the process in this argument: only 0, oneself, is left.
+# Calls that act on the process in this argument: only 0, the calling process, is allowed.
 _ON_PROCESSES: Final[dict[str, tuple[int, int, int]]] = {
     "prlimit64": (302, 261, 0),
     "sched_setaffinity": (203, 122, 0),
@@ -142,7 +142,7 @@ _ON_PROCESSES: Final[dict[str, tuple[int, int, int]]] = {
     "setpriority": (141, 140, 1),
     "ioprio_set": (251, 30, 1),
 }
-# Calls that give a file its mode: the argument with the mode, and the one with flags that say whether it counts.
+# Calls that set a file's mode: the argument with the mode, and the one with the flags that say whether it is used.
 _MODES: Final[dict[str, tuple[int | None, int, int, int | None]]] = {
     "open": (2, 0, 2, 1),
     "creat": (85, 0, 1, None),
@@ -175,19 +175,19 @@ _TIOCLINUX: Final = 0x541C  # pastes into it
 _TIOCSETD: Final = 0x5423  # loads a line discipline
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
 _STREAM, _DATAGRAM, _TCP = 1, 2, 6
-_FAST_OPEN: Final = 0x20000000  # connects while it sends, round the rules of ports
+_FAST_OPEN: Final = 0x20000000  # connects while it sends, which avoids the rules about ports
 
 
 class Rules(NamedTuple):
-    """What differs between filters: which internet sockets there are, unix sockets, and what else holds the command."""
+    """The differences between filters: internet sockets, unix sockets, and whether the process table is shared."""
 
     internet: Literal["none", "tcp", "any"] = "none"
     unix: bool = False
-    shared: bool = False  # the process table and the mounts are everybody's; also no descendant can leave its group
+    shared: bool = False  # no own process table and mounts; then no descendant can leave its process group either
 
 
 def _word(index: int) -> int:
-    """Where the low half of an argument lies."""
+    """The offset of the low half of an argument."""
     return 16 + 8 * index
 
 
@@ -199,7 +199,7 @@ def _fail(number: int) -> bytes:
     return _step(_RET, _ERRNO | number)
 
 
-_AGAIN: Final = _step(_LD, 0)  # the number of the call, after its arguments were looked at
+_AGAIN: Final = _step(_LD, 0)  # load the number of the call again, after its arguments
 
 
 _COLUMN: Final = 0 if _MACHINE == "x86_64" else 1
@@ -214,7 +214,7 @@ def _number(name: str) -> int:
 
 
 def _on(call: str | int | None, body: bytes) -> bytes:
-    """`body` only for that call; it falls through with the call's number loaded again."""
+    """Run `body` only for that call; it continues with the call's number loaded again."""
     number = _number(call) if isinstance(call, str) else call
     if not number:
         return b""
@@ -237,7 +237,7 @@ def _only(index: int, allowed: tuple[int, ...], error: int, mask: int = 0xFFFFFF
     """Fail unless the argument is one of a few values."""
     body = _step(_LD, _word(index)) + (_step(_AND, mask) if mask != 0xFFFFFFFF else b"")
     for left, value in reversed(list(enumerate(allowed))):
-        skip = left + 1  # over the comparisons that are left, and the failure
+        skip = left + 1  # the remaining comparisons, and the failure
         body += _step(_JEQ, value, skip, 0)
     return body + _fail(error)
 
@@ -249,17 +249,17 @@ def _sockets(rules: Rules) -> bytes:
     body = _only(0, families, _EPERM)
     if rules.internet == "any":
         body += _only(1, (_STREAM, _DATAGRAM), _EPERM, 0xF)
-    elif rules.internet == "tcp":  # other protocols of streams (MPTCP) go round rules about TCP ports
+    elif rules.internet == "tcp":  # other stream protocols (MPTCP) avoid the rules about TCP ports
         body += _only(1, (_STREAM,), _EPERM, 0xF) + _only(2, (0, _TCP), _EPERM)
-    found = _on("socket", body) + _on("socketpair", _only(0, (_AF_UNIX,), _EAFNOSUPPORT))
+    code = _on("socket", body) + _on("socketpair", _only(0, (_AF_UNIX,), _EAFNOSUPPORT))
     if rules.internet == "tcp":
-        found += _flags("sendto", 3, _FAST_OPEN) + _flags("sendmsg", 2, _FAST_OPEN) + _flags("sendmmsg", 3, _FAST_OPEN)
-    return found
+        code += _flags("sendto", 3, _FAST_OPEN) + _flags("sendmsg", 2, _FAST_OPEN) + _flags("sendmmsg", 3, _FAST_OPEN)
+    return code
 
 
 def _no_set_id() -> bytes:
-    """No file that runs as somebody else: where the user is root it would be a way back in for everybody."""
-    code = _refuse(_number("openat2"), _ENOSYS)  # its mode lies in memory, where a filter cannot look
+    """Refuse set-user-id and set-group-id files: where the user is root, any user could run one after the command."""
+    code = _refuse(_number("openat2"), _ENOSYS)  # its mode is in memory, which a filter cannot read
     for x86, arm, mode, flags in _MODES.values():
         check = _step(_LD, _word(mode)) + _step(_JSET, _SET_ID, 0, 1) + _fail(_EPERM)
         if flags is not None:
@@ -272,7 +272,7 @@ def _shared() -> bytes:
     code = b"".join(_refuse(numbers[_COLUMN]) for numbers in _REFUSED_SHARED.values())
     for *numbers, index in _ON_PROCESSES.values():
         code += _on(numbers[_COLUMN], _only(index, (0,), _EPERM))
-    # Without a path it changes what is open; the pointer's halves are looked at one by one.
+    # Without a path it changes an open file; the two halves of the pointer are checked one by one.
     path = _step(_LD, _word(1)) + _step(_JEQ, 0, 1, 0) + _fail(_EPERM)
     path += _step(_LD, _word(1) + 4) + _step(_JEQ, 0, 1, 0) + _fail(_EPERM)
     return code + _on("utimensat", path)

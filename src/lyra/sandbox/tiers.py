@@ -1,9 +1,9 @@
-"""The tiers: each turns a command and its Profile into a `Plan`, and can say what it lacks on this machine.
+"""The tiers: each turns a command and its Profile into a `LaunchPlan`, and says what it lacks on this machine.
 
     bubblewrap   namespaces, mounts, filter of system calls, limits
     landlock     Landlock, filter of system calls, limits; its holes are part of every result
 
-A tier only prepares; `job` starts, and `sandbox` chooses. A tier whose parts are all there may still not work
+A tier only prepares; `job` starts, and `sandbox` chooses. A tier may not work though nothing is missing
 (containers refuse namespaces), so `sandbox` tries it before it is used.
 """
 
@@ -24,35 +24,35 @@ from lyra.core.limits import SANDBOX_SCAN_ENTRIES_MAX
 from lyra.errors import SandboxUnavailable
 from lyra.sandbox import bubblewrap, cgroup, landlock, seccomp
 from lyra.sandbox.forbidden_names import placeholders
-from lyra.sandbox.job import Plan
+from lyra.sandbox.job import LaunchPlan
 from lyra.sandbox.landlock_tier import ruleset_of
-from lyra.sandbox.pre_exec import Entry, Fence, in_shell, rlimits
+from lyra.sandbox.pre_exec import Confinement, PreExec, in_shell, rlimits
 from lyra.sandbox.profile import Profile
-from lyra.sandbox.protected import Found, appeared, find, hold_links
+from lyra.sandbox.protected import ProtectedPaths, appeared, find, hold_links
 from lyra.sandbox.proxy import Proxy
 
-__all__ = ["TIERS", "Bubblewrap", "Landlock", "Tier"]
+__all__ = ["TIERS", "Bubblewrap", "Landlock", "SandboxTier"]
 
 _RELAY_PORT: Final = 3128
 _PROXY_NAMES: Final = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
-# A shell becomes the command: what cannot be run ends with 127 or 126 and a sentence, in every tier.
+# A shell becomes the command: in every tier a command that cannot be run ends with 127 or 126 and a message.
 _COMMAND: Final = ("/bin/sh", "-c", 'exec "$0" "$@"')
 _names: Final = Entropy()
-_AT_ONCE_MAX: Final = 5_000  # entries of a workspace that are looked through again without a thread
+_AT_ONCE_MAX: Final = 5_000  # entries of a workspace that are searched after a command without a thread
 _MOVABLE: Final = "this bubblewrap is old: a folder with protected paths in it can be moved"
 _LINKED: Final = "a protected path is a symlink: what it leads to is protected, the link itself is put back afterwards"
-_AT_HAND_MAX: Final = 500  # entries that are looked through faster than a thread takes over
+_AT_HAND_MAX: Final = 500  # entries whose search is faster than starting a thread
 
 
-class Tier(Protocol):
-    """One way to hold a command."""
+class SandboxTier(Protocol):
+    """One way to confine a command."""
 
     name: str
 
     def missing(self) -> str | None:
-        """What this machine lacks for it, in a sentence with how to get it; None when all parts are there."""
+        """What this machine lacks for the tier, and how to install it; None when nothing is missing."""
 
-    async def plan(self, argv: Sequence[str], profile: Profile, proxy: Proxy | None) -> Plan: ...
+    async def plan(self, argv: Sequence[str], profile: Profile, proxy: Proxy | None) -> LaunchPlan: ...
 
 
 def _proxy_environment(url: str) -> dict[str, str]:
@@ -61,7 +61,7 @@ def _proxy_environment(url: str) -> dict[str, str]:
 
 def _remove(folder: str) -> Callable[[], None]:
     def remove() -> None:
-        with contextlib.suppress(RecursionError):  # somebody nested folders to annoy us: leave them
+        with contextlib.suppress(RecursionError):  # folders nested too deeply by the command are left
             shutil.rmtree(folder, ignore_errors=True)
 
     return remove
@@ -88,7 +88,7 @@ class Bubblewrap:
 
     def __init__(self) -> None:
         self._program = bubblewrap.find_program()
-        self.by_descriptor = True  # until the probe says otherwise
+        self.by_descriptor = True  # until a probe shows that this bubblewrap cannot
 
     def missing(self) -> str | None:
         if sys.platform != "linux":
@@ -99,7 +99,7 @@ class Bubblewrap:
             return "bubblewrap is not installed: apt-get install bubblewrap (or dnf, pacman, apk)"
         return None
 
-    async def plan(self, argv: Sequence[str], profile: Profile, proxy: Proxy | None) -> Plan:
+    async def plan(self, argv: Sequence[str], profile: Profile, proxy: Proxy | None) -> LaunchPlan:
         undo: list[Callable[[], None]] = [placeholders(profile.workspace)] if profile.writable else []
         try:
             return await self._plan(argv, profile, proxy, undo)
@@ -110,12 +110,12 @@ class Bubblewrap:
 
     async def _plan(
         self, argv: Sequence[str], profile: Profile, proxy: Proxy | None, undo: list[Callable[[], None]]
-    ) -> Plan:
+    ) -> LaunchPlan:
         assert self._program is not None
-        found = await _protected(profile)
-        undo += hold_links(profile, found)
+        protected = await _protected(profile)
+        undo += hold_links(profile, protected)
         env = profile.environment(home=bubblewrap.HOME, temporary=bubblewrap.TEMPORARY)
-        # The relay needs a unix socket: it starts under a filter that has them, and the command gets the other on top.
+        # The relay needs a unix socket: it starts under a filter that allows them, and installs the stricter one later.
         first = seccomp.program(seccomp.Rules(internet="any", unix=profile.unix_sockets or proxy is not None))
         command = [*_COMMAND, *argv]
         extra: list[str] = []
@@ -131,7 +131,7 @@ class Bubblewrap:
         line, bound = bubblewrap.arguments(
             self._program,
             profile,
-            found,
+            protected,
             by_descriptor=self.by_descriptor,
             filter_fd=fds[0],
             info_fd=told,
@@ -139,50 +139,51 @@ class Bubblewrap:
         )
         fds += bound
         group = _group(profile)
-        return Plan(
+        return LaunchPlan(
             argv=[*in_shell(_rlimits(profile, group), group.files if group else ()), *line, *command],
             env=env,
             cwd="/",
             tier=self.name,
-            holes=tuple(_found_holes(found, movable=profile.writable and not self.by_descriptor)),
+            holes=tuple(_found_holes(protected, movable=profile.writable and not self.by_descriptor)),
             pass_fds=tuple(fds),
             group=group,
             info_fd=info,
             started=[_closing(fds)],
             undo=undo,
-            news=lambda: appeared(profile, found),
-            is_large=found.entries > _AT_ONCE_MAX,
+            news=lambda: appeared(profile, protected),
+            is_large=protected.entries > _AT_ONCE_MAX,
         )
 
 
-async def _protected(profile: Profile) -> Found:
-    """What a command must find shut. Where not all could be looked at, something may be hidden: no command then."""
-    found = find(profile, most=_AT_HAND_MAX)
-    if not found.complete:
-        found = await asyncio.to_thread(find, profile)
-    if not found.complete:
+async def _protected(profile: Profile) -> ProtectedPaths:
+    """The protected paths for a command; SandboxUnavailable where the search was not complete."""
+    protected = find(profile, most=_AT_HAND_MAX)
+    if not protected.complete:
+        protected = await asyncio.to_thread(find, profile)
+    if not protected.complete:
         raise SandboxUnavailable(
             f"the workspace has more than {SANDBOX_SCAN_ENTRIES_MAX} files to look through for protected paths, "
             "so the command does not run",
             hint="work in a smaller folder; node_modules, .venv and their like do not count",
         )
-    for root, inside in ((profile.workspace, found), *found.also):
+    for root, inside in ((profile.workspace, protected), *protected.also):
         if "" in inside.unread:
             raise SandboxUnavailable(
                 f"{root} cannot be looked through for protected paths, so the command does not run",
                 hint=f"chmod u+rwx {root}",
             )
-    return found
+    return protected
 
 
-def _found_holes(found: Found, *, movable: bool = False) -> list[str]:
-    nested = movable and any("/" in path for path in found.all())
-    told = ((bool(found.all_links()), _LINKED), (nested, _MOVABLE))
+def _found_holes(protected: ProtectedPaths, *, movable: bool = False) -> list[str]:
+    nested = movable and any("/" in path for path in protected.all())
+    told = ((bool(protected.all_links()), _LINKED), (nested, _MOVABLE))
     return [hole for is_there, hole in told if is_there]
 
 
 def _way_out(folder: str, program: bytes, command: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Put the filter and the relay beside the proxy's socket; the mounts for them, the command behind the relay."""
+    """Put the filter and the relay beside the proxy's socket; gives the mounts, and the command started by the
+    relay."""
     Path(folder, "filter").write_bytes(program)
     shutil.copyfile(Path(__file__).with_name("relay.py"), f"{folder}/relay.py")
     inside = bubblewrap.INSIDE
@@ -206,40 +207,40 @@ class Landlock:
             return f"the kernel's landlock is version {version}, not {landlock.LEAST} or newer: use Linux 6.2 or newer"
         return None
 
-    async def plan(self, argv: Sequence[str], profile: Profile, proxy: Proxy | None) -> Plan:
+    async def plan(self, argv: Sequence[str], profile: Profile, proxy: Proxy | None) -> LaunchPlan:
         version = landlock.abi()
         if proxy is not None and version < 4:
             raise SandboxUnavailable(
                 "this kernel's landlock cannot limit the network, so no command gets one",
                 hint="install bubblewrap, or use Linux 6.7 or newer",
             )
-        found = await _protected(profile)
+        protected = await _protected(profile)
         private = tempfile.mkdtemp(prefix="lyra-sandbox-")
         home = f"{private}/home"
         os.mkdir(home, 0o700)
         env: Mapping[str, str] = profile.environment(home=home, temporary=private)
         if proxy is not None:
             env = {**_proxy_environment(await proxy.listen_tcp()), **env}
-        rules = ruleset_of(profile, found, private=private, port=proxy.port if proxy else None)
+        rules = ruleset_of(profile, protected, private=private, port=proxy.port if proxy else None)
         kind = seccomp.Rules(internet="tcp" if proxy else "none", unix=profile.unix_sockets, shared=True)
         group = _group(profile)
-        fence = Fence(rules.fd, seccomp.program(kind))
+        confinement = Confinement(rules.fd, seccomp.program(kind))
         joining = [os.open(file, os.O_WRONLY | os.O_CLOEXEC) for file in group.files] if group else []
         holes = landlock.holes(version, egress=proxy is not None)
         verdict, report = os.pipe()
-        return Plan(
+        return LaunchPlan(
             argv=[*_COMMAND, *argv],
             env=env,
             cwd=profile.start,
-            entry=Entry(_rlimits(profile, group), tuple(joining), fence, report=report),
+            entry=PreExec(_rlimits(profile, group), tuple(joining), confinement, report=report),
             tier=self.name,
-            holes=(*holes, *_found_holes(found)),
+            holes=(*holes, *_found_holes(protected)),
             group=group,
             verdict_fd=verdict,
             started=[rules.close, _closing([*joining, report])],
             undo=[_remove(private)],
-            news=lambda: appeared(profile, found),
-            is_large=found.entries > _AT_ONCE_MAX,
+            news=lambda: appeared(profile, protected),
+            is_large=protected.entries > _AT_ONCE_MAX,
         )
 
 

@@ -2,9 +2,35 @@
 
 `protocol` says what a Store is; `sqlite` is the default, `memory` forgets on exit, `postgres` serves many machines.
 Stores are plain blocking objects used by one thread at a time: the kernel decides whether to call them on its loop
-or from its writer thread. `open_store(target)` turns what a user writes (a path, a URL, `"memory"`) into one.
+or from its writer thread. `open_store(target)` opens the one that a user names (a path, a URL, `"memory"`); each
+implementation is imported only when it is opened.
 """
 
-from lyra.store.protocol import Lease, Record, Snapshot, Store, open_store
+from lyra.errors import ConfigError
+from lyra.store.protocol import Lease, Record, Snapshot, Store
 
 __all__ = ["Lease", "Record", "Snapshot", "Store", "open_store"]
+
+
+def open_store(target: str, *, durability: str = "process") -> Store:
+    """Open the Store that a user names: `memory`, a path, `sqlite:///path` or `postgresql://…`."""
+    if durability not in ("process", "power"):
+        raise ConfigError(
+            f"durability is {durability!r}", hint="use 'process' (survives kill -9) or 'power' (survives power loss)"
+        )
+    if target == "memory":
+        from lyra.store.memory import MemoryStore
+
+        return MemoryStore()
+    if target.startswith(("postgresql://", "postgres://")):
+        from lyra.store.postgres import PostgresStore
+
+        return PostgresStore(target, durability=durability)
+    if "://" in target and not target.startswith("sqlite://"):
+        raise ConfigError(
+            f"no store speaks {target.partition('://')[0]}://",
+            hint="use a file path, sqlite:///path or postgresql://host/db",
+        )
+    from lyra.store.sqlite import SqliteStore
+
+    return SqliteStore(target.removeprefix("sqlite://"), durability=durability)

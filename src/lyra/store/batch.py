@@ -2,8 +2,8 @@
 
 Rows that were committed together are one msgpack array under one checksum. A database charges by the row (a statement
 bound, a key found, a record built), and a busy kernel commits a hundred of them at a time: together they cost about as
-much as one alone. A commit is all or nothing anyway, so nothing is lost by damage being told for a batch and not for
-a row. `seal` makes batches, `unseal` gives the rows back or None. This module never reads or writes a Store.
+much as one alone. A commit is all or nothing anyway, so nothing is lost when damage is reported for a batch and not
+for a row. `seal` makes batches, `unseal` gives the rows back or None. This module never reads or writes a Store.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from lyra.store.protocol import Record
 
 __all__ = ["ROWS_MAX", "Batch", "Rows", "seal", "unseal"]
 
-ROWS_MAX: Final = 1024  # rows that are read and checked at once when one of them is wanted
-_BYTES_MAX: Final = 1 << 20  # and bytes, unless one row alone has more
+ROWS_MAX: Final = 1024  # rows in a batch: reading one row reads and checks its whole batch
+_BYTES_MAX: Final = 1 << 20  # bytes in a batch, unless one row alone has more
 
 Rows = Sequence[tuple[int, float, str, str, bytes]]
 Batch = tuple[int, int, bytes, int]
@@ -33,7 +33,7 @@ _head: Final = Struct("<qq").pack
 
 
 def seal(records: Rows) -> list[Batch]:
-    """Dense rows as batches: one, unless they are very many or very large."""
+    """Pack dense rows into batches: a single batch, unless the rows pass ROWS_MAX or _BYTES_MAX."""
     count = len(records)
     if count <= ROWS_MAX:
         try:
@@ -48,7 +48,7 @@ def seal(records: Rows) -> list[Batch]:
 
 
 def unseal(batch: Sequence[Any]) -> list[Record] | None:
-    """The rows of a batch; None when it is not what was once written."""
+    """The rows of a batch; None when the batch is damaged."""
     try:
         seq, count, data, crc = batch
         if crc32(data, crc32(_head(seq, count))) != crc:

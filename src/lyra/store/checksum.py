@@ -3,8 +3,8 @@
 Every row a Store keeps on disk carries a CRC-32 over all its other columns, its own key included, so a row that was
 altered, swapped with another or read from an older copy of its page does not pass. Blobs are named by a 256-bit
 digest of their content instead. Nothing here reads or writes a Store; `sql` applies these, and the journal's own
-checksum is in `batch`. A checksum finds accidents. It is no signature: whoever can write the file can also write its
-checksums.
+checksum is in `batch`. A checksum finds accidents. It is no signature: a program that can write the file can also write
+its checksums.
 """
 
 from __future__ import annotations

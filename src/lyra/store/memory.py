@@ -1,8 +1,8 @@
-"""A Store in RAM, for runs that need no memory of themselves and for simulated worlds.
+"""A Store in RAM, for runs that need not survive their OS process and for simulations.
 
 It keeps every rule of `protocol` but one: it ends with the OS process. Two kernels that share one MemoryStore object
 behave like two kernels on one database, and a kernel that "crashes" in a simulation leaves it exactly as its last
-append did. `close()` therefore does nothing. Values are kept as they are given, not copied: bytes do not change.
+append did. `close()` therefore does nothing. Values are kept without a copy, since bytes cannot change.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from lyra.store.rows import dense
 
 __all__ = ["MemoryStore"]
 
-_NOBODY = Lease("", 0, 0.0)
+_NO_OWNER = Lease("", 0, 0.0)
 
 
 class MemoryStore:
-    """The whole store is five plain values."""
+    """A Store whose rows, states, blobs and lease are plain attributes."""
 
     __slots__ = ("_blobs", "_first", "_lease", "_rows", "_snapshot_seq", "_states")
 
@@ -34,7 +34,7 @@ class MemoryStore:
         self._snapshot_seq = 0
         self._states: dict[str, bytes] = {}
         self._blobs: dict[str, bytes] = {}
-        self._lease = _NOBODY
+        self._lease = _NO_OWNER
 
     # ------------------------------------------------------------ journal
     def append(self, records: Sequence[tuple[int, float, str, str, bytes]], epoch: int) -> None:
@@ -134,4 +134,4 @@ class MemoryStore:
         return dropped
 
     def close(self) -> None:
-        """Nothing: another kernel may share it."""
+        """Do nothing: another kernel may share this object."""

@@ -17,7 +17,7 @@ __all__ = [
     "MIGRATIONS",
     "POSTGRES_TYPES",
     "SQLITE_TYPES",
-    "Migration",
+    "TableMigration",
     "lease_crc",
     "meta_crc",
     "migration_crc",
@@ -39,7 +39,7 @@ def migration_crc(number: int, name: str) -> int:
     return fields_crc("migrations", number, name)
 
 
-class Migration(NamedTuple):
+class TableMigration(NamedTuple):
     """One step: statements with `{int}`, `{real}`, `{bytes}` for column types, then first rows with `?` for values."""
 
     number: int
@@ -52,7 +52,7 @@ class Migration(NamedTuple):
 
 
 MIGRATIONS: Final = (
-    Migration(
+    TableMigration(
         1,
         "journal, snapshots, lease",
         (
@@ -78,7 +78,7 @@ MIGRATIONS: Final = (
             ("INSERT INTO meta VALUES (1, ?, ?, ?, ?, ?)", (1, 0, 0, 0, meta_crc(1, 0, 0, 0))),
         ),
     ),
-    Migration(
+    TableMigration(
         2,
         "blobs",  # large values are stored once, beside the journal, so that reading it stays quick
         ("CREATE TABLE blobs (digest TEXT PRIMARY KEY, data {bytes} NOT NULL)",),

@@ -1,16 +1,17 @@
 """A Store in PostgreSQL, for kernels on many machines around one database.
 
 Owns one connection and one schema (`lyra`, or `?schema=name` in the URL). The rules are in `sql`, the tables in
-`migrations`; here is what differs: an append is one statement and one round trip, which takes the lease row's lock,
-checks the epoch and the last seq and inserts the whole batch, and every other change begins by taking that same lock.
-Nothing here reconnects: when the connection breaks during a commit nobody knows whether it happened, so the owner has
-to start again from the journal. Passwords are used to connect and kept nowhere: not in `location`, not in errors.
-psycopg is imported at first use.
+`migrations`; this module has what differs: an append is one statement and one round trip, which takes the lease row's
+lock, checks the epoch and the last seq and inserts the whole batch, and every other change begins by taking that same
+lock. Nothing here reconnects: when the connection breaks during a commit the client cannot know whether the commit
+happened, so the owner has to start again from the journal. Passwords are used to connect and kept nowhere: not in
+`location`, not in errors. psycopg is imported at first use.
 
-Durability. Our own death loses nothing that PostgreSQL acknowledged, whatever the setting. What is chosen is how much
-of the server has to survive. `process` asks for `synchronous_commit=local`: flushed to the server's own disk, so that
-a restart of the server does not take finished effects back (`off` would), without waiting for standbys. `power` asks
-for `on`: synchronous standbys, where there are any, have it too; and it refuses a server that runs with `fsync=off`.
+Durability. The death of the Lyra process loses nothing that PostgreSQL acknowledged, whatever the setting. The setting
+chooses which failures of the server the rows survive. `process` asks for `synchronous_commit=local`: flushed to the
+server's own disk, so that a restart of the server does not take finished effects back (`off` would), without waiting
+for standbys. `power` asks for `on`: synchronous standbys, where there are any, have it too; and it refuses a server
+that runs with `fsync=off`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _SYNCHRONOUS: Final = {"process": "local", "power": "on"}
 _SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _MIGRATING: Final = 0x4C797261  # the advisory lock that lets one process at a time create or alter tables: "Lyra"
 
-# The lock in `fence` waits for whoever changes the lease, then looks at the epoch again: a fenced owner adds nothing.
+# The lock in `fence` waits for a transaction that changes the lease, then reads the epoch again: an owner that lost its
+# lease inserts nothing.
 _APPEND: Final = b"""
 WITH fence AS (SELECT id FROM lease WHERE id = 1 AND epoch = %s FOR UPDATE)
 INSERT INTO journal (seq, rows, data, crc)
@@ -121,7 +123,7 @@ class PostgresStore(SqlStore):
                     self._apply(migration, POSTGRES_TYPES)
 
     def _version(self) -> int:
-        """The newest step applied; asked without naming the table, which may not be there."""
+        """The number of the newest migration applied; 0 when the table of migrations does not exist yet."""
         name = f"{self.schema}.migrations"
         if self._ask("SELECT to_regclass(?)::text", (name,)) == [(None,)]:
             return 0
@@ -150,7 +152,7 @@ class PostgresStore(SqlStore):
             self._fence(epoch)
             raise conflicts.out_of_order(first, self._head().last_seq)
 
-    # ------------------------------------------------------------ what SqlStore asks for
+    # ------------------------------------------------------------ the hooks of SqlStore
     def _live(self) -> psycopg.Connection[Row]:
         if self._connection is None:
             raise StoreError(f"the store {self.location} is closed")
@@ -207,7 +209,7 @@ class PostgresStore(SqlStore):
 
     # ------------------------------------------------------------ errors
     def _error(self, error: psycopg.Error) -> StoreError:
-        """What PostgreSQL said, as ours."""
+        """PostgreSQL's error as the StoreError that fits its SQLSTATE."""
         state = error.sqlstate or ""
         if self._connection is not None and self._connection.closed:
             return StoreError(
@@ -247,12 +249,12 @@ def _driver() -> Any:
 
 @cache
 def _marks(statement: str) -> bytes:
-    """`?` for values, as psycopg writes it."""
+    """The statement with psycopg's `%s` in place of `?`."""
     return statement.replace("?", "%s").encode()
 
 
 def _without_schema(url: str) -> tuple[str, str | None]:
-    """Our own `schema=` taken out of the URL: libpq would refuse a setting it does not know."""
+    """The URL without Lyra's own `schema=`, which libpq would refuse, and the schema it names."""
     place, _, query = url.partition("?")
     settings = [setting for setting in query.split("&") if setting]
     named = [setting for setting in settings if setting.startswith("schema=")]
@@ -261,7 +263,7 @@ def _without_schema(url: str) -> tuple[str, str | None]:
 
 
 def _describe(url: str, schema: str) -> tuple[str, str]:
-    """Where it is, without the password; and the password, so that it can be blotted out of messages."""
+    """The store's location without the password, and the password, so that messages can be redacted."""
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict
 

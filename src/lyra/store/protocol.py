@@ -1,4 +1,4 @@
-"""What a Store is: five things and nothing else.
+"""The protocol that every Store implements: journal, snapshots, blobs, lease and care.
 
     journal    `append(records, epoch)` all or nothing, `read(...)` in order, `last_seq()`
     snapshots  `save_snapshots(seq, states, epoch)`, `load_snapshots()`: one state a process, folded up to `seq`
@@ -8,8 +8,8 @@
 
 Rules that every Store keeps (the conformance suite in `lyra.testing` shows each): sequence numbers start at 1 and
 are dense; an append whose first seq is not `last_seq() + 1`, or whose epoch is not the newest one, is a `Conflict`
-and changes nothing; what `append` returned from is durable to the degree asked; damage is `Corrupt` or a consistent
-prefix, never a wrong value. A Store blocks; it is called by one thread at a time.
+and changes nothing; rows are durable, to the degree asked, once `append` has returned; damage is `Corrupt` or a
+consistent prefix, never a wrong value. A Store blocks; it is called by one thread at a time.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from lyra.errors import ConfigError
-
-__all__ = ["Lease", "Record", "Snapshot", "Store", "open_store"]
+__all__ = ["Lease", "Record", "Snapshot", "Store"]
 
 
 class Record(NamedTuple):
@@ -98,7 +96,7 @@ class Store(Protocol):
         ...
 
     def renew(self, lease: Lease, *, now: float, ttl_s: float) -> Lease:
-        """Push the end of a lease out, also a late one; `Conflict` when it was released or somebody else took over."""
+        """Push the end of a lease out, also a late one; `Conflict` when it was released or another owner took over."""
         ...
 
     def release(self, lease: Lease) -> None:
@@ -119,27 +117,3 @@ class Store(Protocol):
         ...
 
     def close(self) -> None: ...
-
-
-def open_store(target: str, *, durability: str = "process") -> Store:
-    """A Store from what a user writes: `memory`, a path, `sqlite:///path` or `postgresql://…`."""
-    if durability not in ("process", "power"):
-        raise ConfigError(
-            f"durability is {durability!r}", hint="use 'process' (survives kill -9) or 'power' (survives power loss)"
-        )
-    if target == "memory":
-        from lyra.store.memory import MemoryStore
-
-        return MemoryStore()
-    if target.startswith(("postgresql://", "postgres://")):
-        from lyra.store.postgres import PostgresStore
-
-        return PostgresStore(target, durability=durability)
-    if "://" in target and not target.startswith("sqlite://"):
-        raise ConfigError(
-            f"no store speaks {target.partition('://')[0]}://",
-            hint="use a file path, sqlite:///path or postgresql://host/db",
-        )
-    from lyra.store.sqlite import SqliteStore
-
-    return SqliteStore(target.removeprefix("sqlite://"), durability=durability)

@@ -1,10 +1,10 @@
-"""Reading the journal so that only what was written comes out.
+"""Reading the journal so that damaged or missing rows raise an error instead of a wrong value.
 
 `scan` walks a journal page by page, checks each batch's checksum and that no sequence number is missing, and only then
 applies the caller's filters: a filter pushed down into the database would quietly drop the very rows that are
 damaged. Pages are short reads, so a reader that pauses holds no transaction open and never keeps a write-ahead log
-from shrinking. `faults` is the same walk for `check()`: it goes on after damage and tells all of it. `dense` guards
-the way in. This module never writes and knows no database; the page comes from the caller.
+from shrinking. `faults` is the same walk for `check()`: it goes on after damage and reports all of it. `dense` checks
+rows before they are appended. This module never writes and knows no database; the page comes from the caller.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def scan(
     """The rows `first` to `last`, each verified; `begins()` is the journal's first seq now, `damaged` the error."""
 
     def missing(seq: int) -> StoreError:
-        # Somebody may have compacted the journal between two pages; otherwise the row is lost.
+        # The owner may have compacted the journal between two pages; otherwise the row is lost.
         return conflicts.compacted(seq) if begins() > seq else damaged(f"journal row {seq} is missing")
 
     expected = first
@@ -73,24 +73,24 @@ def scan(
 
 def faults(page: Page, first: int, last: int) -> list[str]:
     """Every damaged or missing part of the range as a sentence, up to FAULTS_MAX of them."""
-    found: list[str] = []
+    sentences: list[str] = []
     expected = first
-    while expected <= last and len(found) < FAULTS_MAX:
+    while expected <= last and len(sentences) < FAULTS_MAX:
         batches = page(expected, last)
         for batch in batches:
             rows = unseal(batch)
             if rows is None:
-                found.append(f"{_span(batch, expected)} damaged")
+                sentences.append(f"{_span(batch, expected)} damaged")
             begins, ends = (rows[0].seq, rows[-1].seq) if rows else _claimed(batch, expected)
             if begins > expected:
-                found.append(_gap(expected, begins - 1))
+                sentences.append(_gap(expected, begins - 1))
             elif begins < expected and rows is not None:
-                found.append(f"journal row {begins} is there twice")
+                sentences.append(f"journal row {begins} is there twice")
             expected = max(ends, expected) + 1
         if not batches:
-            found.append(_gap(expected, last))
+            sentences.append(_gap(expected, last))
             break
-    return found[:FAULTS_MAX]
+    return sentences[:FAULTS_MAX]
 
 
 def _claimed(batch: Sequence[Any], expected: int) -> tuple[int, int]:

@@ -2,8 +2,9 @@
 
 A space has its own journal, snapshots, lease and meta tables, named after it; blobs are shared, since a blob is named
 by its content. So two kernels that own two spaces work on one file at once: SQLite lets them write in turn, and
-neither waits for the other's lease. Beside its tables a space has `notes`: short messages that anybody may leave for
-its owner, who takes them when it looks. The rules are those of `sql`; here is only which tables they mean.
+neither waits for the other's lease. Beside its tables a space has `notes`: short messages that any process may leave
+for the space's owner, which reads them when it polls. The rules are those of `sql`; this module only changes the table
+names in the statements.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ SPACE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 _OWN: Final = re.compile(r"\b(journal|snapshots|lease|meta|notes)\b")
 _NOTES: Final = "CREATE TABLE notes (number INTEGER PRIMARY KEY, data BLOB NOT NULL)"
-_RESERVED: Final = "sqlite_"  # no table may begin with it, in whatever case
-_MARK: Final = "~"  # before the name of a space that does; no name begins with it
+_RESERVED: Final = "sqlite_"  # SQLite refuses table names with this prefix, in any case
+_MARK: Final = "~"  # put before the name of a space that has that prefix; SPACE_NAME allows no name to begin with it
 _LISTED: Final = "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%/journal' ORDER BY rowid"
 
 
@@ -49,8 +50,8 @@ class Space(SqliteStore):
             )
         self.name = name
         self._stem = _stem(name)
-        self._words: dict[str, str] = {}
-        self._is_inside = False  # from when on statements mean the tables of the space
+        self._statements: dict[str, str] = {}
+        self._is_inside = False  # True once statements are rewritten to name the space's tables
         super().__init__(path, durability=durability, busy_timeout_s=busy_timeout_s, writes=writes)
         try:
             self._enter(make=make)
@@ -59,18 +60,19 @@ class Space(SqliteStore):
             raise
 
     def _enter(self, *, make: bool) -> None:
-        known = {found.lower(): found for (found,) in self._ask("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        found = known.get(f"{self._stem}/journal".lower())
-        if found is not None and found != f"{self._stem}/journal":
-            other = _name(found)
+        rows = self._ask("SELECT name FROM sqlite_master WHERE type = 'table'")
+        tables = {table.lower(): table for (table,) in rows}
+        journal = tables.get(f"{self._stem}/journal".lower())
+        if journal is not None and journal != f"{self._stem}/journal":
+            other = _name(journal)
             raise ConfigError(
                 f"there is {other!r}, and SQLite does not tell it from {self.name!r}", hint="take another"
             )
-        if found is None and not make:
+        if journal is None and not make:
             raise StoreError(f"{self.location} has no run {self.name!r}", name=self.name)
         self._is_inside = True
-        self._insert, self._follow = self._meant(INSERT_BATCH), self._meant(FOLLOW_BATCH)
-        if found is None:
+        self._insert, self._follow = self._renamed(INSERT_BATCH), self._renamed(FOLLOW_BATCH)
+        if journal is None:
             self._make()
         self._check_tail()
 
@@ -85,22 +87,23 @@ class Space(SqliteStore):
             for statement, values in first.rows:
                 self._run(statement, values)
 
-    def _meant(self, statement: str) -> str:
+    def _renamed(self, statement: str) -> str:
+        """The statement with this space's table names in it."""
         if not self._is_inside:
             return statement
-        found = self._words.get(statement)
-        if found is None:
-            found = self._words[statement] = _OWN.sub(lambda word: f'"{self._stem}/{word[1]}"', statement)
-        return found
+        own_statement = self._statements.get(statement)
+        if own_statement is None:
+            own_statement = self._statements[statement] = _OWN.sub(lambda word: f'"{self._stem}/{word[1]}"', statement)
+        return own_statement
 
     def _ask(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
-        return super()._ask(self._meant(statement), values)
+        return super()._ask(self._renamed(statement), values)
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> int:
-        return super()._run(self._meant(statement), values)
+        return super()._run(self._renamed(statement), values)
 
     def _run_many(self, statement: str, values: Sequence[Sequence[Any]]) -> None:
-        super()._run_many(self._meant(statement), values)
+        super()._run_many(self._renamed(statement), values)
 
     # ------------------------------------------------------------ notes
     def leave_note(self, data: bytes) -> None:

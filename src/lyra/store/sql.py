@@ -1,10 +1,10 @@
-"""What the two database stores have in common: the meaning, without the driver.
+"""The rules that both database stores share, independent of the driver.
 
 `SqlStore` holds the rules of lease, snapshots, blobs, compaction, reading and checking, written over six small hooks
-that `sqlite` and `postgres` fill in: ask a question, make a change or many, a transaction for writing, one for
-reading, and what the database itself finds wrong. Inside `_writing()` nobody else writes, so a rule reads the rows it
-depends on, verifies them, decides and writes. `append` belongs to each driver, because there the round trips and the
-microseconds are counted. Statements use `?` for values. This module never opens a connection and never sees a
+that `sqlite` and `postgres` fill in: run a query, make one change or many, a transaction for writing, one for
+reading, and what the database itself finds wrong. `_writing()` excludes all other writers, so a rule reads the rows it
+depends on, verifies them, decides and writes. Each driver implements `append` itself, because its round trips and
+microseconds count. Statements use `?` for values. This module never opens a connection and never sees a
 driver's exception.
 """
 
@@ -19,7 +19,7 @@ from lyra.errors import Corrupt, StoreError
 from lyra.store import conflicts
 from lyra.store.batch import seal, unseal
 from lyra.store.checksum import blob_digest, state_crc, total_of
-from lyra.store.migrations import LATEST, MIGRATIONS, Migration, lease_crc, meta_crc, migration_crc
+from lyra.store.migrations import LATEST, MIGRATIONS, TableMigration, lease_crc, meta_crc, migration_crc
 from lyra.store.protocol import Lease, Record, Snapshot
 from lyra.store.rows import PAGE_BATCHES, faults, scan
 
@@ -28,13 +28,14 @@ __all__ = ["FOLLOW_BATCH", "INSERT_BATCH", "Head", "SqlStore"]
 Row = tuple[Any, ...]
 
 INSERT_BATCH: Final = "INSERT INTO journal (seq, rows, data, crc) VALUES (?, ?, ?, ?)"
-# The same under the fence, in one statement: nothing is inserted when the epoch is another, or the number was taken.
+# INSERT_BATCH with the fence in one statement: nothing is inserted when the epoch is not the newest one, or when the
+# sequence number is taken.
 FOLLOW_BATCH: Final = (
     "INSERT OR IGNORE INTO journal (seq, rows, data, crc) SELECT ?1, ?2, ?3, ?4 FROM lease, meta"
     " WHERE lease.id = 1 AND lease.epoch = ?5 AND meta.id = 1 AND meta.first_seq <= ?1"
 )
 
-# A batch is found by its first row: the one that holds a row is the last that begins no later.
+# The batch that holds row n is the last one whose first row is not after n.
 _PAGE: Final = (
     "SELECT seq, rows, data, crc FROM journal"
     " WHERE seq >= (SELECT coalesce(max(seq), 0) FROM journal WHERE seq <= ?) AND seq <= ? ORDER BY seq LIMIT ?"
@@ -70,30 +71,30 @@ class Head(NamedTuple):
 class SqlStore(ABC):
     """The Store protocol over a database with the tables of `migrations`."""
 
-    # ------------------------------------------------------------ what a driver gives
+    # ------------------------------------------------------------ what each driver implements
     @property
     @abstractmethod
     def location(self) -> str: ...
 
     @abstractmethod
     def _ask(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
-        """All rows of a question."""
+        """All rows that a query gives."""
 
     @abstractmethod
     def _run(self, statement: str, values: Sequence[Any] = ()) -> int:
-        """Change something; returns how many rows changed."""
+        """Run one change; returns how many rows changed."""
 
     @abstractmethod
     def _run_many(self, statement: str, values: Sequence[Sequence[Any]]) -> None:
-        """The same change for each of these."""
+        """Run one change for each of these tuples of values."""
 
     @abstractmethod
     def _writing(self) -> AbstractContextManager[None]:
-        """A transaction that nobody else writes beside; an exception undoes it."""
+        """A transaction that excludes other writers; an exception rolls it back."""
 
     @abstractmethod
     def _reading(self) -> AbstractContextManager[None]:
-        """A transaction in which every question sees the same moment."""
+        """A transaction in which every query sees the same state."""
 
     @abstractmethod
     def _engine_faults(self) -> list[str]:
@@ -164,14 +165,14 @@ class SqlStore(ABC):
             self._put_head(head._replace(snapshot_seq=seq, states=count, states_total=total))
 
     def _state_crcs(self, pids: list[str]) -> dict[str, int]:
-        found: dict[str, int] = {}
+        crcs: dict[str, int] = {}
         for start in range(0, len(pids), _NAMES_AT_ONCE):
-            some = pids[start : start + _NAMES_AT_ONCE]
-            marks = ", ".join("?" * len(some))
-            found.update(self._ask(f"SELECT pid, crc FROM snapshots WHERE pid IN ({marks})", some))  # noqa: S608 - marks only
-        if not all(isinstance(crc, int) for crc in found.values()):
+            chunk = pids[start : start + _NAMES_AT_ONCE]
+            marks = ", ".join("?" * len(chunk))
+            crcs.update(self._ask(f"SELECT pid, crc FROM snapshots WHERE pid IN ({marks})", chunk))  # noqa: S608 - marks only
+        if not all(isinstance(crc, int) for crc in crcs.values()):
             raise self._corrupt("the saved state of a process is damaged")
-        return found
+        return crcs
 
     def load_snapshots(self) -> Snapshot:
         with self._reading():
@@ -188,7 +189,7 @@ class SqlStore(ABC):
     # ------------------------------------------------------------ blobs
     def put_blob(self, data: bytes) -> str:
         digest = blob_digest(data)
-        # Compared, not merely found: putting a blob again heals a damaged copy.
+        # The stored content is compared: putting a blob again replaces a damaged copy.
         if self._ask("SELECT data FROM blobs WHERE digest = ?", (digest,)) != [(data,)]:
             with self._writing():
                 self._run(_PUT_BLOB, (digest, data))
@@ -248,13 +249,13 @@ class SqlStore(ABC):
 
     # ------------------------------------------------------------ care
     def check(self) -> list[str]:
-        found = self._engine_faults()
+        sentences = self._engine_faults()
         for part in (self._check_journal, self._check_snapshots, self._check_lease, self._check_blobs):
             try:
-                found.extend(part())
+                sentences.extend(part())
             except Corrupt as error:
-                found.append(error.message)
-        return found
+                sentences.append(error.message)
+        return sentences
 
     def _check_journal(self) -> list[str]:
         head = self._head()
@@ -269,13 +270,13 @@ class SqlStore(ABC):
         return []
 
     def _check_blobs(self) -> list[str]:
-        found = []
+        sentences = []
         for (digest,) in self._ask("SELECT digest FROM blobs"):
             try:
                 self.get_blob(digest)
             except StoreError as error:
-                found.append(error.message)
-        return found
+                sentences.append(error.message)
+        return sentences
 
     def compact(self, *, before: float, epoch: int) -> int:
         with self._writing():
@@ -296,7 +297,7 @@ class SqlStore(ABC):
 
     # ------------------------------------------------------------ opening
     def _check_tail(self) -> None:
-        """The quick look at opening: the small rows and the newest journal rows have to be sound."""
+        """Check meta, lease and the newest journal rows when the store is opened; raise Corrupt for damage."""
         with self._reading():  # an owner may be writing meanwhile
             head = self._head()
             self._lease()
@@ -308,8 +309,8 @@ class SqlStore(ABC):
                 raise self._corrupt("its newest journal rows are damaged")
             ends = rows[0].seq - 1
 
-    def _apply(self, migration: Migration, types: dict[str, str]) -> None:
-        """One step, inside the caller's transaction."""
+    def _apply(self, migration: TableMigration, types: dict[str, str]) -> None:
+        """Apply one migration inside the caller's transaction."""
         for statement in migration.statements(types):
             self._run(statement)
         for statement, values in migration.rows:
@@ -320,7 +321,7 @@ class SqlStore(ABC):
         )
 
     def _check_migrations(self, version: int, rows: list[Row]) -> None:
-        """`version` as found elsewhere has to be what the table says; only then is a high number a newer Lyra."""
+        """Check that `version` agrees with the table of migrations; only then does a high number mean a newer Lyra."""
         numbers = [number for number, _, _ in rows]
         sound = all(isinstance(name, str) and migration_crc(number, name) == crc for number, name, crc in rows)
         if version < 1 or version != len(rows) or not sound or numbers != list(range(1, len(rows) + 1)):
@@ -333,10 +334,10 @@ class SqlStore(ABC):
                 known=LATEST,
             )
 
-    def _pending(self, version: int) -> tuple[Migration, ...]:
+    def _pending(self, version: int) -> tuple[TableMigration, ...]:
         return MIGRATIONS[version:]
 
-    # ------------------------------------------------------------ small things
+    # ------------------------------------------------------------ helpers
     def _single(self, statement: str, table: str) -> Row:
         rows = self._ask(statement)
         if len(rows) != 1:

@@ -1,14 +1,14 @@
 """The default Store: one SQLite file in WAL mode.
 
-Owns the file: making it (complete, mode 0600, or not at all), recognising it, opening it, and turning everything
-SQLite can say into a `StoreError`. The rules of lease, snapshots, blobs and reading are in `sql`; the tables are in
+Owns the file: making it (complete, mode 0600, or not at all), recognising it, opening it, and turning every error of
+SQLite into a `StoreError`. The rules of lease, snapshots, blobs and reading are in `sql`; the tables are in
 `migrations`.
 
 `durability="process"` writes the log without waiting for the disk (`synchronous=NORMAL`): the operating system has
 every acknowledged row, so `kill -9` loses nothing. `"power"` waits for the disk at each commit (`FULL`). A file that
-is not ours is never written to: it is looked at through a read-only connection first. Who only reads (`writes=False`)
-may open a file that cannot be written, such as an archived one. Only SQLite opens the file,
-also for that look, because closing any other descriptor of it would drop the locks that this process holds on it.
+is not a Lyra store is never written to: a read-only connection checks it first. With `writes=False` a file that cannot
+be written, such as an archived one, can be opened. Only SQLite opens the file, also for that
+check, because closing any other descriptor of it would drop the locks that this process holds on it.
 SQLite's automatic checkpoint keeps the log short; reads are short (see `rows`), so they do not hold it back.
 """
 
@@ -35,12 +35,12 @@ __all__ = ["APPLICATION_ID", "SqliteStore"]
 APPLICATION_ID: Final = 0x4C797261  # "Lyra"; `file` and other tools show it
 
 _SYNCHRONOUS: Final = {"process": "NORMAL", "power": "FULL"}
-_LOG_BYTES_MAX: Final = 64 << 20  # a log that one huge batch blew up is cut back to this
+_LOG_BYTES_MAX: Final = 64 << 20  # SQLite truncates a log that one huge batch made longer
 _FULL_BYTES: Final = 64 << 10  # an I/O error with less than this free is a full disk
 
-# A damaged name inside one of SQLite's messages cannot be decoded: the message is lost, the meaning is not.
-_SAID: Final = (sqlite3.Error, UnicodeDecodeError)
-_Said = sqlite3.Error | UnicodeDecodeError
+# sqlite3 raises UnicodeDecodeError when an error message quotes a damaged name: it stands for that SQLite error.
+_SQLITE_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
+_SqliteError = sqlite3.Error | UnicodeDecodeError
 
 # SQLite's primary result codes, by what they mean to the caller.
 _BUSY: Final = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
@@ -49,8 +49,8 @@ _TAKEN: Final = {sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT
 
 
 class SqliteStore(SqlStore):
-    """A journal in the file `path`; parents and file are made when missing. Without `writes` it need not be one that
-    can be written."""
+    """A journal in the file `path`; parents and file are made when missing. With `writes=False` the file may be
+    read-only."""
 
     def __init__(
         self,
@@ -71,10 +71,10 @@ class SqliteStore(SqlStore):
         self._busy_timeout_s = busy_timeout_s
         self._insert, self._follow = INSERT_BATCH, FOLLOW_BATCH
         self._writes = writes
-        self._way = "rw"  # how it is opened
-        self._known: tuple[int, int] | None = None  # (epoch, last seq) after the last append
+        self._open_mode = "rw"  # the `mode` parameter of the SQLite URI
+        self._last_append: tuple[int, int] | None = None  # (epoch, last seq) after the last append
         self._cursor: sqlite3.Cursor | None = None
-        self._file: tuple[int, int] | None = None
+        self._file_identity: tuple[int, int] | None = None
         self._connection: sqlite3.Connection | None = None
         try:
             if not self._exists():
@@ -96,7 +96,7 @@ class SqliteStore(SqlStore):
 
     # ------------------------------------------------------------ the file
     def _exists(self) -> bool:
-        """Whether there is a file to open; what cannot be opened is said here, in the words of files."""
+        """Whether there is a file to open; a file that cannot be opened is a StoreError that names the reason."""
         log = Path(f"{self.path}-wal")
         logged = log.exists() and log.stat().st_size > 0
         if not self.path.exists():
@@ -111,14 +111,14 @@ class SqliteStore(SqlStore):
                 hint="remove it and a new store is made",
                 location=self.location,
             )
-        if not (_may(self.path, os.R_OK | os.W_OK) and _may(self.path.parent, os.W_OK | os.X_OK)):
-            if self._writes or not _may(self.path, os.R_OK):
-                raise self._shut()
-            # Without a log beside it there is nothing but the file, which nobody here can change.
-            self._way = "ro" if logged else "ro&immutable=1"
+        if not (_has_access(self.path, os.R_OK | os.W_OK) and _has_access(self.path.parent, os.W_OK | os.X_OK)):
+            if self._writes or not _has_access(self.path, os.R_OK):
+                raise self._not_writable()
+            # Without a log beside it the read-only file is the whole store, and this user cannot change it.
+            self._open_mode = "ro" if logged else "ro&immutable=1"
         return True
 
-    def _shut(self) -> StoreError:
+    def _not_writable(self) -> StoreError:
         return StoreError(
             f"{self.path} cannot be written",
             hint="the file and its folder (for the log beside it) have to be readable and writable for this user",
@@ -131,15 +131,15 @@ class SqliteStore(SqlStore):
         os.close(handle)
         try:
             self._attach(Path(name))
-            # Nobody sees this file before it is whole, so one flush at the end replaces SQLite's own care.
+            # No other process opens this file before it is complete, so one flush at the end is enough.
             for pragma in ("journal_mode=OFF", "synchronous=OFF", f"application_id={APPLICATION_ID}"):
                 self._ask(f"PRAGMA {pragma}")
             self._migrate(0)
             self._ask("PRAGMA journal_mode=WAL")
             self.close()
             _flush(name)
-            with suppress(FileExistsError):  # somebody else was quicker; theirs is as good
-                _link(name, self.path)
+            with suppress(FileExistsError):  # another process made the same store first: use that one
+                _link_into_place(name, self.path)
             _flush(self.path.parent)
         finally:
             self.close()
@@ -147,9 +147,9 @@ class SqliteStore(SqlStore):
                 Path(name + suffix).unlink(missing_ok=True)
 
     def _open(self) -> None:
-        self._look()
+        self._check_is_lyra_store()
         self._attach(self.path)
-        self._file = _identity(self.path)
+        self._file_identity = _identity(self.path)
         for pragma in (
             f"synchronous={_SYNCHRONOUS[self._durability]}",
             f"fullfsync={int(not self.inline)}",  # macOS: without it a flush stops at the drive's cache
@@ -158,23 +158,23 @@ class SqliteStore(SqlStore):
             "trusted_schema=OFF",
         ):
             self._ask(f"PRAGMA {pragma}")
-        if "immutable" not in self._way and self._ask("PRAGMA journal_mode") != [("wal",)]:
+        if "immutable" not in self._open_mode and self._ask("PRAGMA journal_mode") != [("wal",)]:
             raise self._corrupt("its header does not say WAL")
         self._migrate(self._user_version())
         self._check_schema()
         self._check_tail()
 
-    def _look(self) -> None:
-        """Is it ours, and of our time? Through a connection that cannot write."""
+    def _check_is_lyra_store(self) -> None:
+        """Check through a read-only connection that the file is a Lyra store and not written by a newer Lyra."""
         try:
-            with closing(self._connect(self.path, "ro" if self._way == "rw" else self._way)) as connection:
+            with closing(self._connect(self.path, "ro" if self._open_mode == "rw" else self._open_mode)) as connection:
                 ((application,),) = connection.execute("PRAGMA application_id").fetchall()
                 ((version,),) = connection.execute("PRAGMA user_version").fetchall()
                 if application != APPLICATION_ID:
                     raise self._foreign(f"its application id is {application & 0xFFFFFFFF:#010x}")
                 rows = connection.execute("SELECT number, name, crc FROM migrations ORDER BY number").fetchall()
-        except _SAID as error:
-            if _primary(error) in _BUSY | _REFUSED | {sqlite3.SQLITE_IOERR}:
+        except _SQLITE_ERRORS as error:
+            if _primary_code(error) in _BUSY | _REFUSED | {sqlite3.SQLITE_IOERR}:
                 raise self._error(error) from error
             raise self._foreign(str(error)) from error
         self._check_migrations(version, rows)
@@ -196,7 +196,7 @@ class SqliteStore(SqlStore):
         )
 
     def _attach(self, path: Path) -> None:
-        self._connection = self._connect(path, self._way)
+        self._connection = self._connect(path, self._open_mode)
         self._cursor = self._connection.cursor()
 
     def _user_version(self) -> int:
@@ -206,7 +206,7 @@ class SqliteStore(SqlStore):
         for migration in self._pending(version):
             with self._writing():
                 if self._user_version() >= migration.number:
-                    continue  # another process was quicker
+                    continue  # another process has applied it
                 self._apply(migration, SQLITE_TYPES)
                 self._ask(f"PRAGMA user_version={migration.number}")
 
@@ -220,71 +220,71 @@ class SqliteStore(SqlStore):
     def close(self) -> None:
         connection, self._connection, self._cursor = self._connection, None, None
         if connection is not None:
-            # A log that cannot be folded in now (a full disk) stays beside the file and is read at the next opening.
+            # A log that cannot be checkpointed now (a full disk) stays beside the file and is read at the next opening.
             with suppress(sqlite3.Error):
                 connection.close()
 
     # ------------------------------------------------------------ journal
     def append(self, records: Rows, epoch: int) -> None:
-        cursor = self._live()
+        cursor = self._open_cursor()
         if not records:
             self._fence(epoch)
             return
         first = dense(records)
         batches = seal(records)
         try:
-            if self._known != (epoch, first - 1) or not self._followed(cursor, batches, epoch):
+            if self._last_append != (epoch, first - 1) or not self._insert_fenced(cursor, batches, epoch):
                 cursor.execute("BEGIN IMMEDIATE")
-                self._admit(first, epoch)
+                self._check_follows(first, epoch)
                 for batch in batches:
                     cursor.execute(self._insert, batch)
                 cursor.execute("COMMIT")
         except BaseException as error:
-            self._undo()
-            if isinstance(error, _SAID):
+            self._roll_back()
+            if isinstance(error, _SQLITE_ERRORS):
                 raise self._error(error, writing=True) from error
             raise
-        self._known = (epoch, first + len(records) - 1)
+        self._last_append = (epoch, first + len(records) - 1)
 
-    def _followed(self, cursor: sqlite3.Cursor, batches: list[Batch], epoch: int) -> bool:
-        """The fence and the insert in one statement, a transaction by itself; False when nothing was inserted.
+    def _insert_fenced(self, cursor: sqlite3.Cursor, batches: list[Batch], epoch: int) -> bool:
+        """Check the fence and insert in one statement, a transaction by itself; False when nothing was inserted.
 
-        Only right behind an append of this connection, which forgets that when it changes anything else itself. What
-        somebody else has appended since begins with the very number that this batch begins with, and keeps it out; if
-        it was compacted away again, the journal begins behind that number.
+        Used only directly after an append of this connection: any other change by it clears `_last_append`. A batch
+        that another connection appended since begins with the same sequence number and blocks the insert; if that
+        batch was compacted away, the journal's first row is after that number, which the statement checks too.
         """
         return len(batches) == 1 and cursor.execute(self._follow, (*batches[0], epoch)).rowcount == 1
 
-    def _admit(self, first: int, epoch: int) -> None:
-        """The fence, read and verified: the newest epoch, and the row after the last one."""
+    def _check_follows(self, first: int, epoch: int) -> None:
+        """Raise Conflict unless `epoch` is the newest one and `first` follows the last row."""
         self._fence(epoch)
         last = self._head().last_seq
         if first != last + 1:
             raise conflicts.out_of_order(first, last)
 
-    # ------------------------------------------------------------ what SqlStore asks for
-    def _live(self) -> sqlite3.Cursor:
-        """The one cursor; each use takes all its rows at once. One a statement would cost a tenth of an append."""
+    # ------------------------------------------------------------ the hooks of SqlStore
+    def _open_cursor(self) -> sqlite3.Cursor:
+        """The connection's only cursor; each use fetches all its rows. A new cursor costs a tenth of an append."""
         if self._cursor is None:
             raise StoreError(f"the store {self.location} is closed")
         return self._cursor
 
     def _ask(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         try:
-            return self._live().execute(statement, values).fetchall()
-        except _SAID as error:
+            return self._open_cursor().execute(statement, values).fetchall()
+        except _SQLITE_ERRORS as error:
             raise self._error(error) from error
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> int:
         try:
-            return self._live().execute(statement, values).rowcount
-        except _SAID as error:
+            return self._open_cursor().execute(statement, values).rowcount
+        except _SQLITE_ERRORS as error:
             raise self._error(error, writing=True) from error
 
     def _run_many(self, statement: str, values: Sequence[Sequence[Any]]) -> None:
         try:
-            self._live().executemany(statement, values)
-        except _SAID as error:
+            self._open_cursor().executemany(statement, values)
+        except _SQLITE_ERRORS as error:
             raise self._error(error, writing=True) from error
 
     @contextmanager
@@ -295,15 +295,15 @@ class SqliteStore(SqlStore):
             yield
             self._run("COMMIT")
         finally:
-            self._undo()
+            self._roll_back()
 
     def _check_place(self) -> None:
         """Whether the open file is still the one at `path`.
 
-        SQLite goes on writing into a file that was deleted or replaced, where nobody will find it. Too dear for each
-        append; a kernel's renewals pass here every few seconds.
+        SQLite goes on writing into a file that was deleted or replaced, and those rows are lost. The check costs too
+        much for each append; the kernel's lease renewals make it every few seconds.
         """
-        if self._file and self._file != _identity(self.path):
+        if self._file_identity and self._file_identity != _identity(self.path):
             raise StoreError(
                 f"{self.location} was moved, deleted or replaced while it was open",
                 hint="stop the owner before you touch its store; rows written since are lost",
@@ -315,11 +315,11 @@ class SqliteStore(SqlStore):
         try:
             yield
         finally:
-            self._undo()
+            self._roll_back()
 
-    def _undo(self) -> None:
-        """End what is still open: after a commit nothing is, after an error SQLite may have ended it already."""
-        self._known = None
+    def _roll_back(self) -> None:
+        """Roll back an open transaction: none is open after a commit, nor where SQLite ended it after an error."""
+        self._last_append = None
         if self._connection is not None and self._connection.in_transaction:
             with suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
@@ -332,13 +332,13 @@ class SqliteStore(SqlStore):
         return [f"SQLite finds: {line}" for line in lines if line != "ok"]
 
     # ------------------------------------------------------------ errors
-    def _error(self, error: _Said, *, writing: bool = False) -> StoreError:
-        """What SQLite said, as ours. What has no kinder reading is `Corrupt`."""
-        code = _primary(error)
+    def _error(self, error: _SqliteError, *, writing: bool = False) -> StoreError:
+        """SQLite's error as the StoreError that fits its code; an error without a known cause is `Corrupt`."""
+        code = _primary_code(error)
         if code in _BUSY:
             return Conflict(
                 f"{self.location} is locked by another writer",
-                hint="try again, or find out who holds it",
+                hint="try again, or find out which process holds it",
                 cause=str(error),
             )
         if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and self._disk_is_full()):
@@ -360,16 +360,17 @@ class SqliteStore(SqlStore):
             return StoreError(f"{self.location} cannot hold this value: {error}")
         return self._corrupt(str(error))
 
-    def _refused(self, error: _Said) -> StoreError:
-        if _code(error) in _TAKEN:
+    def _refused(self, error: _SqliteError) -> StoreError:
+        if _extended_code(error) in _TAKEN:
             return Conflict(f"another writer was quicker in {self.location}; nothing was written", cause=str(error))
         return StoreError(f"{self.location} cannot hold this value: {error}")
 
-    def _read_only(self, error: _Said) -> StoreError:
-        """A header that says "read only" in a file that may be written is damage; the rest is a matter of files."""
-        if self._way != "rw":
-            return self._shut()
-        if _code(error) == sqlite3.SQLITE_READONLY and _may(self.path, os.W_OK):
+    def _read_only(self, error: _SqliteError) -> StoreError:
+        """A header that says "read only" in a writable file is damage; otherwise the file's permissions are the
+        cause."""
+        if self._open_mode != "rw":
+            return self._not_writable()
+        if _extended_code(error) == sqlite3.SQLITE_READONLY and _has_access(self.path, os.W_OK):
             return self._corrupt("its header says that it is read-only")
         return StoreError(
             f"{self.location} cannot be written: {error}", hint="was it made read-only while it was open?"
@@ -392,32 +393,32 @@ class SqliteStore(SqlStore):
         )
 
 
-def _code(error: _Said) -> int | None:
+def _extended_code(error: _SqliteError) -> int | None:
     """SQLite's extended result code; None when the error is Python's own."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
     return code
 
 
-def _primary(error: _Said) -> int | None:
-    code = _code(error)
+def _primary_code(error: _SqliteError) -> int | None:
+    code = _extended_code(error)
     return None if code is None else code & 0xFF
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Which file this is, whatever its name; None when there is none."""
+    """The device and inode of the file at `path`; None when there is no file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
-def _may(path: Path, mode: int) -> bool:
+def _has_access(path: Path, mode: int) -> bool:
     return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
-def _link(name: str, place: Path) -> None:
-    """Put a finished file in its place unless something is there; file systems without links get a rename."""
+def _link_into_place(name: str, place: Path) -> None:
+    """Put a finished file at `place` unless a file is there; on file systems without links, rename it."""
     try:
         os.link(name, place)
     except FileExistsError:
@@ -429,7 +430,7 @@ def _link(name: str, place: Path) -> None:
 
 
 def _flush(path: str | Path) -> None:
-    """Ask the disk to keep a file or a folder's entries; folders of some file systems cannot be asked."""
+    """Flush a file or a folder's entries to disk; some file systems cannot flush a folder."""
     handle = os.open(path, os.O_RDONLY)
     try:
         with suppress(OSError):

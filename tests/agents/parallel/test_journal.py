@@ -17,7 +17,7 @@ import lyra
 from lyra import Agent, Context, Kernel, tool
 from lyra.agents.parallel.source.plan import plan_of
 from lyra.core.budgets.budget import Budget, Usage
-from lyra.core.budgets.early_budget import Apart, is_limited
+from lyra.core.budgets.early_budget import JoinableBudget, is_limited
 from lyra.errors import BudgetExceeded, ConfigError, DeadlineExceeded, LyraError
 from lyra.kernel.journal.rows import DECODERS
 from lyra.models.pricing import Price
@@ -193,8 +193,8 @@ def test_a_reading_of_a_budget_stays_where_it_is():
 
 def test_a_scope_apart_joins_with_all_that_it_holds():
     root = Budget(usd="$1.00", llm_calls=3)
-    first = Apart(root)
-    second = Apart(root, {"llm_calls": 2}, lambda: [first])
+    first = JoinableBudget(root)
+    second = JoinableBudget(root, {"llm_calls": 2}, lambda: [first])
     assert is_limited(first)
     assert not second.has_room(Usage(llm_calls=1))  # the cost of the first is not known yet
     held = first.reserve(Usage(llm_calls=1, usd="$0.50"))

@@ -31,7 +31,7 @@ quick = settings(derandomize=True, deadline=None, max_examples=200)
 
 
 class ApiError(Exception):
-    """Somebody else's error, with a status."""
+    """An error of another library, with a status."""
 
     def __init__(self, status: object, text: str = "") -> None:
         super().__init__(text)
@@ -106,7 +106,7 @@ class ApiError(Exception):
     ],
 )
 def test_every_error_has_a_class(error, expected):
-    """A kind beats a status, a status beats a type, a type beats the text; what nobody knows is temporary."""
+    """A kind beats a status, a status beats a type, a type beats the text; an unknown error is temporary."""
     assert error_class(error) == expected
     assert expected in ERROR_CLASSES
 
@@ -258,7 +258,7 @@ def test_a_call_larger_than_the_bucket_passes_when_it_is_full():
 @quick
 @given(st.integers(1, 10_000), st.integers(1, 50), st.floats(0, 2e9), st.integers(1, 200))
 def test_a_wait_that_was_kept_is_enough(per_minute, burst, now, calls):
-    """Whoever waits as long as told is admitted within two more tries, on any clock."""
+    """A caller that waits as long as it was told is admitted within two more tries, on any clock."""
     bucket = TokenBucket(RateLimit(requests_per_minute=per_minute, burst=burst))
     for _ in range(min(calls, burst + 5)):
         for _ in range(3):

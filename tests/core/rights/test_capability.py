@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lyra.core.limits import CAPABILITY_LENGTH_MAX, GRANT_CACHE_MAX, GRANT_LAYERS_MAX, GRANT_RULES_MAX, RULE_LENGTH_MAX
-from lyra.core.rights.capability import VERBS, Capability, Decision, Grant
+from lyra.core.rights.capability import VERBS, Capability, Grant, GrantDecision
 from lyra.core.rights.scope import SEPARATORS
 from lyra.errors import CapabilityDenied, ConfigError
 
@@ -324,7 +324,7 @@ def test_a_deny_rule_denies_whatever_it_may_touch(rule, asked):
     """Deny wins over an allow of everything, also inside chains, and where it can only not be ruled out."""
     grant = Grant(["*"], [rule])
     decision = grant.explain(asked)
-    assert decision == Decision(False, str(Capability.parse(rule)), "a deny rule touches it")
+    assert decision == GrantDecision(False, str(Capability.parse(rule)), "a deny rule touches it")
 
 
 @pytest.mark.parametrize(
@@ -454,7 +454,7 @@ def test_a_wrong_grant_is_a_config_error(wrong):
 
 
 def test_a_grant_does_not_change():
-    """Nobody widens a grant by assigning to it."""
+    """Assigning to a grant does not widen it."""
     with pytest.raises(AttributeError):
         Grant.all().deny = ()
 

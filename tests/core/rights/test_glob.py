@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lyra.core.rights.glob import BARRIER, Pattern, covers, overlaps
+from lyra.core.rights.glob import BARRIER, Glob, covers, overlaps
 
 thorough = settings(derandomize=True, deadline=None, max_examples=400)
 
@@ -46,7 +46,7 @@ def naive(pattern: str, text: str) -> bool:
 @given(patterns, texts)
 def test_matching_agrees_with_the_definition(pattern, text):
     """The automaton and the naive matcher never differ."""
-    assert Pattern(pattern, "/").matches(text) == naive(pattern, text)
+    assert Glob(pattern, "/").matches(text) == naive(pattern, text)
 
 
 TEXTS = ["".join(chars) for size in range(6) for chars in itertools.product("ab/", repeat=size)]
@@ -65,7 +65,7 @@ def pairs(draw):
 @given(pairs())
 def test_a_cover_is_sound(pair):
     """If p covers q, every text (here: every short one) that q matches is matched by p."""
-    wide, narrow = Pattern(pair[0], "/"), Pattern(pair[1], "/")
+    wide, narrow = Glob(pair[0], "/"), Glob(pair[1], "/")
     counterexample = next((text for text in TEXTS if narrow.matches(text) and not wide.matches(text)), None)
     assert not (covers(wide, narrow) and counterexample is not None), counterexample
 
@@ -74,17 +74,17 @@ def test_a_cover_is_sound(pair):
 @given(patterns, patterns, st.lists(texts, min_size=5, max_size=30))
 def test_no_overlap_is_sound(left, right, samples):
     """If p and q do not overlap, no text is matched by both; a cover of something is an overlap."""
-    if overlaps(Pattern(left, "/"), Pattern(right, "/")):
+    if overlaps(Glob(left, "/"), Glob(right, "/")):
         return
     assert not any(naive(left, text) and naive(right, text) for text in samples)
-    assert not covers(Pattern(left, "/"), Pattern(right, "/"))
+    assert not covers(Glob(left, "/"), Glob(right, "/"))
 
 
 @thorough
 @given(patterns, patterns)
 def test_comparing_is_reflexive_and_symmetric(left, right):
     """Everything covers itself and overlaps itself, and overlap has no direction."""
-    a, b = Pattern(left, "/"), Pattern(right, "/")
+    a, b = Glob(left, "/"), Glob(right, "/")
     assert covers(a, a)
     assert overlaps(a, a)
     assert overlaps(a, b) == overlaps(b, a)
@@ -109,14 +109,14 @@ def test_comparing_is_reflexive_and_symmetric(left, right):
 )
 def test_covers_that_people_write(wide, narrow, expected):
     """The covers of everyday rules are found, and their converses are not."""
-    assert covers(Pattern(wide, "/"), Pattern(narrow, "/")) is expected
+    assert covers(Glob(wide, "/"), Glob(narrow, "/")) is expected
 
 
 @pytest.mark.timed
 def test_matching_is_linear_in_the_text():
     """The pattern and text that break backtracking matchers take no time."""
     started = time.process_time()
-    assert not Pattern("*a" * 200 + "b", "/").matches("a" * 20_000)
+    assert not Glob("*a" * 200 + "b", "/").matches("a" * 20_000)
     assert time.process_time() - started < 2.0
 
 
@@ -124,6 +124,6 @@ def test_matching_is_linear_in_the_text():
 def test_comparing_gives_the_safe_answer_when_it_is_too_hard():
     """Patterns made to blow up end quickly: not covered, may overlap."""
     started = time.process_time()
-    assert not covers(Pattern("**a" + "?" * 20 + "**", "/"), Pattern("**a" + "?" * 25 + "**", "/"))
-    assert overlaps(Pattern("**a" + "?" * 20 + "b", "/"), Pattern("**a" + "?" * 20 + "c", "/"))
+    assert not covers(Glob("**a" + "?" * 20 + "**", "/"), Glob("**a" + "?" * 25 + "**", "/"))
+    assert overlaps(Glob("**a" + "?" * 20 + "b", "/"), Glob("**a" + "?" * 20 + "c", "/"))
     assert time.process_time() - started < 2.0

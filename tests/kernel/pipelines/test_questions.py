@@ -248,7 +248,7 @@ def test_a_confirmation_that_nobody_gives_is_none(clock, driven, end):
             await settle(kernel)
             told = kernel.get_next_instruction("x")
             assert (told.kind, told.terminal_reason) == ("terminate", "user_cancelled")
-            why = "not today" if end == "cancelled" else "nobody answered the confirmation in time"
+            why = "not today" if end == "cancelled" else "no answer to the confirmation came in time"
             assert told.termination_message == why
             if driven == "kernel":
                 assert [event.stage for event in await listening if event.type == "stage_completed"] == ["a"]

@@ -26,7 +26,7 @@ from lyra.kernel.journal.history import Fold
 from lyra.kernel.pipelines.runner import run_pipeline
 from lyra.kernel.services.registry import ServiceInfo
 from lyra.kernel.supervision.supervisor import supervise
-from lyra.store.protocol import open_store
+from lyra.store import open_store
 from lyra.vega.runtime.agents.agent import agent_front
 from lyra.vega.runtime.driver import vega_process
 from lyra.vega.runtime.world import Options, World

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
-from lyra.core.checking.check import Declaration, one_of, real, whole
+from lyra.core.checking.check import FrozenSettings, one_of, real, whole
 from lyra.errors import ConfigError
 
 __all__ = ["KINDS", "ContextPolicy"]
@@ -30,7 +30,7 @@ _SETTINGS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-class ContextPolicy(Declaration, frozen=True):
+class ContextPolicy(FrozenSettings, frozen=True):
     """A setting that is None has the kind's own default."""
 
     WORD: ClassVar[str] = "a context policy"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from lyra.core.checking.check import Declaration, short_text, whole
+from lyra.core.checking.check import FrozenSettings, short_text, whole
 from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.errors import ConfigError
 
@@ -29,7 +29,7 @@ KINDS: Final[dict[str, str]] = {
 }
 
 
-class Memory(Declaration, frozen=True):
+class Memory(FrozenSettings, frozen=True):
     """`scope` left out is the agent's name; `tools` lets the model remember and recall by itself."""
 
     WORD: ClassVar[str] = "memory"

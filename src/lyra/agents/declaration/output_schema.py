@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lyra.core.checking.schema import mismatch, schema_problems
-from lyra.core.schema_subset import checkable_part
+from lyra.core.checking.schema_subset import checkable_part
 from lyra.errors import ConfigError
 
 __all__ = ["Checkable"]

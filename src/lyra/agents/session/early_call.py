@@ -17,7 +17,7 @@ from operator import gt
 from typing import TYPE_CHECKING, Any
 
 from lyra.core.budgets.budget import NOTHING, Budget, Usage
-from lyra.core.budgets.early_budget import Apart, is_limited
+from lyra.core.budgets.early_budget import JoinableBudget, is_limited
 from lyra.errors import LyraError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class EarlyCall:
     def __init__(self, before: Callable[[], list[EarlyCall]], changes: ChangeSignal) -> None:
         self._before = before
         self._changes = changes
-        self._scopes: list[Apart] = []
+        self._scopes: list[JoinableBudget] = []
         self._asked: list[tuple[Kernel, str]] = []  # the processes that work on it
         self._lessons: list[Callable[[], None] | tuple[Estimator, str, tuple[float, float, int]]] = []
         self._turns = 0  # turns of conversations that are under way for it
@@ -86,11 +86,11 @@ class EarlyCall:
 
     def scope_for(self, around: Budget) -> Budget:
         """The scope that the call spends from in place of a budget."""
-        if self.is_due or (isinstance(around, Apart) and around in self._scopes):
+        if self.is_due or (isinstance(around, JoinableBudget) and around in self._scopes):
             return around
         separate = next((scope for scope in self._scopes if scope.around is around), None)
         if separate is None:
-            separate = Apart(around, None, self._scopes_before)
+            separate = JoinableBudget(around, None, self._scopes_before)
             self._scopes.append(separate)
         return separate
 
@@ -99,14 +99,14 @@ class EarlyCall:
 
     def child_budget(self, around: Budget, limits: Any) -> Any:
         """The budget of a process that is started for the call."""
-        return limits if self.is_due or isinstance(around, Apart) else Apart(around, limits)
+        return limits if self.is_due or isinstance(around, JoinableBudget) else JoinableBudget(around, limits)
 
     def started(self, process: Process) -> None:
         """Register a child process that works on the call, newly started or from before a restart."""
         self.children.append(process)
         self.began(process.kernel, process.pid)
         scope = process.budget
-        if isinstance(scope, Apart) and not scope.is_over and scope not in self._scopes:
+        if isinstance(scope, JoinableBudget) and not scope.is_over and scope not in self._scopes:
             scope.before = self._scopes_before
             self._scopes.append(scope)
             if self.is_over:  # taken before a restart, and charged when the journal was read
@@ -115,9 +115,9 @@ class EarlyCall:
                 scope.join()
         self._changes.notify()
 
-    def _scopes_before(self) -> list[Apart] | None:
+    def _scopes_before(self) -> list[JoinableBudget] | None:
         """The scopes of the calls before it; None while one of those has not asked, or has failed."""
-        scopes: list[Apart] = []
+        scopes: list[JoinableBudget] = []
         for call in self._before():
             if call.has_failed or not call.has_asked:
                 return None
@@ -127,7 +127,7 @@ class EarlyCall:
 
     async def wait_for_room(self, scopes: Iterable[Budget], expected: Callable[[], Usage]) -> None:
         """Wait until the budgets have room for a question beside the calls before it, or until its turn comes."""
-        held = [scope for scope in scopes if isinstance(scope, Apart) and is_limited(scope.around)]
+        held = [scope for scope in scopes if isinstance(scope, JoinableBudget) and is_limited(scope.around)]
         usage = expected() if held and not self.is_due else NOTHING
         while not self.is_due and (self._follows_failure() or not all(scope.has_room(usage) for scope in held)):
             self.was_held = True
@@ -167,7 +167,7 @@ class EarlyCall:
     @property
     def usage(self) -> Usage:
         """What the child processes have spent in separate scopes."""
-        apart = {id(child.budget): child.budget for child in self.children if isinstance(child.budget, Apart)}
+        apart = {id(child.budget): child.budget for child in self.children if isinstance(child.budget, JoinableBudget)}
         return sum((scope.usage for scope in apart.values()), NOTHING)
 
     # ------------------------------------------------------------ processes that work on it

@@ -14,7 +14,7 @@ import click
 
 from lyra.cli.app import CommandGroup, json_option
 from lyra.cli.render import document, printable
-from lyra.observe.chain import Checked, Link, read_links, verify
+from lyra.observe.chain import ChainCheck, Link, read_links, verify
 
 __all__ = ["audit"]
 
@@ -57,7 +57,7 @@ def verify_command(ctx: click.Context, file: str, *, expect: str | None, as_json
         ctx.exit(1)
 
 
-def _warnings(found: Checked) -> Iterator[str]:
+def _warnings(found: ChainCheck) -> Iterator[str]:
     for run in found.unended:
         number = f"{run.records} record{'' if run.records == 1 else 's'}"
         yield (

@@ -12,7 +12,7 @@ import click
 
 from lyra.cli.app import CommandGroup, Invocation, json_option
 from lyra.cli.render import document, note, table
-from lyra.config import KEYS, TABLES, Column, Config, Key, Row, Table, nested
+from lyra.config import KEYS, TABLES, Column, Config, SettingKey, SettingRow, SettingTable, nested
 
 __all__ = ["column_name", "column_type", "config", "key_type", "show_value"]
 
@@ -71,7 +71,7 @@ def path(invocation: Invocation, *, as_json: bool) -> None:
         note("no settings file: defaults, variables and flags only")
 
 
-def key_type(key: Key) -> str:
+def key_type(key: SettingKey) -> str:
     """A key's type and bounds, in words."""
     if key.words:
         return " or ".join(key.words)
@@ -88,7 +88,7 @@ def key_type(key: Key) -> str:
     return f"{text}, or none" if key.optional else text
 
 
-def column_name(entry: Table, column: Column) -> str:
+def column_name(entry: SettingTable, column: Column) -> str:
     """A setting under a free name, as the reference writes it."""
     return f"{entry.section}.{entry.name}.{column.field}"
 
@@ -129,7 +129,7 @@ def show_value(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) and value < 1e6 else str(value)
 
 
-def _cells(row: Row) -> tuple[str, str, str, str]:
+def _cells(row: SettingRow) -> tuple[str, str, str, str]:
     return row.name, show_value(row.value), row.origin.kind, row.origin.place or ""
 
 
@@ -154,7 +154,7 @@ def _cheap_prices(settings: Config) -> list[str]:
     return notes
 
 
-def _describe(key: Key) -> dict[str, Any]:
+def _describe(key: SettingKey) -> dict[str, Any]:
     return {
         "key": key.name,
         "type": key_type(key),
@@ -165,7 +165,7 @@ def _describe(key: Key) -> dict[str, Any]:
     }
 
 
-def _describe_column(entry: Table, column: Column) -> dict[str, Any]:
+def _describe_column(entry: SettingTable, column: Column) -> dict[str, Any]:
     return {
         "key": column_name(entry, column),
         "type": column_type(column),

@@ -23,7 +23,8 @@ from lyra.cli.app import CommandGroup, Invocation, json_option
 from lyra.cli.render import document, printable, table
 from lyra.core.secrets.secret import is_reference
 from lyra.errors import ConfigError, Corrupt, StoreError
-from lyra.store.protocol import Lease, Store, open_store
+from lyra.store import open_store
+from lyra.store.protocol import Lease, Store
 
 __all__ = ["jsonable", "store"]
 

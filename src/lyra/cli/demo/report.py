@@ -42,7 +42,7 @@ def facts(path: str) -> list[Fact]:
     """The whole journal; a store that is not sound is a StoreError."""
     from lyra.core.codec import decode
     from lyra.errors import StoreError
-    from lyra.store.protocol import open_store
+    from lyra.store import open_store
 
     store = open_store(path)
     try:

@@ -18,7 +18,7 @@ from lyra.cli.app import root
 from lyra.cli.commands.config import column_type, key_type, show_value
 from lyra.cli.reference import tables as reference_tables
 from lyra.cli.reference import vega as reference_vega
-from lyra.config import KEYS, TABLES, Table
+from lyra.config import KEYS, TABLES, SettingTable
 from lyra.errors import CODES
 
 __all__ = ["pages", "write"]
@@ -163,7 +163,7 @@ def _configuration() -> str:
     return _CONFIGURATION.format(written=_WRITTEN, keys=keys, meanings=meanings, tables=tables)
 
 
-def _entries(table: Table) -> str:
+def _entries(table: SettingTable) -> str:
     titles = ("setting", "type", "meaning", "in a project's file")
     rows = [
         (f"`{column.field}`", column_type(column), column.sentence, column.project) for column in table.columns.values()

@@ -1,17 +1,17 @@
 """Budgets: limits that nest, and spending that is reserved before it happens.
 
     reserve(usage)          used + reserved + asked ≤ limit here and in every scope above, or BudgetExceeded
-    settle(reservation, …)  what it really came to; what was reserved too much is free again
-    release(reservation)    the act never happened
-    charge(usage)           it already happened (a replayed journal): recorded, never refused
+    settle(reservation, …)  replace it by the real usage; the difference is free again
+    release(reservation)    give it back: the act never happened
+    charge(usage)           record usage that already happened (a replayed journal); never refused
 
 Because a reservation counts as spent until it is settled, no interleaving of callers can pass a limit, and
 `remaining()` is exact at every moment. `on_exceed` says what a scope does at its limit: `block` refuses,
-`warn` lets through and says so in `Reservation.over`, `allow` lets through; a blocking scope above still
+`warn` lets through and lists it in `Reservation.over`, `allow` lets through; a blocking scope above still
 blocks. Seconds are a deadline, not a counter.
 
-Nothing here knows a clock, a price or a process: the kernel asks. Amounts are whole numbers, money in
-micro-dollars. The lists indexed by dimension are for speed: this runs twice in every effect.
+This module knows no clock, price or process: the kernel calls it. Amounts are whole numbers, money in
+micro-dollars. The lists indexed by dimension are for speed: this code runs twice in every effect.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def _amount(dimension: str, value: Any) -> int:
 
 
 def _index(dimension: str) -> int:
-    found = _INDEX.get(dimension)
-    return found if found is not None else _INDEX[one_of(dimension, DIMENSIONS, "a budget's dimension")]
+    index = _INDEX.get(dimension)
+    return index if index is not None else _INDEX[one_of(dimension, DIMENSIONS, "a budget's dimension")]
 
 
 class Usage:
-    """What something costs, a number for each dimension. Immutable; empty is false; `+` adds."""
+    """An amount for each dimension. Immutable; empty is false; `+` adds."""
 
     __slots__ = ("items",)
 
@@ -78,7 +78,7 @@ class Usage:
 
     @classmethod
     def of_call(cls, micro_usd: int, input_tokens: int, output_tokens: int) -> Usage:
-        """One model call: the numbers are known to be whole, so nothing is checked."""
+        """The usage of one model call; the caller knows that the numbers are whole, so nothing is checked."""
         usage = cls.__new__(cls)
         items = ((0, micro_usd), (1, input_tokens), (2, output_tokens), (3, 1))
         usage.items = items if micro_usd and input_tokens and output_tokens else tuple([i for i in items if i[1]])
@@ -109,7 +109,7 @@ class Usage:
 
     @property
     def tokens(self) -> int:
-        """Into and out of models together."""
+        """Input and output tokens together."""
         total = 0
         for index, amount in self.items:
             if index == 1 or index == 2:
@@ -218,21 +218,21 @@ class Budget:
         self.name = short_text(name, "a budget's name", most=NAME_LENGTH_MAX)
         self.on_exceed = one_of(on_exceed, ON_EXCEED, "on_exceed")
         self.seconds = None if seconds is None else real(seconds, "seconds", above=0.0)
-        self.due_s: float | None = None  # when its seconds are over, once somebody has begun to count them
+        self.due_s: float | None = None  # when its seconds are over; None until the kernel starts to count them
         self.parent = parent
-        self.speculative = NOTHING  # of calls made ahead of their turn and not needed: paid for, and not charged here
-        if parent is not None:  # a limit larger than the one above it would be a promise nobody keeps
+        self.speculative = NOTHING  # usage of early calls that were not needed: paid for, and not charged here
+        if parent is not None:  # a limit cannot be larger than the one above it, which blocks first
             limits = [own if own == _UNLIMITED else min(own, parent._lowest(i)) for i, own in enumerate(limits)]
             if parent.seconds is not None:
                 self.seconds = parent.seconds if self.seconds is None else min(self.seconds, parent.seconds)
         self._limits = limits
-        # Whether this scope or one above has such a limit, whatever happens there.
+        # Whether this scope or one above has a limit on money or tokens, whatever its `on_exceed`.
         self.limits_money: bool = limits[0] != _UNLIMITED or (parent is not None and parent.limits_money)
         tokens = limits[1] != _UNLIMITED or limits[2] != _UNLIMITED
         self.limits_tokens: bool = tokens or (parent is not None and parent.limits_tokens)
         self._used = [0] * len(DIMENSIONS)
         self._taken = [0] * len(DIMENSIONS)  # used + reserved
-        # (used, taken, limits that block) of this scope and those above, nearest first; all a reserve reads.
+        # (used, taken, limits that block) of this scope and those above, nearest first: all that `reserve` reads.
         blocking = limits if self.on_exceed == "block" else [_UNLIMITED] * len(DIMENSIONS)
         above = parent._chain if parent is not None else ()
         self._chain: tuple[tuple[list[int], list[int], list[int]], ...] = (
@@ -292,7 +292,7 @@ class Budget:
     def settle(self, reservation: Reservation, actual: Usage | None = None) -> Usage:
         """Turn a reservation into spending; gives what `actual` has above the reservation (normally nothing).
 
-        An overrun is recorded as it was: the money is gone. The caller publishes it.
+        An overrun is recorded in full, since the money is spent. The caller publishes it.
         """
         if not reservation.open or reservation.scope is not self:
             raise InternalError("a budget reservation is settled once, in the scope that made it")
@@ -313,13 +313,13 @@ class Budget:
             for used, taken, _ in chain:
                 used[index] += amount
                 taken[index] += more
-        for index, amount in held.items():  # dimensions that were set aside and not used at all
+        for index, amount in held.items():  # dimensions that were reserved and not used at all
             for _, taken, _ in chain:
                 taken[index] -= amount
         return NOTHING if over is None else Usage._from_pairs(tuple(over))
 
     def cut_off(self, guess: Usage) -> bool:  # noqa: ARG002 - for scopes that count it
-        """A call was cut off, and nobody will say what it came to; whether this scope counts a guess at it."""
+        """Record a guess for a call that was cut off, whose usage stays unknown; True where this scope counts it."""
         return False
 
     def release(self, reservation: Reservation) -> None:
@@ -327,7 +327,7 @@ class Budget:
         self.settle(reservation, NOTHING)
 
     def charge(self, usage: Usage) -> None:
-        """Record spending that was made already; never refused, because it cannot be undone."""
+        """Record spending that has happened; never refused, because it cannot be undone."""
         for used, taken, _ in self._chain:
             for index, amount in usage.items:
                 used[index] += amount
@@ -339,7 +339,7 @@ class Budget:
             self._used[index] += amount
             self._taken[index] += amount
 
-    # ------------------------------------------------------------ asking
+    # ------------------------------------------------------------ reading
     def remaining(self, dimension: str = "usd") -> Money | int | None:
         """The least of limit − used − reserved here and above, never below 0; None without a limit."""
         index = _index(dimension)
@@ -375,7 +375,7 @@ class Budget:
         return None if lowest == _UNLIMITED else _shown(index, lowest)
 
     def within(self) -> bool:
-        """Used plus reserved is inside every limit of this scope: the promise, for tests to ask."""
+        """Whether used plus reserved is inside every limit of this scope; for tests."""
         return all(map(le, self._taken, self._limits))
 
     @property
@@ -388,7 +388,7 @@ class Budget:
 
     # ------------------------------------------------------------ saving
     def to_data(self) -> dict[str, Any]:
-        """Limits and what was used. Reservations are not saved: after a crash the journal settles them."""
+        """Limits and usage as plain data. Reservations are not saved: after a crash the journal settles them."""
         used = self.usage
         return {"limits": self._limit_data(), "used": used.to_data()} if used else {"limits": self._limit_data()}
 
@@ -419,7 +419,7 @@ class Budget:
     def __repr__(self) -> str:
         return f"Budget({self.to_data()})"
 
-    # ------------------------------------------------------------ inside
+    # ------------------------------------------------------------ helpers
     def chain(self) -> list[Budget]:
         """This scope and those above it, nearest first."""
         scopes, scope = [], self

@@ -1,13 +1,14 @@
-"""The budget of a call that is made ahead of its turn: it draws on nobody until the program comes to the call.
+"""The budget of an early call: one that starts before the program reaches it, and is charged when it does.
 
-What such a call spends is written in a scope of its own, below the one it will be charged to. While it is under way it
-asks for room in program order: beside everything that the calls before it have set aside, and not before those have.
-When its turn comes, the scopes above are asked whether they would have allowed just this; if they would, they are
-charged and the scope is one below them like any other (`join`). If not, whoever made the call makes it again.
+What an early call spends is recorded in a scope of its own, below the scope it will be charged to. While it runs, its
+reservations are checked in program order: they must fit beside all reservations of the calls before it, and wait until
+those calls have made theirs. When the program reaches the call, the scopes above are asked whether they would have
+allowed the same spending; if so, they are charged and the scope becomes an ordinary one below them (`join`). If not,
+the program makes the call again.
 
-`EarlyBudget` is what all such scopes share. `Apart` is the one for calls that the program may come to while they are
-under way: it joins the scopes above in the middle, and so may have none below it. In Vega the program waits for the end
-of a call and is charged with the sum, and functions that run ahead open scopes below (`vega.runtime.early.budget`).
+`EarlyBudget` is the shared base. `JoinableBudget` is for calls that the program may reach while they still run: it
+joins the scopes above before the call has ended, and so may have no scope below it. In Vega the program waits for the
+end of a call and is charged with the sum, and functions that run early open scopes below (`vega.runtime.early.budget`).
 """
 
 from __future__ import annotations
@@ -18,43 +19,43 @@ from typing import Any, Final
 from lyra.core.budgets.budget import DIMENSIONS, Budget, Reservation, Usage
 from lyra.errors import BudgetExceeded
 
-__all__ = ["NO_ROOM", "Apart", "EarlyBudget", "is_limited"]
+__all__ = ["NO_ROOM", "EarlyBudget", "JoinableBudget", "is_limited"]
 
-NO_ROOM: Final = "ahead"  # the field of an error that only says: not yet
-_MARK: Final = "apart"
+NO_ROOM: Final = "ahead"  # the field that marks an error as "no room before the call's turn", not a real refusal
+_MARK: Final = "apart"  # the field of saved data that marks the scope of an early call
 
 
 def is_limited(scope: Budget) -> bool:
-    """Whether this scope or one above refuses anything at all."""
+    """Whether this scope or one above has a limit that blocks."""
     return any(
-        each.on_exceed == "block" and each.limit(dimension) is not None
-        for each in scope.chain()
+        level.on_exceed == "block" and level.limit(dimension) is not None
+        for level in scope.chain()
         for dimension in DIMENSIONS
     )
 
 
 class EarlyBudget(Budget):
-    """`around` is the innermost scope that the call will be charged to."""
+    """The scope of an early call; `around` is the innermost scope that the call will be charged to."""
 
     __slots__ = ("around", "is_over", "peak", "was_refused")
 
     def __init__(self, around: Budget, **settings: Any) -> None:
         super().__init__(**settings)
         self.around = around
-        self.is_over = False  # charged, or given up
+        self.is_over = False  # charged to the scopes above, or discarded
         self.was_refused = False
-        self.peak = [0] * len(DIMENSIONS)  # the most that was used and set aside at one time
+        self.peak = [0] * len(DIMENSIONS)  # the most that was used and reserved at one time
 
     def note(self) -> None:
-        """Keep what is used and set aside now, where it is the most so far."""
+        """Raise the peak to what is used and reserved now."""
         self.peak = list(map(max, self.peak, self._taken))
 
     def is_allowed(self) -> bool:
-        """Whether the scopes above, as they are now that its turn has come, would have let it happen like this."""
+        """Whether the scopes above, as they are when the program reaches the call, would have allowed its spending."""
         return not self.was_refused and self._fits(self.peak)
 
     def _refused(self) -> BudgetExceeded:
-        """There is no room; the error only says: not yet."""
+        """The error for a reservation without room, marked with NO_ROOM: the call can be made again in its turn."""
         self.was_refused = True
         marked: dict[str, Any] = {NO_ROOM: True}
         return BudgetExceeded("there is no room for a call that is made early", **marked)
@@ -64,7 +65,7 @@ class EarlyBudget(Budget):
         return [taken + asked.get(index, 0) for index, taken in enumerate(self._taken)]
 
     def _fits(self, wanted: list[int], beside: Sequence[EarlyBudget] = ()) -> bool:
-        """Whether the scopes above hold this, beside what those have set aside that are charged to them too."""
+        """Whether `wanted` fits into the scopes above, beside the reservations of `beside` that count there too."""
         for _, taken, limits in self.around._chain:
             others = [scope for scope in beside if any(level[1] is taken for level in scope.around._chain)]
             for index, amount in enumerate(wanted):
@@ -74,32 +75,32 @@ class EarlyBudget(Budget):
         return True
 
 
-class Apart(EarlyBudget):
-    """`before` gives the scopes of the calls that stand before this one and are not charged yet; None: one of those is
-    not made yet, so nobody knows what it will take."""
+class JoinableBudget(EarlyBudget):
+    """`before` gives the scopes of the calls before this one in program order that are not charged yet; None where one
+    of these calls has not started, so that its usage is unknown."""
 
     __slots__ = ("before", "has_asked", "is_joined")
 
     def __init__(
-        self, around: Budget, limits: Any = None, before: Callable[[], list[Apart] | None] | None = None
+        self, around: Budget, limits: Any = None, before: Callable[[], list[JoinableBudget] | None] | None = None
     ) -> None:
         value = limits._limit_data() if isinstance(limits, Budget) else limits
         super().__init__(around, parent=around, **self._settings(value))
         self._chain = self._chain[:1]
-        self.before: Callable[[], list[Apart] | None] = before or list
+        self.before: Callable[[], list[JoinableBudget] | None] = before or list
         self.has_asked = False
-        self.is_joined = False  # the program has come to the call
+        self.is_joined = False  # the program has reached the call
 
     @staticmethod
     def is_saved_in(data: dict[str, Any] | None) -> bool:
-        """Whether this is what `to_data` said of a scope apart."""
+        """Whether saved data is that of such a scope."""
         return data is not None and bool(data.get(_MARK))
 
     def to_data(self) -> dict[str, Any]:
         return {**super().to_data(), _MARK: True}
 
     def restore(self, spent: Usage, peak: Usage, *, refused: bool) -> None:
-        """What the journal says of it."""
+        """Set the usage, the peak and the refusal that the journal holds."""
         self.was_refused = refused
         self.charge_alone(spent)
         self.note()
@@ -118,12 +119,12 @@ class Apart(EarlyBudget):
         return reservation
 
     def child(self, value: Any = None, **limits: Any) -> Budget:
-        if not self.is_joined:  # a scope below would not follow when this one joins
+        if not self.is_joined:  # a scope below has its own copy of the chain, which `join` does not change
             raise self._refused()
         return super().child(value, **limits)
 
     def has_room(self, usage: Usage) -> bool:
-        """Whether the scopes above would hold this beside all that the calls before it have set aside."""
+        """Whether `usage` fits into the scopes above beside all reservations of the calls before this one."""
         if self.is_joined or not is_limited(self.around):
             return True
         before = self.before()
@@ -135,7 +136,7 @@ class Apart(EarlyBudget):
     # ------------------------------------------------------------ the end
 
     def join(self) -> None:
-        """The program has come to the call: what it spends, and has spent, is spent above too."""
+        """Charge the scopes above with past and future spending: the program has reached the call."""
         self.is_joined = True
         for used, taken, _ in self.around._chain:
             for index in range(len(DIMENSIONS)):

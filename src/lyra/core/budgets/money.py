@@ -1,6 +1,6 @@
 """Money: whole micro-dollars, never a float.
 
-Owns how an amount is written, read, added and shown. `$0.10 + $0.20` is `$0.30`, exactly, and an amount
+Parses, adds and formats amounts. `$0.10 + $0.20` is `$0.30`, exactly, and an amount
 that has no exact micro-dollar form is refused instead of rounded. Never knows a price: those live in
 `lyra.models`. Next: `budget`.
 """
@@ -89,12 +89,12 @@ class Money(int):
 
 
 def money(value: Any) -> Money:
-    """`Money.parse`, short."""
+    """`Money.parse`, with a short name."""
     return value if isinstance(value, Money) and value >= 0 else Money.parse(value)
 
 
 def _whole(other: Any) -> int:
-    """Arithmetic with a float would lose a micro-dollar somewhere; say so at once."""
+    """The operand as an int; TypeError for a float, whose arithmetic would lose micro-dollars."""
     if isinstance(other, int):
         return int(other)
     raise TypeError(f"money is added, subtracted and multiplied with whole numbers, not {type(other).__name__}")

@@ -1,9 +1,9 @@
-"""How a value somebody wrote is checked: the same sentences everywhere.
+"""Checks for values that users write, with the same error messages everywhere.
 
-Owns the small questions every declaration asks (is this a whole number, is this key known, did you mean
-another word) and `Declaration`, the frozen base of Retry, RateLimit and their like, which turns a mapping
+Owns the small checks that every declaration needs (is this a whole number, is this key known, did you mean
+another word) and `FrozenSettings`, the base class of Retry, RateLimit and similar declarations, which turns a mapping
 into a value and back. A mistake is a `ConfigError` that names the key. Never reads a file and never
-guesses: a value is what was written or an error.
+guesses: the result is the value as written, or an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from lyra.errors import ConfigError
 
 __all__ = [
-    "Declaration",
+    "FrozenSettings",
     "did_you_mean",
     "distance",
     "known_keys",
@@ -28,7 +28,7 @@ __all__ = [
     "whole",
 ]
 
-_WORD_MAX: Final = 100  # characters of a word whose neighbours are looked for
+_WORD_MAX: Final = 100  # a longer word gets no suggestion
 
 
 def distance(left: str, right: str, limit: int = 2) -> int:
@@ -44,14 +44,14 @@ def distance(left: str, right: str, limit: int = 2) -> int:
             if i > 1 and j > 1 and char == right[j - 2] and left[i - 2] == other:
                 cost = min(cost, previous[j - 2] + 1)
             row.append(cost)
-        if min(row) > limit:  # a swap reaches back two rows, and costs one: it cannot come back either
+        if min(row) > limit:  # a swap costs one and uses the row before last, so it cannot get below the limit either
             return limit + 1
     return min(row[-1], limit + 1)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """The known word nearest to `word`, when it is near enough to be a slip of the finger."""
-    if len(word) > _WORD_MAX:  # nobody mistypes such a name, and comparing takes time in proportion to its square
+    """The known word nearest to `word`, when it is near enough to be a typing mistake."""
+    if len(word) > _WORD_MAX:  # comparing takes time in proportion to the square of the length
         return None
     limit = 1 if len(word) <= 4 else 2
     best = min(((distance(word, other, limit), other) for other in known), default=(limit + 1, ""))
@@ -59,7 +59,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
 
 
 def known_keys(value: Mapping[Any, Any], known: Iterable[str], what: str) -> None:
-    """Refuse the first key that nobody reads."""
+    """Raise ConfigError for the first key that is not known."""
     known = tuple(known)
     for key in value:
         if key not in known:
@@ -103,11 +103,11 @@ def real(value: Any, what: str, *, least: float = 0.0, most: float = 1e12, above
     return float(value)
 
 
-class Declaration(msgspec.Struct, frozen=True):
+class FrozenSettings(msgspec.Struct, frozen=True):
     """A frozen value made of plain settings; subclasses check themselves in `__post_init__`."""
 
     CALLBACKS: ClassVar[tuple[str, ...]] = ()  # fields that are functions: they compare, but are not saved
-    WORD: ClassVar[str] = "declaration"  # what a message calls it
+    WORD: ClassVar[str] = "declaration"  # its name in error messages
 
     @classmethod
     def from_data(cls, data: Any) -> Self:
@@ -117,13 +117,13 @@ class Declaration(msgspec.Struct, frozen=True):
         return cls(**data)
 
     def to_data(self) -> dict[str, Any]:
-        """Plain data that `from_data` reads back; callbacks stay behind."""
+        """Plain data that `from_data` reads back, without the callbacks."""
         data: dict[str, Any] = {}
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if name in self.CALLBACKS or value is None:
                 continue
-            if isinstance(value, Declaration):
+            if isinstance(value, FrozenSettings):
                 value = value.to_data()
             data[name] = list(value) if isinstance(value, tuple) else value
         return data
@@ -135,7 +135,7 @@ class Declaration(msgspec.Struct, frozen=True):
 
 
 def sendable_text(value: Any, what: str) -> str:
-    """Text that a row can hold."""
+    """Check that a value is text that a journal row can hold."""
     if not isinstance(value, str):
         raise ConfigError(f"{what} is text, not {value!r}")
     try:

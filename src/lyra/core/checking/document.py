@@ -1,8 +1,8 @@
-"""A document somebody wrote: TOML, YAML or JSON as plain data, with the line and column of every part.
+"""Reading TOML, YAML or JSON as plain data, with the line and column of every part.
 
 `text_of` gives the text of a file's bytes, `parse` the data and a map from paths (`("agents", 0, "name")`) to places,
-`place_of` finds a part's place or the nearest one around it. What the keys mean is the caller's to say. YAML is read as
-YAML 1.2 is: `yes`, `on` and `12:30` are texts; aliases, tags and keys written twice are refused. It needs the `yaml`
+`place_of` finds a part's place or the nearest one around it. The caller interprets the keys. YAML is read by the rules
+of YAML 1.2: `yes`, `on` and `12:30` are texts; aliases, tags and keys written twice are refused. It needs the `yaml`
 extra, which is imported only for such a file.
 """
 
@@ -27,7 +27,7 @@ Places = dict[Path, tuple[int, int]]
 
 
 def text_of(data: bytes, file: str) -> str:
-    """The text of a file's bytes, if they are not too many and are text."""
+    """The text of a file's bytes; an error for a file that is too large or not UTF-8."""
     if len(data) > PIPELINE_FILE_BYTES_MAX:
         raise ConfigError(f"{file} has more than {PIPELINE_FILE_BYTES_MAX} bytes", key=file)
     try:
@@ -38,7 +38,7 @@ def text_of(data: bytes, file: str) -> str:
 
 
 def form_of(file: str, *, what: str) -> str:
-    """The form that a file's name says it has; `what` is what a message calls such a file."""
+    """The format named by a file's ending; `what` names such files in the error message."""
     form = FORMATS.get(FilePath(file).suffix.lower())
     if form is None:
         raise ConfigError(f"{file} is no {what} file", hint=f"its name ends in {', '.join(FORMATS)}", key=file)
@@ -46,12 +46,12 @@ def form_of(file: str, *, what: str) -> str:
 
 
 def parse(text: str, form: str, file: str) -> tuple[Any, Places]:
-    """Plain data and where each of its parts stands."""
+    """Plain data, and the place of each of its parts."""
     return {"toml": _toml, "yaml": _yaml, "json": _json}[form](text, file)
 
 
 def place_of(path: Path, places: Places) -> tuple[int, int]:
-    """Of the part itself, or of the nearest one around it."""
+    """The place of a part, or of the nearest part around it."""
     while path and path not in places:
         path = path[:-1]
     return places.get(path, (1, 1))
@@ -59,7 +59,7 @@ def place_of(path: Path, places: Places) -> tuple[int, int]:
 
 # ------------------------------------------------------------------ TOML
 class _TomlPlaces(_Scan):
-    """The walk of `toml_places`, with the items of arrays numbered and columns kept."""
+    """The scan of `toml_positions`, with the items of arrays numbered and columns kept."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -117,9 +117,9 @@ class _TomlPlaces(_Scan):
             start = self.at
         return path
 
-    def _note(self, path: Path, at: int) -> None:
-        line = self.line + self.text.count("\n", self.counted, at)
-        self.places.setdefault(path, (line, at - self.text.rfind("\n", 0, at)))
+    def _note(self, path: Path, index: int) -> None:
+        line = self.line + self.text.count("\n", self.counted, index)
+        self.places.setdefault(path, (line, index - self.text.rfind("\n", 0, index)))
         self.line_here()
 
 
@@ -138,9 +138,9 @@ def _toml(text: str, file: str) -> tuple[Any, Places]:
         raise ParseError("nested too deeply", file=file, line=error.line, column=1) from None
     except tomllib.TOMLDecodeError as error:
         message = str(error)
-        found = _TOML_AT.search(message)
-        line, column = (int(found[1]), int(found[2])) if found and found[1] else (text.count("\n") + 1, 1)
-        sentence = message[: found.start()] if found else message
+        match = _TOML_AT.search(message)
+        line, column = (int(match[1]), int(match[2])) if match and match[1] else (text.count("\n") + 1, 1)
+        sentence = message[: match.start()] if match else message
         raise ParseError(f"not TOML: {sentence}", file=file, line=line, column=column) from None
     except RecursionError:
         raise ParseError("nested too deeply", file=file, line=1, column=1) from None
@@ -160,8 +160,8 @@ def _json(text: str, file: str) -> tuple[Any, Places]:
         raise ParseError("nested too deeply", file=file, line=1, column=1) from None
     places: Places = {}
     lines = _Lines(text)
-    for path, at in _json_parts(text, file, lines):
-        places[path] = lines.place(at)
+    for path, index in _json_parts(text, file, lines):
+        places[path] = lines.place(index)
     return data, places
 
 
@@ -169,61 +169,61 @@ class _Lines:
     def __init__(self, text: str) -> None:
         self.starts = [0, *(match.end() for match in re.finditer("\n", text))]
 
-    def place(self, at: int) -> tuple[int, int]:
+    def place(self, index: int) -> tuple[int, int]:
         from bisect import bisect_right
 
-        line = bisect_right(self.starts, at)
-        return line, at - self.starts[line - 1] + 1
+        line = bisect_right(self.starts, index)
+        return line, index - self.starts[line - 1] + 1
 
 
 def _json_parts(text: str, file: str, lines: _Lines) -> Iterator[tuple[Path, int]]:
-    """Each key and item of valid JSON, in order. The open containers are a list: nothing recurses."""
-    at = 0
+    """Each key and item of valid JSON with its index, in order; a list of open containers avoids recursion."""
+    position = 0
     opened: list[tuple[Path, set[str] | None, int]] = []  # path, keys of a mapping or None, next index
     path: Path = ()
 
-    def blank(at: int) -> int:
-        found = _BLANK.match(text, at)
-        assert found is not None
-        return found.end()
+    def blank(start: int) -> int:
+        match = _BLANK.match(text, start)
+        assert match is not None
+        return match.end()
 
-    while (at := blank(at)) < len(text):
-        mark = text[at]
+    while (position := blank(position)) < len(text):
+        mark = text[position]
         if mark in "]}":
             opened.pop()
-            at += 1
+            position += 1
             continue
         if mark == ",":
-            at = blank(at + 1)
-            mark = text[at]
+            position = blank(position + 1)
+            mark = text[position]
         if opened:
             holder, keys, index = opened[-1]
             if keys is None:
                 path = (*holder, index)
                 opened[-1] = (holder, None, index + 1)
-                yield path, at
+                yield path, position
             else:
-                found = _JSON_SCALAR.match(text, at)
-                assert found is not None
-                key = json.loads(found.group())
+                scalar = _JSON_SCALAR.match(text, position)
+                assert scalar is not None
+                key = json.loads(scalar.group())
                 path = (*holder, key)
                 if key in keys:
-                    line, column = lines.place(at)
+                    line, column = lines.place(position)
                     raise ParseError(f"key {key!r} is written twice", file=file, line=line, column=column)
                 keys.add(key)
-                yield path, at
-                at = blank(blank(found.end()) + 1)
-                mark = text[at]
+                yield path, position
+                position = blank(blank(scalar.end()) + 1)
+                mark = text[position]
         if mark in "[{":
             if len(opened) >= _DEPTH_MAX:
-                line, column = lines.place(at)
+                line, column = lines.place(position)
                 raise ParseError("nested too deeply", file=file, line=line, column=column)
             opened.append((path, set() if mark == "{" else None, 0))
-            at += 1
+            position += 1
         else:
-            found = _JSON_SCALAR.match(text, at)
-            assert found is not None
-            at = found.end()
+            scalar = _JSON_SCALAR.match(text, position)
+            assert scalar is not None
+            position = scalar.end()
 
 
 # ------------------------------------------------------------------ YAML
@@ -256,7 +256,7 @@ def _yaml(text: str, file: str) -> tuple[Any, Places]:
 
 
 def _yaml_check(yaml: Any, text: str, loader: Any, file: str) -> None:
-    """Depth, aliases and tags, before anything recurses into the document."""
+    """Check depth, aliases and tags before anything recurses into the document."""
     depth = 0
     for event in yaml.parse(text, Loader=loader):
         mark = event.start_mark
@@ -275,24 +275,24 @@ def _yaml_check(yaml: Any, text: str, loader: Any, file: str) -> None:
 def _yaml_value(yaml: Any, node: Any, path: Path, places: Places, file: str) -> Any:
     places.setdefault(path, (node.start_mark.line + 1, node.start_mark.column + 1))
     if isinstance(node, yaml.SequenceNode):
-        return [_yaml_value(yaml, each, (*path, index), places, file) for index, each in enumerate(node.value)]
+        return [_yaml_value(yaml, item, (*path, index), places, file) for index, item in enumerate(node.value)]
     if isinstance(node, yaml.MappingNode):
-        made: dict[str, Any] = {}
+        mapping: dict[str, Any] = {}
         for key_node, value_node in node.value:
             line, column = key_node.start_mark.line + 1, key_node.start_mark.column + 1
             if not isinstance(key_node, yaml.ScalarNode):
                 raise ParseError("a key is a text", file=file, line=line, column=column)
             key = str(key_node.value)
-            if key in made:
+            if key in mapping:
                 raise ParseError(f"key {key!r} is written twice", file=file, line=line, column=column)
             places[(*path, key)] = (line, column)
-            made[key] = _yaml_value(yaml, value_node, (*path, key), places, file)
-        return made
+            mapping[key] = _yaml_value(yaml, value_node, (*path, key), places, file)
+        return mapping
     return _yaml_scalar(node)
 
 
 def _yaml_scalar(node: Any) -> Any:
-    """By YAML 1.2's core: what is quoted is a text, and so is every word but null, true and false."""
+    """A scalar by YAML 1.2's core schema: quoted text is text, and so is every word but null, true and false."""
     text = str(node.value)
     if node.style is not None and node.style != "":
         return text

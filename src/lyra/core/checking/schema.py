@@ -1,9 +1,9 @@
-"""JSON Schema, the part of it that is checked here: whether a value has the shape that somebody declared.
+"""A part of JSON Schema: whether a value fits a declared schema.
 
-`KEYWORDS` is the table of what a schema may say; a keyword that is not in it is a mistake (`schema_problems`), because
-one that is read and not checked would promise what nobody keeps. `mismatch` gives the first place where a value does
-not fit, as a sentence. There is no `$ref`, so the depth of a schema bounds the work; patterns are left out, because a
-bad one takes for ever. Equality is JSON's: 1 and 1.0 are the same, 1 and true are not.
+`KEYWORDS` is the table of the keywords that are checked; any other keyword is a mistake (`schema_problems`), because a
+schema with an unchecked keyword would promise more than is checked. `mismatch` gives the first place where a value does
+not fit, as a sentence. There is no `$ref`, so the depth of a schema bounds the work; patterns are left out, because
+matching a bad one can take exponential time. Equality is JSON's: 1 and 1.0 are the same, 1 and true are not.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ KEYWORDS: Final[dict[str, str]] = {
     "allOf": "all of these schemas fit",
     "not": "this schema does not fit",
 }
-_SAID: Final = ("title", "description", "default", "examples", "format", "$schema", "$id", "$comment")  # checks nothing
+# check nothing
+_ANNOTATIONS: Final = ("title", "description", "default", "examples", "format", "$schema", "$id", "$comment")
 
 
 def _whole(value: Any) -> bool:
@@ -62,14 +63,14 @@ _TYPES: Final[dict[str, Callable[[Any], bool]]] = {
 _COUNTS: Final = ("minItems", "maxItems", "minLength", "maxLength")
 _BOUNDS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _SEVERAL: Final = ("anyOf", "oneOf", "allOf")
-# Where a schema holds others: one, a list, or a mapping of names; also in keywords that are not checked here.
+# Keywords whose value holds schemas: one, a list, or a mapping of names; some of them are not checked here.
 _IN_ONE: Final = frozenset(("items", "not", "if", "then", "else", "contains", "propertyNames", "additionalProperties"))
 _IN_LIST: Final = frozenset((*_SEVERAL, "prefixItems"))
 _IN_MAPPING: Final = frozenset(("properties", "$defs", "definitions", "patternProperties"))
 
 
 def map_parts(keyword: str, value: Any, change: Callable[[Any], Any]) -> Any:
-    """The value of a keyword with `change` done to each schema that it holds."""
+    """The value of a keyword with `change` applied to each schema that it holds."""
     if keyword in _IN_MAPPING and isinstance(value, Mapping):
         return {name: change(part) for name, part in value.items()}
     if keyword in _IN_LIST and isinstance(value, (list, tuple)):
@@ -78,7 +79,7 @@ def map_parts(keyword: str, value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def same(left: Any, right: Any) -> bool:
-    """Equal as JSON is: 1 and 1.0 are, True and 1 are not."""
+    """JSON equality: 1 and 1.0 are equal, True and 1 are not."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, Mapping) and isinstance(right, Mapping):
@@ -89,66 +90,66 @@ def same(left: Any, right: Any) -> bool:
 
 
 # ------------------------------------------------------------------ whether a value fits
-def mismatch(value: Any, schema: Mapping[str, Any] | bool, at: str = "") -> str | None:
+def mismatch(value: Any, schema: Mapping[str, Any] | bool, place: str = "") -> str | None:
     """Where and why a value does not fit a checked schema; None if it does."""
     if isinstance(schema, bool):
-        return None if schema else f"{at or 'the value'} may not be there"
+        return None if schema else f"{place or 'the value'} may not be there"
     for keywords, check in _CHECKS:
         if not keywords.isdisjoint(schema):
-            wrong = check(value, schema, at)
+            wrong = check(value, schema, place)
             if wrong is not None:
                 return wrong
     return None
 
 
-def _type(value: Any, schema: Mapping[str, Any], at: str) -> str | None:
+def _type(value: Any, schema: Mapping[str, Any], place: str) -> str | None:
     words = schema["type"] if isinstance(schema["type"], (list, tuple)) else (schema["type"],)
     if any(_TYPES[word](value) for word in words):
         return None
-    return f"{at or 'the value'} is {_kind(value)}, not {' or '.join(words)}"
+    return f"{place or 'the value'} is {_kind(value)}, not {' or '.join(words)}"
 
 
 def _kind(value: Any) -> str:
     return next((word for word, fits in _TYPES.items() if word != "integer" and fits(value)), type(value).__name__)
 
 
-def _object(value: Any, schema: Mapping[str, Any], at: str) -> str | None:
+def _object(value: Any, schema: Mapping[str, Any], place: str) -> str | None:
     if not isinstance(value, Mapping):
         return None
     known = schema.get("properties", {})
     for key in schema.get("required", ()):
         if key not in value:
-            return f"{at or 'the value'} has no {key}"
+            return f"{place or 'the value'} has no {key}"
     others = schema.get("additionalProperties", True)
     for key, item in value.items():
-        here = f"{at}.{key}" if at else str(key)
+        here = f"{place}.{key}" if place else str(key)
         wrong = mismatch(item, known.get(key, others), here)
         if wrong is not None:
             return wrong
     return None
 
 
-def _array(value: Any, schema: Mapping[str, Any], at: str) -> str | None:
+def _array(value: Any, schema: Mapping[str, Any], place: str) -> str | None:
     if not isinstance(value, (list, tuple)):
         return None
     for index, item in enumerate(value if "items" in schema else ()):
-        wrong = mismatch(item, schema["items"], f"{at}[{index}]")
+        wrong = mismatch(item, schema["items"], f"{place}[{index}]")
         if wrong is not None:
             return wrong
-    return _length(len(value), schema.get("minItems"), schema.get("maxItems"), f"{at or 'the value'}", "items")
+    return _length(len(value), schema.get("minItems"), schema.get("maxItems"), f"{place or 'the value'}", "items")
 
 
-def _string(value: Any, schema: Mapping[str, Any], at: str) -> str | None:
+def _string(value: Any, schema: Mapping[str, Any], place: str) -> str | None:
     if not isinstance(value, str):
         return None
-    return _length(len(value), schema.get("minLength"), schema.get("maxLength"), at or "the value", "characters")
+    return _length(len(value), schema.get("minLength"), schema.get("maxLength"), place or "the value", "characters")
 
 
-def _length(count: int, least: int | None, most: int | None, at: str, what: str) -> str | None:
+def _length(count: int, least: int | None, most: int | None, place: str, what: str) -> str | None:
     if least is not None and count < least:
-        return f"{at} has {count} {what}, and needs {least}"
+        return f"{place} has {count} {what}, and needs {least}"
     if most is not None and count > most:
-        return f"{at} has {count} {what}, and may have {most}"
+        return f"{place} has {count} {what}, and may have {most}"
     return None
 
 
@@ -160,40 +161,40 @@ _SIDES: Final[dict[str, tuple[Callable[[Any, Any], bool], str]]] = {
 }
 
 
-def _bounds(value: Any, schema: Mapping[str, Any], at: str) -> str | None:
+def _bounds(value: Any, schema: Mapping[str, Any], place: str) -> str | None:
     for keyword in _BOUNDS if _number(value) else ():
         if keyword in schema and not _SIDES[keyword][0](value, schema[keyword]):
-            return f"{at or 'the value'} is {value!r}, {_SIDES[keyword][1]} {schema[keyword]}"
+            return f"{place or 'the value'} is {value!r}, {_SIDES[keyword][1]} {schema[keyword]}"
     return None
 
 
-def _enum(value: Any, schema: Mapping[str, Any], at: str) -> str | None:
-    if any(same(value, each) for each in schema["enum"]):
+def _enum(value: Any, schema: Mapping[str, Any], place: str) -> str | None:
+    if any(same(value, choice) for choice in schema["enum"]):
         return None
-    return f"{at or 'the value'} is none of {', '.join(map(repr, schema['enum']))}"
+    return f"{place or 'the value'} is none of {', '.join(map(repr, schema['enum']))}"
 
 
-def _const(value: Any, schema: Mapping[str, Any], at: str) -> str | None:
-    return None if same(value, schema["const"]) else f"{at or 'the value'} is not {schema['const']!r}"
+def _const(value: Any, schema: Mapping[str, Any], place: str) -> str | None:
+    return None if same(value, schema["const"]) else f"{place or 'the value'} is not {schema['const']!r}"
 
 
-def _all_of(value: Any, schema: Mapping[str, Any], at: str) -> str | None:
-    return next((wrong for each in schema["allOf"] if (wrong := mismatch(value, each, at)) is not None), None)
+def _all_of(value: Any, schema: Mapping[str, Any], place: str) -> str | None:
+    return next((wrong for part in schema["allOf"] if (wrong := mismatch(value, part, place)) is not None), None)
 
 
-def _any_of(value: Any, schema: Mapping[str, Any], at: str) -> str | None:
-    if any(mismatch(value, each, at) is None for each in schema["anyOf"]):
+def _any_of(value: Any, schema: Mapping[str, Any], place: str) -> str | None:
+    if any(mismatch(value, part, place) is None for part in schema["anyOf"]):
         return None
-    return f"{at or 'the value'} fits none of the schemas of anyOf"
+    return f"{place or 'the value'} fits none of the schemas of anyOf"
 
 
-def _one_of(value: Any, schema: Mapping[str, Any], at: str) -> str | None:
-    fitting = sum(mismatch(value, each, at) is None for each in schema["oneOf"])
-    return None if fitting == 1 else f"{at or 'the value'} fits {fitting} of the schemas of oneOf, not one"
+def _one_of(value: Any, schema: Mapping[str, Any], place: str) -> str | None:
+    fitting = sum(mismatch(value, part, place) is None for part in schema["oneOf"])
+    return None if fitting == 1 else f"{place or 'the value'} fits {fitting} of the schemas of oneOf, not one"
 
 
-def _not(value: Any, schema: Mapping[str, Any], at: str) -> str | None:
-    return f"{at or 'the value'} fits what it may not" if mismatch(value, schema["not"], at) is None else None
+def _not(value: Any, schema: Mapping[str, Any], place: str) -> str | None:
+    return f"{place or 'the value'} fits what it may not" if mismatch(value, schema["not"], place) is None else None
 
 
 _Check = Callable[[Any, Mapping[str, Any], str], str | None]
@@ -217,7 +218,7 @@ Path = tuple[str | int, ...]
 
 
 def schema_problems(schema: Any, path: Path = (), depth: int = 1) -> Iterator[tuple[Path, str, str | None]]:
-    """Every mistake: its path, what is wrong, what to try."""
+    """Every mistake of a schema: its path, what is wrong, and a hint."""
     if isinstance(schema, bool) and depth > 1:
         return
     if not isinstance(schema, Mapping):
@@ -226,45 +227,45 @@ def schema_problems(schema: Any, path: Path = (), depth: int = 1) -> Iterator[tu
     if depth > SCHEMA_DEPTH_MAX:
         yield path, f"a schema is nested more than {SCHEMA_DEPTH_MAX} levels deep", None
         return
-    for keyword, said in schema.items():
+    for keyword, value in schema.items():
         here = (*path, str(keyword))
         if keyword in KEYWORDS:
-            yield from _keyword_problems(keyword, said, here, depth)
-        elif keyword not in _SAID:
+            yield from _keyword_problems(keyword, value, here, depth)
+        elif keyword not in _ANNOTATIONS:
             near = did_you_mean(str(keyword), KEYWORDS)
             hint = f"did you mean {near!r}?" if near else f"known: {', '.join(KEYWORDS)}"
             yield here, f"a schema has no keyword {str(keyword)!r} here", hint
 
 
-def _keyword_problems(keyword: str, said: Any, path: Path, depth: int) -> Iterator[tuple[Path, str, str | None]]:
-    wrong = path, f"{keyword}: {KEYWORDS[keyword]}; not {said!r}", None
+def _keyword_problems(keyword: str, value: Any, path: Path, depth: int) -> Iterator[tuple[Path, str, str | None]]:
+    wrong = path, f"{keyword}: {KEYWORDS[keyword]}; not {value!r}", None
     if keyword == "type":
-        words = said if isinstance(said, (list, tuple)) and said else [said]
+        words = value if isinstance(value, (list, tuple)) and value else [value]
         if not all(isinstance(word, str) and word in _TYPES for word in words):
             yield wrong
     elif keyword == "properties":
-        if not isinstance(said, Mapping):
+        if not isinstance(value, Mapping):
             yield wrong
             return
-        for key, each in said.items():
-            yield from schema_problems(each, (*path, str(key)), depth + 1)
+        for key, part in value.items():
+            yield from schema_problems(part, (*path, str(key)), depth + 1)
     elif keyword == "required":
-        if not (isinstance(said, (list, tuple)) and all(isinstance(key, str) for key in said)):
+        if not (isinstance(value, (list, tuple)) and all(isinstance(key, str) for key in value)):
             yield wrong
     elif keyword in _COUNTS:
-        if not _whole(said) or said < 0:
+        if not _whole(value) or value < 0:
             yield wrong
     elif keyword in _BOUNDS:
-        if not _number(said):
+        if not _number(value):
             yield wrong
     elif keyword == "enum":
-        if not isinstance(said, (list, tuple)) or not said:
+        if not isinstance(value, (list, tuple)) or not value:
             yield wrong
     elif keyword in _SEVERAL:
-        if not isinstance(said, (list, tuple)) or not said:
+        if not isinstance(value, (list, tuple)) or not value:
             yield wrong
             return
-        for index, each in enumerate(said):
-            yield from schema_problems(each, (*path, index), depth + 1)
+        for index, part in enumerate(value):
+            yield from schema_problems(part, (*path, index), depth + 1)
     elif keyword != "const":  # items, additionalProperties, not
-        yield from schema_problems(said, path, depth + 1)
+        yield from schema_problems(value, path, depth + 1)

@@ -1,10 +1,10 @@
-"""Where each key of a TOML document stands.
+"""The line of each key in a TOML document.
 
-`tomllib` reads TOML but forgets the lines, and an error without a line sends people searching.
-`key_lines(text)` gives the line of every table and key, dotted, quoted and inline ones included. It decides
-nothing about values and says nothing about mistakes: on text that is not TOML its answer means nothing. It is
-linear in the text and bounded in depth, and it raises `TooDeep` where `tomllib` would not be (a key of
-thousands of dotted parts costs it minutes): ask it first.
+`tomllib` reads TOML without keeping lines, and error messages need them.
+`key_lines(text)` gives the line of every table and key, dotted, quoted and inline ones included. It does not
+check values or syntax: on text that is not TOML its result means nothing. It is
+linear in the text and bounded in depth, and it raises `TooDeep` for text that `tomllib` would read for minutes (a key
+of thousands of dotted parts): call it before `tomllib`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 __all__ = ["DEPTH_MAX", "TooDeep", "key_lines"]
 
-DEPTH_MAX: Final = 16  # parts of a dotted key, and brackets inside brackets; no setting comes near it
+DEPTH_MAX: Final = 16  # parts of a dotted key, and brackets inside brackets; settings need far fewer
 
 _BLANK: Final = re.compile(r"(?:[ \t\r\n]++|#[^\n]*+)*+")
 _IN_ARRAY: Final = re.compile(r"(?:[^\[\]{}\"'#]++|#[^\n]*+)*+")  # numbers, commas: nothing that can hold a key
@@ -73,7 +73,7 @@ class _Scan:
 
     def pair(self, table: tuple[str, ...], depth: int) -> None:
         path = self.key(table)
-        self.at += 1  # the equals sign, or on text that is not TOML whatever stands in its place
+        self.at += 1  # the equals sign, or on text that is not TOML the character in its place
         self.value(path, depth)
 
     def value(self, path: tuple[str, ...], depth: int) -> None:
@@ -89,10 +89,10 @@ class _Scan:
             while self.more(ends="}"):
                 self.pair(path, depth + 1)
         elif not self.skip(_STRING) and not self.skip(_SCALAR):
-            self.at += 1  # not TOML; step on, so that the walk ends
+            self.at += 1  # not TOML: skip a character, so that the scan ends
 
     def more(self, between: re.Pattern[str] = _BLANK, *, ends: str = "") -> bool:
-        """Step over what stands between two items; False at the closing bracket (taken too) or the end."""
+        """Skip the text between two items; False at the closing bracket (skipped too) or the end."""
         self.skip(between)
         while self.peek() == ",":
             self.at += 1
@@ -104,7 +104,7 @@ class _Scan:
         return bool(mark)
 
     def key(self, table: tuple[str, ...]) -> tuple[str, ...]:
-        """A dotted key; each of its parts is noted, since `a.b = 1` also writes table `a`."""
+        """Read a dotted key; each of its parts gets a line, since `a.b = 1` also makes table `a`."""
         path = table
         self.skip(_SPACE)
         while (part := self.key_part()) is not None:
@@ -148,5 +148,5 @@ def _unquote(text: str) -> str:
 
     try:
         return str(tomllib.loads(f"key = {text}")["key"])
-    except tomllib.TOMLDecodeError:  # a mistake that tomllib will tell, with the right place, when it gets there
+    except tomllib.TOMLDecodeError:  # tomllib reports this mistake itself, with the right place
         return text

@@ -1,9 +1,9 @@
 """Code of other languages in a command's words: whether it seems to start programs.
 
-`python -c`, `perl -e` and `node -e` can do all that a shell can. `starts_programs(text, language)` is a look and not a
-proof: it says yes for the words by which programs are started, and for what would hide them (code made of strings,
-attributes by name, escapes in names). Python is parsed, and plain only where every module and name in it is known to be
-harmless. A language without a row is not read at all, which is a yes.
+`python -c`, `perl -e` and `node -e` can do all that a shell can. `starts_programs(text, language)` is a heuristic: it
+is True for the words by which programs are started, and for constructs that would hide them (code made of strings,
+attributes by name, escapes in names). Python is parsed, and harmless only where every module and name in it is known to
+be. For a language without a row it is always True.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _ANY: Final = (
     r"|(?<!literal_)eval|\\[xu0-7]"
 )
 _OF: Final[dict[str, str]] = {
-    "python": r"ctypes|importlib|putenv|environ(?!\.get\b|\s*\[)",  # programs are found by it
+    "python": r"ctypes|importlib|putenv|environ(?!\.get\b|\s*\[)",  # PATH in it decides which program runs
     # A file's name in @ARGV may be a command; a reference may be to it; a module may open such a file.
     "perl": r"open|\bdo\b|\brequire\b|syscall|\bpipe\b|CORE|POSIX|IPC|\bcan\b|/[a-z]*ee"
     r"|ARGV|[@%&*]\s*[${]|\$\s*[${]|(?<!List)(?<!Data)(?<!JSON)::|::\s*\{"
     r"|\b(?:use|no)\s+(?!(?:strict|warnings|utf8|feature|integer|bigint|List::Util|Data::Dumper|JSON::PP)\b|v?5)",
     "ruby": r"open|%x|send|\bmethod|Process|\bIO\b|Kernel|\bload\b|require|const_get|instance_|define_",
-    # `this` and what a program in one line has by name are other ways to `require`.
+    # `this` and the names that `node -e` predefines are other ways to `require`.
     "javascript": r"\bthis\b|\barguments\b|__proto__|prototype|\bvm\b|\brepl\b|\binspector\b|\bcluster\b|\bwasi\b"
     r"|\bObject\b(?!\s*\.\s*(?:keys|values|entries|fromEntries|assign|freeze)\b)|\._"
     r"|require|import|Function|constructor|Reflect|\bDeno\b|\bBun\b|global|\bmodule\b|Worker"
@@ -50,7 +50,7 @@ _OF: Final[dict[str, str]] = {
     r"|separator|show|stats|timer|explain|eqp|echo|bail|changes|parameter|help|quit|exit|print|version|limits?|lint"
     r"|timeout|sha3sum|dbinfo|dbconfig)\b[^|\n]*$|\s*$)",
 }
-_ALONE: Final = words_of("sqlite")  # a table may be called `executions`: the row says all
+_ALONE: Final = words_of("sqlite")  # without _ANY: a table may be called `executions`
 LANGUAGES: Final = _OF.keys()
 
 # ---------------------------------------------------------------- Python
@@ -62,23 +62,23 @@ _MODULES: Final = words_of(
 _NAMES: Final = words_of(
     "eval exec compile getattr setattr delattr globals locals vars breakpoint help modules Formatter attrgetter"
 )
-_ACTS: Final = re.compile(r"\b(?:antigravity|idlelib|turtledemo|__main__)\b")  # when it is imported
-_ABOUT: Final = words_of("__version__ __file__ __name__ __doc__ __path__")  # what a module says of itself
+_ACTS: Final = re.compile(r"\b(?:antigravity|idlelib|turtledemo|__main__)\b")  # importing these has effects
+_ABOUT: Final = words_of("__version__ __file__ __name__ __doc__ __path__")  # attributes that describe a module
 
 
 @cache
-def _look(language: str) -> re.Pattern[str]:
+def _suspicious(language: str) -> re.Pattern[str]:
     row = _OF[language] if language in _ALONE else f"{_ANY}|{_OF[language]}"
     return re.compile(row, re.IGNORECASE | re.MULTILINE)
 
 
 def starts_programs(text: str, language: str) -> bool:
     """Whether this code seems to start programs, or could hide that it does."""
-    import unicodedata  # these two are needed here alone, and rarely
+    import unicodedata  # slow to import, and rarely needed
 
     if language not in LANGUAGES or len(text) > _CHARACTERS_MAX:
         return True
-    if _look(language).search(unicodedata.normalize("NFKC", text)):
+    if _suspicious(language).search(unicodedata.normalize("NFKC", text)):
         return True
     return language == "python" and not _is_plain(text)
 
@@ -93,7 +93,7 @@ def _is_plain(text: str) -> bool:
     nodes = list(ast.walk(tree))
     strange = {name for node in nodes for name in _strange_modules(node)}
     if strange and not all(isinstance(node, _shows()) for node in nodes):
-        return False  # what an unknown module does when it is imported may depend on what came before
+        return False  # importing an unknown module may act on what the code did before
     shown = {id(root) for node in nodes for root in _only_shown(node)}
     for node in nodes:
         if isinstance(node, ast.Name) and (node.id in _NAMES or (node.id in strange and id(node) not in shown)):
@@ -111,7 +111,7 @@ def _is_plain(text: str) -> bool:
 
 @cache
 def _shows() -> tuple[type[ast.AST], ...]:
-    """What code is made of that imports a module and prints what it says of itself."""
+    """The syntax nodes of code that imports a module and prints its description."""
     import ast
 
     whole = (ast.Module, ast.Import, ast.ImportFrom, ast.alias, ast.Expr, ast.Call, ast.keyword, ast.Load)
@@ -123,16 +123,16 @@ def _is_environ(node: ast.AST) -> bool:
 
 
 def _strange_modules(node: ast.AST) -> Iterator[str]:
-    """Names that stand for modules of which nothing is known; "" where something is taken out of one."""
+    """Names of imported unknown modules; "" where something is imported from one."""
     import ast
 
     if isinstance(node, ast.Import):
-        for each in node.names:
-            if each.name not in _MODULES:
-                acts = _ACTS.search(each.name) is not None
-                yield "" if acts else each.asname or each.name.partition(".")[0]
+        for alias in node.names:
+            if alias.name not in _MODULES:
+                acts = _ACTS.search(alias.name) is not None
+                yield "" if acts else alias.asname or alias.name.partition(".")[0]
     elif isinstance(node, ast.ImportFrom):
-        taken = any(each.name in _NAMES or each.name[:1] == "_" for each in node.names)
+        taken = any(alias.name in _NAMES or alias.name[:1] == "_" for alias in node.names)
         if node.level or node.module not in _MODULES or taken:
             yield ""
 

@@ -1,7 +1,7 @@
-"""Programs with a language of their own, each judged by a reader of its own: git, sed, awk, make, python …
+"""Programs whose arguments need a parser of their own: git, sed, awk, make, python …
 
-A judge finds what in a call runs something, reads other settings or writes anywhere (`Reach`). It reads little and
-honestly: what it does not know counts as code that nobody can read.
+A judge finds the words of a call that run something, read other settings or write anywhere (`Reach`). Each judge
+understands a small part of its program's language; everything else counts as code that cannot be checked.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from lyra.core.commands.embedded_code import starts_programs
-from lyra.core.commands.option_reach import Options, Reach, long_of, reached_by, words_of
+from lyra.core.commands.option_reach import ProgramOptions, Reach, long_of, reached_by, words_of
 
 __all__ = ["JUDGES", "Judge", "module_call"]
 
@@ -24,7 +24,7 @@ _GIT_PLAIN: Final = words_of(
     " --icase-pathspecs --no-replace-objects --no-lazy-fetch --no-advice --html-path --man-path --info-path --exec-path"
 )
 _GIT_VALUED: Final = words_of("-C --git-dir --work-tree --namespace --super-prefix --attr-source")
-# Those that write anywhere, or are told by their words what to run.
+# Commands that write anywhere, or run what their words name.
 _GIT_WHOLE: Final = words_of(
     "filter-branch send-email instaweb daemon shell for-each-repo credential credential-store credential-cache"
     " maintenance fast-import fast-export cvsserver p4 svn bundle web--browse imap-send checkout-index hook"
@@ -34,7 +34,7 @@ _GIT_WHOLE: Final = words_of(
 _GIT_RUNS: Final = words_of(
     "shell send-email instaweb for-each-repo remote-ext remote-fd difftool--helper merge-index hook"
 )
-# Of every other one nothing is known: an alias, or a program of that name. Any word of its call may begin a command.
+# Any other command is unknown: an alias, or a program of that name. Any word of its call may begin a command.
 _GIT_KNOWN: Final = _GIT_WHOLE | words_of(
     "add am annotate apply archive bisect blame branch cat-file check-attr check-ignore check-mailmap check-ref-format"
     " checkout cherry cherry-pick clean clone column commit commit-graph commit-tree config count-objects describe diff"
@@ -47,9 +47,9 @@ _GIT_KNOWN: Final = _GIT_WHOLE | words_of(
     " update-index update-ref update-server-info var verify-commit verify-pack verify-tag version whatchanged worktree"
     " write-tree lfs"
 )
-# Another repository by name: its settings say what runs, and no check of whose it is comes before.
+# These select another repository: its settings name programs to run, and git does not check its owner first.
 _GIT_ELSEWHERE: Final = ("--exec-path=", "--git-dir")
-_GIT_LONG: Final = Options(
+_GIT_LONG: Final = ProgramOptions(
     long_runs=long_of("exec upload-pack receive-pack extcmd open-files-in-pager sendmail-cmd"),
     long_wide=long_of("output output-directory unsafe-paths separate-git-dir"),
 )
@@ -59,7 +59,7 @@ _GIT_MAKES: Final = _GIT_LONG._replace(
     long_runs=_GIT_LONG.long_runs | long_of("config"),
     long_wide=_GIT_LONG.long_wide | long_of("template"),
 )
-_GIT_OF: Final[dict[str, Options]] = {
+_GIT_OF: Final[dict[str, ProgramOptions]] = {
     "grep": _GIT_LONG._replace(runs="O", valued="eABCfm"),
     "clone": _GIT_MAKES,
     "init": _GIT_MAKES._replace(runs=""),
@@ -79,48 +79,48 @@ _HERE: Final = (".", "/", "~", "file:")
 def _git(words: Sequence[str]) -> Iterable[Reach]:
     if len(words) < 2 or words[1] not in _GIT_EVERYDAY:
         return _git_reaches(words)
-    for word in words:  # only long options matter to these
+    for word in words:  # only long options make these commands reach further
         if word[:2] == "--" and word[2:].partition("=")[0] in _GIT_LONG_ANY:
             return _git_reaches(words)
     return ()
 
 
 def _git_reaches(words: Sequence[str]) -> Iterator[Reach]:
-    at = 1
-    while at < len(words) and words[at][:1] == "-":
-        word = words[at]
-        following = words[at + 1] if at + 1 < len(words) else ""
+    index = 1
+    while index < len(words) and words[index][:1] == "-":
+        word = words[index]
+        following = words[index + 1] if index + 1 < len(words) else ""
         if word in ("-c", "--config-env"):
-            yield Reach(at + 2, following.partition("=")[2].lstrip("!"), code=word != "-c")
-            at += 1
+            yield Reach(index + 2, following.partition("=")[2].lstrip("!"), code=word != "-c")
+            index += 1
         elif word in _GIT_VALUED:
-            yield Reach(at + 2, code=word.startswith(_GIT_ELSEWHERE))
-            at += 1
+            yield Reach(index + 2, code=word.startswith(_GIT_ELSEWHERE))
+            index += 1
         elif word not in _GIT_PLAIN:
-            yield Reach(at + 1, word.partition("=")[2], code=word.startswith((*_GIT_ELSEWHERE, "--config")))
-        at += 1
-    if at >= len(words):
+            yield Reach(index + 1, word.partition("=")[2], code=word.startswith((*_GIT_ELSEWHERE, "--config")))
+        index += 1
+    if index >= len(words):
         return
-    command, rest = words[at], words[at + 1 :]
+    command, rest = words[index], words[index + 1 :]
     if command in _GIT_WHOLE:
         yield Reach(len(words), code=command in _GIT_RUNS)
         for word in rest if command == "filter-branch" else ():
             yield Reach(len(words), word)
     elif command not in _GIT_KNOWN:
-        yield Reach(len(words), begins=at + 1)
+        yield Reach(len(words), begins=index + 1)
     if command == "config":
         yield from _git_config(words, rest)
     if command in ("bisect", "submodule"):
         for place, word in enumerate(rest):
             if word in ("run", "foreach"):
-                yield Reach(min(at + place + 3, len(words)))
+                yield Reach(min(index + place + 3, len(words)))
     if command in ("push", "remote") and any(word.startswith(_HERE) for word in rest):
-        yield Reach(len(words))  # a repository beside this one has settings and hooks of its own
+        yield Reach(len(words))  # a local repository has settings and hooks of its own
     if command in _GIT_FAR:
-        for place, word in enumerate(rest, at + 1):
+        for place, word in enumerate(rest, index + 1):
             if word.startswith("ext::"):
                 yield Reach(place + 1, word[5:])
-    yield from reached_by(words, _GIT_OF.get(command, _GIT_LONG), at + 1)
+    yield from reached_by(words, _GIT_OF.get(command, _GIT_LONG), index + 1)
 
 
 def _git_config(words: Sequence[str], rest: Sequence[str]) -> Iterator[Reach]:
@@ -161,36 +161,36 @@ _MAKE_VALUE: Final = re.compile(r"[A-Za-z0-9_.,:/@%+-]*")
 
 
 def _sed_is_plain(script: str) -> bool:
-    """Whether every command in it prints, deletes or replaces: none runs (`e`), reads or writes a file (`r`, `w`)."""
+    """Whether every command in it prints, deletes or replaces, and none runs (`e`) or reads or writes a file."""
     if len(script) > _SCRIPT_MAX:
         return False
-    at = 0
-    while at < len(script):
-        found = _SED_STEP.match(script, at)
-        if found is None or found.end() == at:
+    index = 0
+    while index < len(script):
+        step = _SED_STEP.match(script, index)
+        if step is None or step.end() == index:
             return False
-        at = found.end()
+        index = step.end()
     return True
 
 
 def _sed(words: Sequence[str]) -> Iterator[Reach]:
-    """Options that nobody knows count as code: the word after one may be its value, or the script."""
+    """Unknown options count as code: the word after one may be its value, or the script."""
     scripts: list[tuple[int, str]] = []
     plain: list[tuple[int, str]] = []
-    at, given = 1, False
-    while at < len(words):
-        word = words[at]
+    index, given = 1, False
+    while index < len(words):
+        word = words[index]
         if word == "--":
-            plain += enumerate(words[at + 1 :], at + 1)
+            plain += enumerate(words[index + 1 :], index + 1)
             break
         if word[:1] != "-" or word == "-":
-            plain.append((at, word))
-            at += 1
+            plain.append((index, word))
+            index += 1
             continue
         letter, value = _sed_option(word)
-        through = at + 1
+        through = index + 1
         if letter in ("e", "f", "l") and value is None:
-            through, value = at + 2, words[at + 1] if at + 1 < len(words) else ""
+            through, value = index + 2, words[index + 1] if index + 1 < len(words) else ""
         if letter == "e":
             scripts.append((through, value or ""))
         elif letter == "i":  # writes
@@ -198,7 +198,7 @@ def _sed(words: Sequence[str]) -> Iterator[Reach]:
         elif letter == "f" or letter == "?" or (letter == "l" and not (value or "").isdecimal()):
             yield Reach(through, code=True)
         given |= letter in ("e", "f")
-        at = through
+        index = through
     if not given and plain:
         scripts.append((plain[0][0] + 1, plain[0][1]))
     for through, script in scripts:
@@ -207,7 +207,7 @@ def _sed(words: Sequence[str]) -> Iterator[Reach]:
 
 
 def _sed_option(word: str) -> tuple[str, str | None]:
-    """The letter that an option comes to (none for a flag, `?` for one that nobody knows), and its attached value."""
+    """The letter of an option ("" for a flag, `?` for an unknown option), and its attached value."""
     if word[:2] == "--":
         name, equals, value = word[2:].partition("=")
         letters = {letter for full, letter in _SED_LONG.items() if full.startswith(name)}
@@ -219,52 +219,52 @@ def _sed_option(word: str) -> tuple[str, str | None]:
 
 
 def _awk(words: Sequence[str]) -> Iterator[Reach]:
-    at = 1
-    while at < len(words):
-        word = words[at]
+    index = 1
+    while index < len(words):
+        word = words[index]
         if word in ("-F", "-v"):
-            at += 2
+            index += 2
         elif word.startswith(("-F", "-v")):
-            at += 1
+            index += 1
         elif word[:1] == "-" and word != "--" and len(word) > 1:
-            yield Reach(len(words), code=True)  # a program in a file, a library, or an option nobody knows
+            yield Reach(len(words), code=True)  # a program in a file, a library, or an unknown option
             return
         else:
             break
-    at += at < len(words) and words[at] == "--"
-    if at >= len(words):
+    index += index < len(words) and words[index] == "--"
+    if index >= len(words):
         return
-    program = words[at]
+    program = words[index]
     bare = program if "/" in program else _STRING.sub('""', program)  # a `/` may begin a pattern that hides a quote
     if len(program) > _SCRIPT_MAX or _AWK_RUNS.search(bare.replace("||", "")):
-        yield Reach(at + 1, code=True)
+        yield Reach(index + 1, code=True)
     elif _AWK_WRITES.search(bare):
-        yield Reach(at + 1)
+        yield Reach(index + 1)
 
 
 def _make(words: Sequence[str]) -> Iterator[Reach]:
-    for at, word in enumerate(words[1:], 1):
+    for index, word in enumerate(words[1:], 1):
         name, equals, value = word.partition("=")
         if "$" in word:  # a function of make's own, $(shell …)
-            yield Reach(at + 1, code=True)
+            yield Reach(index + 1, code=True)
         elif (
             equals
             and word[:1] != "-"
             and (_MAKE_NAMES.fullmatch(name) or name.rstrip()[-1:] == "!" or not _MAKE_VALUE.fullmatch(value))
         ):
-            yield Reach(at + 1, value)  # X!=rm runs it
+            yield Reach(index + 1, value)  # X!=rm runs it
 
 
 def _sqlite(words: Sequence[str]) -> Iterator[Reach]:
-    """Orders that begin with a point, and SQL that calls what runs or writes, wherever they stand."""
-    for at, word in enumerate(words[1:], 1):
+    """Dot-commands, and SQL that calls a function that runs or writes, in any word."""
+    for index, word in enumerate(words[1:], 1):
         order, _, value = word.lstrip().partition(" ")
         if order[:1] == "." and "\n" not in word and _SQLITE_SHELL.fullmatch(order):
-            yield Reach(at + 1, value)
+            yield Reach(index + 1, value)
         elif starts_programs(word, "sqlite"):
-            yield Reach(at + 1, code=True)
+            yield Reach(index + 1, code=True)
         elif (order[:1] == "." and order[1:2] not in ("", "/", ".")) or _SQLITE_WRITES.search(word):
-            yield Reach(at + 1)
+            yield Reach(index + 1)
 
 
 # ---------------------------------------------------------------- languages, files that are commands
@@ -272,46 +272,46 @@ _PYTHON_RUNS: Final = words_of("timeit pdb cProfile profile trace runpy code idl
 
 
 def module_call(words: Sequence[str]) -> tuple[int, Sequence[str]]:
-    """The words of `python -m pip list` from the module on, and how many stand before them; none where it is no such
+    """How many words stand before the module in `python -m pip list`, and the words from it on; (0, ()) for another
     call."""
-    for at, word in enumerate(words[1:], 1):
+    for index, word in enumerate(words[1:], 1):
         if word[:1] != "-":
             break
         if word[1:2] != "-" and "m" in word and "c" not in word.partition("m")[0]:
             attached = word.partition("m")[2]
-            return (at, [attached, *words[at + 1 :]]) if attached else (at + 1, words[at + 1 :])
+            return (index, [attached, *words[index + 1 :]]) if attached else (index + 1, words[index + 1 :])
     return 0, ()
 
 
 def _python(words: Sequence[str]) -> Iterator[Reach]:
-    """Modules that run what they are given: `python -m timeit CODE`."""
+    """Modules that run their arguments: `python -m timeit CODE`."""
     _, called = module_call(words)
     if called and called[0].partition(".")[0] in _PYTHON_RUNS:
         yield Reach(len(words), code=True)
 
 
 def _files(words: Sequence[str]) -> Iterator[Reach]:
-    """Where a file's name may be a command: `perl -pe 1 'rm x |'`, `convert '|rm x' y`."""
-    for at, word in enumerate(words[1:], 1):
+    """Programs that take a file name with a `|` for a command: `perl -pe 1 'rm x |'`, `convert '|rm x' y`."""
+    for index, word in enumerate(words[1:], 1):
         text = word.strip()
         if "%pipe%" in text:
-            yield Reach(at + 1, text.partition("%pipe%")[2])
+            yield Reach(index + 1, text.partition("%pipe%")[2])
         elif text[:1] == "|" or text[-1:] == "|":
-            yield Reach(at + 1, text.strip("|"))
+            yield Reach(index + 1, text.strip("|"))
 
 
 def _ed(words: Sequence[str]) -> Iterator[Reach]:
     """A file's name that begins with `!` is a command."""
-    for at, word in enumerate(words[1:], 1):
+    for index, word in enumerate(words[1:], 1):
         if word[:1] == "!":
-            yield Reach(at + 1, word[1:])
+            yield Reach(index + 1, word[1:])
 
 
 def _compiler(words: Sequence[str]) -> Iterator[Reach]:
-    """More options in a file, which nobody has read: `gcc @options`."""
-    for at, word in enumerate(words[1:], 1):
+    """Options in a file, which are not checked: `gcc @options`."""
+    for index, word in enumerate(words[1:], 1):
         if word[:1] == "@":
-            yield Reach(at + 1, code=True)
+            yield Reach(index + 1, code=True)
 
 
 def _deno(words: Sequence[str]) -> Iterator[Reach]:
@@ -321,15 +321,19 @@ def _deno(words: Sequence[str]) -> Iterator[Reach]:
 
 def _zip(words: Sequence[str]) -> Iterator[Reach]:
     """An option of two letters, after others or before its value: `-rTT 'rm x'`, `-TT'rm x'`."""
-    for at, word in enumerate(words[1:], 1):
-        before, found, value = word.partition("TT")
-        if found and before[:1] == "-" and before[:2] != "--":
+    for index, word in enumerate(words[1:], 1):
+        before, option, value = word.partition("TT")
+        if option and before[:1] == "-" and before[:2] != "--":
             value = value.lstrip("=")
-            yield Reach(at + 1, value) if value else Reach(at + 2, words[at + 1] if at + 1 < len(words) else "")
+            yield (
+                Reach(index + 1, value)
+                if value
+                else Reach(index + 2, words[index + 1] if index + 1 < len(words) else "")
+            )
 
 
 def _gh(words: Sequence[str]) -> Iterator[Reach]:
-    """`gh alias set --shell x 'rm y'`, `gh config set pager 'rm y'`: what is kept for a later call to run."""
+    """`gh alias set --shell x 'rm y'`, `gh config set pager 'rm y'`: commands that a later call runs."""
     plain = [word for word in words[1:] if word[:1] != "-" or word == "-"]
     if plain[:1] in (["alias"], ["config"]) and ("set" in plain or "import" in plain):
         yield Reach(len(words), code="import" in plain or "-" in plain)
@@ -339,7 +343,7 @@ def _gh(words: Sequence[str]) -> Iterator[Reach]:
 
 def _crontab(words: Sequence[str]) -> Iterator[Reach]:
     if "-l" not in words:
-        yield Reach(len(words), code=True)  # what is in it runs later
+        yield Reach(len(words), code=True)  # its lines run later
 
 
 JUDGES: Final[dict[str, Judge]] = {

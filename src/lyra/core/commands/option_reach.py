@@ -1,6 +1,6 @@
-"""Options by which a program reaches beyond itself, and how they are found in a call.
+"""Options that make a program run others, read other settings or write anywhere, and how to find them in a call.
 
-An abbreviated long option counts as the worst that it can stand for, and so does a letter anywhere in a cluster.
+An abbreviated long option counts as the most dangerous one that it can stand for, and so does a letter in a cluster.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Final, NamedTuple
 
 from lyra.core.commands.embedded_code import starts_programs, words_of
 
-__all__ = ["Options", "Reach", "long_of", "own_words", "reached_by", "words_of"]
+__all__ = ["ProgramOptions", "Reach", "long_of", "own_words", "reached_by", "words_of"]
 
 _BEGINS: Final = frozenset("-+")
 _SETTING: Final = re.compile(r"^(?:exec|[A-Za-z][A-Za-z0-9_-]*[.:][A-Za-z0-9_.:-]*)=!?")
 
 
 class Reach(NamedTuple):
-    """`through`: a rule has to name this many words; `run`: a shell text that is run; `code`: something else is run;
-    `begins`: a command begins at this word or at a later one."""
+    """What a part of a call does beyond the program itself. `through`: a rule has to name this many words; `run`: a
+    shell text that is run; `code`: code of another form is run; `begins`: a command begins at this word or later."""
 
     through: int
     run: str | None = None
@@ -27,8 +27,8 @@ class Reach(NamedTuple):
     begins: int = 0
 
 
-class Options(NamedTuple):
-    """Of one program. Short options are letters, long ones words; `dashes` are words with one dash."""
+class ProgramOptions(NamedTuple):
+    """The options of one program. Short options are letters, long ones words; `dashes` are words with one dash."""
 
     runs: str = ""  # the value is run
     wide: str = ""  # reads other settings, or writes anywhere
@@ -40,14 +40,14 @@ class Options(NamedTuple):
     code: str = ""  # the value is code in `language`
     long_code: frozenset[str] = frozenset()
     language: str = ""
-    unread: str = ""  # the value is run, in a form that is not read here
+    unread: str = ""  # the value is run, in a form that is not parsed here
     long_unread: frozenset[str] = frozenset()
     dashes_unread: frozenset[str] = frozenset()
-    known: frozenset[str] = frozenset()  # long options that are not short for a longer one
+    known: frozenset[str] = frozenset()  # harmless long options, which are no abbreviation
     bundle: bool = False  # its first word may be letters without a dash
-    commas: bool = False  # the words of what is run are divided by commas
+    commas: bool = False  # commas separate the words of the command that is run
     plus: bool = False  # a word with `+` is code
-    leading: bool = False  # what comes after the first plain word is not the program's
+    leading: bool = False  # words after the first plain word are no options of the program
 
     @property
     def runs_something(self) -> bool:
@@ -56,86 +56,86 @@ class Options(NamedTuple):
 
 
 def long_of(text: str) -> frozenset[str]:
-    """Long options, and everything that may be short for one."""
+    """Long options with all their abbreviations."""
     return frozenset(word[:end] for word in text.split() for end in range(1, len(word) + 1))
 
 
-def own_words(words: Sequence[str], options: Options) -> int:
+def own_words(words: Sequence[str], options: ProgramOptions) -> int:
     """How many words come before the first that is neither an option nor an option's value."""
-    at = 1
-    while at < len(words):
-        word = words[at]
+    index = 1
+    while index < len(words):
+        word = words[index]
         if (word[:1] not in _BEGINS and word[:1] != "\0") or word in ("-", "--"):
-            return at
-        at += 2 if _takes_next(word, options) else 1
+            return index
+        index += 2 if _takes_next(word, options) else 1
     return len(words)
 
 
-def _takes_next(word: str, options: Options) -> bool:
-    """Whether the next word may be this option's value. Of a long option nobody knows: it may."""
+def _takes_next(word: str, options: ProgramOptions) -> bool:
+    """Whether the next word may be this option's value; True for an unknown long option without `=`."""
     if word[:2] == "--":
         return "=" not in word
     ends = options.valued + options.runs + options.code + options.unread + options.wide
-    found = next((place for place, letter in enumerate(word[1:], 2) if letter in ends), 0)
-    return found == len(word)
+    place_of_letter = next((place for place, letter in enumerate(word[1:], 2) if letter in ends), 0)
+    return place_of_letter == len(word)
 
 
-def reached_by(words: Sequence[str], options: Options, at: int) -> Iterator[Reach]:
+def reached_by(words: Sequence[str], options: ProgramOptions, index: int) -> Iterator[Reach]:
     bundle = options.bundle and len(words) > 1 and words[1][:1] != "-"  # tar's old way: letters without a dash
     last = own_words(words, options) if options.leading else len(words)
-    while at < last:
-        word = words[at]
-        if word[:1] not in _BEGINS and not (bundle and at == 1):
-            at += 1
+    while index < last:
+        word = words[index]
+        if word[:1] not in _BEGINS and not (bundle and index == 1):
+            index += 1
             continue
-        following = words[at + 1] if at + 1 < len(words) else ""
+        following = words[index + 1] if index + 1 < len(words) else ""
         if word == "--":
             return
         if word[:2] == "--":
-            yield from _long(word, following, options, at)
+            yield from _long(word, following, options, index)
         elif word[:1] == "-" and len(word) > 1:
-            found = _dashes(word, following, options, at)
-            if found is not None:
-                yield found
+            reach = _dashes(word, following, options, index)
+            if reach is not None:
+                yield reach
             else:
-                yield from _short(word[1:], following, options, at)
+                yield from _short(word[1:], following, options, index)
                 if options.leading and word[-1] == "m":
-                    return  # python -m: the rest is the module's
-        elif bundle and at == 1:
+                    return  # python -m: the other words belong to the module
+        elif bundle and index == 1:
             yield from _bundled(words, options)
         elif options.plus and word[:1] == "+" and len(word) > 1:
-            yield Reach(at + 1, code=True)
-        at += 1
+            yield Reach(index + 1, code=True)
+        index += 1
 
 
-def _dashes(word: str, following: str, options: Options, at: int) -> Reach | None:
+def _dashes(word: str, following: str, options: ProgramOptions, index: int) -> Reach | None:
     """A long option with one dash."""
     name, equals, value = word.partition("=")
-    through, value = (at + 1, value) if equals else (at + 2, following)
+    through, value = (index + 1, value) if equals else (index + 2, following)
     if name in options.dashes_run:
         return Reach(through, value.replace(",", " ") if options.commas else value)
     if name in options.dashes_unread:
         return Reach(through, code=True)
-    return Reach(at + 1) if name in options.dashes_wide else None
+    return Reach(index + 1) if name in options.dashes_wide else None
 
 
-def _bundled(words: Sequence[str], options: Options) -> Iterator[Reach]:
+def _bundled(words: Sequence[str], options: ProgramOptions) -> Iterator[Reach]:
     """tar's old way: the values of the letters are the words that follow, in their order."""
-    at = 1
+    index = 1
     for letter in words[1]:
         if letter in options.runs or letter in options.valued:
-            at += 1
+            index += 1
         if letter in options.runs:
-            yield Reach(at + 1, words[at] if at < len(words) else None, code=at >= len(words))
+            yield Reach(index + 1, words[index] if index < len(words) else None, code=index >= len(words))
         elif letter in options.wide:
-            yield Reach(at + 1)
+            yield Reach(index + 1)
 
 
-def _long(word: str, following: str, options: Options, at: int) -> Iterator[Reach]:
+def _long(word: str, following: str, options: ProgramOptions, index: int) -> Iterator[Reach]:
     name, equals, value = word[2:].partition("=")
     if name in options.known or not name:
         return
-    through, value = (at + 1, value) if equals else (at + 2, following)
+    through, value = (index + 1, value) if equals else (index + 2, following)
     if name in options.long_runs:
         yield Reach(through, _command_in(value))
     elif name in options.long_code:
@@ -147,19 +147,19 @@ def _long(word: str, following: str, options: Options, at: int) -> Iterator[Reac
 
 
 def _command_in(value: str) -> str:
-    """What is run by `exec=rm x`, `core.sshCommand=rm x` or just `rm x`."""
+    """The command in `exec=rm x`, `core.sshCommand=rm x` or just `rm x`."""
     return _SETTING.sub("", value, count=1)
 
 
-def _short(letters: str, following: str, options: Options, at: int) -> Iterator[Reach]:
+def _short(letters: str, following: str, options: ProgramOptions, index: int) -> Iterator[Reach]:
     for place, letter in enumerate(letters):
         rest = letters[place + 1 :]
-        through, value = (at + 1, rest) if rest else (at + 2, following)
+        through, value = (index + 1, rest) if rest else (index + 2, following)
         if letter in options.runs:
             yield Reach(through, re.split(r"[= ]", value, maxsplit=1)[-1] if letter == "o" else _command_in(value))
             return
         if letter in options.code:
-            if rest and all(each in options.code for each in rest):
+            if rest and all(other in options.code for other in rest):
                 continue  # node -pe
             yield Reach(through, code=starts_programs(value, options.language))
             return

@@ -1,9 +1,9 @@
 """Programs that run others: which words of a call can run something, read other settings, or write anywhere.
 
-`git *` sounds harmless; `git -c alias.x='!rm y' x`, `tar -I rm` and `sed '1e rm y'` are not. `reaches(words)` names
-what in a call goes beyond the program itself: the words that a rule with a wildcard has to name on its own, the text
-that is run where there is one, and whether code is run that nobody can read. Who allows a program that is not in these
-tables allows all that it does.
+`git *` sounds harmless; `git -c alias.x='!rm y' x`, `tar -I rm` and `sed '1e rm y'` are not. `reaches(words)` lists
+what a call does beyond the program itself: the words that a rule with a wildcard has to name, the text that is run
+where there is one, and whether code is run that cannot be checked. A rule that allows a program outside these tables
+allows all that it does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from lyra.core.commands.languages import JUDGES, Judge, module_call
-from lyra.core.commands.option_reach import Options, Reach, own_words, reached_by, words_of
+from lyra.core.commands.option_reach import ProgramOptions, Reach, own_words, reached_by, words_of
 from lyra.core.commands.options import OPTIONS
 
 __all__ = [
@@ -28,12 +28,12 @@ __all__ = [
     "reaches",
 ]
 
-# Programs none of whose options runs or writes anything: a file's name may become an option of theirs.
+# Programs without an option that runs or writes anything: a wildcard may expand to a file name that is an option.
 INERT: Final = words_of(
     "ls cat echo wc head tail grep egrep fgrep stat file du basename dirname md5sum sha256sum nl tac rev"
 )
 
-# Words that a program runs what follows by.
+# Words after which a program runs the rest of the call.
 _RUNNERS: Final[dict[str, frozenset[str]]] = {
     **dict.fromkeys(("poetry", "pipenv", "conda", "mamba", "hatch", "pdm", "rye", "pipx"), words_of("run")),
     **dict.fromkeys(("pyenv", "rbenv", "nodenv", "direnv", "bundle", "asdf", "mise"), words_of("exec x")),
@@ -46,12 +46,12 @@ _RUNNERS: Final[dict[str, frozenset[str]]] = {
     "R": words_of("CMD"),
     "cargo": words_of("watch"),
 }
-# Those that do it in another machine, or one that looks so: a deny sees it there, a rule need not name it.
+# The same in a container or on another machine: deny rules look at the inner command, allow rules need not name it.
 _INSIDE: Final[dict[str, frozenset[str]]] = {
     **dict.fromkeys(("docker", "podman", "nerdctl", "kubectl", "oc"), words_of("exec run debug")),
     "adb": words_of("shell exec-out"),
 }
-# Programs that run what they are given, with options too many and too rich to be listed: any word may begin it.
+# Programs that run their arguments and have too many options to list: any word may begin the inner command.
 GREEDY: Final = frozenset(
     {
         *("su", "runuser", "unshare", "nsenter", "setpriv", "capsh", "pkexec", "gosu", "su-exec", "start-stop-daemon"),
@@ -115,7 +115,7 @@ PROGRAMS: Final = OPTIONS.keys() | _RUNNERS.keys() | _INSIDE.keys()
 
 
 def program_name(word: str) -> str:
-    """The name by which the tables know it: `/usr/bin/python3.11` is python, `ld-linux-x86-64.so.2` the loader."""
+    """The program's name in the tables: `/usr/bin/python3.11` is python, `ld-linux-x86-64.so.2` is ld.so."""
     name = word.rpartition("/")[2]
     if name[-1:] not in _DIGITS:
         return name
@@ -125,26 +125,26 @@ def program_name(word: str) -> str:
 
 
 def language_of(name: str) -> str:
-    """The language of the code that a program is given; empty where that is not read."""
+    """The language of the code in a program's options; "" where that code is not parsed."""
     options = OPTIONS.get(name)
     return options.language if options is not None else ""
 
 
 def can_reach(name: str) -> bool:
-    """Whether this program is one that may run others, so that each of its words has to be certain."""
+    """Whether this program may run others, so that each of its words has to be known exactly."""
     return name in PROGRAMS
 
 
 def doubtful_words(words: Sequence[str]) -> int:
-    """How many words of a call may be options by which it runs something: none where it has no such option."""
+    """How many words of a call may be options that run something; 0 for a program without such options."""
     name = program_name(words[0])
     options = OPTIONS.get(name)
     if options is None or not (name in JUDGES or options.runs_something):
         return 0
     last = own_words(words, options) if options.leading else len(words)
-    for at, word in enumerate(words[1:last], 1):
+    for index, word in enumerate(words[1:last], 1):
         if word == "--" and name != "find":
-            return at
+            return index
     return last
 
 
@@ -152,9 +152,9 @@ class _Plan(NamedTuple):
     """How the calls of one program are judged."""
 
     judge: Judge | None
-    options: Options | None
+    options: ProgramOptions | None
     by_word: bool  # a word of its call may be followed by a command
-    by_options: bool  # nothing but options makes it reach further
+    by_options: bool  # only options make it reach further
 
 
 def _plan_of(name: str) -> _Plan:
@@ -169,33 +169,33 @@ _PLANS: Final = {name: _plan_of(name) for name in PROGRAMS}
 
 
 def reaches(words: Sequence[str]) -> list[Reach]:
-    """What in this call goes beyond the program itself."""
+    """Everything that this call does beyond the program itself."""
     name = program_name(words[0])
     plan = _PLANS.get(name)
     if plan is None or (plan.by_options and _HARMLESS.fullmatch(" ".join(words[1:]))):
         return []
-    found = list(plan.judge(words)) if plan.judge is not None else []
+    all_reaches = list(plan.judge(words)) if plan.judge is not None else []
     if name in _MODULES_OF:
-        at, called = module_call(words)
+        words_before, called = module_call(words)
         if called:
-            found += [reach._replace(through=reach.through + at) for reach in reaches(called)]
+            all_reaches += [reach._replace(through=reach.through + words_before) for reach in reaches(called)]
     if plan.by_word:
-        found += _run_by_word(name, words)
+        all_reaches += _run_by_word(name, words)
     if plan.options is not None:
-        found += reached_by(words, plan.options, 1)
-    return found
+        all_reaches += reached_by(words, plan.options, 1)
+    return all_reaches
 
 
 def _run_by_word(name: str, words: Sequence[str]) -> Iterator[Reach]:
-    """`poetry run rm x`, `docker exec -it c rm x`: where options come first, any word after them may begin it."""
+    """`poetry run rm x`, `docker exec -it c rm x`: after options, any later word may begin the inner command."""
     if name in _INSIDE:
-        at = next((at for at, word in enumerate(words) if word in _INSIDE[name]), 0)
-        if at:
-            yield Reach(at + 1, begins=at + 1)
+        index = next((index for index, word in enumerate(words) if word in _INSIDE[name]), 0)
+        if index:
+            yield Reach(index + 1, begins=index + 1)
         return
-    at = _runner_in(words, _RUNNERS[name])
-    if at:
-        after = at + 1
+    index = _runner_in(words, _RUNNERS[name])
+    if index:
+        after = index + 1
         if after < len(words) and words[after][:1] == "-":
             yield Reach(len(words), begins=after)
         else:
@@ -203,11 +203,12 @@ def _run_by_word(name: str, words: Sequence[str]) -> Iterator[Reach]:
 
 
 def _runner_in(words: Sequence[str], runners: frozenset[str]) -> int:
-    """Where the word stands that runs the rest: the first but for options, and what may be an option's value."""
+    """The index of the word that runs the rest: the first plain word, which may follow options and their values; or
+    0."""
     plain = 0
-    for at, word in enumerate(words[1:], 1):
+    for index, word in enumerate(words[1:], 1):
         if word in runners:
-            return at
+            return index
         if word[:1] == "+":
             continue  # cargo +nightly
         if word[:1] == "-":
@@ -220,14 +221,14 @@ def _runner_in(words: Sequence[str], runners: frozenset[str]) -> int:
 
 
 def named_words(words: Sequence[str]) -> int:
-    """How many words of a call a rule with a wildcard has to name itself: up to what is run inside, or reached."""
+    """How many words of a call a rule with a wildcard has to name: up to the inner command or the last reach."""
     start = through = 0
     while start < len(words) and (name := program_name(words[start])) in _RUNS_WORDS:
         if name in _SHELLS and not any(_SHELL_TEXT.match(word) for word in words[start + 1 :]):
-            break  # a script in a file is a program like others
+            break  # a script in a file is an ordinary program
         if name in GREEDY:
             return len(words)
-        inner = next((at for at in range(start + 1, len(words)) if _PROGRAM.fullmatch(words[at])), len(words))
+        inner = next((index for index in range(start + 1, len(words)) if _PROGRAM.fullmatch(words[index])), len(words))
         start, through = inner, min(inner + 1, len(words))
     if start < len(words):
         through = max([through, *(start + reach.through for reach in reaches(words[start:]))])

@@ -1,8 +1,8 @@
 """Admission: the state of one effect's rate limit and circuit breaker, and how long it lasts.
 
-A kernel makes one at its first use of an effect. An effect that outlives kernels (an Agent's, asked again and again by
-`lyra.run`) keeps it itself, in an `Admissions`: one for the machine's clock, and one for a clock that a test moves,
-since the times of two clocks say nothing about each other.
+A kernel makes an Admission at its first use of an effect. An effect that outlives kernels (that of an Agent, used by
+many calls of `lyra.run`) keeps its own in an `Admissions`: one for the machine's clock, and one for a clock that a test
+moves, since the times of two clocks cannot be compared.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ __all__ = ["Admission", "Admissions"]
 
 
 class Admission:
+    """The token bucket and the circuit breaker of one effect; None where it has none."""
+
     __slots__ = ("breaker", "bucket")
 
     def __init__(self, limit: RateLimit | None, circuit_breaker: CircuitBreaker | None) -> None:
@@ -23,6 +25,8 @@ class Admission:
 
 
 class Admissions:
+    """The Admissions of one effect, by clock."""
+
     __slots__ = ("_breaker", "_clock", "_limit", "_moved", "_real")
 
     def __init__(self, limit: RateLimit | None, circuit_breaker: CircuitBreaker | None) -> None:
@@ -33,7 +37,7 @@ class Admissions:
         self._clock: Clock | None = None
 
     def on(self, clock: Clock) -> Admission:
-        """The one whose times are that clock's."""
+        """The Admission whose times are from that clock."""
         if isinstance(clock, SystemClock):
             if self._real is None:
                 self._real = Admission(self._limit, self._breaker)

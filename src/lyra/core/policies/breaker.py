@@ -8,7 +8,7 @@
 
 Only failures of the service count (`counts_as_failure`): a bad request says nothing about its health. Takes
 `now`, never waits. A callback runs after the state has changed, so one that raises cannot leave the breaker
-half-way; with `tells=False` whoever holds the breaker runs it, by the new state it is given.
+half-way; with `tells=False` the owner of the breaker runs the callback, for the new state that it is given.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
-from lyra.core.checking.check import Declaration, real, whole
+from lyra.core.checking.check import FrozenSettings, real, whole
 from lyra.core.policies.retry import RETRYABLE, error_class
 from lyra.errors import CircuitOpen, ConfigError
 
 __all__ = ["TRANSITIONS", "Breaker", "CircuitBreaker", "counts_as_failure"]
 
-# (state, what happened) → next state. A pair that is not here changes nothing: it is the answer of a
-# call that was made before the breaker opened.
+# (state, event) → next state. A pair that is missing changes nothing: it comes from a call that was
+# made before the breaker opened.
 TRANSITIONS: Final[dict[tuple[str, str], str]] = {
     ("closed", "threshold"): "open",
     ("open", "reset"): "half_open",
@@ -33,11 +33,11 @@ TRANSITIONS: Final[dict[tuple[str, str], str]] = {
 
 
 def counts_as_failure(error: BaseException) -> bool:
-    """Whether an error says something about the service's health: only what a later try might not meet."""
+    """Whether an error says something about the service's health: only errors that a later try may not have."""
     return isinstance(error, Exception) and not isinstance(error, CircuitOpen) and error_class(error) in RETRYABLE
 
 
-class CircuitBreaker(Declaration, frozen=True):
+class CircuitBreaker(FrozenSettings, frozen=True):
     """`threshold` failures in a row open it (0: never), for `reset_after` seconds.
 
     What counts as one is every try (`per="try"`), or a call that failed after all its retries (`per="call"`).
@@ -66,7 +66,7 @@ class CircuitBreaker(Declaration, frozen=True):
                 raise ConfigError(f"{name} is a function without arguments", key=name)
 
     def callback(self, state: str) -> Callable[[], object] | None:
-        """Who wants to know of that state."""
+        """The callback for that state, if there is one."""
         return {"open": self.on_open, "closed": self.on_close}.get(state)
 
     @classmethod
@@ -103,23 +103,23 @@ class Breaker:
         self._probes += 1
 
     def ready_in(self, now: float) -> float:
-        """Seconds until it lets somebody try."""
+        """Seconds until it admits a call again."""
         left = self._opened_at + self.circuit_breaker.reset_after - now
         return max(left, 0.0) if self.state == "open" else 0.0
 
     @property
     def at_rest(self) -> bool:
-        """Closed, and nothing to forget: another success changes nothing."""
+        """Closed without failures or probes, so that another success changes nothing."""
         return self.state == "closed" and not self.failures and not self._probes
 
     def success(self, now: float) -> str | None:
-        """A call went well; gives the new state if that changed it."""
+        """Record a successful call; gives the new state if that changed it."""
         self._end_probe()
         self.failures = 0
         return self._move("success", now)
 
     def failure(self, now: float) -> str | None:
-        """A call failed for a reason that counts; gives the new state if that changed it."""
+        """Record a failed call that counts; gives the new state if that changed it."""
         self._end_probe()
         self.failures += 1
         if self.state == "closed" and not 0 < self.circuit_breaker.threshold <= self.failures:
@@ -127,20 +127,21 @@ class Breaker:
         return self._move("threshold" if self.state == "closed" else "failure", now)
 
     def abandon(self) -> None:
-        """A call ended and says nothing about the service (it was cancelled): its place is free again."""
+        """End a call that says nothing about the service (it was cancelled); its probe is free again."""
         self._end_probe()
 
     def to_data(self, now: float) -> list[Any]:
-        """Its state, the failures in a row, and how long it has been open. Probes are of calls that are under way."""
+        """Its state, the failures in a row, and how long it has been open. Probes are not saved: they belong to
+        calls."""
         return [self.state, self.failures, now - self._opened_at if self.state != "closed" else 0.0]
 
     def load(self, data: list[Any], now: float) -> None:
-        """As it was when `to_data` gave this, with the seconds that have passed since added to the last."""
+        """Restore what `to_data` gave; the caller has added the time since then to the last item."""
         self.state, self.failures = str(data[0]), int(data[1])
         self._opened_at = now - float(data[2])
 
     def readmit(self) -> None:
-        """A call that was admitted before goes on."""
+        """Count a resumed call that was admitted before a restart."""
         if self.state == "half_open":
             self._probes += 1
 

@@ -1,4 +1,4 @@
-"""How to react: everything a Policy is made of, under one name.
+"""Policy: how the kernel handles failures and limits around one effect.
 
 `Policy` joins what the kernel's door does around one effect: try again (`retry`), slow down (`rate`), stop
 asking (`breaker`), give up (`timeout_s`). `Supervision` (`restart`) is about whole processes and stands
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
-from lyra.core.checking.check import Declaration, real
+from lyra.core.checking.check import FrozenSettings, real
 from lyra.core.policies.breaker import Breaker, CircuitBreaker, counts_as_failure
 from lyra.core.policies.rate import RateLimit, TokenBucket
 from lyra.core.policies.restart import RestartWindow, Supervision
@@ -39,8 +39,8 @@ _PARTS: Final[dict[str, Callable[[Any], Any]]] = {
 }
 
 
-class Policy(Declaration, frozen=True):
-    """What surrounds one effect; a part left out does nothing. Each part may be given as a mapping."""
+class Policy(FrozenSettings, frozen=True):
+    """The declarations around one effect; a part left out does nothing. Each part may be given as a mapping."""
 
     WORD: ClassVar[str] = "policy"
 
@@ -57,7 +57,7 @@ class Policy(Declaration, frozen=True):
 
     @classmethod
     def of(cls, value: Any) -> Policy:
-        """A Policy, a mapping, or None: no reaction at all."""
+        """A Policy from a Policy, a mapping, or None (an empty one)."""
         if value is None:
             return _PLAIN
         return value if isinstance(value, Policy) else cls.from_data(value)

@@ -1,8 +1,8 @@
 """Rate limits: how many requests and tokens a minute, declared and counted.
 
 `RateLimit` is the declaration, `TokenBucket` its state: one bucket of requests and one of tokens, both
-refilled steadily. A bucket answers "now" or "in so many seconds" and never waits; who waits and in which
-order is the kernel's matter (`strategy`: `queue` waits its turn, `reject` raises RateLimited,
+refilled steadily. A bucket answers "now" or "in so many seconds" and never waits; the kernel decides which
+callers wait, and in which order (`strategy`: `queue` waits its turn, `reject` raises RateLimited,
 `backpressure` waits and tells the callers behind it).
 """
 
@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
-from lyra.core.checking.check import Declaration, one_of, whole
+from lyra.core.checking.check import FrozenSettings, one_of, whole
 from lyra.errors import ConfigError
 
 __all__ = ["RateLimit", "TokenBucket"]
 
 STRATEGIES: Final = ("queue", "reject", "backpressure")
-_SLACK: Final = 1e-6  # of one request: clocks are floats, and a wait that was kept must be enough
+_SLACK: Final = 1e-6  # of one request: clocks are floats, and after the wait it was told a caller must pass
 _WAIT_S_MIN: Final = 1e-4  # a shorter wait may not move a float clock at all
 
 
-class RateLimit(Declaration, frozen=True):
+class RateLimit(FrozenSettings, frozen=True):
     """At most so many requests and tokens a minute; `burst` requests at once (unsaid, a minute's worth)."""
 
     WORD: ClassVar[str] = "rate_limit"
@@ -83,7 +83,7 @@ class TokenBucket:
         self._refilled_at: float | None = None
 
     def take(self, now: float, tokens: int = 0) -> float:
-        """0.0 and one request and `tokens` are taken, or the seconds to wait and nothing is."""
+        """Take one request and `tokens` and give 0.0, or take nothing and give the seconds to wait."""
         self._refill(now)
         requests, counted = self._requests, self._tokens
         wait = requests.wait(1) if requests is not None else 0.0
@@ -97,21 +97,21 @@ class TokenBucket:
         return wait
 
     def ready_in(self, now: float, requests: int) -> float:
-        """Seconds until so many requests fit (no more than ever do), and as many tokens as ever do."""
-        if self.is_unused:  # full, and nobody's
+        """Seconds until so many requests fit (at most a full bucket) and the bucket of tokens is full."""
+        if self.is_unused:  # still full
             return 0.0
         self._refill(now)
         wait = 0.0 if self._requests is None else self._requests.wait(requests)
         return wait if self._tokens is None else max(wait, self._tokens.wait(self._tokens.capacity))
 
     def refund(self, tokens: int = 0) -> None:
-        """The call was never made: its request and its tokens are free again."""
+        """Give back the request and the tokens of a call that was never made."""
         if self._requests is not None:
             self._requests.give(1)
         self.adjust(-tokens)
 
     def adjust(self, tokens: int) -> None:
-        """The call used `tokens` more (negative: fewer) than were taken for it."""
+        """Correct the level: the call used `tokens` more (negative: fewer) than were taken for it."""
         if self._tokens is not None:
             self._tokens.give(-tokens)
 
@@ -121,7 +121,7 @@ class TokenBucket:
         return [None if bucket is None else bucket.level for bucket in (self._requests, self._tokens)]
 
     def load(self, levels: list[float | None], at: float) -> None:
-        """The levels that it had at a time, on the clock of `take`."""
+        """Restore the levels as of the time `at`, on the clock of `take`."""
         for bucket, level in zip((self._requests, self._tokens), levels, strict=True):
             if bucket is not None and level is not None:
                 bucket.level = min(float(level), bucket.capacity)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final
 
-from lyra.core.checking.check import Declaration, one_of, real, whole
+from lyra.core.checking.check import FrozenSettings, one_of, real, whole
 from lyra.core.policies.retry import Backoff
 
 __all__ = ["OTP", "STRATEGIES", "RestartWindow", "Supervision"]
@@ -26,7 +26,7 @@ STRATEGIES: Final[dict[str, str]] = {
 OTP: Final[dict[str, str]] = {"one_for_one": "restart", "one_for_all": "restart_all"}  # their names in Erlang/OTP
 
 
-class Supervision(Declaration, frozen=True):
+class Supervision(FrozenSettings, frozen=True):
     """`max_restarts` within `window_s` seconds: 0 none, -1 without limit."""
 
     WORD: ClassVar[str] = "supervision"
@@ -37,7 +37,7 @@ class Supervision(Declaration, frozen=True):
     backoff: Backoff | None = None
 
     def __post_init__(self) -> None:
-        given: object = self.strategy  # what was written may be anything
+        given: object = self.strategy  # user input: it may have any type
         self._put(
             strategy=OTP.get(word := one_of(given, (*STRATEGIES, *OTP), "strategy"), word),
             max_restarts=whole(self.max_restarts, "max_restarts", least=-1, most=1_000_000),
@@ -73,7 +73,7 @@ class RestartWindow:
         most = self.supervision.max_restarts
         if most < 0:
             return True
-        while self._times and self._times[-1] > now:  # counted by a clock that ran ahead, and was set back since
+        while self._times and self._times[-1] > now:  # recorded before the clock was set back
             self._times.pop()
         while self._times and now - self._times[0] > self.supervision.window_s:
             self._times.popleft()

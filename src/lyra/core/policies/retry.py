@@ -1,4 +1,4 @@
-"""Trying again: which errors deserve it, how often, and after what pause.
+"""Retries: which errors are retried, how often, and after what pause.
 
 Owns the error classes (`error_class` sorts any exception into one of `ERROR_CLASSES`, by tables), `Backoff`
 and `Retry`. Retry is for one act that failed; supervision (`restart`) is for a process that crashed. Never
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
-from lyra.core.checking.check import Declaration, one_of, real, whole
+from lyra.core.checking.check import FrozenSettings, one_of, real, whole
 from lyra.core.limits import RETRY_AFTER_S_MAX, RETRY_ATTEMPTS_MAX
 from lyra.errors import (
     AgentFailed,
@@ -47,7 +47,7 @@ ERROR_CLASSES: Final[dict[str, str]] = {
 }
 RETRYABLE: Final = ("rate_limit", "overloaded", "timeout", "temporary")
 
-# Asked in this order: a kind, a status code, a type, then words in the message.
+# Checked in this order: a kind, a status code, a type, then words in the message.
 _BY_KIND: Final[dict[str, str]] = {
     "rate_limit": "rate_limit",
     "overloaded": "overloaded",
@@ -81,7 +81,7 @@ _BY_TYPE: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (BudgetExceeded, "budget_exceeded"),
     (LimitExceeded, "budget_exceeded"),
     (Denied, "authentication"),
-    (EffectInDoubt, "invalid_request"),  # nobody knows whether it happened: never again without an answer
+    (EffectInDoubt, "invalid_request"),  # it may have happened: retried only after a person has answered
     (AgentFailed, "temporary"),
     (ConfigError, "invalid_request"),
     (SourceError, "invalid_request"),
@@ -125,7 +125,7 @@ _BY_TEXT: Final[tuple[tuple[str, str], ...]] = (
 
 
 def error_class(error: BaseException) -> str:
-    """One of ERROR_CLASSES. What is not an Exception (cancellation, exit) is never worth another try."""
+    """One of ERROR_CLASSES. A BaseException that is no Exception (cancellation, exit) is never retried."""
     if not isinstance(error, Exception):
         return "invalid_request"
     if isinstance(error, ModelError):
@@ -135,25 +135,25 @@ def error_class(error: BaseException) -> str:
     status = _status(error)
     if status is not None:
         return _BY_STATUS.get(status) or ("temporary" if status >= 500 else "invalid_request")
-    for kind_of_error, found in _BY_TYPE:
-        if isinstance(error, kind_of_error):
-            return found
+    for error_type, name in _BY_TYPE:
+        if isinstance(error, error_type):
+            return name
     text = str(error).lower()
-    return next((found for words, found in _BY_TEXT if words in text), "temporary")
+    return next((name for words, name in _BY_TEXT if words in text), "temporary")
 
 
 def has_status(error: Exception) -> bool:
-    """Whether a failure carries an HTTP status that says what it is worth."""
+    """Whether an error carries an HTTP status, which then decides its class."""
     return _status(error) is not None
 
 
 def _status(error: Exception) -> int | None:
-    """The HTTP status of a failure, from the error's fields or, for foreign errors, its attributes."""
+    """The HTTP status of an error, from its fields or, for errors of other libraries, its attributes."""
     if isinstance(error, LyraError):
-        found = error.fields.get("status")
+        status = error.fields.get("status")
     else:
-        found = getattr(error, "status_code", None) or getattr(error, "status", None)
-    return found if type(found) is int and 400 <= found <= 599 else None
+        status = getattr(error, "status_code", None) or getattr(error, "status", None)
+    return status if type(status) is int and 400 <= status <= 599 else None
 
 
 # ---------------------------------------------------------------- pauses
@@ -164,7 +164,7 @@ _KINDS: Final[dict[str, Callable[[Backoff, int], float]]] = {
 }
 
 
-class Backoff(Declaration, frozen=True):
+class Backoff(FrozenSettings, frozen=True):
     """The pause before the next try. `jitter` 0.2: up to 20 % more or less, so that not all try at once."""
 
     WORD: ClassVar[str] = "backoff"
@@ -203,7 +203,7 @@ class Backoff(Declaration, frozen=True):
 
 
 # ---------------------------------------------------------------- tries
-class Retry(Declaration, frozen=True):
+class Retry(FrozenSettings, frozen=True):
     """Which errors are tried again, and how often. `max_attempts` counts calls: 3 is one and two more."""
 
     WORD: ClassVar[str] = "retry"

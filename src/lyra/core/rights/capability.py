@@ -1,6 +1,6 @@
 """Rights: what a process may do, and how a right is narrowed when it is passed on.
 
-A **Capability** is one right, `verb.object:scope` in the design's words: `fs.read:/project/**`,
+A **Capability** is one right, a name and a scope: `fs.read:/project/**`,
 `process.exec:pytest`, `net.http:api.stripe.com`. Left out, the scope is everything (`**`). A **Grant** is a
 set of allow and deny rules; deny always wins, and `narrow` is the only way to derive one Grant from
 another, so that a child can never do what its parent cannot.
@@ -11,7 +11,7 @@ it, a chain of shell commands under a rule with a wildcard. A request with wildc
 it.
 
 This module decides and explains; it never resolves a symlink, a name or a command: `sandbox` enforces.
-Scopes are read in `scope`, patterns compared in `pattern`.
+`scope` reads scopes, `glob` compares patterns.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from lyra.core.limits import (
     GRANT_RULES_MAX,
     RULE_LENGTH_MAX,
 )
-from lyra.core.rights.glob import Pattern, covers, overlaps
+from lyra.core.rights.glob import Glob, covers, overlaps
 from lyra.core.rights.scope import EVERYTHING, commands_in, named_in, normal, pattern_of, problem
 from lyra.errors import CapabilityDenied, ConfigError
 
-__all__ = ["VERBS", "Capability", "Decision", "Grant", "Verb"]
+__all__ = ["VERBS", "Capability", "Grant", "GrantDecision", "Verb"]
 
 ANY_NAME: Final = "*"
 
@@ -66,12 +66,12 @@ VERBS: Final[dict[str, Verb]] = {
     "human.ask": Verb("plain", "put a question of the kind named by the scope to a human"),
 }
 
-# A verb of somebody's own (`fs.stat`) reads its scope like the known verbs of that object, where those agree.
+# An unknown verb (`fs.stat`) reads its scope like the known verbs of that object, where those agree.
 _OBJECT_KINDS: Final = {
     name.partition(".")[0]: verb.kind for name, verb in VERBS.items() if not name.startswith("process.")
 }
 
-# Other spellings of objects, and then of whole names.
+# Alternative spellings of objects, and then of whole names.
 _OBJECTS: Final[dict[str, str]] = {"filesystem": "fs", "database": "db", "network": "net", "exec": "process"}
 _NAMES: Final[dict[str, str]] = {
     "net.http_client": "net.http",
@@ -117,8 +117,8 @@ class Capability(msgspec.Struct, frozen=True, cache_hash=True):
             raise ConfigError(f"a capability is text such as 'fs.read:/project/**', not {text!r}")
         if text == ANY_NAME:
             return cls(ANY_NAME)
-        name, at = _read_name(text)
-        return cls(name, text[at + 1 :] if at < len(text) else EVERYTHING)
+        name, end = _read_name(text)
+        return cls(name, text[end + 1 :] if end < len(text) else EVERYTHING)
 
     @classmethod
     def of(cls, value: Capability | str) -> Capability:
@@ -145,45 +145,45 @@ def _read_name(text: str) -> tuple[str, int]:
     first = _word_end(text, 0)
     if first == 0:
         raise _unreadable(text, 0, "a word such as 'fs'")
-    at = first + 2 if text.startswith("::", first) else first + 1
+    second = first + 2 if text.startswith("::", first) else first + 1
     if first == len(text) or text[first] not in ".:":
         raise _unreadable(text, first, "'.' and a second word")
-    if text[at:] == "*":
+    if text[second:] == "*":
         return f"{_OBJECTS.get(text[:first], text[:first])}.*", len(text)
-    end = _word_end(text, at)
-    if end == at:
-        raise _unreadable(text, at, "a word such as 'read'")
+    end = _word_end(text, second)
+    if end == second:
+        raise _unreadable(text, second, "a word such as 'read'")
     if end < len(text) and text[end] not in ".:":
         raise _unreadable(text, end, "':' and a scope")
     if end == len(text) - 1:
         raise _unreadable(text, end + 1, "a scope")
-    name = f"{_OBJECTS.get(text[:first], text[:first])}.{text[at:end]}"
+    name = f"{_OBJECTS.get(text[:first], text[:first])}.{text[second:end]}"
     return _NAMES.get(name, name), end
 
 
-def _word_end(text: str, at: int) -> int:
-    start = at
-    while at < len(text) and (text[at] in _FIRST if at == start else text[at] in _LATER):
-        at += 1
-    return at
+def _word_end(text: str, index: int) -> int:
+    start = index
+    while index < len(text) and (text[index] in _FIRST_LETTERS if index == start else text[index] in _LATER_LETTERS):
+        index += 1
+    return index
 
 
-_FIRST: Final = frozenset("abcdefghijklmnopqrstuvwxyz")
-_LATER: Final = _FIRST | frozenset("0123456789_")
+_FIRST_LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz")
+_LATER_LETTERS: Final = _FIRST_LETTERS | frozenset("0123456789_")
 
 
-def _unreadable(text: str, at: int, expected: str) -> ConfigError:
+def _unreadable(text: str, position: int, expected: str) -> ConfigError:
     near = did_you_mean(text[:80], VERBS)
     return ConfigError(
-        f"{text[:80]!r} is not a capability: expected {expected} at position {at}",
+        f"{text[:80]!r} is not a capability: expected {expected} at position {position}",
         hint=f"did you mean {near!r}?" if near else "write it like 'fs.read:/project/**'",
         capability=text[:80],
-        position=at,
+        position=position,
     )
 
 
 def _check_name(name: str) -> None:
-    """Of one that is not known: it must be two words, and not a slip of the finger for a known one."""
+    """Check an unknown name: it must be two words, and no typing mistake for a known one."""
     if name == ANY_NAME:
         return
     first, dot, second = name.partition(".")
@@ -199,13 +199,14 @@ def _check_name(name: str) -> None:
 def _near_verb(first: str, second: str) -> str | None:
     for known in VERBS:
         known_first, _, known_second = known.partition(".")
-        if _near(first, known_first) and _near(second, known_second):
+        if _is_typo_of(first, known_first) and _is_typo_of(second, known_second):
             return known
     return None
 
 
-def _near(word: str, known: str) -> bool:
-    """Equal or a slip: two edits in a long word, one in a short one, and in two letters only a swap."""
+def _is_typo_of(word: str, known: str) -> bool:
+    """Whether a word is equal to a known one or a typing mistake: two edits in a long word, one in a short one, and in
+    a word of two letters only a swap."""
     if word == known:
         return True
     if len(known) <= 2:
@@ -236,7 +237,7 @@ class _Rule:
         self.pattern = None if cap.scope == EVERYTHING else pattern_of(cap.kind, cap.scope, rule=True)
 
     def covers(self, request: _Request) -> bool:
-        """Every act the request stands for is inside this rule."""
+        """Whether every act that the request stands for is inside this rule."""
         if self.prefix is not None:
             return request.name.startswith(self.prefix)
         if self.cap.name != request.name:
@@ -250,12 +251,13 @@ class _Rule:
         return request.pattern is not None and covers(self.pattern, request.pattern)
 
     def _names(self, words: str) -> bool:
-        """Whether these are in the rule before its first wildcard, so that none of them is swallowed by it."""
-        head = min((at for at in (self.cap.scope.find("*"), self.cap.scope.find("?")) if at >= 0), default=None)
+        """Whether the rule has these words before its first wildcard, so that no wildcard matches them."""
+        wildcards = (self.cap.scope.find("*"), self.cap.scope.find("?"))
+        head = min((index for index in wildcards if index >= 0), default=None)
         return (self.cap.scope[:head].rstrip(" ") + " ").startswith(words + " ")
 
     def touches(self, request: _Request) -> bool:
-        """Some act the request stands for may be inside this rule."""
+        """Whether some act that the request stands for may be inside this rule."""
         if self.prefix is not None or request.prefix is not None:
             mine, theirs = self.prefix or self.cap.name, request.prefix or request.name
             return self.prefix == "" or request.prefix == "" or mine.startswith(theirs) or theirs.startswith(mine)
@@ -268,7 +270,7 @@ class _Rule:
 
 
 class _Request:
-    """A capability compiled to be asked for."""
+    """A requested capability, compiled to be compared with rules."""
 
     __slots__ = ("_parts", "exact", "kind", "name", "named", "pattern", "prefix", "scope")
 
@@ -278,16 +280,17 @@ class _Request:
         self.kind = cap.kind
         self.prefix = cap.name[:-1] if cap.name.endswith("*") else None
         self.pattern = None if cap.scope == EVERYTHING else pattern_of(self.kind, cap.scope, rule=rule)
-        # Only the same words allow these: what is not one plain command, and wildcards in a text too long to compare.
-        self.named = named_in(cap.scope) if self.kind == "command" else ""  # what the rule has to name itself
+        # Exact requests need a rule of the same text: lines that are not one plain command, and long ones with
+        # wildcards. words that a rule has to name before its first wildcard
+        self.named = named_in(cap.scope) if self.kind == "command" else ""
         self.exact = self._too_long() or self.named is None
-        self._parts: list[Pattern] | None = None
+        self._parts: list[Glob] | None = None
 
     def _too_long(self) -> bool:
         return self.pattern is not None and not self.pattern.literal and len(self.scope) > RULE_LENGTH_MAX
 
-    def parts(self) -> list[Pattern] | None:
-        """What a deny is compared with: the scope and every command in it; None when that cannot be known."""
+    def parts(self) -> list[Glob] | None:
+        """The patterns that deny rules are compared with: the scope and every command in it; None when unknown."""
         if self._parts is None and self.pattern is not None and not self._too_long():
             commands = commands_in(self.scope) if self.kind == "command" else []
             if len(commands) <= COMMANDS_MAX:
@@ -296,8 +299,8 @@ class _Request:
 
 
 # ---------------------------------------------------------------- grants
-class Decision(NamedTuple):
-    """Whether a capability is allowed, the rule that decided (None: no rule did), and why in a sentence."""
+class GrantDecision(NamedTuple):
+    """Whether a capability is allowed, the rule that decided (None: no rule did), and the reason in a sentence."""
 
     allowed: bool
     rule: str | None
@@ -329,9 +332,9 @@ class Grant:
         compiled: list[list[_Rule]] = []
         for layer in layers:
             rules = [_Rule(cap) for cap in layer]
-            if any(rule.prefix == "" for rule in rules) or any(_within(kept, rules) for kept in compiled):
-                continue  # everything, or nothing that an earlier layer does not already demand
-            compiled = [kept for kept in compiled if not _within(rules, kept)]
+            if any(rule.prefix == "" for rule in rules) or any(_layer_within(kept, rules) for kept in compiled):
+                continue  # it allows everything, or an earlier layer is at least as strict
+            compiled = [kept for kept in compiled if not _layer_within(rules, kept)]
             compiled.append(rules)
         count = len(deny) + sum(len(rules) for rules in compiled)
         if count > GRANT_RULES_MAX or len(compiled) > GRANT_LAYERS_MAX:
@@ -396,7 +399,7 @@ class Grant:
             data["deny"] = [str(cap) for cap in self.deny]
         return data
 
-    # ------------------------------------------------------------ asking
+    # ------------------------------------------------------------ deciding
     def allows(self, cap: Capability | str) -> bool:
         known = self._cache.get(cap)
         return self.explain(cap).allowed if known is None else known
@@ -416,34 +419,34 @@ class Grant:
                 rule=decision.rule,
             )
 
-    def explain(self, cap: Capability | str) -> Decision:
+    def explain(self, cap: Capability | str) -> GrantDecision:
         decision = self._decide(Capability.of(cap))
         size = len(cap if isinstance(cap, str) else cap.scope)
-        if size <= RULE_LENGTH_MAX:  # so that the cache stays small in bytes too
+        if size <= RULE_LENGTH_MAX:  # bounds the cache in bytes, too
             if len(self._cache) >= GRANT_CACHE_MAX:
                 self._cache.clear()
             self._cache[cap] = decision.allowed
         return decision
 
-    def _decide(self, cap: Capability) -> Decision:
+    def _decide(self, cap: Capability) -> GrantDecision:
         reason = problem(cap.kind, cap.scope)
         if reason:
-            return Decision(False, None, reason)
+            return GrantDecision(False, None, reason)
         request = _Request(cap)
         for rule in self._denied:
             if rule.touches(request):
-                return Decision(False, str(rule.cap), "a deny rule touches it")
+                return GrantDecision(False, str(rule.cap), "a deny rule touches it")
         decided = ANY_NAME
         for rules in self._layers:
             covering = next((rule for rule in rules if rule.covers(request)), None)
             if covering is None:
-                return Decision(False, None, "no allow rule covers it")
+                return GrantDecision(False, None, "no allow rule covers it")
             decided = str(covering.cap)
-        return Decision(True, decided, "an allow rule covers it")
+        return GrantDecision(True, decided, "an allow rule covers it")
 
-    # ------------------------------------------------------------ passing on
+    # ------------------------------------------------------------ narrowing
     def narrow(self, other: Any) -> Grant:
-        """What both allow: `narrow(b).allows(x)` is `self.allows(x) and b.allows(x)`."""
+        """The Grant of what both allow: `narrow(b).allows(x)` is `self.allows(x) and b.allows(x)`."""
         second = Grant.of(other)
         if second is self or not (second.layers or second.deny):
             return self
@@ -456,14 +459,14 @@ class Grant:
     def covers(self, other: Grant) -> bool:
         """True only if everything `other` allows is allowed here; False may also mean "cannot tell"."""
         for rules in self._layers:
-            if not any(_within(theirs, rules) for theirs in other._layers):
+            if not any(_layer_within(theirs, rules) for theirs in other._layers):
                 return False
         return all(any(_denies_all(theirs, rule) for theirs in other._denied) for rule in self._denied)
 
     def is_narrower_than(self, other: Grant) -> bool:
         return other.covers(self)
 
-    # ------------------------------------------------------------ being a value
+    # ------------------------------------------------------------ equality
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Grant) and (self.layers, self.deny) == (other.layers, other.deny)
 
@@ -474,8 +477,8 @@ class Grant:
         return f"Grant({self.to_data()})"
 
 
-def _within(inner: Sequence[_Rule], outer: Sequence[_Rule]) -> bool:
-    """Every rule of `inner` lies inside one rule of `outer`; False also when that is too much to find out."""
+def _layer_within(inner: Sequence[_Rule], outer: Sequence[_Rule]) -> bool:
+    """Whether every rule of `inner` lies inside one rule of `outer`; False also for too many rules to compare."""
     if len(inner) * len(outer) > GRANT_COMPARISONS_MAX:
         return {rule.cap for rule in inner} <= {rule.cap for rule in outer}
     return all(any(_rule_covers(wide, rule) for wide in outer) for rule in inner)
@@ -486,7 +489,8 @@ def _rule_covers(wide: _Rule, rule: _Rule) -> bool:
 
 
 def _denies_all(theirs: _Rule, rule: _Rule) -> bool:
-    """A deny of commands looks inside chains too, so there only the same rule is surely as wide."""
+    """Whether `theirs` denies all that `rule` denies. Deny rules for commands also look inside chains, so for them only
+    the same rule is surely as wide."""
     if rule.kind == "command" and theirs.pattern is not None:
         return theirs.cap == rule.cap
     return _rule_covers(theirs, rule)
@@ -495,10 +499,10 @@ def _denies_all(theirs: _Rule, rule: _Rule) -> bool:
 def _capabilities(values: Any, what: str) -> tuple[Capability, ...]:
     if isinstance(values, (str, Mapping)) or not isinstance(values, Iterable):
         raise ConfigError(f"'{what}' is a list of capabilities, not {values!r}", key=what)
-    found = tuple(dict.fromkeys(Capability.of(value) for value in values))
-    if len(found) > GRANT_RULES_MAX:
-        raise ConfigError(f"a grant has at most {GRANT_RULES_MAX} rules, not {len(found)}", key=what)
-    return found
+    capabilities = tuple(dict.fromkeys(Capability.of(value) for value in values))
+    if len(capabilities) > GRANT_RULES_MAX:
+        raise ConfigError(f"a grant has at most {GRANT_RULES_MAX} rules, not {len(capabilities)}", key=what)
+    return capabilities
 
 
 _ALL: Final = Grant(allow=(Capability(ANY_NAME),))

@@ -8,7 +8,7 @@ depends on the separator.
 
 `covers(p, q)`: everything `q` matches is matched by `p`. `overlaps(p, q)`: some text may be matched by
 both. Both are exact until `PATTERN_STEPS_MAX` steps; beyond that the answer is the safe one (not covered,
-may overlap). Knows nothing of paths, hosts or commands: `capability` does.
+may overlap). Paths, hosts and commands are not known here: see `scope`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 
 from lyra.core.limits import PATTERN_STEPS_MAX
 
-__all__ = ["BARRIER", "Pattern", "covers", "overlaps"]
+__all__ = ["BARRIER", "Glob", "covers", "overlaps"]
 
 # A character that no wildcard matches: it keeps two parts of one text (a host and its port) apart.
 BARRIER: Final = "\0"
@@ -29,8 +29,8 @@ _CHAR, _ONE, _RUN, _ANY, _ENTER = range(5)
 _BELOW: Final = [(_ENTER, ""), (_ANY, "")]
 
 
-class Pattern:
-    """One compiled glob. A pattern without wildcards is only a text, and compiles nothing."""
+class Glob:
+    """One glob pattern. A pattern without wildcards is a plain text and is not compiled."""
 
     __slots__ = (
         "_below",
@@ -106,7 +106,7 @@ class Pattern:
         return bool(states & self.accept)
 
     def symbols(self, state: int, alphabet: list[str]) -> Iterable[str]:
-        """The characters worth trying in one state, out of an alphabet that has one of each sort."""
+        """The characters to try in one state, out of an alphabet with one character of each sort."""
         if state == len(self._tokens):
             return ()
         kind, char = self._tokens[state]
@@ -120,21 +120,21 @@ class Pattern:
 
 def _tokenise(text: str, separator: str) -> list[tuple[int, str]]:
     tokens: list[tuple[int, str]] = []
-    at, end = 0, len(text)
-    while at < end:
-        char = text[at]
-        if char == separator and text.startswith("**", at + 1) and _ends_segment(text, at + 3, separator):
+    index, end = 0, len(text)
+    while index < end:
+        char = text[index]
+        if char == separator and text.startswith("**", index + 1) and _ends_segment(text, index + 3, separator):
             tokens += ((_ENTER, ""), (_ANY, ""))
-            at += 3
+            index += 3
         elif char == "*":
-            after = at
+            after = index
             while after < end and text[after] == "*":
                 after += 1
-            tokens.append((_RUN if after - at == 1 else _ANY, ""))
-            at = after
+            tokens.append((_RUN if after - index == 1 else _ANY, ""))
+            index = after
         else:
             tokens.append((_ONE, "") if char == "?" else (_CHAR, char))
-            at += 1
+            index += 1
     return tokens
 
 
@@ -142,38 +142,38 @@ def _literal_head(tokens: list[tuple[int, str]]) -> str:
     return "".join(char for _, char in takewhile(lambda token: token[0] == _CHAR, tokens))
 
 
-def _ends_segment(text: str, at: int, separator: str) -> bool:
-    return at >= len(text) or text[at] in (separator, BARRIER)
+def _ends_segment(text: str, index: int, separator: str) -> bool:
+    return index >= len(text) or text[index] in (separator, BARRIER)
 
 
-def _alphabet(left: Pattern, right: Pattern) -> list[str]:
-    """One character for each way two patterns can treat one: those they name, and one that neither names."""
+def _alphabet(left: Glob, right: Glob) -> list[str]:
+    """The characters that two patterns name, and one that neither names, which stands for all others."""
     named = left.alphabet() | right.alphabet()
     other = next(chr(code) for code in range(0xE000, 0xF8FF) if chr(code) not in named)
     return [*sorted(named), other]
 
 
 def _bits(states: int) -> list[int]:
-    found = []
+    indexes = []
     while states:
         low = states & -states
-        found.append(low.bit_length() - 1)
+        indexes.append(low.bit_length() - 1)
         states ^= low
-    return found
+    return indexes
 
 
-def _apart(left: Pattern, right: Pattern) -> bool:
-    """No text can start with both heads."""
+def _have_no_common_text(left: Glob, right: Glob) -> bool:
+    """Whether no text can start with both heads."""
     return not (left.head.startswith(right.head) or right.head.startswith(left.head))
 
 
-def covers(wide: Pattern, narrow: Pattern) -> bool:
+def covers(wide: Glob, narrow: Glob) -> bool:
     """True only if every text that `narrow` matches is matched by `wide`."""
     if narrow.literal:
         return wide.matches(narrow.text)
     if wide.text == narrow.text:
         return True
-    if wide.literal or _apart(wide, narrow):
+    if wide.literal or _have_no_common_text(wide, narrow):
         return False
     for state, reached in _walk(narrow, wide):
         if state is None or (narrow.accept >> state & 1 and not reached & wide.accept):
@@ -181,23 +181,23 @@ def covers(wide: Pattern, narrow: Pattern) -> bool:
     return True
 
 
-def overlaps(left: Pattern, right: Pattern) -> bool:
+def overlaps(left: Glob, right: Glob) -> bool:
     """False only if no text is matched by both."""
     if left.literal:
         return right.matches(left.text)
     if right.literal:
         return left.matches(right.text)
-    if _apart(left, right):
+    if _have_no_common_text(left, right):
         return False
     return any(
         state is None or (left.accept >> state & 1 and reached & right.accept) for state, reached in _walk(left, right)
     )
 
 
-def _walk(first: Pattern, second: Pattern) -> Iterator[tuple[int | None, int]]:
+def _walk(first: Glob, second: Glob) -> Iterator[tuple[int | None, int]]:
     """Every state of `first` with the states of `second` that some text leads to together.
 
-    Ends with `(None, 0)` when it has walked far enough: the caller then gives its safe answer.
+    Ends with `(None, 0)` after PATTERN_STEPS_MAX steps: the caller then gives its safe answer.
     """
     alphabet = _alphabet(first, second)
     todo = [(state, second.start) for state in _bits(first.start)]

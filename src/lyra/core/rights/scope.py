@@ -6,8 +6,8 @@
     dotted   `orders.created.**`      event types, tables
     plain    `stripe_api_key`, `a/*`  anything else
 
-Owns one normal form for each kind, the reason why a scope cannot be trusted (`problem`), its pattern, and the
-commands that a shell line may start. Grants and rules are in `capability`, matching in `pattern`.
+Owns the normal form of each kind, the reason why a scope cannot be trusted (`problem`), its pattern, and the
+commands that a shell line may start. Grants and rules are in `capability`, matching in `glob`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Final
 
 from lyra.core.commands.programs import INERT, can_reach, named_words
-from lyra.core.rights.glob import BARRIER, Pattern
+from lyra.core.rights.glob import BARRIER, Glob
 
 __all__ = ["EVERYTHING", "SEPARATORS", "SHELL", "commands_in", "named_in", "normal", "pattern_of", "problem"]
 
@@ -26,7 +26,7 @@ EVERYTHING: Final = "**"
 # Kinds of scope and what separates their segments.
 SEPARATORS: Final = {"path": "/", "host": ".", "command": " ", "dotted": ".", "plain": "/"}
 
-# In an asked command these may start a second command or reach a file, so no wildcard may swallow them.
+# In a requested command these may start a second command or redirect to a file, so no wildcard may match them.
 SHELL: Final = frozenset(";|&$`><()\n\r")
 
 
@@ -40,7 +40,7 @@ def _normal_path(scope: str) -> str:
 
 
 def _normal_host(scope: str) -> str:
-    if not scope.isascii():  # lower() would turn some letters into ASCII ones; `problem` refuses it as it is
+    if not scope.isascii():  # lower() would turn some letters into ASCII ones; `problem` refuses the unchanged scope
         return scope
     host, port = _split_port(scope.lower())
     host = host.rstrip(".") or host
@@ -76,7 +76,7 @@ def normal(kind: str, scope: str) -> str:
 
 
 def problem(kind: str, scope: str) -> str | None:
-    """Why a scope cannot be read for certain, or None. Such a request is denied and such a rule refused."""
+    """Why the meaning of a scope is not certain, or None. Such a request is denied and such a rule refused."""
     if BARRIER in scope:
         return "it contains a NUL character"
     if kind == "path" and scope != EVERYTHING:
@@ -97,7 +97,7 @@ def problem(kind: str, scope: str) -> str | None:
 _HOST: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_.:[]*?")
 
 
-def pattern_of(kind: str, scope: str, *, rule: bool) -> Pattern:
+def pattern_of(kind: str, scope: str, *, rule: bool) -> Glob:
     """The scope as a pattern. Only as a rule does a program's name alone stand for any arguments."""
     if kind == "host":
         host, port = _split_port(scope)
@@ -109,49 +109,50 @@ def pattern_of(kind: str, scope: str, *, rule: bool) -> Pattern:
         elif rule and len(words) == 1 and not SHELL.intersection(scope):
             words.append(EVERYTHING)
         scope = " ".join(words)
-    return Pattern(scope, SEPARATORS[kind])
+    return Glob(scope, SEPARATORS[kind])
 
 
-# A word that a shell leaves as it is, quotes aside: nothing in braces, nothing that is not closed.
+# A word that a shell leaves unchanged, except for quotes: without braces, and with all quotes closed.
 _WORD: Final = re.compile(r"""(?:[^\s'"\\{]|\{\}|'[^']*'|"(?:[^"\\]|\\.)*"|\\.)+""")
 _QUOTING: Final = re.compile(r"""'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)""", re.DOTALL)
-_FILES: Final = frozenset("*?[")
+_FILE_WILDCARDS: Final = frozenset("*?[")
 
 
 def named_in(line: str) -> str | None:
-    """What of a line a rule with a wildcard has to name itself: `git -C sub`, `timeout 5 make`; often nothing.
+    """The beginning of a line that a rule with a wildcard has to name: `git -C sub`, `timeout 5 make`; often "".
 
-    None when the line is not one simple command whose words are certain: only a rule for exactly it is one for it.
+    None when the line is not one simple command whose words are certain: then only a rule with the same text allows it.
     """
     if SHELL.intersection(line) or line == EVERYTHING:
         return None if line != EVERYTHING else ""
-    raw = line.split(" ") if not _NOT_PLAIN.intersection(line) else _WORD.findall(line)
+    raw = line.split(" ") if not _QUOTES_OR_BRACES.intersection(line) else _WORD.findall(line)
     if " ".join(raw) != line:
         return None
-    words = [_QUOTING.sub(lambda found: found[1] or found[2] or found[3] or "", word) for word in raw]
+    words = [_QUOTING.sub(lambda quoted: quoted[1] or quoted[2] or quoted[3] or "", word) for word in raw]
     name = words[0].rpartition("/")[2]
-    for at, word in enumerate(raw[:-1] if raw[-1] in ("*", EVERYTHING) else raw):
+    for index, word in enumerate(raw[:-1] if raw[-1] in ("*", EVERYTHING) else raw):
         if word == "--" and name == "git":
             break
         known = re.split(r"[*?[]", word, maxsplit=1)[0]
-        if len(known) == len(word) or name in INERT or words[at] != word:
-            continue  # nothing stands for files in it, or in quotes, or whatever they are called
+        if len(known) == len(word) or name in INERT or words[index] != word:
+            continue  # no file wildcard, or one in quotes, or a program without options that matter
         if known[:1] in ("", "-") or (can_reach(name) and "/" not in known):
             return None
     return " ".join(words[: named_words(words)])
 
 
-_NOT_PLAIN: Final = frozenset("\"'\\{")
+_QUOTES_OR_BRACES: Final = frozenset("\"'\\{")
 
 
 def commands_in(line: str) -> list[str]:
-    """What a shell might start: split at every operator, unquoted, with and without the program's folder."""
+    """The commands that a shell might start: split at every operator, unquoted, with and without the program's
+    folder."""
     split = "".join("\n" if char in SHELL else char for char in line)
-    found: list[str] = []
+    commands: list[str] = []
     for part in split.split("\n"):
         words = part.replace('"', "").replace("'", "").replace("\\", "").split()
         while words and "=" in words[0]:  # NAME=value before a program
             words = words[1:]
         if words:
-            found += (" ".join(words), " ".join([words[0].rpartition("/")[2], *words[1:]]))
-    return list(dict.fromkeys(command for command in found if command))
+            commands += (" ".join(words), " ".join([words[0].rpartition("/")[2], *words[1:]]))
+    return list(dict.fromkeys(command for command in commands if command))

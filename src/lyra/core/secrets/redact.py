@@ -1,10 +1,10 @@
-"""Keys out of texts: what is printed, journaled, recorded or shown to a model passes here.
+"""Redacting keys in texts that are printed, journaled, recorded or shown to a model.
 
-`redact(text, secrets)` blots out the secrets this process knows, also as they look inside JSON, URLs and base64, and
-whatever has the form of a well-known key (`FORMS`, the one table). `redact_data` does the same for every text in plain
-data, and for the values of fields that are called like a key; `redact_command` for a shell line, of which no command
-may disappear, and for passwords in its words (`passwords`). It is a net, not a promise: a key nobody has told us, of
-a form nobody has listed, goes through. Quick where there is nothing to find: only words as long as keys are looked at.
+`redact(text, secrets)` masks the secrets that this process knows, also in their JSON, URL and base64 forms, and
+everything in the form of a well-known key (the table `FORMS`). `redact_data` does the same for every text in plain
+data, and for the values of fields with a name like a key's; `redact_command` for a shell line, whose commands all stay
+visible, and for passwords in its words (`passwords`). It finds common cases and is no guarantee: an unknown key in a
+form that is not listed stays. Texts without keys cost little: only words as long as keys are searched.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from lyra.core.secrets.secret import MASK, Secret
 
 __all__ = ["FORMS", "Form", "redact", "redact_command", "redact_data", "without_passwords"]
 
-SECRET_LENGTH_LEAST: Final = 6  # a shorter "key" would blot out ordinary words
+SECRET_LENGTH_LEAST: Final = 6  # a shorter "key" would mask ordinary words
 _WORD_LEAST: Final = 12  # characters without a space in between; no form of key has less
 
 
 class Form(NamedTuple):
-    """How a kind of key looks. A text without any of the `marks` (in lower case) is not searched for it.
+    """The form of one kind of key. A text without any of the `marks` (in lower case) is not searched for it.
 
-    A mark is part of the key's word, or `apart` from it. What the first group of the pattern matches is left standing.
+    A mark is part of the key's word, or `apart` from it. The match of the pattern's first group stays in the text.
     """
 
     what: str
     marks: tuple[str, ...]
-    pattern: str  # compiled when it is first needed: all of them cost a start-up milliseconds
+    pattern: str  # compiled at its first use: compiling all would cost milliseconds at start-up
     apart: bool = False
 
 
@@ -95,7 +95,7 @@ FORMS: Final = (
     ),
     _form("password in a URL", "://", r"(://[^:/@?#\s]*:)[^\s@/]+(?=@)"),
 )
-# Named fields whose value is a key, whatever it looks like.
+# Names of fields whose value is a key, whatever its form.
 _FIELDS: Final = (
     r"(?i)(?:.*[_-])?(?:api[_-]?key|secret(?:[_-](?:access[_-])?key)?|(?:session|access|refresh)[_-]token|authorization"
     r"|password|passwd|private[_-]key|(?:set-)?cookie)\Z"
@@ -118,24 +118,24 @@ _KEY_LINE: Final = r"()(?:[A-Za-z0-9+/=]|\\n){24,}"
 
 
 def redact_command(line: str, secrets: Iterable[str | Secret] = ()) -> str:
-    """A shell line, redacted between its operators: what looks like a key ends where a command could begin. Of a
-    password with such a character in it, the rest is shown."""
-    made: list[str] = []
+    """Redact a shell line between its operators: a key ends where a command could begin. The rest of a password that
+    contains an operator stays visible."""
+    pieces: list[str] = []
     in_key = False
     for piece in _compiled(_BEFORE_OPERATOR).split(_clean(line, _known(secrets), forms=False)):
         edges: list[str] = _compiled(_KEY_EDGE).findall(piece)
         if in_key or edges:
-            made.append(_compiled(_KEY_LINE).sub(_blot, piece))
+            pieces.append(_compiled(_KEY_LINE).sub(_masked, piece))
             in_key = edges[-1] == "BEGIN" if edges else in_key
         else:
-            made.append(_clean(piece, (), forms=True))
-    return without_passwords("".join(made))
+            pieces.append(_clean(piece, (), forms=True))
+    return without_passwords("".join(pieces))
 
 
 def _clean(text: str, known: tuple[str, ...], forms: bool) -> str:
-    for each in known:
-        if each in text:
-            text = text.replace(each, MASK)
+    for secret in known:
+        if secret in text:
+            text = text.replace(secret, MASK)
     if not forms or len(text) < _WORD_LEAST:
         return text
     words = [word for word in text.split() if len(word) >= _WORD_LEAST]
@@ -149,7 +149,7 @@ def _clean(text: str, known: tuple[str, ...], forms: bool) -> str:
         searched = whole if form.apart else low
         for mark in form.marks:
             if mark in searched:
-                text = _compiled(form.pattern).sub(_blot, text)
+                text = _compiled(form.pattern).sub(_masked, text)
                 break
     return text
 
@@ -159,7 +159,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
-def _blot(match: re.Match[str]) -> str:
+def _masked(match: re.Match[str]) -> str:
     return match[1] + MASK
 
 
@@ -167,9 +167,9 @@ def _walk(value: Any, known: tuple[str, ...], fields: bool) -> Any:
     if isinstance(value, str):
         return _clean(value, known, forms=True)
     if isinstance(value, dict):
-        return {_walk(key, known, fields): _field(key, each, known, fields) for key, each in value.items()}
+        return {_walk(key, known, fields): _field(key, item, known, fields) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_walk(each, known, fields) for each in value]
+        return [_walk(item, known, fields) for item in value]
     return MASK if isinstance(value, Secret) else value
 
 
@@ -182,19 +182,20 @@ def _field(key: Any, value: Any, known: tuple[str, ...], fields: bool) -> Any:
 def _known(secrets: Iterable[str | Secret]) -> tuple[str, ...]:
     if not secrets:
         return ()
-    return _looks(tuple(each.reveal() if isinstance(each, Secret) else each for each in secrets))
+    return _spellings(tuple(secret.reveal() if isinstance(secret, Secret) else secret for secret in secrets))
 
 
 @lru_cache(maxsize=64)
-def _looks(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Every way a secret may be written, longest first: a part of another must not spoil it."""
+def _spellings(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Every spelling of the secrets, longest first, so that a secret inside another does not break up the longer
+    one."""
     import json
 
-    found: set[str] = set()
+    spellings: set[str] = set()
     for value in values:
         if len(value) < SECRET_LENGTH_LEAST:
             continue
-        found |= {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+        spellings |= {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
         raw = value.encode("utf-8", "surrogatepass")
-        found |= {quote(raw, safe=""), base64.b64encode(raw).decode(), base64.b64encode(raw).decode().rstrip("=")}
-    return tuple(sorted(found, key=len, reverse=True))
+        spellings |= {quote(raw, safe=""), base64.b64encode(raw).decode(), base64.b64encode(raw).decode().rstrip("=")}
+    return tuple(sorted(spellings, key=len, reverse=True))

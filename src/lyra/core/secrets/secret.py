@@ -1,8 +1,8 @@
 """A value that is used but never shown.
 
 A `Secret` prints as its label (`***` unless a safer text to show is known) in `str`, `repr`, `format` and
-JSON; `reveal()` is the only way to the value. `env:NAME` is a reference: it is looked up when somebody
-reveals it, not when it is read, so that a configuration can be shown on a machine where the variable is not
+JSON; `reveal()` is the only way to the value. `env:NAME` is a reference: `reveal()` looks the variable
+up, not the parser, so that a configuration can be shown on a machine where the variable is not
 set. A Secret compares by identity (a guess in a log or a failing assertion says nothing about it), is never
 pickled, and a copy of it is itself. It is a guard against accidents, not against code in the same
 interpreter.
@@ -31,7 +31,7 @@ _PASSWORD_FIELD: Final = re.compile(r"(?i)\b((?:ssl)?password)(\s*=\s*)('(?:[^'\
 
 
 class Secret:
-    """A value behind a label. `Secret("x")` holds it; `Secret.parse("env:NAME")` knows where to find it."""
+    """A hidden value with a label. `Secret("x")` holds the value; `Secret.parse("env:NAME")` looks it up."""
 
     __slots__ = ("__label", "__reveal")
     __label: str
@@ -46,13 +46,13 @@ class Secret:
 
     @classmethod
     def parse(cls, text: str, *, env: Mapping[str, str] | None = None, label: str = MASK) -> Secret:
-        """The Secret that a person's text means: `env:NAME` is a reference, anything else the value."""
+        """The Secret for a user's text: `env:NAME` is a reference, any other text the value."""
         if not is_reference(text):
             return cls(text, label=label)
         name = text.removeprefix(_REFERENCE)
         if not _VARIABLE.match(name):
             raise ConfigError(
-                # Not quoted: what is no name may be the key itself.
+                # Not quoted: a text that is no variable's name may be the key itself.
                 "a text that begins with env: names no environment variable",
                 hint="write env:NAME, such as env:DATABASE_URL",
             )
@@ -87,7 +87,7 @@ class Secret:
 
 
 def is_reference(text: str) -> bool:
-    """True for `env:…`, the one kind of reference there is."""
+    """True for `env:…`, the only kind of reference."""
     return text.startswith(_REFERENCE)
 
 

@@ -1,7 +1,7 @@
-"""Text that shows itself: for questions to a person, who must see what they answer for.
+"""Text with invisible characters made visible, for questions that a person answers.
 
-What would be unseen, or would turn what follows around (control signs, marks of direction, odd blanks), stands as its
-code. Line ends and tabs are shown and kept, so that a script can still be read as lines.
+Invisible characters and those that change the direction of text (control characters, direction marks, unusual blanks)
+are replaced by their code. Line ends and tabs are marked and kept, so that a script can still be read as lines.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import Final
 
 __all__ = ["visible"]
 
-_UNSEEN: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")  # letters by name that nobody can see
-_BLANKS: Final = {"\n": "⏎\n", "\t": "⇥\t"}  # to be seen, and still to be read as lines
+_UNSEEN: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")  # classified as letters, and invisible
+_BLANKS: Final = {"\n": "⏎\n", "\t": "⇥\t"}  # a visible mark before the character itself
 
 
 def visible(text: str) -> str:
-    """Text that shows itself: what would be unseen, or turn what follows around, stands as its code."""
+    """The text with invisible characters and direction marks replaced by their code."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(char if char.isprintable() and char not in _UNSEEN else _seen(char) for char in text)

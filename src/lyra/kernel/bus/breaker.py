@@ -1,4 +1,4 @@
-"""A circuit breaker for the bus: a handler that keeps failing is left alone for a while."""
+"""A circuit breaker for the bus: messages for a handler that keeps failing are refused for a while."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class CircuitBreakerMiddleware:
     """After `threshold` failures in a row of one message type, its messages are refused for `reset_after` seconds.
 
     `threshold` 0 never opens; types in `exclude` are never refused. Only failures that say something about the health
-    of the handler count (`policies.breaker`). What subscribers raise is never returned, so events open nothing.
+    of the handler count (`policies.breaker`). Errors of subscribers are not returned, so events never open it.
     """
 
     __slots__ = ("_breakers", "_clock", "circuit_breaker", "exclude")
@@ -40,12 +40,12 @@ class CircuitBreakerMiddleware:
         self._breakers: dict[str, Breaker] = {}
 
     def bind(self, clock: Clock) -> None:
-        """The bus's clock, unless one was given."""
+        """Use the bus's clock, unless another was given."""
         self._clock = self._clock or clock
 
     def state(self, type: str) -> str:  # noqa: A002
-        found = self._breakers.get(type)
-        return found.state if found is not None else "closed"
+        breaker = self._breakers.get(type)
+        return breaker.state if breaker is not None else "closed"
 
     def before(self, message: BusMessage) -> BusMessage:
         breaker = self._breaker(message)
@@ -75,10 +75,10 @@ class CircuitBreakerMiddleware:
     def _breaker(self, message: BusMessage) -> Breaker | None:
         if message.type in self.exclude or self.circuit_breaker.threshold == 0:
             return None
-        found = self._breakers.get(message.type)
-        if found is None:
-            found = self._breakers[message.type] = Breaker(self.circuit_breaker)
-        return found
+        breaker = self._breakers.get(message.type)
+        if breaker is None:
+            breaker = self._breakers[message.type] = Breaker(self.circuit_breaker)
+        return breaker
 
     def _now(self) -> float:
         if self._clock is None:

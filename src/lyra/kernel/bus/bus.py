@@ -1,7 +1,7 @@
-"""The message bus: events for all who care, commands and queries for the one who answers.
+"""The message bus: events for any number of subscribers, commands and queries for one handler.
 
-    event     `publish`: every subscriber is called, at the same time; what goes wrong in one is reported to the loop
-              and to nobody else; no subscriber at all is fine
+    event     `publish`: every subscriber is called, at the same time; an error in one is reported to the loop's
+              exception handler only; an event may have no subscriber
     command   `send`: one handler, nothing comes back; no handler is NoSuchHandler
     query     `query`: one handler, its result within a time-out, or NoSuchHandler, or DeadlineExceeded
 
@@ -43,7 +43,7 @@ class Middleware(Protocol):
     """Sees every message. Both methods may be plain or async, and either may be missing."""
 
     async def before(self, message: BusMessage) -> BusMessage | None:
-        """The message to go on with, changed or not; None stops it here."""
+        """The message to deliver, changed or not; None stops it."""
 
     async def after(self, message: BusMessage, result: Any, error: BaseException | None) -> Any:
         """None leaves the outcome alone; a pair (result, error) replaces it; anything else replaces the result."""
@@ -67,7 +67,7 @@ class CommBus(Subsystem):
         self._middleware: list[Any] = []
         self._queues: dict[Queue, None] = {}
 
-    # ------------------------------------------------------------------ who listens, who answers
+    # ------------------------------------------------------------------ subscribers and handlers
 
     def subscribe(self, type: str, fn: Callable[[BusMessage], Any]) -> Callable[[], None]:  # noqa: A002 (a settled name)
         """Have `fn` called with every event of that type; gives a callable that ends it, as often as you like."""
@@ -108,7 +108,7 @@ class CommBus(Subsystem):
     def unregister_handler(self, type: str) -> None:  # noqa: A002
         check_type(type)
         if self._handlers.pop(type, None) is None:
-            raise _nobody(type)
+            raise _no_handler(type)
 
     def has_handler(self, type: str) -> bool:  # noqa: A002
         check_type(type)
@@ -147,7 +147,7 @@ class CommBus(Subsystem):
 
     @named("lyra:CommBus.publish")
     async def publish(self, type: str, payload: Any = None, *, trust: str = "trusted") -> int:  # noqa: A002
-        """Tell everybody; returns when all have run, with how many that were."""
+        """Call every subscriber; returns when all have run, with their number."""
         message = self._message("event", type, payload, trust)
         with self._core.flight:
             return await self._publish(message)
@@ -166,7 +166,7 @@ class CommBus(Subsystem):
 
     @named("lyra:CommBus.send")
     async def send(self, type: str, payload: Any = None, *, trust: str = "trusted") -> None:  # noqa: A002
-        """Have it done; returns when it is. What the handler raises is raised here."""
+        """Run the handler and wait for its end. Its exception is raised here."""
         message = self._message("command", type, payload, trust)
         with self._core.flight:
             await self._through(message, self._handle)
@@ -180,7 +180,7 @@ class CommBus(Subsystem):
         timeout_s: float | None = BUS_QUERY_TIMEOUT_S,
         trust: str = "trusted",
     ) -> Any:
-        """Ask, and get the handler's answer. `timeout_s=None` waits as long as it takes."""
+        """Run the handler and give its result. `timeout_s=None` waits without a limit."""
         limit_s = None if timeout_s is None else real(timeout_s, "timeout_s", above=0.0)
 
         async def ask(message: BusMessage) -> Any:
@@ -204,7 +204,7 @@ class CommBus(Subsystem):
     async def _handle(self, message: BusMessage) -> Any:
         handler = self._handlers.get(message.type)
         if handler is None:
-            raise _nobody(message.type)
+            raise _no_handler(message.type)
         result = handler(message)
         return await result if _awaitable(result) else result
 
@@ -212,12 +212,12 @@ class CommBus(Subsystem):
         delivered = 0
         running: list[asyncio.Task[None]] = []
         for subscriber in list(self._subscribers.get(message.type, ())):
-            if not subscriber.live:  # an earlier one of this very message ended it
+            if not subscriber.live:  # an earlier subscriber of this message has removed it
                 continue
             delivered += 1
             try:
                 result = subscriber.fn(message)
-            except Exception as error:  # noqa: BLE001 - a subscriber's mistake is its own; the others are told all the same
+            except Exception as error:  # noqa: BLE001 - an error in a subscriber must not stop the others
                 self._report(message, error)
                 continue
             if result is not None and _awaitable(result):
@@ -240,11 +240,11 @@ class CommBus(Subsystem):
     # ------------------------------------------------------------------ middleware
 
     async def _through(self, message: BusMessage, act: Callable[[BusMessage], Awaitable[Any]]) -> Any:
-        """Before, in order; the act; after, in reverse order, for those that saw the message before."""
+        """Run `before` in order, then the act, then `after` in reverse order for those whose `before` has run."""
         passed: list[tuple[Any, BusMessage]] = []
         result: Any = None
         error: BaseException | None = None
-        stopped: NoSuchHandler | None = None  # what `after` is told when another middleware stopped the message
+        stopped: NoSuchHandler | None = None  # the error that `after` gets when another middleware stopped the message
         try:
             for middleware in tuple(self._middleware):
                 changed = await _call(middleware, "before", message, otherwise=message)
@@ -256,7 +256,7 @@ class CommBus(Subsystem):
                 message = _checked(changed, message)
                 passed.append((middleware, message))
             result = await act(message)
-        except BaseException as raised:  # noqa: BLE001 - `after` is told of every end; nothing is kept back below
+        except BaseException as raised:  # noqa: BLE001 - `after` sees every outcome; the error is raised again below
             error = raised
         for middleware, seen in reversed(passed):
             try:
@@ -280,12 +280,12 @@ class CommBus(Subsystem):
             raise ProcessError("the kernel is not open", hint="use `async with Kernel(…) as kernel:`")
 
     def stop(self) -> None:
-        """The kernel closes: readers come to an end."""
+        """End all streams when the kernel closes."""
         for queue in list(self._queues):
             queue.close()
 
 
-# ---------------------------------------------------------------------- small things
+# ---------------------------------------------------------------------- helpers
 
 
 def _awaitable(value: Any) -> bool:
@@ -317,11 +317,11 @@ def _outcome(outcome: Any, error: BaseException | None) -> tuple[Any, BaseExcept
 
 
 def _must_pass(error: BaseException | None) -> bool:
-    """Cancellation is never swallowed, nor what ends the whole process."""
+    """Whether an error may not be replaced: cancellation, and errors that end the whole process."""
     return error is not None and not isinstance(error, Exception)
 
 
-def _nobody(message_type: str) -> NoSuchHandler:
+def _no_handler(message_type: str) -> NoSuchHandler:
     return NoSuchHandler(
         f"no handler registered for {message_type}", hint="kernel.bus.register_handler(type, fn)", type=message_type
     )

@@ -1,4 +1,4 @@
-"""What travels on the bus: a type, a payload, and whether to trust it."""
+"""A message of the bus: a type, a payload, and whether to trust it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _TRUST: Final = tuple(word.value for word in Trust)
 
 
 class BusMessage(msgspec.Struct, frozen=True, eq=False):
-    """What travels. Reads like its payload where that is a mapping: `message["key"]`; equals what it carries."""
+    """A message. It can be indexed like its payload (`message["key"]`), and equals its payload."""
 
     category: str
     type: str
     payload: Any = None
-    trust: str = "trusted"  # or "untrusted": text from outside that may carry somebody else's instructions
+    trust: str = "trusted"  # or "untrusted": text from outside that may carry instructions of a third party
     id: str = ""
     timestamp: float = 0.0
 
@@ -41,7 +41,7 @@ class BusMessage(msgspec.Struct, frozen=True, eq=False):
         return self.payload.get(key, default)
 
     def __eq__(self, other: object) -> bool:
-        """Two messages are the same by id; beside anything else a message is its payload."""
+        """Compare two messages by id, type and payload, and a message with any other value by its payload."""
         if isinstance(other, BusMessage):
             return self.id == other.id and self.type == other.type and bool(self.payload == other.payload)
         return bool(self.payload == other)

@@ -1,4 +1,4 @@
-"""A reader of the bus that may be slower than the publisher: it has room for so many messages and loses the oldest."""
+"""A reader of the bus that may be slower than the publisher: its queue is bounded and drops the oldest message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["BusStream", "Queue"]
 
 
 class Queue:
-    """What a stream has not read yet; the bus holds this, and the reader holds the stream."""
+    """The unread messages of a stream; the bus holds the queue, and the reader holds the stream."""
 
     __slots__ = ("__weakref__", "_core", "closed", "dropped", "ends", "messages", "size", "waiter")
 
@@ -63,7 +63,7 @@ class Queue:
 
 
 class BusStream:
-    """Events in order: `async for message in kernel.bus.stream("tick")`. Forgetting it ends it, like `aclose()`."""
+    """Events in order: `async for message in kernel.bus.stream("tick")`. Deleting it ends it, like `aclose()`."""
 
     __slots__ = ("_queue",)
 

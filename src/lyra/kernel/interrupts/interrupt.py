@@ -1,7 +1,7 @@
 """One question to a human: its kind, its owner, its time to live and, in the end, its answer.
 
-The table of kinds is the requirement document's, with `in_doubt` added for effects whose outcome nobody knows. Plain
-values only: who asks, waits and answers is in `interrupts`, who is next in `interrupt_state`.
+`KINDS` is the table of kinds; `in_doubt` is for effects whose outcome is unknown after a crash. Plain values only:
+`service` asks, waits and answers, `state` has the queue of open questions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from lyra.core import codec
-from lyra.core.checking.check import Declaration, one_of, real
+from lyra.core.checking.check import FrozenSettings, one_of, real
 from lyra.errors import ConfigError
 from lyra.kernel.journal.durable_value import DurableValue
 
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-class InterruptConfig(Declaration, frozen=True):
+class InterruptConfig(FrozenSettings, frozen=True):
     """How questions of one kind behave: seconds to live (None: for ever), whether they end by themselves when those
     are over, and whether an empty answer is refused."""
 
@@ -81,17 +81,17 @@ KINDS: Final[dict[str, InterruptConfig]] = {
     "resource_exhausted": InterruptConfig(300.0, True, False),
     "timeout": InterruptConfig(300.0, True, False),
     "system_error": InterruptConfig(3600.0, True, False),
-    "in_doubt": InterruptConfig(None, False, True),  # only a person knows; it never answers itself
+    "in_doubt": InterruptConfig(None, False, True),  # only a person knows the outcome, so it never expires
 }
 
 DECISIONS_IN_DOUBT: Final = ("retry", "skip", "fail")
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What came back."""
+    """The answer to a question."""
 
     text: str = ""
-    approved: bool | None = None  # None: not said
+    approved: bool | None = None  # None: not given
     decision: str = ""
     data: Any = None
     received_at: float | None = None  # set by the kernel
@@ -123,10 +123,10 @@ class Interrupt(DurableValue, msgspec.Struct, dict=True):
     response: Answer | None = None
     reason: str = ""
     seq: int = 0  # the journal row that ended it
-    # What only a question from outside a program has:
+    # Only set for questions from outside programs:
     data: Any = None
     request_id: str = ""
-    user_id: str = ""  # its owner; empty: anybody may answer
+    user_id: str = ""  # its owner; empty: any user may answer
     session_id: str = ""
     envelope_id: str = ""
     trace_id: str = ""
@@ -135,23 +135,23 @@ class Interrupt(DurableValue, msgspec.Struct, dict=True):
 
     @property
     def due(self) -> float | None:
-        """When it ends by itself; None: never."""
+        """When it expires; None: never."""
         return self.expires_at if self.auto_expire else None
 
     def copy(self) -> Interrupt:
-        """What callers hold is a value: it does not change under them, and they cannot change the kernel's."""
-        made: Interrupt = self.__copy__()  # type: ignore[attr-defined]  # of every Struct
+        """A copy for callers, which the kernel never changes, and whose changes do not reach the kernel."""
+        copied: Interrupt = self.__copy__()  # type: ignore[attr-defined]  # every Struct has it
         if isinstance(self.data, (dict, list)):
-            made.data = codec.decode(codec.encode(self.data))
+            copied.data = codec.decode(codec.encode(self.data))
         if self.response is not None and isinstance(self.response.data, (dict, list)):
-            said = codec.decode(codec.encode(self.response.data))
-            made.response = msgspec.structs.replace(self.response, data=said)
-        return made
+            data = codec.decode(codec.encode(self.response.data))
+            copied.response = msgspec.structs.replace(self.response, data=data)
+        return copied
 
 
-FlowInterrupt = Interrupt  # the name on the wire
+FlowInterrupt = Interrupt  # its name in the worker API
 
 
 def known_word(word: Any, words: Iterable[str], what: str) -> str:
-    """Words may be written in capitals."""
+    """One of the known words, in lower case; capitals are accepted."""
     return one_of(word.lower() if isinstance(word, str) else word, words, what)

@@ -1,12 +1,12 @@
 """Questions to a human: each has a kind, an owner, a time to live and, in the end, an answer.
 
 A question (`interrupt`) comes from one of two places. A program asks (`ask`) and waits: question and answer are rows of
-its process, so a restart asks nothing twice. Or somebody outside raises one about a process (`create_interrupt`), as
-pipelines and the gRPC face do: those are facts of `InterruptState`. Both are answered, cancelled, listed and expired by
-the same methods, and both stand in one line (`interrupt_state`): found by pid, oldest first, however many there are.
-Expiry is looked at when somebody looks, and by a timer.
+its process, so a restart asks nothing twice. Or a caller outside the program raises one about a process
+(`create_interrupt`), as pipelines do: those are facts of `InterruptState`. Both are answered, cancelled, listed and
+expired by the same methods, and both are in one queue (`state.Line`), by pid, oldest first. A question expires by a
+timer, or when it is read after its time.
 
-Never decides what an answer means: the program, or the pipeline's resume stages, do.
+The service never interprets an answer: the program, or the pipeline's resume stages, do.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ class InterruptService(Subsystem):
         self._line = Line()
         self._by_id: dict[str, Interrupt] = {}
         self._by_pid: dict[str, dict[str, None]] = {}
-        self._askers: dict[str, str] = {}  # questions of guarded processes: who asks, where `pid` is its guard's
+        self._askers: dict[
+            str, str
+        ] = {}  # question id → pid of the asking process, where the question has the pid of its guard
         self._waiters: dict[str, list[Any]] = {}
         self._timers: dict[str, Timer] = {}
         self._ended: deque[str] = deque()
@@ -104,10 +106,10 @@ class InterruptService(Subsystem):
         """Unanswered questions that a program waits on, oldest first; of one process or of all."""
         if pid is not None:
             return self._line.of(self._known(pid), outside=False)
-        return [found for found in self._by_id.values() if found.status == "pending"]
+        return [interrupt for interrupt in self._by_id.values() if interrupt.status == "pending"]
 
     def asker(self, interrupt: Interrupt) -> str:
-        """The pid of the very process that asks, whatever its guard is called."""
+        """The pid of the asking process itself, not that of its guard."""
         return self._askers.get(interrupt.id, interrupt.pid)
 
     def _known(self, pid: str) -> str:
@@ -116,14 +118,14 @@ class InterruptService(Subsystem):
         return pid if process is None else process.known_as
 
     def get(self, interrupt_id: str) -> Interrupt:
-        found = None
+        interrupt = None
         if isinstance(interrupt_id, str):
-            found = self._by_id.get(interrupt_id) or self.state.by_id.get(interrupt_id)
-        if found is None:
+            interrupt = self._by_id.get(interrupt_id) or self.state.by_id.get(interrupt_id)
+        if interrupt is None:
             raise NoSuchInterrupt(
                 f"no interrupt {interrupt_id!r}", hint="kernel.interrupts.list_interrupts() shows them", id=interrupt_id
             )
-        return found
+        return interrupt
 
     @property
     def configs(self) -> dict[str, InterruptConfig]:
@@ -131,7 +133,7 @@ class InterruptService(Subsystem):
         return self.state.configs
 
     def lives_longer(self, kind: str, age_s: float) -> bool:
-        """Whether a question of that kind can be answered after so long."""
+        """Whether a question of that kind can still be answered after `age_s` seconds."""
         config = self.configs.get(kind)
         return config is not None and (
             config.default_ttl is None or not config.auto_expire or age_s < config.default_ttl
@@ -191,7 +193,7 @@ class InterruptService(Subsystem):
                 status=interrupt.status,
             )
 
-    # ------------------------------------------------------------------ the requirement document's methods
+    # ------------------------------------------------------------------ questions from outside programs
 
     def create_interrupt(
         self,
@@ -270,15 +272,15 @@ class InterruptService(Subsystem):
     def get_pending_interrupt(self, pid: str) -> Interrupt | None:
         """The oldest question of a process that can still be answered; None when there is none."""
         pid = self._known(pid)
-        while (found := self._line.first(_text(pid))) is not None and self._overdue(found):
+        while (oldest := self._line.first(_text(pid))) is not None and self._overdue(oldest):
             if self._core.stopping or self._core.failure is not None:  # nothing ends any more: look past it
                 return self._oldest_left(pid)
-            self._expire(found)
-        return None if found is None else found.copy()
+            self._expire(oldest)
+        return None if oldest is None else oldest.copy()
 
     def _oldest_left(self, pid: str) -> Interrupt | None:
-        left = [one for one in self._line.of(pid) if not self._overdue(one)]
-        return min(left, key=lambda one: one.created_at).copy() if left else None
+        left = [interrupt for interrupt in self._line.of(pid) if not self._overdue(interrupt)]
+        return min(left, key=lambda interrupt: interrupt.created_at).copy() if left else None
 
     def list_interrupts(self, pid: str | None = None, *, status: str | None = None) -> list[Interrupt]:
         """Questions of one process or of all, ended ones included, oldest first."""
@@ -287,8 +289,8 @@ class InterruptService(Subsystem):
         if status is not None:
             status = known_word(status, STATUSES, "an interrupt's status")
         asked = self._all(None if pid is None else self._known(pid))
-        found = [one for one in asked if status is None or one.status == status]
-        return [one.copy() for one in sorted(found, key=lambda one: one.created_at)]
+        chosen = [interrupt for interrupt in asked if status is None or interrupt.status == status]
+        return [interrupt.copy() for interrupt in sorted(chosen, key=lambda interrupt: interrupt.created_at)]
 
     def cancel_interrupt(self, interrupt_id: str, reason: str = "cancelled") -> Interrupt:
         self._core.raise_if_closed()
@@ -314,17 +316,20 @@ class InterruptService(Subsystem):
         """Cancel what a process still asks and forget its ended questions; gives how many were forgotten."""
         self._core.raise_if_closed()
         self.cancel_all(_text(pid), "its process was cleaned up")
-        return self._forget([one.id for one in self._all(pid) if one.id in self.state.by_id])
+        return self._forget([ended.id for ended in self._all(pid) if ended.id in self.state.by_id])
 
     def cleanup_resolved(self, age_s: float) -> int:
         """Forget questions from outside programs that ended at least `age_s` ago; gives how many."""
         self._core.raise_if_closed()
         before = self._core.clock.now() - age_s
         ended = (self.state.by_id[key] for key in self.state.ended)
-        return self._forget([one.id for one in ended if one.resolved_at is not None and one.resolved_at <= before])
+        old = [
+            interrupt for interrupt in ended if interrupt.resolved_at is not None and interrupt.resolved_at <= before
+        ]
+        return self._forget([interrupt.id for interrupt in old])
 
     def set_config(self, kind: str, config: InterruptConfig | Mapping[str, Any]) -> None:
-        """From now on questions of this kind behave so, also after a restart; those already asked keep their time to
+        """Change how questions of this kind behave, also after a restart; those already asked keep their time to
         live."""
         word = known_word(kind, KINDS, "an interrupt's kind")
         row = {"kind": word, **msgspec.to_builtins(InterruptConfig.of(config))}
@@ -386,7 +391,8 @@ class InterruptService(Subsystem):
         message: str = "",
         asked: Callable[[str], None] | None = None,
     ) -> Answer:
-        """Raise a question and wait for its answer; on replay, the answer that was given. `asked` is told its id."""
+        """Raise a question and wait for its answer; on replay, give the journaled answer. `asked` is called with its
+        id."""
         sendable_text(question, "a question")
         sendable_text(message, "a message to a human")
         if kind not in KINDS:
@@ -416,7 +422,7 @@ class InterruptService(Subsystem):
             raise
         if interrupt.status != "resolved":
             raise DeadlineExceeded(
-                interrupt.reason or f"nobody answered {interrupt.id}", id=interrupt.id, status=interrupt.status
+                interrupt.reason or f"no answer came for {interrupt.id}", id=interrupt.id, status=interrupt.status
             )
         assert interrupt.response is not None
         return interrupt.response
@@ -465,7 +471,7 @@ class InterruptService(Subsystem):
     def restore(self, process: Process, interrupt: Interrupt) -> None:
         """Put a pending question back after a restart; its time to live ran on meanwhile."""
         if interrupt.kind not in KINDS:
-            raise Corrupt(f"interrupt {interrupt.id} is of a kind {interrupt.kind!r} that nobody knows")
+            raise Corrupt(f"interrupt {interrupt.id} is of the unknown kind {interrupt.kind!r}")
         self._keep(process, interrupt)
 
     def process_ending(self, process: Process) -> None:
@@ -479,31 +485,31 @@ class InterruptService(Subsystem):
         self.cancel_unasked(process.pid, "its process was told to end")
 
     def cancel_all(self, pid: str, reason: str) -> None:
-        """The process ended: nobody needs its answers."""
+        """Cancel the open questions of a process that ended."""
         for interrupt in self._own(pid):
             if interrupt.status == "pending" and not self._expired_now(interrupt):
                 self.cancel(interrupt.id, reason)
 
     def _expired_now(self, interrupt: Interrupt) -> bool:
-        """It was over before its timer rang; only looked at for questions from outside programs."""
+        """Expire a question from outside programs whose time is over before its timer has fired."""
         if interrupt.id not in self.state.by_id or not self._overdue(interrupt):
             return False
         self._expire(interrupt)
         return interrupt.status != "pending"
 
     def cancel_unasked(self, pid: str, reason: str) -> None:
-        """Take back questions that came from the journal and that the program did not come to ask again."""
+        """Cancel questions from the journal that the replayed program has not asked again."""
         for interrupt in self._own(pid, outside=False):
             if not self._waiters.get(interrupt.id):
                 self.cancel(interrupt.id, reason)
 
     def _own(self, pid: str, *, outside: bool | None = None) -> list[Interrupt]:
-        """The open questions of this very process: not a guard's for its run, nor the other way round."""
+        """The open questions of this process itself, without those of its guard or of the process it guards."""
         asked = self._line.of(self._known(pid), outside=outside)
-        return [one for one in asked if self.asker(one) == pid] if asked else asked
+        return [interrupt for interrupt in asked if self.asker(interrupt) == pid] if asked else asked
 
     def forget(self, pid: str) -> None:
-        """Take a process's questions off the list without a row (it may come back)."""
+        """Remove a process's questions from memory without a row: the process may be restored from the journal."""
         known = self._known(pid)
         gone = {key for key in self._by_pid.get(known, ()) if self.asker(self._by_id[key]) == pid}
         self._line.drop(known, gone)
@@ -515,7 +521,7 @@ class InterruptService(Subsystem):
         """After a restart: questions from outside programs are watched again; their time to live ran on meanwhile."""
         for interrupt in self.state.by_id.values():
             if interrupt.kind not in KINDS:
-                raise Corrupt(f"interrupt {interrupt.id} is of a kind {interrupt.kind!r} that nobody knows")
+                raise Corrupt(f"interrupt {interrupt.id} is of the unknown kind {interrupt.kind!r}")
             if interrupt.status == "pending":
                 self._line.enter(interrupt, outside=True)
                 self._arm(interrupt)
@@ -542,7 +548,7 @@ class InterruptService(Subsystem):
     def _expire(self, interrupt: Interrupt) -> None:
         if interrupt.status != "pending" or self._core.stopping:
             return
-        reason = f"nobody answered the {interrupt.kind} in time"
+        reason = f"no answer to the {interrupt.kind} came in time"
         if interrupt.id in self.state.by_id:
             self._close(interrupt, "expired", reason=reason)
         else:
@@ -564,7 +570,7 @@ class InterruptService(Subsystem):
         return seq
 
     def _let_go(self, interrupt_id: str) -> None:
-        """It is not kept any longer."""
+        """Remove a question from memory."""
         old = self._by_id.pop(interrupt_id, None)
         self._askers.pop(interrupt_id, None)
         siblings = {} if old is None else self._by_pid.get(old.pid, {})
@@ -582,4 +588,4 @@ def _text(pid: Any) -> str:
     return sendable_text(pid, "a pid") if type(pid) is not str else pid
 
 
-Interrupts = InterruptService  # as the simulation's tests know it
+Interrupts = InterruptService  # an older name

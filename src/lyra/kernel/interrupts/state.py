@@ -1,8 +1,8 @@
-"""Which questions there are and which come next: the fold of those from outside programs, and the line of open ones.
+"""The state of questions from outside programs, and the queue of all open questions.
 
-`InterruptState` is what a restart finds. `Line` is worked out again from it, and from the questions of programs: for
-each process the oldest open question first, and the one that stays open longest. Ten thousand open questions of one
-process cost each caller no more than one: a heap gives the first, and what has ended since is dropped on the way.
+`InterruptState` is durable. `Line` is rebuilt from it, and from the questions of programs: for each process it gives
+the oldest open question, and the time when the last one expires. Both cost the same with ten thousand open questions as
+with a single one: they are the tops of two heaps, from which ended questions are dropped when they are reached.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from lyra.kernel.interrupts.interrupt import KINDS, Answer, Interrupt, Interrupt
 
 __all__ = ["InterruptState", "Line"]
 
-_SLACK: Final = 64  # entries of ended questions that a heap may carry before it is made anew
+_SLACK: Final = 64  # entries of ended questions that a heap may hold before it is rebuilt
 
 
 class InterruptState:
-    """The questions from outside programs, and how each kind behaves: a fold of four kinds of rows."""
+    """The questions from outside programs, and the settings of each kind: a fold of four kinds of rows."""
 
     NAME: ClassVar[str] = "interrupts"
     KINDS: ClassVar[frozenset[str]] = frozenset(
@@ -40,16 +40,16 @@ class InterruptState:
         self.ended: OrderedDict[str, None] = OrderedDict()  # in the order of their end; the first is taken off in O(1)
 
     def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:
-        del time  # every row says its own, to the same digit live and after a restart
+        del time  # every row has its own time, which is the same live and after a restart
         if kind == "pcb.interrupt_created":
             self._keep(msgspec.convert({**data, "pid": pid}, Interrupt))
         elif kind == "pcb.interrupt_ended":
-            found = self.by_id[data["id"]]
-            found.status = data["status"]
-            found.resolved_at = data["at"]
-            found.reason = data["reason"]
-            found.response = msgspec.convert(data["response"], Answer | None)
-            self.ended[found.id] = None
+            interrupt = self.by_id[data["id"]]
+            interrupt.status = data["status"]
+            interrupt.resolved_at = data["at"]
+            interrupt.reason = data["reason"]
+            interrupt.response = msgspec.convert(data["response"], Answer | None)
+            self.ended[interrupt.id] = None
             if len(self.ended) > ENDED_INTERRUPTS_KEPT:
                 self._forget(next(iter(self.ended)))
         elif kind == "pcb.interrupt_config":
@@ -76,11 +76,11 @@ class InterruptState:
 
     def _forget(self, interrupt_id: str) -> None:
         self.ended.pop(interrupt_id, None)
-        found = self.by_id.pop(interrupt_id)
-        siblings = self.by_pid[found.pid]
+        interrupt = self.by_id.pop(interrupt_id)
+        siblings = self.by_pid[interrupt.pid]
         del siblings[interrupt_id]
         if not siblings:
-            del self.by_pid[found.pid]
+            del self.by_pid[interrupt.pid]
 
 
 class Line:
@@ -93,55 +93,56 @@ class Line:
         self._entered = 0
 
     def enter(self, interrupt: Interrupt, *, outside: bool) -> None:
-        """`outside`: it was not asked by the program itself. Of two of one age the program's own goes first."""
+        """Add an open question. `outside`: not asked by the program; of two with one time the program's own is
+        first."""
         self._entered += 1
-        found = self._by_pid.get(interrupt.pid)
-        if found is None:
-            found = self._by_pid[interrupt.pid] = _Open()
-        found.add((interrupt.created_at, outside, self._entered, interrupt))
+        questions = self._by_pid.get(interrupt.pid)
+        if questions is None:
+            questions = self._by_pid[interrupt.pid] = _Open()
+        questions.add((interrupt.created_at, outside, self._entered, interrupt))
 
     def leave(self, interrupt: Interrupt) -> None:
-        """It has ended: its status says so already."""
-        found = self._by_pid.get(interrupt.pid)
-        if found is not None:
-            found.count -= 1
-            if found.count <= 0:
+        """Remove a question whose status is no longer pending."""
+        questions = self._by_pid.get(interrupt.pid)
+        if questions is not None:
+            questions.count -= 1
+            if questions.count <= 0:
                 del self._by_pid[interrupt.pid]
             else:
-                found.tidy()
+                questions.tidy()
 
     def drop(self, pid: str, ids: Container[str]) -> None:
-        """These of its questions are off the list although they have not ended; the others stay."""
-        found = self._by_pid.pop(pid, None)
+        """Remove these questions of a process although they are pending; the others stay."""
+        questions = self._by_pid.pop(pid, None)
         for outside in (False, True):
-            for interrupt in [] if found is None else found.in_order(outside=outside):
+            for interrupt in [] if questions is None else questions.in_order(outside=outside):
                 if interrupt.id not in ids:
                     self.enter(interrupt, outside=outside)
 
     def first(self, pid: str) -> Interrupt | None:
-        """The oldest that is open, or over and not yet said to be."""
-        found = self._by_pid.get(pid)
-        return None if found is None else found.first()
+        """The oldest pending question, which may be overdue."""
+        questions = self._by_pid.get(pid)
+        return None if questions is None else questions.first()
 
     def open_until(self, pid: str) -> float:
-        """When the last of them is over; minus infinity when none is open."""
-        found = self._by_pid.get(pid)
-        return -math.inf if found is None else found.open_until()
+        """When the last of them expires; minus infinity when none is open."""
+        questions = self._by_pid.get(pid)
+        return -math.inf if questions is None else questions.open_until()
 
     def of(self, pid: str, *, outside: bool | None = None) -> list[Interrupt]:
-        """All of one process: its program's first, each in the order of their coming."""
-        found = self._by_pid.get(pid)
-        return [] if found is None else list(found.in_order(outside=outside))
+        """All open questions of a process: first its program's, then those from outside, each in order."""
+        questions = self._by_pid.get(pid)
+        return [] if questions is None else list(questions.in_order(outside=outside))
 
 
 class _Open:
-    """The open questions of one process, by age and by when they are over."""
+    """The open questions of one process, in heaps by age and by expiry."""
 
     __slots__ = ("by_age", "by_end", "count")
 
     def __init__(self) -> None:
         self.by_age: list[tuple[float, bool, int, Interrupt]] = []
-        self.by_end: list[tuple[float, int, Interrupt]] = []  # the last to be over first
+        self.by_end: list[tuple[float, int, Interrupt]] = []  # the last to expire first
         self.count = 0
 
     def add(self, entry: tuple[float, bool, int, Interrupt]) -> None:
@@ -165,7 +166,7 @@ class _Open:
                 yield entry[-1]
 
     def tidy(self) -> None:
-        """Most of what a heap holds may have ended, behind one that has not."""
+        """Rebuild the heaps when most of their entries are ended questions."""
         if max(len(self.by_age), len(self.by_end)) > _SLACK + 2 * self.count:
             self.by_age = [entry for entry in self.by_age if entry[-1].status == "pending"]
             self.by_end = [_end_of(entry) for entry in self.by_age]

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from lyra.core.budgets.early_budget import NO_ROOM, Apart
+from lyra.core.budgets.early_budget import NO_ROOM, JoinableBudget
 from lyra.core.limits import MONEY_MICRO_USD_MAX
 from lyra.core.naming import fixed_name
 from lyra.errors import Corrupt
@@ -143,7 +143,7 @@ class Fold:
         for pid in forgotten:
             state = self.processes.pop(pid)
             parent = self.processes.get(state.created.parent)
-            if not Apart.is_saved_in(state.created.budget):  # what counts of that one, its parent has counted
+            if not JoinableBudget.is_saved_in(state.created.budget):  # what counts of that one, its parent has counted
                 _add(self.spent if parent is None else parent.spent, state.spent)
             self.changed.add(ROOT if parent is None else state.created.parent)
         return forgotten
@@ -234,7 +234,7 @@ def _fault(entry: Entry) -> str | None:
 
 
 def _started(state: ProcessState, row: rows.Started, seq: int, time: float) -> None:
-    if row.cost and Apart.is_saved_in(state.created.budget):
+    if row.cost and JoinableBudget.is_saved_in(state.created.budget):
         _hold(state, row.key, row.cost)
     if rows.is_aside(row.key):
         return

@@ -1,8 +1,7 @@
 """Every mistake of a declaration, each with its path (`agents[0].default_next`) and what to try.
 
-`problems` looks at plain data as somebody wrote it: keys and values against the tables of `pipeline_keys`, then names,
-targets and bounds against one another. It raises nothing and runs nothing; `pipeline` raises the first mistake, and
-`pipeline_files` knows their lines.
+`problems` checks plain data: keys and values against the tables of `keys`, then names, targets and bounds against one
+another. It raises nothing and runs nothing; `declaration` raises the first mistake, and `files` knows their lines.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ __all__ = ["path_text", "problems"]
 
 
 def path_text(path: Path) -> str:
-    """`agents[0].default_next`."""
+    """A path as text, such as `agents[0].default_next`."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -123,7 +122,7 @@ def _text(value: Any) -> bool:
 
 
 def _count(value: Any, least: int, most: int = COUNTED_MAX) -> bool:
-    """A whole number in these bounds; 3.0 is one, as JSON Schema has it."""
+    """Whether a value is a whole number in these bounds; 3.0 is one, as in JSON Schema."""
     return _real(value) and least <= value <= most and value == int(value)
 
 
@@ -164,26 +163,26 @@ def _retry_shape(value: Any, path: Path) -> Iterator[Problem]:
         yield Problem(path, f"retry_policy is a mapping of {', '.join(RETRY_KEYS)}, not {value!r}")
         return
     yield from _unknown(value, RETRY_KEYS, path, "a retry policy")
-    said = {name: each for name, each in value.items() if each is not None}
-    if not _count(said.get("max_retries", 0), 0, RETRY_ATTEMPTS_MAX - 1):
+    given = {name: setting for name, setting in value.items() if setting is not None}
+    if not _count(given.get("max_retries", 0), 0, RETRY_ATTEMPTS_MAX - 1):
         most = RETRY_ATTEMPTS_MAX - 1
         yield Problem((*path, "max_retries"), f"max_retries is a whole number from 0 to {most}")
     for name in ("initial_ms", "max_ms"):
-        if not (_real(said.get(name, 0)) and 0 <= said.get(name, 0) <= MILLISECONDS_MAX):
+        if not (_real(given.get(name, 0)) and 0 <= given.get(name, 0) <= MILLISECONDS_MAX):
             most = MILLISECONDS_MAX
-            yield Problem((*path, name), f"{name} is a number of milliseconds from 0 to {most}, not {said[name]!r}")
-    if not (_real(said.get("multiplier", 1)) and said.get("multiplier", 1) >= 1):
-        yield Problem((*path, "multiplier"), f"multiplier is at least 1, not {said['multiplier']!r}")
+            yield Problem((*path, name), f"{name} is a number of milliseconds from 0 to {most}, not {given[name]!r}")
+    if not (_real(given.get("multiplier", 1)) and given.get("multiplier", 1) >= 1):
+        yield Problem((*path, "multiplier"), f"multiplier is at least 1, not {given['multiplier']!r}")
 
 
 def _state_shape(value: Any, path: Path) -> Iterator[Problem]:
     words = tuple(MergeStrategy)
     if isinstance(value, Mapping):
         pairs: list[tuple[Path, Any, Any]] = [((*path, str(key)), key, word) for key, word in value.items()]
-    elif isinstance(value, (list, tuple)) and all(isinstance(each, Mapping) for each in value):
-        pairs = [((*path, index), each.get("key"), _merge(each)) for index, each in enumerate(value)]
-        for index, each in enumerate(value):
-            yield from _unknown(each, STATE_KEYS, (*path, index), "a state key")
+    elif isinstance(value, (list, tuple)) and all(isinstance(entry, Mapping) for entry in value):
+        pairs = [((*path, index), entry.get("key"), _merge(entry)) for index, entry in enumerate(value)]
+        for index, entry in enumerate(value):
+            yield from _unknown(entry, STATE_KEYS, (*path, index), "a state key")
     else:
         yield Problem(path, f"state_schema is a mapping of keys to {', '.join(words)}, not {value!r}")
         return
@@ -194,8 +193,8 @@ def _state_shape(value: Any, path: Path) -> Iterator[Problem]:
             yield Problem(here, f"a state key is merged by {', '.join(words)}, not {word!r}")
 
 
-def _merge(each: Mapping[Any, Any]) -> Any:
-    word = each.get("merge")
+def _merge(entry: Mapping[Any, Any]) -> Any:
+    word = entry.get("merge")
     return MergeStrategy.REPLACE if word is None else word
 
 
@@ -230,7 +229,8 @@ _MAX_COUNT: Final = f"max_count is a whole number, at least 1 and at most {COUNT
 
 
 def _edge(data: Mapping[Any, Any]) -> dict[Any, Any]:
-    """An edge limit under its own names; others write from_stage and to_stage, or source and target."""
+    """An edge limit with the keys `from` and `to`, which may be written from_stage and to_stage, or source and
+    target."""
     return {EDGE_ALIASES.get(key, key): value for key, value in data.items()}
 
 
@@ -331,7 +331,7 @@ def _stage_problems(path: tuple[str, int], stage: dict[str, Any], known: set[str
 
 
 def _field_problems(path: tuple[str, int], stage: dict[str, Any], outputs: set[str]) -> Iterator[Problem]:
-    """Fields of outputs that no stage gives."""
+    """Mistakes in rules that read the output of an unknown stage."""
     rules = stage.get("routing_rules")
     for index, rule in enumerate(rules if isinstance(rules, (list, tuple)) else ()):
         expr = rule.get("expr") if isinstance(rule, Mapping) else None
@@ -360,7 +360,7 @@ def _whole_problems(plain: dict[str, Any], known: set[str]) -> Iterator[Problem]
 
 
 def _deadlock(written: list[tuple[tuple[str, int], dict[str, Any]]]) -> Iterator[Problem]:
-    """Stages in parallel mode that wait for one another: none of them would ever run."""
+    """A mistake for stages in parallel mode that wait for one another, so that none of them would ever run."""
     left = {stage["name"]: (path, stage) for path, stage in written if isinstance(stage.get("name"), str)}
     known = set(left)
 
@@ -381,7 +381,7 @@ def _deadlock(written: list[tuple[tuple[str, int], dict[str, Any]]]) -> Iterator
 
 def _listed(stage: dict[str, Any], key: str) -> list[str]:
     names = stage.get(key)
-    return [each for each in names if isinstance(each, str)] if isinstance(names, (list, tuple)) else []
+    return [name for name in names if isinstance(name, str)] if isinstance(names, (list, tuple)) else []
 
 
 def _target(name: Any, path: Path, known: set[str]) -> Iterator[Problem]:

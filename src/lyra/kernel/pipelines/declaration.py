@@ -1,9 +1,9 @@
-"""What a pipeline declares: stages, where they lead, what bounds them. Checked as a whole before anything runs.
+"""The declaration of a pipeline: stages, their routes and their bounds. Checked as a whole before anything runs.
 
     PipelineConfig.of({"name": "review", "agents": [{"name": "draft", "default_next": "check"}, {"name": "check"}]})
 
-Here are the typed objects. What each key means is in the tables of `pipeline_keys`, what is a mistake in
-`pipeline_check`. Runs nothing and routes nothing: `routing` decides, `pipeline_moves` moves, `orchestrator` remembers.
+This module has the typed objects; the tables of `keys` explain each key, and `check` finds mistakes. It runs nothing
+and routes nothing: `routing` decides, `moves` changes a session, `orchestrator` keeps sessions.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 
 
 class Generation(msgspec.Struct, frozen=True):
-    """How a model draws its answer; what is None is the model's to say."""
+    """Sampling settings of a model; None leaves a setting to the model."""
 
     stop: tuple[str, ...] = ()
     repeat_penalty: float | None = None
@@ -117,7 +117,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def retry(self) -> Retry | None:
-        """The same as the kernel's door takes it: what is left out is one run and no other."""
+        """The retry policy for the kernel's door; None: the stage is run once."""
         policy = self.retry_policy or RetryPolicy()
         retries = max(self.max_retries, policy.max_retries)
         if not retries:
@@ -126,7 +126,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return Retry(max_attempts=retries + 1, backoff=backoff, on=_RETRIED)
 
     def wrong_with(self, output: Mapping[str, Any]) -> str | None:
-        """What an output lacks that this stage must give."""
+        """Why an output does not fit this stage's declaration; None if it does."""
         missing = [name for name in self.required_output_fields if name not in output]
         if missing:
             return f"has no {', '.join(missing)}"
@@ -138,7 +138,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return data
 
 
-# A stage that says it may be retried is retried after any failure but a refusal, which would be the same again.
+# A stage with retries is retried after any failure but a refusal, which would be the same again.
 _RETRIED: Final = tuple(word for word in ERROR_CLASSES if word not in ("authentication", "budget_exceeded"))
 
 
@@ -165,10 +165,10 @@ class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if isinstance(value, cls) and value.__dict__.get("checked"):
             return value
         data = msgspec.to_builtins(value) if isinstance(value, msgspec.Struct) else value
-        found = list(problems(data))
-        if found:
-            first, *others = found
-            also = [f"{path_text(each.path)}: {each.message}" for each in others]
+        mistakes = list(problems(data))
+        if mistakes:
+            first, *others = mistakes
+            also = [f"{path_text(problem.path)}: {problem.message}" for problem in others]
             raise ConfigError(
                 f"pipeline {path_text(first.path)}: {first.message}" if first.path else first.message,
                 hint=first.hint,
@@ -181,16 +181,16 @@ class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def from_checked(cls, data: Mapping[str, Any]) -> Self:
         """The object of a declaration without problems."""
         plain = named(data)
-        stages = [_stage(each) for each in plain["agents"]]
+        stages = [_stage(agent) for agent in plain["agents"]]
         plain["agents"] = sorted(stages, key=lambda stage: stage.get("stage_order", 0))
         plain["state_schema"] = _state_schema(plain.get("state_schema") or {})
         plain["edge_limits"] = _edges(plain.get("edge_limits") or ())
         if isinstance(plain.get("default_run_mode"), str):
             plain["default_run_mode"] = plain["default_run_mode"].lower()
-        said = {key: value for key, value in plain.items() if value is not None}
-        made = msgspec.convert(said, cls, strict=False)  # 3.0 is a whole number
-        made.__dict__["checked"] = True  # of this very object, which is frozen: one made by hand does not have it
-        return made
+        given = {key: value for key, value in plain.items() if value is not None}
+        config = msgspec.convert(given, cls, strict=False)  # 3.0 is a whole number
+        config.__dict__["checked"] = True  # marks this frozen object; one made by its constructor is not marked
+        return config
 
     def to_data(self) -> dict[str, Any]:
         data: dict[str, Any] = msgspec.to_builtins(self)
@@ -205,7 +205,7 @@ class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """Where each stage stands in the order."""
+        """The place of each stage in the order."""
         return {stage.name: place for place, stage in enumerate(self.agents)}
 
     @cached_property
@@ -215,13 +215,13 @@ class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def most_taken(self) -> dict[tuple[str, str], int]:
-        """How often an edge may be taken, where that is limited; of two limits the first."""
-        return {(each.source, each.target): each.max_count for each in reversed(self.edge_limits)}
+        """The limit of each limited edge; the first, where it has two."""
+        return {(limit.source, limit.target): limit.max_count for limit in reversed(self.edge_limits)}
 
     @cached_property
     def output_names(self) -> dict[str, tuple[str, ...]]:
-        """What the output of each stage is called: its own name first, then its agent's, unless that is another
-        stage's own, and its output_key."""
+        """The names of each stage's output: the stage's name first, then its agent's, unless that is the name of
+        another stage, and its output_key."""
         return {
             stage.name: tuple(
                 dict.fromkeys(
@@ -243,7 +243,7 @@ def _stage(data: Mapping[str, Any]) -> dict[str, Any]:
     for key in WORDS:
         if key in plain:
             plain[key] = plain[key].lower()
-    plain["routing_rules"] = [_rule(each) for each in plain.get("routing_rules", ())]
+    plain["routing_rules"] = [_rule(rule) for rule in plain.get("routing_rules", ())]
     for key in ("retry_policy", "generation"):
         if key in plain:
             plain[key] = {name: value for name, value in plain[key].items() if value is not None}
@@ -260,11 +260,11 @@ def _rule(data: Mapping[str, Any]) -> dict[str, Any]:
 def _state_schema(value: Any) -> dict[str, str]:
     if isinstance(value, Mapping):
         return {key: word.lower() for key, word in value.items()}
-    return {each["key"]: (each.get("merge") or "replace").lower() for each in value}
+    return {entry["key"]: (entry.get("merge") or "replace").lower() for entry in value}
 
 
 def _edges(value: Any) -> list[dict[str, Any]]:
     if isinstance(value, Mapping):
         ends = [(key.partition("->"), most) for key, most in value.items()]
-        return [{"from": one.strip(), "to": other.strip(), "max_count": most} for (one, _, other), most in ends]
-    return [{EDGE_ALIASES.get(key, key): part for key, part in each.items()} for each in value]
+        return [{"from": source.strip(), "to": target.strip(), "max_count": most} for (source, _, target), most in ends]
+    return [{EDGE_ALIASES.get(key, key): part for key, part in limit.items()} for limit in value]

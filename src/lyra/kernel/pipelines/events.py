@@ -1,4 +1,4 @@
-"""What happens in a pipeline, told to those who run it: events, and the feed that a listener reads them from."""
+"""Events of a pipeline for the caller of `execute_pipeline`, and the feed from which it reads them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PipelineEvent:
 
     @property
     def envelope(self) -> Envelope:
-        if self._envelope is None:  # most listeners look at few of them
+        if self._envelope is None:  # copied only when it is read: most listeners read few envelopes
             self._envelope = self._then.copy()
         return self._envelope
 
@@ -39,7 +39,7 @@ class PipelineEvent:
 
 
 class Feed:
-    """The events that one listener has not read yet; a None among them is the end of the process behind it."""
+    """The unread events of one listener; None among them marks the end of the pipeline's process."""
 
     __slots__ = ("_waiter", "events")
 
@@ -53,7 +53,7 @@ class Feed:
             self._waiter.set_result(None)
 
     async def more(self) -> None:
-        """Until there is one."""
+        """Wait until there is an event."""
         while not self.events:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter

@@ -1,7 +1,7 @@
 """Pipelines declared in files: TOML, YAML or JSON, with the line and column of every mistake.
 
-`check_file` gives all mistakes of a file, `load_file` the PipelineConfig or a SourceError. What the keys mean is
-`pipeline`'s to say, how a file becomes plain data and places `core.document`'s. Runs nothing.
+`check_file` gives all mistakes of a file, `load_file` the PipelineConfig or a SourceError. `declaration` interprets the
+keys, `core.checking.document` reads a file as plain data with places. Runs nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Mistake(NamedTuple):
     column: int
     message: str
     hint: str | None
-    code: str  # parse: the text is not of its format; check: it is no pipeline; advice: it is one, and seldom meant so
+    code: str  # parse: not the file's format; check: no valid pipeline; advice: valid, and probably not intended
 
     @property
     def place(self) -> str:
@@ -43,13 +43,13 @@ def check_file(path: str | FilePath) -> list[Mistake]:
 
 
 def advice_for(path: str | FilePath) -> list[Mistake]:
-    """What a file without mistakes may not mean, in the order of its lines: loops that only a last bound stops."""
+    """Advice for a file without mistakes, in the order of its lines: loops that only a bound of the pipeline stops."""
     file = str(path)
     data, places = parse(read_text(path), form_of(file, what="pipeline"), file)
     config = PipelineConfig.from_checked(data)
     key = "stages" if "stages" in data else "agents"
     index = {stage["name"]: number for number, stage in enumerate(data[key])}
-    found = [
+    advice = [
         Mistake(
             file,
             *place_of((key, index[loop.stages[-1]]), places),
@@ -60,7 +60,7 @@ def advice_for(path: str | FilePath) -> list[Mistake]:
         )
         for loop in unlimited_loops(config)
     ]
-    return sorted(found, key=lambda each: (each.line, each.column))
+    return sorted(advice, key=lambda mistake: (mistake.line, mistake.column))
 
 
 def load_file(path: str | FilePath) -> PipelineConfig:
@@ -77,7 +77,7 @@ def load_file(path: str | FilePath) -> PipelineConfig:
         line=first.line,
         column=first.column,
         hint=first.hint,
-        also=[f"{each.place}: {each.message}" for each in others],
+        also=[f"{mistake.place}: {mistake.message}" for mistake in others],
     )
 
 
@@ -85,7 +85,7 @@ def read_text(path: str | FilePath) -> str:
     form_of(str(path), what="pipeline")
     file = FilePath(path)
     try:
-        if file.exists() and not file.is_file():  # a pipe would make us wait for ever
+        if file.exists() and not file.is_file():  # reading a pipe could block for ever
             raise ConfigError(f"{path} is not a file", key=str(path))
         with file.open("rb") as opened:
             data = opened.read(PIPELINE_FILE_BYTES_MAX + 1)
@@ -99,5 +99,8 @@ def check_text(text: str, *, file: str) -> list[Mistake]:
         data, places = parse(text, form_of(file, what="pipeline"), file)
     except ParseError as error:
         return [Mistake(file, error.line, error.column, error.message, error.hint, "parse")]
-    found = [Mistake(file, *place_of(each.path, places), each.message, each.hint, "check") for each in problems(data)]
-    return sorted(found, key=lambda each: (each.line, each.column))
+    mistakes = [
+        Mistake(file, *place_of(problem.path, places), problem.message, problem.hint, "check")
+        for problem in problems(data)
+    ]
+    return sorted(mistakes, key=lambda mistake: (mistake.line, mistake.column))

@@ -2,7 +2,7 @@
 
 `svg(config)` draws stages as boxes, gates as diamonds and forks as slanted boxes, in layers from the start to the
 end; edges carry the rule that takes them, errors are dashed, loops run back at the side. `edges(config)` is the graph
-itself. The same pipeline gives the same bytes. Draws nothing that is not declared, and runs nothing.
+itself. The same pipeline gives the same bytes. Only the declaration is drawn; nothing runs.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def edges(config: PipelineConfig) -> list[Edge]:
     for fork in config.agents:
         if fork.node_kind is NodeKind.FORK:
             _meet(fork, routes)
-    return [edge for found in routes.values() for edge in found]
+    return [edge for outgoing in routes.values() for edge in outgoing]
 
 
 def _meet(fork: AgentConfig, routes: dict[str, list[Edge]]) -> None:
-    """Branches do not lead to the end: where nothing follows, they lead to the place where they meet."""
+    """Redirect the ends of a fork's branches: they lead to the stage where the branches join, not to the end."""
     join = fork.default_next or "end"
     label = f"join {fork.join_strategy}"
     ways = [edge.target for edge in routes[fork.name] if edge.kind == "fork"]
@@ -72,12 +72,12 @@ def _needed(stage: AgentConfig) -> list[Edge]:
 
 def _routes(stage: AgentConfig) -> list[Edge]:
     fork = stage.node_kind is NodeKind.FORK
-    found = [Edge(stage.name, name, "", "fork") for name in stage.branches]
+    outgoing = [Edge(stage.name, name, "", "fork") for name in stage.branches]
     for rule in stage.routing_rules:
         text = _expression(rule.expr) if rule.expr is not None else _condition(rule.condition, rule.value)
-        found.append(Edge(stage.name, rule.target, text, "fork" if fork else "rule"))
+        outgoing.append(Edge(stage.name, rule.target, text, "fork" if fork else "rule"))
     if stage.default_next:
-        found.append(
+        outgoing.append(
             Edge(
                 stage.name,
                 stage.default_next,
@@ -86,10 +86,10 @@ def _routes(stage: AgentConfig) -> list[Edge]:
             )
         )
     elif not fork and not any(rule.condition is None and rule.expr is None for rule in stage.routing_rules):
-        found.append(Edge(stage.name, "end"))
+        outgoing.append(Edge(stage.name, "end"))
     if stage.error_next:
-        found.append(Edge(stage.name, stage.error_next, "error", "error"))
-    return found
+        outgoing.append(Edge(stage.name, stage.error_next, "error", "error"))
+    return outgoing
 
 
 def _condition(condition: str | None, value: Any) -> str:
@@ -109,7 +109,7 @@ def _expression(expr: Mapping[str, Any]) -> str:
     if op == "not":
         return f"not ({_expression(expr['expr'])})"
     if op in ("and", "or"):
-        return f" {op} ".join(_expression(each) for each in expr["exprs"])
+        return f" {op} ".join(_expression(part) for part in expr["exprs"])
     field = expr["field"]
     scope = field.get("agent", field["scope"]) if field["scope"] != "current" else ""
     name = f"{scope}.{field['key']}" if scope else str(field["key"])
@@ -122,15 +122,15 @@ def _expression(expr: Mapping[str, Any]) -> str:
 def svg(config: PipelineConfig) -> str:
     """The picture, a whole SVG document."""
     arrows = [
-        svg_graph.Edge(edge.source, edge.target, edge.label, "error" if edge.kind == "error" else "")
+        svg_graph.GraphEdge(edge.source, edge.target, edge.label, "error" if edge.kind == "error" else "")
         for edge in edges(config)
     ]
     nodes = [
-        svg_graph.Node(stage.name, stage.node_kind.value, _note(stage), _SHAPES.get(stage.node_kind, "box"))
+        svg_graph.GraphNode(stage.name, stage.node_kind.value, _note(stage), _SHAPES.get(stage.node_kind, "box"))
         for stage in config.agents
     ]
     targets = {arrow.target for arrow in arrows}
-    nodes += [svg_graph.Node(name, "special", shape="round") for name in _SPECIAL if name in targets]
+    nodes += [svg_graph.GraphNode(name, "special", shape="round") for name in _SPECIAL if name in targets]
     return svg_graph.draw_layers(config.name, nodes, arrows, style=_STYLE, last=("end",))
 
 

@@ -1,6 +1,6 @@
-"""What the orchestrator and its workers say to each other: instructions out, reports in, and a look at a session.
+"""Values between the orchestrator and its workers: instructions out, reports in, and the view of a session.
 
-`report_row` and its neighbours turn what a worker handed in into plain data: checked, and nothing shared with it.
+`report_row` and the functions beside it turn a worker's values into checked plain data of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from lyra.core import codec
 from lyra.core.checking.check import known_keys, whole
 from lyra.core.envelope import Envelope, TerminalReason
-from lyra.core.open_question import Asked
+from lyra.core.open_question import OpenQuestion
 from lyra.errors import ConfigError
 from lyra.kernel.interrupts.interrupt import KINDS, known_word
 from lyra.kernel.journal.durable_value import DurableValue
@@ -52,7 +52,7 @@ class InstructionKind(StrEnum):
 
 
 class AgentExecutionMetrics(msgspec.Struct, frozen=True):
-    """What one run used."""
+    """The usage of one run."""
 
     llm_calls: int = 0
     tool_calls: int = 0
@@ -73,7 +73,7 @@ class Instruction(DurableValue, msgspec.Struct, kw_only=True, dict=True):
     terminal_reason: TerminalReason | None = None
     termination_message: str | None = None
     interrupt_pending: bool = False
-    interrupt: Asked | None = None
+    interrupt: OpenQuestion | None = None
 
     def to_data(self) -> dict[str, Any]:
         data: dict[str, Any] = msgspec.to_builtins(self, builtin_types=(bytes,))
@@ -94,7 +94,7 @@ class SessionState(DurableValue, msgspec.Struct, kw_only=True, dict=True):
     terminated: bool
     terminal_reason: TerminalReason | None
     interrupt_pending: bool
-    interrupts: list[Asked]
+    interrupts: list[OpenQuestion]
     created_at: float
     last_activity_at: float
 
@@ -117,7 +117,7 @@ def run_instruction(session: Session, token: Token) -> Instruction:
 
 
 def other_instruction(session: Session) -> Instruction:
-    """Nothing is to be run: the pipeline is over, or waits for an answer."""
+    """The instruction when nothing can be run: the pipeline has ended, or waits for an answer."""
     envelope = session.envelope.copy()
     if session.terminated:
         return Instruction(
@@ -148,7 +148,7 @@ def session_state(session: Session) -> SessionState:
         terminated=session.terminated,
         terminal_reason=session.terminal_reason,
         interrupt_pending=envelope.interrupt_pending,
-        interrupts=[Asked(codec.decode(codec.encode(question.interrupt))) for question in session.waiting],
+        interrupts=[OpenQuestion(codec.decode(codec.encode(question.interrupt))) for question in session.waiting],
         created_at=session.created_at,
         last_activity_at=session.last_activity_at,
     )
@@ -201,14 +201,14 @@ def metrics_data(metrics: Any) -> dict[str, int]:
 
 
 def _rounded(value: Any) -> Any:
-    """Milliseconds are often measured in parts of one, and what was not counted is None."""
+    """A float rounded to a whole number, and None, for a metric that was not counted, as 0."""
     if isinstance(value, float) and isfinite(value):
         return round(value)
     return 0 if value is None else value
 
 
 def asked_data(interrupt: Any) -> dict[str, Any] | None:
-    """The question that a run ended with, if it did: its kind has to be one that people can be asked."""
+    """The checked question that a run ended with; None if it had none."""
     if not interrupt:
         return None
     if not isinstance(interrupt, Mapping):
@@ -219,7 +219,7 @@ def asked_data(interrupt: Any) -> dict[str, Any] | None:
 
 
 def interrupt_data(interrupt: Any) -> dict[str, Any]:
-    """What a pipeline keeps of a question."""
+    """The fields of a question that a pipeline keeps."""
     if isinstance(interrupt, Mapping):
         return dict(interrupt)
     return {name: str(getattr(interrupt, name)) for name in ("id", "kind", "question", "message")}

@@ -1,8 +1,8 @@
-"""The words of a declaration: every key of a stage and of a pipeline, and the words that are their values.
+"""The keys of a declaration: every key of a stage and of a pipeline, and the words that are their values.
 
-`STAGE_KEYS` and `PIPELINE_KEYS` say type, default and meaning of each key. The check (`pipeline_check`) and the
-published JSON Schema (`pipeline_schema`) are made from them, and a test holds the typed objects (`pipeline`) against
-them, so a key cannot be known to one and not to another.
+`STAGE_KEYS` and `PIPELINE_KEYS` give type, default and meaning of each key. `check` and the published JSON Schema
+(`schema`) are made from them, and a test compares the typed objects (`declaration`) with them, so that all three know
+the same keys.
 """
 
 from __future__ import annotations
@@ -201,5 +201,5 @@ MILLISECONDS_MAX: Final = 10**12
 
 
 def named(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The same under the keys' own names."""
+    """The data with aliases replaced by the keys' own names."""
     return {ALIASES.get(key, key): value for key, value in data.items()}

@@ -1,7 +1,8 @@
 """Loops of a pipeline that have no limit of their own, and the bound of the whole pipeline that would stop each.
 
 A loop is limited where one of its stages has `max_visits` or one of its edges an `edge_limit`. Any other runs until a
-bound of the pipeline is reached, which ends everything: allowed, and seldom meant. Reads a checked declaration alone.
+bound of the pipeline is reached, which ends everything: allowed, and probably not intended. Reads only a checked
+declaration.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ __all__ = ["Loop", "unlimited_loops"]
 
 
 class Loop(NamedTuple):
-    """The stages in the order they lead to one another, and what stops them: a bound, after so many rounds."""
+    """The stages of a loop in their order, and the bound of the pipeline that stops it, after so many rounds."""
 
     stages: tuple[str, ...]
     bound: str
@@ -29,22 +30,22 @@ class Loop(NamedTuple):
 
 
 def unlimited_loops(config: PipelineConfig) -> list[Loop]:
-    """One for each knot of stages that lead to one another, in the order of its first stage."""
+    """One loop for each group of stages that lead to one another, in the order of its first stage."""
     if config.default_run_mode is RunMode.PARALLEL:
-        return []  # requirements, not routes: a stage runs once
+        return []  # parallel mode has requirements, not routes: each stage runs once
     ways = _unlimited_ways(config)
-    found, told = [], set[str]()
+    loops, covered = [], set[str]()
     for name in config.places:
-        if name not in told:
+        if name not in covered:
             stages = _shortest_way_back(name, ways)
             if stages:
-                told |= _both_ways(name, ways)
-                found.append(_bounded(config, stages))
-    return found
+                covered |= _both_ways(name, ways)
+                loops.append(_bounded(config, stages))
+    return loops
 
 
 def _unlimited_ways(config: PipelineConfig) -> dict[str, list[str]]:
-    """Where each stage leads without anybody counting."""
+    """The targets that each stage leads to by edges without a limit."""
     ways: dict[str, list[str]] = {stage.name: [] for stage in config.agents if stage.max_visits is None}
     for edge in edges(config):
         limited = (edge.source, edge.target) in config.most_taken
@@ -72,7 +73,7 @@ def _shortest_way_back(name: str, ways: dict[str, list[str]]) -> tuple[str, ...]
 
 def _both_ways(name: str, ways: dict[str, list[str]]) -> set[str]:
     """The stages that it leads to and that lead to it."""
-    back: dict[str, list[str]] = {each: [] for each in ways}
+    back: dict[str, list[str]] = {stage: [] for stage in ways}
     for source, targets in ways.items():
         for target in targets:
             back[target].append(source)
@@ -82,14 +83,14 @@ def _both_ways(name: str, ways: dict[str, list[str]]) -> set[str]:
 def _reached(name: str, ways: dict[str, list[str]]) -> set[str]:
     seen, left = {name}, [name]
     while left:
-        new = [each for each in ways[left.pop()] if each not in seen]
+        new = [target for target in ways[left.pop()] if target not in seen]
         seen.update(new)
         left += new
     return seen
 
 
 def _bounded(config: PipelineConfig, stages: tuple[str, ...]) -> Loop:
-    """What stops it first: hops and iterations are counted each round; where only gates are passed, those are."""
+    """The loop with the bound that stops it first: hops or iterations; steps where it has only gates."""
     places = config.places
     hops = sum(config.by_name[name].node_kind is NodeKind.AGENT for name in stages)
     if not hops:

@@ -1,8 +1,7 @@
-"""What one row does to a pipeline's session: a pure machine that moves tokens from stage to stage.
+"""How one row changes a pipeline's session: a pure state machine that moves tokens from stage to stage.
 
 Gates and forks are passed at once; only agents are run. A `Move` uses the time in the row and never reads a clock, so
-that the same rows give the same session after a restart. What there is to do next is `orchestrator`'s to say; who runs
-it, `pipeline_runner`'s.
+that the same rows give the same session after a restart. `orchestrator` decides what is due next, and `runner` runs it.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from lyra.core.envelope import TerminalReason
-from lyra.core.open_question import Asked
+from lyra.core.open_question import OpenQuestion
 from lyra.kernel.pipelines.declaration import AgentConfig
 from lyra.kernel.pipelines.keys import JoinStrategy, MergeStrategy, NodeKind
 from lyra.kernel.pipelines.routing import condition_holds, holds
@@ -26,7 +25,7 @@ DENIED: Final = "User denied confirmation"
 
 
 class Move:
-    """What one row does to one session."""
+    """The change of one session by one row."""
 
     __slots__ = ("config", "envelope", "now", "session", "steps", "tell_all")
 
@@ -45,7 +44,7 @@ class Move:
     # ------------------------------------------------------------------ the rows
 
     def begin(self) -> None:
-        """Bounds and order come from the pipeline; a current stage that it has is kept."""
+        """Set bounds and order from the pipeline; a current stage that the pipeline has is kept."""
         config, envelope = self.config, self.envelope
         envelope.stage_order = config.stage_order
         envelope.max_iterations = config.max_iterations
@@ -54,7 +53,7 @@ class Move:
         envelope.parallel_mode = self.session.parallel
         if envelope.terminated:
             return
-        if envelope.interrupt_pending:  # it came with a question that somebody else has to answer
+        if envelope.interrupt_pending:  # the envelope came with an open question
             ask(self.session, dict(envelope.interrupt or {}))
         if self.session.parallel:
             self._release()
@@ -66,7 +65,7 @@ class Move:
         self._arrive(self._make(""), first)
 
     def start(self, token_id: int) -> None:
-        """Somebody runs the token's stage: one hop."""
+        """Start a run of the token's stage: one hop."""
         token = self.session.token(token_id)
         assert token is not None, token_id
         assert token.state == "ready", token_id
@@ -92,7 +91,7 @@ class Move:
         token = self.session.token(token_id)
         assert token is not None, token_id
         stage = self._stage(token.stage)
-        if token.state == "ready":  # somebody ran it without asking
+        if token.state == "ready":  # a worker ran it without get_next_instruction
             self._begin_run(token, stage)
         self._count(result.get("metrics") or {})
         output: dict[str, Any] = dict(result.get("output") or {})
@@ -107,7 +106,8 @@ class Move:
             self.tell("checkpoint_created", stage.name)
 
     def wait(self, interrupt: Mapping[str, Any], number: int | None) -> None:
-        """A question from outside (number 0) holds the session up; one of its own is known to the kernel by an id."""
+        """Add a question from outside (number 0), which holds the session up, or set the kernel's id of its own
+        question."""
         question = meant(self.session, interrupt, number)
         if question is None:
             ask(self.session, dict(interrupt), interrupt_id=str(interrupt.get("id") or ""))
@@ -124,24 +124,26 @@ class Move:
         number: int | None,
         unanswered: str = "",
     ) -> None:
-        """A question is over: answered, or (response None) expired or taken back, and `unanswered` says so."""
-        found = meant(self.session, interrupt, number)
-        question = found if found is not None else Question(0, 0, "", "", {})
+        """End a question: answered, or (response None) expired or cancelled, with the reason in `unanswered`."""
+        known = meant(self.session, interrupt, number)
+        question = known if known is not None else Question(0, 0, "", "", {})
         kind = str(interrupt.get("kind") or question.kind)
-        held = Asked(interrupt) or Asked(question.interrupt) or Asked(self.envelope.interrupt or {})
-        asked = Asked({**held, "response": dict(response)}) if response is not None else held
-        self.session.waiting = [each for each in self.session.waiting if each is not question]
+        held = (
+            OpenQuestion(interrupt) or OpenQuestion(question.interrupt) or OpenQuestion(self.envelope.interrupt or {})
+        )
+        asked = OpenQuestion({**held, "response": dict(response)}) if response is not None else held
+        self.session.waiting = [other for other in self.session.waiting if other is not question]
         self.envelope.interrupt = asked
         if response is not None and kind == "confirmation" and response.get("approved") is not True:
             self.terminate(TerminalReason.USER_CANCELLED, DENIED)
             return
-        if unanswered and question.token and kind == "confirmation":  # nobody consented
+        if unanswered and question.token and kind == "confirmation":  # no consent was given
             self.terminate(TerminalReason.USER_CANCELLED, unanswered)
             return
         resume_stage = str(getattr(self.config, f"{kind}_resume_stage", "")) if response is not None else ""
         token = self.session.token(question.token)
-        for each in self.session.tokens if token is None else [token]:
-            each.asked = asked
+        for waiting in self.session.tokens if token is None else [token]:
+            waiting.asked = asked
         if token is not None:
             self._resume_token(token, question.stage, kind, resume_stage, own=question.own)
         elif resume_stage and not self.session.parallel:
@@ -149,7 +151,7 @@ class Move:
         show(self.session)
 
     def terminate(self, reason: TerminalReason | str, message: str = "") -> None:
-        """The pipeline is over; only the first reason counts."""
+        """End the pipeline; only the first reason counts."""
         if self.envelope.terminated:
             return
         for token in self.session.tokens:
@@ -167,7 +169,7 @@ class Move:
             self.tell("bounds_exceeded", self.envelope.current_stage, **facts)
         self.tell("pipeline_completed", self.envelope.current_stage, **facts)
 
-    # ------------------------------------------------------------------ how a run ended
+    # ------------------------------------------------------------------ the end of a run
 
     def _count(self, metrics: Mapping[str, Any]) -> None:
         self.envelope.tool_call_count += int(metrics.get("tool_calls") or 0)
@@ -179,7 +181,7 @@ class Move:
         names, agent = self.config.output_names[stage.name], stage.agent_name
         self.envelope.complete_stage(stage.name, output, now=self.now, agent=agent, llm_calls=calls, names=names)
         if token.sees is not None:
-            token.sees += [each for each in names if each not in token.sees]
+            token.sees += [name for name in names if name not in token.sees]
         token.last = stage.name
         if self.config.state_schema:
             self._gather(stage, output)
@@ -211,7 +213,7 @@ class Move:
             self._branch_failed(token, f"{stage.name}: {error}")
 
     def _gather(self, stage: AgentConfig, output: dict[str, Any]) -> None:
-        """Merge what the state_schema names into the pipeline's state."""
+        """Merge the keys of the state_schema into the pipeline's state."""
         for key, value in gathered(self.session, stage, output):
             metadata = self.envelope.metadata
             state = metadata.get("state", {})
@@ -228,11 +230,11 @@ class Move:
         self._go(token, stage.name, target, why)
 
     def _go(self, token: Token, source: str, target: str, why: str) -> None:
-        """Take the edge: counted, and looped back if the target stands earlier."""
+        """Take an edge: it is counted, and counts as an iteration if the target is an earlier stage."""
         self.tell("routing_decision", source, target=target, reason=why)
         fork = self._fork(token.fork) if token.fork else None
         if fork is not None and target == self._stage(fork.stage).default_next:
-            target = "end"  # where the branches meet
+            target = "end"  # the branches join there
         if target != "end" and not self._edge(source, target):
             return
         self._arrive(token, target)
@@ -250,7 +252,7 @@ class Move:
         return True
 
     def _arrive(self, token: Token, target: str) -> None:
-        """Stand at a target; gates are passed, forks opened, and an agent is ready to run."""
+        """Move a token to a target: gates are passed, forks opened, and an agent becomes ready to run."""
         if target == "end":
             self._branch_done(token)
             return
@@ -282,11 +284,11 @@ class Move:
         return True
 
     def _jump(self, target: str) -> None:
-        """Go on at a stage, whatever was under way: the answer to a question changed the plan."""
+        """Continue at a stage after an answer; everything else that runs is cancelled."""
         root = next((token for token in self.session.tokens if token.fork == 0), None)
         if root is None:
             return
-        for fork in [each for each in self.session.forks if each.token == root.id]:
+        for fork in [fork for fork in self.session.forks if fork.token == root.id]:
             self._cancel(fork)
         self._skip(root)
         take_back(self.session, root)
@@ -318,11 +320,11 @@ class Move:
             fork.live.append(branch.id)
             branches.append((branch, target))
         for branch, target in branches:
-            if branch in self.session.tokens:  # an earlier branch may have ended the fork, or the pipeline
+            if branch in self.session.tokens:  # else an earlier branch has ended the fork, or the pipeline
                 self._go(branch, stage.name, target, "fork")
 
     def _branch_done(self, token: Token) -> None:
-        """A token came to its end: a branch's, or the pipeline's."""
+        """End a token: its branch is done, or the pipeline is."""
         fork = self._fork(token.fork)
         if fork is None:
             if self.session.parallel:
@@ -365,18 +367,18 @@ class Move:
         self._after_failure(parent, stage, "; ".join(fork.failed))
 
     def _broke(self, token: Token) -> None:
-        """An agent asked to stop: its branch, or the pipeline."""
+        """End the branch or the pipeline of an agent that asked to stop."""
         if token.fork:
             self._branch_done(token)
         else:
             self.terminate(TerminalReason.BREAK_REQUESTED)
 
     def _cancel(self, fork: Fork) -> None:
-        """The fork is over: branches that still live are dropped, with the forks inside them."""
+        """End a fork: remaining branches are removed, with the forks inside them."""
         if fork in self.session.forks:
             self.session.forks.remove(fork)
-        for token in [each for each in self.session.tokens if each.id in fork.live]:
-            for inner in [each for each in self.session.forks if each.token == token.id]:
+        for token in [token for token in self.session.tokens if token.id in fork.live]:
+            for inner in [inner for inner in self.session.forks if inner.token == token.id]:
                 self._cancel(inner)
             self._skip(token)
             self._drop(token)
@@ -384,7 +386,7 @@ class Move:
     # ------------------------------------------------------------------ parallel mode
 
     def _release(self, asked: dict[str, Any] | None = None) -> None:
-        """Make a token for each stage whose requirements are met; the end when nothing is left."""
+        """Make a token for each stage whose requirements are met; end the pipeline when none is left."""
         session = self.session
         while not self.envelope.terminated:
             here = {token.stage for token in session.tokens}
@@ -394,7 +396,7 @@ class Move:
                     return
                 if stage.node_kind is NodeKind.AGENT:
                     self._make(stage.name, asked=asked)
-                else:  # nothing to run: a gate or a fork is a place where requirements meet
+                else:  # a gate or a fork only joins requirements, and runs nothing
                     self.envelope.completed_stage_set = {**self.envelope.completed_stage_set, stage.name: True}
             if not any(stage.node_kind is not NodeKind.AGENT for stage in ready):
                 break
@@ -412,7 +414,9 @@ class Move:
         done = self.envelope.completed_stage_set
         if done.get(stage.name):
             return False
-        asks = [question.stage for question in self.session.waiting if question.token]  # done when they are answered
+        asks = [
+            question.stage for question in self.session.waiting if question.token
+        ]  # these stages are done once their questions are answered
         met = [bool(done.get(name)) and name not in asks for name in stage.requires]
         enough = any(met) if stage.join_strategy is JoinStrategy.ANY and met else all(met)
         return enough and all(done.get(name) and name not in asks for name in stage.after)
@@ -434,7 +438,7 @@ class Move:
         self.tell("interrupt_raised", source, interrupt=dict(interrupt))
 
     def _resume_token(self, token: Token, source: str, kind: str, resume_stage: str, *, own: bool) -> None:
-        """Go on at the stage the pipeline names for this kind; else where the question came from makes sense of it."""
+        """Continue at the pipeline's resume stage for this kind; without one, at or after the stage that asked."""
         stage = self.config.stage(source)
         if resume_stage:
             self._arrive(token, resume_stage)
@@ -452,7 +456,7 @@ class Move:
         else:
             self._arrive(token, source)
 
-    # ------------------------------------------------------------------ small things
+    # ------------------------------------------------------------------ helpers
 
     def _id(self) -> int:
         self.session.made += 1
@@ -473,10 +477,10 @@ class Move:
 
     def _drop(self, token: Token) -> None:
         take_back(self.session, token)
-        self.session.tokens = [each for each in self.session.tokens if each is not token]
+        self.session.tokens = [other for other in self.session.tokens if other is not token]
 
     def _skip(self, token: Token) -> None:
-        """A run that nobody waits for any more."""
+        """Record that the result of a running token is no longer needed."""
         if token.state != "running":
             return
         self.envelope.skip_stage(token.stage, now=self.now, agent=self._stage(token.stage).agent_name)

@@ -1,13 +1,13 @@
-"""The orchestrator: says what a pipeline does next, takes what came of it, and remembers both across restarts.
+"""The orchestrator: gives the next instruction of a pipeline, takes the results, and keeps both across restarts.
 
     kernel.initialize_orchestration("p1", {"name": "review", "agents": [...]})
     instruction = kernel.get_next_instruction("p1")          # run_agent, wait_interrupt or terminate
     instruction = kernel.report_agent_result("p1", {"agent_name": "draft", "output": {...}})
 
 A worker anywhere may drive a session with these calls; `execute_pipeline` drives one with agents registered here, as a
-durable process (`pipeline_runner`). Asking changes nothing but what must be written down once (a stage is started, a
-bound ends the pipeline): asked twice, the answer is the same. The moves themselves are pure (`pipeline_moves`), what
-is said to and by workers is in `instruction`, questions to people in `pipeline_questions`; here are the calls.
+durable process (`runner`). Asking for an instruction only writes what must be written once (a stage is started, a bound
+ends the pipeline): asked twice, the answer is the same. The changes themselves are pure (`moves`), the values exchanged
+with workers are in `instruction`, questions to people in `questions`; this module has the calls.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Orchestrator(Subsystem):
         return session_state(self._session(pid))
 
     def store_envelope(self, pid: str, envelope: Any) -> Envelope:
-        """Another envelope for a session, which stays where it is; an ended one keeps its own."""
+        """Replace the envelope of a session, which stays at its stage; an ended session keeps its own."""
         session = self._session(pid)
         if session.terminated:
             raise InvalidTransition(f"pipeline {pid} is over", hint="initialize_orchestration begins one", pid=pid)
@@ -145,7 +145,7 @@ class Orchestrator(Subsystem):
         return Ack(self._core, seq)
 
     def process_ended(self, process: Process, ended: Exit) -> None:
-        """A process that ran a pipeline was ended before it: so is the pipeline. One that diverged comes back."""
+        """End the pipeline of a process that ended before it. A process that diverged is resumed later."""
         if process.pid not in self.state.sessions or ended.reason == "divergence":
             return
         core = self._core
@@ -203,7 +203,7 @@ class Orchestrator(Subsystem):
         return any(self._interrupts.lives_longer(question.kind, idle_s) for question in session.waiting)
 
     def entry_ended(self, pid: str, reason: str) -> None:
-        """The entry that a pipeline runs under was ended: the pipeline is over, too."""
+        """End the pipeline of an entry that was ended."""
         session = self.state.sessions.get(pid)
         if session is not None and not session.terminated:
             self._terminate(pid, TerminalReason.USER_CANCELLED, reason)
@@ -251,14 +251,14 @@ class Orchestrator(Subsystem):
         return self._next(session)
 
     def _end_late_runs(self, session: Session) -> None:
-        """Runs of outside workers that took longer than their stage may have failed, whatever is reported later."""
+        """Fail runs of outside workers that took longer than their stage's time limit; later reports are ignored."""
         if not session.pipeline_config.timed:
             return
         pid, now = session.process_id, self._core.clock.now()
         process = self._core.processes.get(pid)
         if process is not None and self.runner.runs(process):
-            return  # its own runs are timed where they run
-        for token in [each for each in session.tokens if each.state == "running"]:
+            return  # the runner limits the time of its own runs
+        for token in [running for running in session.tokens if running.state == "running"]:
             timeout_s = session.pipeline_config.by_name[token.stage].timeout_seconds
             if timeout_s is None or now - token.began_at <= timeout_s or token not in session.tokens:
                 continue
@@ -274,7 +274,7 @@ class Orchestrator(Subsystem):
         again = 0 < run <= session.runs if run else session.ran_before(agent)
         if again and token is None:
             return None
-        waits = ", ".join(each.stage for each in session.tokens if each.state in ("ready", "running")) or "nothing"
+        waits = ", ".join(other.stage for other in session.tokens if other.state in ("ready", "running")) or "nothing"
         raise InvalidTransition(
             f"pipeline {session.process_id} does not wait for {agent or f'run {run}'}",
             hint=f"it waits for {waits}",
@@ -292,7 +292,7 @@ class Orchestrator(Subsystem):
         self._resources.count(pid, {"agent_hops": 1, **used})
 
     def evaluate_routing(self, pid: str, agent_name: str | None = None) -> str:
-        """Where the pipeline would go if that stage (the current one unless said) ended well as its output stands."""
+        """The target that the pipeline would go to if that stage (by default the current one) succeeded now."""
         session = self._session(pid)
         name = agent_name or session.envelope.current_stage
         stage = session.pipeline_config.stage(name)
@@ -320,7 +320,9 @@ class Orchestrator(Subsystem):
                 self._terminate(session.process_id, reached, message)
                 return None
             self.fact(session.process_id, "pipeline.started", {"token": token.id})
-            if token.state == "running" and token in session.tokens:  # else its context was too large, and it failed
+            if (
+                token.state == "running" and token in session.tokens
+            ):  # else its context was too large and the stage failed
                 return token
         return None
 
@@ -329,7 +331,7 @@ class Orchestrator(Subsystem):
         resources = self._resources
         entry = self._lifecycle.state.entries.get(pid)
         if entry is None or (entry.pipeline and resources.get_quota(pid) == resources.default_quota):
-            return None, ""  # nobody gave it one: its bounds are the pipeline's own
+            return None, ""  # it has no quota of its own: the pipeline's bounds apply
         reason = resources.first_over(pid, timed=False)
         if not reason:
             return None, ""
@@ -367,7 +369,7 @@ class Orchestrator(Subsystem):
             raise NameTaken(f"there is a pipeline session for {pid} already", hint="force=True replaces it", pid=pid)
         self._must_be_driven_outside(pid)
         kept = checkpoint.get("session")
-        if isinstance(kept, Mapping):  # what stands beside it in a checkpoint counts: that is what people change
+        if isinstance(kept, Mapping):  # fields beside it win: they are the ones that users change
             beside = ("envelope", "edge_traversals", "stage_visits")
             kept = {**kept, **{name: checkpoint[name] for name in beside if name in checkpoint}}
             kept.update({"waiting": _unasked(kept["waiting"])} if "waiting" in kept else {})
@@ -385,7 +387,7 @@ class Orchestrator(Subsystem):
     async def execute_pipeline(
         self, config: Any, envelope: Envelope | Mapping[str, Any] | None = None, *, pid: str | None = None
     ) -> AsyncGenerator[PipelineEvent, None]:
-        """Run a pipeline as a durable process and tell what happens. The same pid again goes on where it was."""
+        """Run a pipeline as a durable process and give its events. A known pid continues where it was."""
         checked = PipelineConfig.of(config)
         self.agents.check(stage.agent_name for stage in checked.agents if stage.node_kind is NodeKind.AGENT)
         core = self._core
@@ -434,7 +436,7 @@ class Orchestrator(Subsystem):
                 self._lifecycle.make_way(pid)
 
     def _tell_where_it_stands(self, session: Session, feed: Feed) -> None:
-        """To one who listens to a pipeline under way: the stages that run, and the questions that are open."""
+        """Put the running stages and the open questions into the feed of a new listener."""
         pid, envelope = session.process_id, session.envelope
         for token in session.tokens:
             if token.state == "running":
@@ -473,7 +475,7 @@ class Orchestrator(Subsystem):
         for feed in self._feeds.get(pid, ()):
             feed.put(event)
 
-    # ------------------------------------------------------------------ small things
+    # ------------------------------------------------------------------ helpers
 
     def sessions(self) -> Iterator[str]:
         return iter(self.state.sessions)
@@ -513,7 +515,7 @@ class Orchestrator(Subsystem):
             return seq
 
     def _ended(self, session: Session) -> None:
-        """The row that was written last ended it: say so in one of its own, and let its entry end with it."""
+        """Write `pipeline.ended` for a session that the last row ended, and end its entry."""
         pid, message = session.process_id, session.envelope.termination_reason
         reason = session.terminal_reason.value if session.terminal_reason is not None else ""
         self._core.fact(self.state, pid, "pipeline.ended", {"reason": reason, "message": message})
@@ -528,12 +530,16 @@ def _stage_in_doubt(session: Session, interrupt: Interrupt) -> str:
 
 
 def _unasked(waiting: Any) -> Any:
-    """The questions of a checkpoint's stages, for the kernel to ask anew: their ids were those of another time."""
+    """The questions of a checkpoint's stages without their ids, so that the kernel asks them again."""
     if not isinstance(waiting, list):
         return waiting
     return [
-        {**each, "id": "", "interrupt": {name: part for name, part in each["interrupt"].items() if name != "id"}}
-        if isinstance(each, Mapping) and each.get("token") and isinstance(each.get("interrupt"), Mapping)
-        else each
-        for each in waiting
+        {
+            **question,
+            "id": "",
+            "interrupt": {name: part for name, part in question["interrupt"].items() if name != "id"},
+        }
+        if isinstance(question, Mapping) and question.get("token") and isinstance(question.get("interrupt"), Mapping)
+        else question
+        for question in waiting
     ]

@@ -1,9 +1,9 @@
-"""A pipeline and the questions that hold it up: those its stages ask, and the kernel's own about its process.
+"""The questions that hold a pipeline up: those of its stages, and those about its process.
 
 A stage that leads to a question leaves it in the session, and its branch waits; each branch may ask. Where the kernel
-knows the pid it becomes one of the kernel's, with an id and a time to live, and the answer is found there; otherwise
-the session alone carries it, and whoever drives the pipeline answers with `resume`. A pipeline that this kernel runs
-asks by itself (`pipeline_runner`). What an answer means is `pipeline_moves`' to say.
+knows the pid it becomes one of the kernel's questions, with an id and a time to live, and the answer comes from there;
+otherwise only the session has it, and the worker that drives the pipeline answers with `resume`. A pipeline that this
+kernel runs asks by itself (`runner`). `moves` interprets an answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Questions"]
 
-NOBODY_WAITS: Final = "nobody waits for the answer any more"
+NOBODY_WAITS: Final = "the answer is no longer needed"
 
 
 class Questions:
@@ -34,11 +34,11 @@ class Questions:
         self._orchestrator = orchestrator
 
     def hold_up(self, session: Session) -> bool:
-        """Whether a question about the whole session is open; those that are over are cleared first, new ones noted."""
+        """Whether a question about the whole session is open; ended ones are removed first, new ones are added."""
         pid = session.process_id
         if not session.waiting and not self._any_about(pid):
             return False
-        raised = self._raised_outside(session)  # looked at first: it may be over by now, and looking says so
+        raised = self._raised_outside(session)  # read first: reading an overdue question expires it
         self._clear_ended(session)
         if session.terminated:
             return True
@@ -50,7 +50,7 @@ class Questions:
         return session.held_up
 
     def resume(self, session: Session, interrupt: Any, response: Any) -> None:
-        """A question was answered: here, and where it is one of the kernel's, there too."""
+        """Answer a question in the session and, where the kernel has it, in the kernel."""
         pid = session.process_id
         if session.terminated or not session.waiting:
             raise InvalidTransition(f"pipeline {pid} has no pending interrupt to resume", pid=pid)
@@ -72,19 +72,19 @@ class Questions:
         *,
         unanswered: str = "",
     ) -> None:
-        """`unanswered`: why there is no response."""
+        """Write the end of a question; `unanswered` is why there is no response."""
         interrupt = {**question.interrupt, **(given or {})}
         interrupt.pop("response", None)
         row = {"interrupt": interrupt, "response": response, "question": question.number}
         self._orchestrator.fact(pid, "pipeline.resumed", {**row, **({"unanswered": unanswered} if unanswered else {})})
 
     def still_open(self, session: Session) -> list[Question]:
-        """Those that nobody has answered yet, here or where the kernel has them."""
+        """The questions that are pending, in the session and in the kernel."""
         known = [(question, self._known(question.id) if question.id else None) for question in session.waiting]
-        return [question for question, found in known if found is None or found.status == "pending"]
+        return [question for question, interrupt in known if interrupt is None or interrupt.status == "pending"]
 
     def known_as(self, pid: str, number: int, interrupt_id: str) -> None:
-        """The program of a pipeline asked: the kernel has the question under this id."""
+        """Record the id under which the kernel has a question that the pipeline's program asked."""
         session = self._orchestrator.state.sessions.get(pid)
         question = session.question(number) if session is not None else None
         if question is None:
@@ -94,14 +94,14 @@ class Questions:
             self._orchestrator.fact(pid, "pipeline.waiting", row)
 
     def take_back(self, before: Iterable[Question], after: Iterable[Question]) -> None:
-        """Questions whose branch is over, or whose session is, are no longer put to anybody."""
+        """Cancel questions whose branch or session has ended."""
         left = {question.id for question in after}
         for question in before:
             if question.token and question.id and question.id not in left:
                 self.withdraw(question.id, NOBODY_WAITS)
 
     def withdraw(self, interrupt_id: str, reason: str) -> None:
-        """Nobody is to answer it any more."""
+        """Cancel a question of the kernel if it is pending."""
         asked = self._known(interrupt_id)
         if asked is not None and asked.status == "pending":
             self._interrupts.cancel(asked.id, reason)
@@ -111,27 +111,27 @@ class Questions:
         return pid in interrupts.state.by_pid or bool(interrupts.pending(pid))
 
     def _clear_ended(self, session: Session) -> None:
-        """Questions that the kernel knows by their ids and that are over: resolved, expired or cancelled."""
+        """Remove questions that have ended in the kernel: resolved, expired or cancelled."""
         pid = session.process_id
         for question in session.waiting:
             if not question.id or (question.token and pid in self._core.processes):  # its program gets the answer
                 continue
-            found = self._known(question.id)
-            if found is not None and found.status == "pending":
+            interrupt = self._known(question.id)
+            if interrupt is not None and interrupt.status == "pending":
                 continue
             if session.question(question.number) is None:
-                continue  # the end of another one took it back
-            if found is not None and found.status == "resolved" and found.response is not None:
-                self.over(pid, question, response_data(found.response))
+                continue  # the end of another question removed it
+            if interrupt is not None and interrupt.status == "resolved" and interrupt.response is not None:
+                self.over(pid, question, response_data(interrupt.response))
             else:
-                reason = found.reason if found is not None else ""
-                self.over(pid, question, None, unanswered=reason or f"nobody answered the {question.kind}")
+                reason = interrupt.reason if interrupt is not None else ""
+                self.over(pid, question, None, unanswered=reason or f"no answer to the {question.kind} came")
 
     def _known(self, interrupt_id: str) -> Interrupt | None:
         try:
             return self._interrupts.get(interrupt_id)
         except NoSuchInterrupt:
-            return None  # never one of the kernel's, or ended so long ago that nobody remembers it
+            return None  # it was never in the kernel, or ended too long ago
 
     def _raised_outside(self, session: Session) -> Interrupt | None:
         """The oldest open question about the process that neither its program nor its session asked."""
@@ -141,10 +141,17 @@ class Questions:
         if first is None or (first.id in interrupts.state.by_id and first.id not in asked):
             return first
         pending = interrupts.list_interrupts(pid, status="pending")
-        return next((one for one in pending if one.id in interrupts.state.by_id and one.id not in asked), None)
+        return next(
+            (
+                interrupt
+                for interrupt in pending
+                if interrupt.id in interrupts.state.by_id and interrupt.id not in asked
+            ),
+            None,
+        )
 
     def _ask_kernel(self, pid: str, question: Question) -> None:
-        """A stage led to a question: make it one of the kernel's, where the kernel knows the pid."""
+        """Make a stage's question one of the kernel's, where the kernel knows the pid."""
         asked = question.interrupt
         try:
             made = self._interrupts.create_interrupt(
@@ -157,19 +164,19 @@ class Questions:
 
 
 def _meant(session: Session, given: Mapping[str, Any]) -> Question:
-    """The open question that an answer is for: by its id, else by what is asked, else the oldest."""
+    """The open question that an answer is for: by its id, else by its text, else the oldest."""
     waiting = session.waiting
     if given.get("id"):
-        known = [each for each in waiting if given["id"] in (each.id, each.interrupt.get("id"))]
-        found = known or [each for each in waiting if not each.id and not each.interrupt.get("id")]
-        if not found:
+        known = [question for question in waiting if given["id"] in (question.id, question.interrupt.get("id"))]
+        matching = known or [question for question in waiting if not question.id and not question.interrupt.get("id")]
+        if not matching:
             raise InvalidTransition(
                 f"pipeline {session.process_id} does not wait for interrupt {given['id']}",
-                hint=f"it waits for {', '.join(each.id or each.kind for each in waiting)}",
+                hint=f"it waits for {', '.join(question.id or question.kind for question in waiting)}",
                 pid=session.process_id,
                 id=given["id"],
             )
-        return found[0]
-    said = {name: given[name] for name in ("kind", "question", "message") if name in given}
-    alike = [each for each in waiting if all(each.interrupt.get(name) == said[name] for name in said)]
+        return matching[0]
+    fields = {name: given[name] for name in ("kind", "question", "message") if name in given}
+    alike = [question for question in waiting if all(question.interrupt.get(name) == fields[name] for name in fields)]
     return (alike or waiting)[0]

@@ -1,11 +1,10 @@
-"""Where a pipeline goes next: rules and expressions, as pure functions of what is known.
+"""Routing of pipelines: rules and expressions, as pure functions of the facts of a session.
 
 A rule is `{"condition": key, "value": v, "target": stage}` (the last output has that key, and it equals that value) or
 `{"expr": {…}, "target": stage}`. An expression is a mapping with an `op` of `OPS`; a comparison names a `field` by its
-`scope` (`SCOPES`). What is not there equals nothing and differs from nothing: a missing field makes every comparison
-false, `neq` too, and so does a number compared with something that is none. Nothing here raises while it decides:
-`expression_problems` finds every mistake before a pipeline starts. Next: `pipeline` (what is declared) and
-`pipeline_session` (what happens).
+`scope` (`SCOPES`). A missing field makes every comparison false, `neq` too, and so does a number compared with a value
+that is none. Nothing here raises while it decides: `expression_problems` finds every mistake before a pipeline starts.
+Next: `declaration` and `session`.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Path = tuple[str | int, ...]
 
 
 class Problem(NamedTuple):
-    """One mistake in a declaration: where it stands, what is wrong, what to try."""
+    """One mistake in a declaration: its path, what is wrong, and a hint."""
 
     path: Path
     message: str
@@ -43,10 +42,10 @@ class Problem(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """All that a rule may look at."""
+    """Everything that a rule may read."""
 
     current: Mapping[str, Any]  # the output of the stage that just ended
-    outputs: Mapping[str, Mapping[str, Any]]  # of each stage, by its name, its agent's and its output_key
+    outputs: Mapping[str, Mapping[str, Any]]  # of each stage, by stage name, agent name and output_key
     meta: Mapping[str, Any]  # the envelope's metadata
     interrupt: Mapping[str, Any]  # the answer to the last question
     state: Mapping[str, Any]  # what the pipeline's state_schema gathers
@@ -83,11 +82,11 @@ _MISSING: Final = object()
 
 # ------------------------------------------------------------------ deciding
 def condition_holds(condition: str | None, value: Any, output: Mapping[str, Any]) -> bool:
-    """A plain rule: the output has the key and it equals the value; a rule without a condition always holds."""
+    """Whether the output has the key and it equals the value; True without a condition."""
     if condition is None:
         return True
-    found = _at(output, condition)
-    return found is not _MISSING and same(found, value)
+    actual = _at(output, condition)
+    return actual is not _MISSING and same(actual, value)
 
 
 def holds(expression: Mapping[str, Any], facts: Facts) -> bool:
@@ -96,38 +95,38 @@ def holds(expression: Mapping[str, Any], facts: Facts) -> bool:
     if op == "always":
         return True
     if op == "and":
-        return all(holds(each, facts) for each in expression["exprs"])
+        return all(holds(part, facts) for part in expression["exprs"])
     if op == "or":
-        return any(holds(each, facts) for each in expression["exprs"])
+        return any(holds(part, facts) for part in expression["exprs"])
     if op == "not":
         return not holds(expression["expr"], facts)
-    found = _look_up(expression["field"], facts)
+    actual = _look_up(expression["field"], facts)
     if op == "exists":
-        return found is not _MISSING
+        return actual is not _MISSING
     if op == "not_exists":
-        return found is _MISSING
-    return found is not _MISSING and _COMPARISONS[op](found, expression.get("value"))
+        return actual is _MISSING
+    return actual is not _MISSING and _COMPARISONS[op](actual, expression.get("value"))
 
 
 def _number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _contains(found: Any, value: Any) -> bool:
-    if isinstance(found, str):
-        return isinstance(value, str) and value in found
-    if isinstance(found, (list, tuple)):
-        return any(same(item, value) for item in found)
-    return isinstance(found, Mapping) and isinstance(value, str) and value in found
+def _contains(actual: Any, value: Any) -> bool:
+    if isinstance(actual, str):
+        return isinstance(value, str) and value in actual
+    if isinstance(actual, (list, tuple)):
+        return any(same(item, value) for item in actual)
+    return isinstance(actual, Mapping) and isinstance(value, str) and value in actual
 
 
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "eq": same,
-    "neq": lambda found, value: not same(found, value),
-    "gt": lambda found, value: _number(found) and _number(value) and found > value,
-    "lt": lambda found, value: _number(found) and _number(value) and found < value,
-    "gte": lambda found, value: _number(found) and _number(value) and found >= value,
-    "lte": lambda found, value: _number(found) and _number(value) and found <= value,
+    "neq": lambda actual, value: not same(actual, value),
+    "gt": lambda actual, value: _number(actual) and _number(value) and actual > value,
+    "lt": lambda actual, value: _number(actual) and _number(value) and actual < value,
+    "gte": lambda actual, value: _number(actual) and _number(value) and actual >= value,
+    "lte": lambda actual, value: _number(actual) and _number(value) and actual <= value,
     "contains": _contains,
 }
 
@@ -140,7 +139,7 @@ def _look_up(field: Mapping[str, Any], facts: Facts) -> Any:
 
 
 def _at(holder: Any, key: str) -> Any:
-    """The value under a key; where there is none of that whole name, dots lead into mappings."""
+    """The value of a key; where there is no key of that whole name, dots lead into mappings."""
     if isinstance(holder, Mapping) and key in holder:
         return holder[key]
     head, dot, rest = key.partition(".")
@@ -149,9 +148,9 @@ def _at(holder: Any, key: str) -> Any:
     return _at(holder[head], rest)
 
 
-# ------------------------------------------------------------------ reading what somebody wrote
+# ------------------------------------------------------------------ reading declarations
 def _word(value: Any, words: Mapping[str, str]) -> str | None:
-    """A word of the table, however it is written: `NotExists`, `not_exists`, `NOT_EXISTS`."""
+    """The word of the table in any spelling: `NotExists`, `not_exists`, `NOT_EXISTS`."""
     if not isinstance(value, str):
         return None
     plain = value.replace("_", "").lower()
@@ -159,17 +158,17 @@ def _word(value: Any, words: Mapping[str, str]) -> str | None:
 
 
 def normal_expression(expression: Mapping[str, Any]) -> dict[str, Any]:
-    """A checked expression with its words in lower case and nothing shared with what was handed in."""
+    """A copy of a checked expression with its words in lower case."""
     op = _word(expression["op"], OPS)
     assert op is not None
     if op in JOINING:
-        return {"op": op, "exprs": [normal_expression(each) for each in expression["exprs"]]}
+        return {"op": op, "exprs": [normal_expression(part) for part in expression["exprs"]]}
     if op == "not":
         return {"op": op, "expr": normal_expression(expression["expr"])}
     if op == "always":
         return {"op": op}
-    said = {key: value for key, value in expression["field"].items() if value is not None}
-    field = {**said, "scope": _word(said.get("scope", "current"), SCOPES)}
+    given = {key: value for key, value in expression["field"].items() if value is not None}
+    field = {**given, "scope": _word(given.get("scope", "current"), SCOPES)}
     return {"op": op, "field": field, **({"value": expression["value"]} if op in WITH_VALUE else {})}
 
 
@@ -204,23 +203,23 @@ def expression_problems(expression: Any, path: Path = (), depth: int = 1) -> Ite
 
 
 def fields_of(expression: Any, path: Path = (), depth: int = 1) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """Every field that an expression looks at, with its path; what is no expression has none."""
+    """Every field that an expression reads, with its path; none for a value that is no expression."""
     if not isinstance(expression, Mapping) or depth > PIPELINE_EXPRESSION_DEPTH_MAX:
         return
     if isinstance(expression.get("field"), Mapping):
         yield (*path, "field"), expression["field"]
     yield from fields_of(expression.get("expr"), (*path, "expr"), depth + 1)
     exprs = expression.get("exprs")
-    for index, each in enumerate(exprs if isinstance(exprs, (list, tuple)) else ()):
-        yield from fields_of(each, (*path, "exprs", index), depth + 1)
+    for index, part in enumerate(exprs if isinstance(exprs, (list, tuple)) else ()):
+        yield from fields_of(part, (*path, "exprs", index), depth + 1)
 
 
 def _list_problems(exprs: Any, path: Path, depth: int) -> Iterator[Problem]:
     if not isinstance(exprs, (list, tuple)) or not exprs:
         yield Problem(path, "exprs is a list of expressions, with at least one in it")
         return
-    for index, each in enumerate(exprs):
-        yield from expression_problems(each, (*path, index), depth + 1)
+    for index, part in enumerate(exprs):
+        yield from expression_problems(part, (*path, index), depth + 1)
 
 
 def _field_problems(field: Any, path: Path) -> Iterator[Problem]:

@@ -1,10 +1,10 @@
 """A pipeline as a durable process: the agents registered here run its stages, one effect a run.
 
 `run_pipeline` is a program like any other. It reads what is due (a journaled reading, so a replay reads the same),
-performs each run through the door (`ctx.do`, so a finished run is never repeated, and one that was in flight when its
-kernel died is asked about unless it may be repeated), and reports it to the session. Reports that the session has are
-passed over, which is all that a replay needs. Agents are looked up by name; after a restart a stage waits until its
-agent is registered. Decides nothing about routes: `pipeline_session` does.
+performs each run through the door (`ctx.do`: a finished run is never repeated, and for a run that was in flight when
+its kernel died a person is asked, unless it may be repeated), and reports it to the session. Reports that the session
+has already are ignored, which is all that a replay needs. Agents are looked up by name; after a restart a stage waits
+until its agent is registered. Routes are decided in `moves`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _WENT_WELL: Final[dict[str, Any]] = {
     "break_loop": False,
     "interrupt": None,
 }
-# What a run was charged, as its metrics call it.
+# Metric of a run → dimension of the usage that it was charged.
 _SPENT: Final = {
     "llm_calls": "llm_calls",
     "tool_calls": "tool_calls",
@@ -61,11 +61,11 @@ _SPENT: Final = {
 }
 
 
-_Numbered: TypeAlias = "asyncio.Future[None]"  # done when a branch has its number
+_Numbered: TypeAlias = "asyncio.Future[None]"  # done when a branch has its number in the journal keys
 
 
 class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent function may return instead of a plain mapping."""
+    """The result of an agent function, instead of a plain mapping."""
 
     output: dict[str, Any] = {}
     success: bool = True
@@ -89,7 +89,7 @@ class Agents:
         self._waiters: dict[str, list[Any]] = {}
 
     def register(self, name: str, agent: Any, *, idempotent: bool = False) -> None:
-        """Make an agent known: a function of the envelope, best an async one, or an object with such a `run`."""
+        """Register an agent: a function of the envelope, best an async one, or an object with such a `run`."""
         short_text(name, "an agent's name", most=NAME_LENGTH_MAX)
         if not name:
             raise ConfigError("an agent needs a name", key="name")
@@ -146,10 +146,10 @@ class Runner:
         self._lifetimes = lifetimes
         self._interrupts = interrupts
         self._orchestrator = orchestrator
-        self._effects: dict[Any, Effect] = {}  # one for each way that an agent is run
-        self._waiters: dict[str, list[Any]] = {}  # runners that wait for their session to change
+        self._effects: dict[Any, Effect] = {}  # by agent name, idempotency and retry policy
+        self._waiters: dict[str, list[Any]] = {}  # pid → runners that wait for a change of their session
 
-    # ------------------------------------------------------------------ from outside
+    # ------------------------------------------------------------------ start and stop
 
     def start(self, pid: str, feed: Feed) -> Process:
         """The process that runs a session; the feed gets a None when it ends."""
@@ -167,7 +167,7 @@ class Runner:
 
         def tell(future: asyncio.Future[None]) -> None:
             if not future.cancelled():
-                future.exception()  # looked at: the listener learns why from the process
+                future.exception()  # retrieved, so that asyncio does not warn; the listener reads it from the process
             feed.put(None)
 
         ended.add_done_callback(tell)
@@ -196,7 +196,7 @@ class Runner:
     # ------------------------------------------------------------------ the program
 
     async def run(self, ctx: Context) -> dict[str, Any]:
-        """Until the session is over: run what is due, report it, ask what is to be asked."""
+        """Run and report what is due, and ask its questions, until the session has ended."""
         process = ctx.own_process
         while True:
             plan = read(process, "pipeline", lambda: self._plan(process.pid))
@@ -214,13 +214,13 @@ class Runner:
                 await self._run_together(ctx, plan)
 
     def look_again(self, pid: str) -> None:
-        """Something that a runner may wait for happened: its session changed, or a question about it is over."""
+        """Wake the runner of a session that changed, or whose question has ended."""
         if pid in self._waiters:
             for waker in self._waiters.pop(pid):
                 resume(waker)
 
     async def _wait(self, process: Process) -> None:
-        """Until no question from outside holds the session up; not journaled, the next reading of the plan is."""
+        """Wait until no question from outside holds the session up. Not journaled: the next reading of the plan is."""
         orchestrator = self._orchestrator
         while True:
             session = orchestrator.state.sessions.get(process.pid)
@@ -238,7 +238,7 @@ class Runner:
         return entry is not None or any(token.state in ("ready", "running", "waiting") for token in session.tokens)
 
     def _plan(self, pid: str, *, beside: bool = False) -> list[Any]:
-        """What is due, as plain data; `beside`: other runs or questions of this pipeline are under way."""
+        """What is due, as plain data; `beside`: other runs or questions of this pipeline are in progress."""
         orchestrator = self._orchestrator
         session = orchestrator.state.sessions.get(pid)
         if session is None:
@@ -249,16 +249,16 @@ class Runner:
             return ["done", reason, session.envelope.termination_reason]
         running = [[token.run, token.stage] for token in session.tokens if token.state == "running"]
         asks = [_asked(question) for question in session.waiting if question.token]
-        if not asks:  # also while a question from outside is open: what is under way goes on
+        if not asks:  # also while a question from outside is open: runs in progress continue
             return ["run", running] if running else ["wait"]
         if beside or running or len(asks) > 1 or session.first("ready") is not None:
             return ["together", running, asks]
         return ["ask", *asks[0]]
 
     async def _run_together(self, ctx: Context, plan: list[Any]) -> None:
-        """Branches of a fork, or stages in parallel mode: runs, and questions of branches (numbered below zero). The
-        plan is read again after each that ends, or when something else changed what is due; the reading says which, so
-        that a replay, where they end in another order, goes on in the order of then."""
+        """Perform runs, and questions of branches (numbered below zero), at the same time. The plan is read again after
+        each of them ends, or when something else changed what is due; the reading names which, so that a replay, where
+        they may end in another order, continues in the journaled order."""
         process = ctx.own_process
         tasks: dict[int, asyncio.Task[None]] = {}
         begun: set[int] = set()
@@ -271,23 +271,23 @@ class Runner:
                 for key, numbered in new.items():
                     tasks[key] = self._core.tasks.start(due[key](numbered), name=f"{process.pid} {key}")
                 begun.update(new)
-                for numbered in new.values():  # before it is looked what ended: a replay may know that at once
+                for numbered in new.values():  # before waiting for an end, which a replay may know at once
                     await numbered
                 first = await self._first_end(process, tasks, begun)
                 if first:
                     tasks.pop(first).result()
                 after = {"after": first}
-                plan = read(  # at once: the loop's variables are those of now
+                plan = read(  # called at once, so that the lambda sees the current values
                     process,
                     "pipeline",
                     lambda: [*self._plan(process.pid, beside=bool(tasks)), after],  # noqa: B023
                 )
-        finally:  # nothing is awaited here: the kernel may be closing the program
+        finally:  # no await here: the kernel may be closing the program
             for task in tasks.values():
                 task.cancel()
 
     def _due(self, ctx: Context, plan: list[Any]) -> dict[int, Callable[[_Numbered], Coroutine[Any, Any, None]]]:
-        """What a plan names, by its key among the tasks."""
+        """The work that a plan names, by its key among the tasks."""
         asks = plan[2] if plan[0] == "together" else []
         works: dict[int, Callable[[], Coroutine[Any, Any, None]]] = {
             **{run: partial(self._perform, ctx, run, stage) for run, stage in plan[1]},
@@ -296,7 +296,8 @@ class Runner:
         return {key: partial(self._branch, ctx, work) for key, work in works.items()}
 
     async def _first_end(self, process: Process, tasks: dict[int, asyncio.Task[None]], begun: set[int]) -> int:
-        """The key of the task that ended first, or 0: something else changed what is due. On replay, as it was."""
+        """The key of the task that ended first, or 0 when something else changed what is due; on replay as
+        journaled."""
         then = self._ended_then(process)
         if then == 0:
             return 0
@@ -304,7 +305,7 @@ class Runner:
             await asyncio.wait([tasks[then]])
             return then
         session = self._orchestrator.state.sessions.get(process.pid)
-        if session is None or not session.waiting:  # nothing from outside can change it
+        if session is None or not session.waiting:  # only its own tasks can change it
             await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
         while not any(task.done() for task in tasks.values()):
             if self._changed(process.pid, begun, tasks):
@@ -320,7 +321,7 @@ class Runner:
         return min(key for key, task in tasks.items() if task.done())
 
     def _changed(self, pid: str, begun: set[int], tasks: Collection[int]) -> bool:
-        """Whether something else is due than what is under way."""
+        """Whether what is due differs from what is in progress."""
         orchestrator = self._orchestrator
         session = orchestrator.state.sessions.get(pid)
         if session is None or session.terminated:
@@ -339,8 +340,8 @@ class Runner:
         return int(last["after"]) if isinstance(last, dict) else None
 
     async def _branch(self, ctx: Context, work: Callable[[], Coroutine[Any, Any, None]], numbered: _Numbered) -> None:
-        """A run or a question beside others. Its branch is numbered before it waits for anything, so in the order of
-        the plan."""
+        """One run or question among several. Its branch gets its number before it waits for anything, so in the order
+        of the plan."""
         current_branch(ctx.own_process)
         numbered.set_result(None)
         await work()
@@ -358,13 +359,13 @@ class Runner:
             result = await ctx.do(effect, process.pid, run, stage_name)
         except (Divergence, asyncio.CancelledError):
             raise
-        except Exception as error:  # noqa: BLE001 - whatever an agent raises is a failed stage
+        except Exception as error:  # noqa: BLE001 - any error of an agent is a failed stage
             result = {"success": False, "error": str(error) or type(error).__name__}
         point("pipeline.answered")
         self._report(process.pid, run, result)
 
     def _report(self, pid: str, run: int, result: Mapping[str, Any]) -> None:
-        """Once: a replay comes here again with what the session has long been told."""
+        """Report a run once: on replay the session has the report already."""
         session = self._orchestrator.state.sessions.get(pid)
         token = session.running(run=run) if session is not None else None
         if token is None:
@@ -378,22 +379,22 @@ class Runner:
         # A stage that may be run again after a failure may be run again after a crash.
         idempotent = retry is not None or agent.idempotent
         key = (stage.agent_name, idempotent, retry)
-        found = self._effects.get(key)
-        if found is None:
+        effect = self._effects.get(key)
+        if effect is None:
             if len(self._effects) >= EFFECTS_KEPT:
                 self._effects.clear()
-            found = Effect(self._run_agent, name=effect_name(stage), idempotent=idempotent, retry=retry)
-            self._effects[key] = found
-        return found
+            effect = Effect(self._run_agent, name=effect_name(stage), idempotent=idempotent, retry=retry)
+            self._effects[key] = effect
+        return effect
 
     async def _run_agent(self, pid: str, run: int, stage_name: str) -> Any:
-        """Call the agent with its view of the envelope; what it gives becomes plain data."""
+        """Call the agent with its view of the envelope; its result becomes plain data."""
         session = self._orchestrator.state.sessions[pid]
         token = session.running(run=run)
         stage = session.pipeline_config.stage(stage_name)
         assert stage is not None, stage_name
         if token is None:
-            raise AgentFailed(f"nobody waits for run {run} of {stage_name} any more")
+            raise AgentFailed(f"run {run} of {stage_name} is no longer needed")
         agent = self._orchestrator.agents.get(stage.agent_name)
         clock = self._core.clock
         began = clock.monotonic()
@@ -414,7 +415,7 @@ class Runner:
         return result if usage is None else Charged(result, usage)
 
     async def _ask(self, ctx: Context, ask: list[Any]) -> None:
-        """Put a branch's question to a human, and tell the session what came of it."""
+        """Put a branch's question to a human, and report its end to the session."""
         process, questions = ctx.own_process, self._orchestrator.questions
         kind, text, message = ask[:3]
         number = ask[3] if len(ask) > 3 else self._number_of(process.pid, ask)
@@ -430,24 +431,24 @@ class Runner:
                 asked=lambda interrupt_id: questions.known_as(process.pid, number, interrupt_id),
             )
             response = response_data(answer)
-        except LyraError as error:  # it expired, or was taken back
+        except LyraError as error:  # it expired, or was cancelled
             if isinstance(error, Divergence):
                 raise
             unanswered = error.message
         session = self._orchestrator.state.sessions.get(process.pid)
         question = session.question(number) if session is not None else None
-        if question is not None:  # else the session was told before: this is a replay, or it was answered there
+        if question is not None:  # else it has ended in the session: this is a replay, or it was answered there
             questions.over(process.pid, question, response, unanswered=unanswered)
 
     def _number_of(self, pid: str, ask: list[Any]) -> int:
-        """A plan from before questions had numbers means the last one that asks the same."""
+        """The number of a question in a plan of an older version, which had none: the last with the same text."""
         session = self._orchestrator.state.sessions.get(pid)
         waiting = session.waiting if session is not None else []
-        return next((each.number for each in reversed(waiting) if _asked(each)[:3] == ask[:3]), 0)
+        return next((question.number for question in reversed(waiting) if _asked(question)[:3] == ask[:3]), 0)
 
 
 def effect_name(stage: AgentConfig) -> str:
-    """What a run of the stage is called at the door."""
+    """The name of the effect of a run of the stage."""
     return f"pipeline:{stage.agent_name}"
 
 
@@ -464,17 +465,17 @@ async def run_pipeline(ctx: Context) -> dict[str, Any]:
 
 
 def _result(stage: AgentConfig, value: Any) -> dict[str, Any]:
-    """What an agent gave, as a report; a failure it only states is raised, so that it is retried like any other."""
+    """An agent's result as a report; a result with an error is raised, so that it is retried like an exception."""
     data: dict[str, Any] = {"output": {}, "metrics": {}}
     if isinstance(value, AgentResult):
         if not value.success or value.error:
             raise AgentFailed(value.error or f"{stage.agent_name} failed")
-        metrics_data(value.metrics)  # what is wrong with them is the stage's failure
+        metrics_data(value.metrics)  # raises for wrong metrics, which fails the stage
         data = {"output": value.output, "metrics": dict(value.metrics)}
         if value.break_loop:
             data["break_loop"] = True
         if value.interrupt:
-            data["interrupt"] = asked_data(value.interrupt)  # a kind that there is not is the stage's failure, too
+            data["interrupt"] = asked_data(value.interrupt)  # raises for an unknown kind, which fails the stage
     elif isinstance(value, Mapping):
         data["output"] = dict(value)
     elif isinstance(value, str) and stage.output_mode is OutputMode.TEXT:

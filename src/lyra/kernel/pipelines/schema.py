@@ -1,8 +1,8 @@
-"""The published JSON Schema (2020-12) of a declaration, made from the tables of `pipeline_keys`.
+"""The published JSON Schema (2020-12) of a declaration, made from the tables of `keys`.
 
-For editors and for those who write declarations by machine. It says all that can be said of one place and its
-neighbours; what needs the whole (names that are declared, loops, stages that wait for one another) only the kernel's
-own check (`pipeline_check`) knows. Words may be written in capitals, and what is left out may be null, in both.
+For editors and for programs that write declarations. It checks all that can be checked of one place and its neighbours;
+checks that need the whole declaration (declared names, loops, stages that wait for one another) are in `check` only.
+Both accept words in capitals, and null for a key that is left out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Schema = dict[str, Any]
 
 
 def json_schema() -> _Schema:
-    """The JSON Schema (2020-12) of a declaration, from the tables above."""
+    """The JSON Schema (2020-12) of a declaration."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Lyra pipeline",
@@ -92,7 +92,7 @@ def _schema(name: str, key: Key) -> _Schema:
 
 
 def _or_null(shape: _Schema) -> _Schema:
-    """What is left out may be null."""
+    """The schema with null allowed too."""
     if "type" in shape:
         kinds = shape["type"] if isinstance(shape["type"], list) else [shape["type"]]
         return {**shape, "type": [*kinds, "null"]}
@@ -118,7 +118,7 @@ _STAGE_NAME: Final = STAGE_KEYS["name"]
 
 
 def _where(name: str, shape: _Schema) -> _Schema:
-    """The key is there, and looks like this."""
+    """A schema for objects that have this key with a value of this shape."""
     return {"required": [name], "properties": {name: shape}}
 
 
@@ -174,7 +174,7 @@ _GENERATION_SCHEMA: Final[_Schema] = {
 
 
 def _also(name: str) -> list[str]:
-    """How else an end of an edge is called."""
+    """The aliases of an end of an edge."""
     return [alias for alias, known in EDGE_ALIASES.items() if known == name]
 
 
@@ -188,12 +188,12 @@ _EDGES_SCHEMA: Final[_Schema] = {
                 "additionalProperties": False,
                 "required": ["max_count"],
                 "allOf": [
-                    {"oneOf": [{"required": [each]} for each in (name, *_also(name))]}
+                    {"oneOf": [{"required": [key]} for key in (name, *_also(name))]}
                     for name in EDGE_KEYS
                     if name != "max_count"
                 ],
                 "properties": {
-                    **{each: {"type": "string"} for each in ("from", "to", *EDGE_ALIASES)},
+                    **{key: {"type": "string"} for key in ("from", "to", *EDGE_ALIASES)},
                     "max_count": _MAX_COUNT,
                 },
             },

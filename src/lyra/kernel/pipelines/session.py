@@ -1,10 +1,10 @@
-"""One pipeline in motion: its declaration, its envelope and its tokens, all plain data.
+"""The session of one pipeline: its declaration, its envelope and its tokens, all plain data.
 
-A token stands at a stage: `ready` (may be run), `running` (somebody runs it), `forked` (its branches are under way) or
+A token is at a stage: `ready` (may be run), `running` (a worker runs it), `forked` (its branches are in progress) or
 `waiting` (for an answer). Sequential pipelines have one token, a fork makes one for each branch, a parallel pipeline
 has one for each stage whose requirements are met. A token that asks waits for its own question, and the others go on; a
-question about the whole session holds all of them up. Here is what can be read off a session; `pipeline_moves` changes
-one, `pipeline_state` keeps all of them.
+question about the whole session holds all of them up. This module reads a session; `moves` changes one, `state` keeps
+all of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 from lyra.core import codec
 from lyra.core.envelope import Envelope, TerminalReason
-from lyra.core.open_question import Asked
+from lyra.core.open_question import OpenQuestion
 from lyra.kernel.pipelines.declaration import AgentConfig, PipelineConfig
 from lyra.kernel.pipelines.keys import ContextOverflow, MergeStrategy, RunMode
 from lyra.kernel.pipelines.routing import Facts, condition_holds, holds
@@ -34,13 +34,13 @@ __all__ = [
     "unmergeable",
 ]
 
-_TOKEN_CHARACTERS: Final = 4  # of a text, on average
+_TOKEN_CHARACTERS: Final = 4  # characters of text for one token, on average
 
 
 class Token(msgspec.Struct):
-    """Where work stands. `run` numbers the run in progress; `sees` are the outputs its agent gets (None: all); `asked`
-    is the last question on its way, with its answer (None: the envelope's); `tries` counts failures of this stage that
-    were tried again, `began_at` is when its run began."""
+    """A position of the pipeline's work. `run` numbers the run in progress; `sees` are the outputs its agent gets
+    (None: all); `asked` is the last question on its path, with its answer (None: the envelope's); `tries` counts the
+    failures of this stage that were retried, `began_at` is when its run began."""
 
     id: int
     stage: str = ""
@@ -55,7 +55,7 @@ class Token(msgspec.Struct):
 
 
 class Question(msgspec.Struct):
-    """An open question: the token that waits for it (0: the whole session does), the stage it came from, what is asked.
+    """An open question: the token that waits for it (0: the whole session), the stage that asked, and the question.
 
     `id` is the kernel's, where the kernel has it. `own`: the agent asked, and its route is chosen with the answer."""
 
@@ -69,7 +69,7 @@ class Question(msgspec.Struct):
 
 
 class Fork(msgspec.Struct):
-    """A fork under way: the token that waits for it, the branches that live, and how the others ended."""
+    """An open fork: the token that waits for it, the branches in progress, and how the others ended."""
 
     id: int
     stage: str
@@ -81,7 +81,7 @@ class Fork(msgspec.Struct):
 
 
 class Session(msgspec.Struct, kw_only=True):
-    """See the module. Everything in it is plain data, so a snapshot is the object written down."""
+    """One pipeline in progress. Everything in it is plain data, so a snapshot is the encoded object."""
 
     process_id: str
     pipeline_config: PipelineConfig
@@ -91,8 +91,8 @@ class Session(msgspec.Struct, kw_only=True):
     tokens: list[Token] = []
     forks: list[Fork] = []
     runs: int = 0
-    made: int = 0  # tokens and forks so far: their ids
-    asks: int = 0  # questions so far: their numbers
+    made: int = 0  # tokens and forks so far; gives their ids
+    asks: int = 0  # questions so far; gives their numbers
     waiting: list[Question] = []  # oldest first; the envelope shows the first
     created_at: float = 0.0
     last_activity_at: float = 0.0
@@ -146,7 +146,7 @@ class Session(msgspec.Struct, kw_only=True):
         return any(record.agent == name for record in self.envelope.processing_history)
 
     def view(self, token: Token) -> Envelope:
-        """The envelope as the token's agent gets it: a copy, with the outputs of its own line of work."""
+        """A copy of the envelope for the token's agent, with the outputs of its own branch."""
         copy = self.envelope.copy()
         if token.sees is not None:
             copy.outputs = {name: output for name, output in copy.outputs.items() if name in token.sees}
@@ -156,11 +156,11 @@ class Session(msgspec.Struct, kw_only=True):
         copy.current_stage = token.stage or copy.current_stage
         copy.interrupt_pending = self.held_up
         if token.asked is not None and token.asked is not self.envelope.interrupt:
-            copy.interrupt = Asked(codec.decode(codec.encode(token.asked)))
+            copy.interrupt = OpenQuestion(codec.decode(codec.encode(token.asked)))
         return copy
 
     def over_context(self, stage: AgentConfig, token: Token) -> int:
-        """How many tokens its context would be, if that is more than the stage may get; else 0."""
+        """The size of its context in tokens, if that is more than the stage allows; else 0."""
         most = stage.max_context_tokens
         if most is None:
             return 0
@@ -194,7 +194,7 @@ class Session(msgspec.Struct, kw_only=True):
 
 
 def context_tokens(raw_input: str, outputs: Iterable[Any]) -> int:
-    """What input and outputs come to in a model's context: four characters a token."""
+    """The tokens of input and outputs in a model's context, estimated with four characters a token."""
     return -(-(len(raw_input) + sum(map(_characters, outputs))) // _TOKEN_CHARACTERS)
 
 
@@ -203,13 +203,13 @@ def _characters(output: Any) -> int:
 
 
 def _once(outputs: dict[str, dict[str, Any]], own: Container[str]) -> dict[str, dict[str, Any]]:
-    """Each output under one name: its stage's own, where it has that too."""
+    """Each output under one name: its stage's name, where it has that."""
     stages = [output for name, output in outputs.items() if name in own]
     return {name: output for name, output in outputs.items() if name in own or output not in stages}
 
 
 def left_out_until_it_fits(envelope: Envelope, most: int, own: Container[str]) -> None:
-    """Leave out outputs, the first ones first, until what is left fits."""
+    """Remove outputs, the oldest first, until the rest fits."""
     room = most * _TOKEN_CHARACTERS - len(envelope.raw_input)
     kept: dict[str, dict[str, Any]] = {}
     for name, output in reversed(_once(envelope.outputs, own).items()):
@@ -226,7 +226,7 @@ def left_out_until_it_fits(envelope: Envelope, most: int, own: Container[str]) -
 
 
 def evaluate_routing(stage: AgentConfig, facts: Facts) -> tuple[str, str]:
-    """Where a stage that went well leads, and why: its first rule that holds, its default, or the end."""
+    """The target after a successful stage, and why: its first rule that holds, its default, or the end."""
     for index, rule in enumerate(stage.routing_rules):
         if (
             holds(rule.expr, facts)
@@ -238,14 +238,15 @@ def evaluate_routing(stage: AgentConfig, facts: Facts) -> tuple[str, str]:
 
 
 def follows(stage: AgentConfig) -> tuple[str, str]:
-    """Where it leads when no rule holds, and why."""
+    """The target when no rule holds, and why."""
     if stage.default_next:
         return stage.default_next, "default_next"
     return "end", "nothing follows"
 
 
 def gathered(session: Session, stage: AgentConfig, output: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What an output adds to the pipeline's state: the keys of state_schema, or the whole where one names the stage."""
+    """What an output adds to the pipeline's state: the keys of state_schema, or all of it where a key names the
+    stage."""
     whole = stage.output_key or stage.agent_name
     for key in session.pipeline_config.state_schema:
         if key in output:
@@ -255,14 +256,14 @@ def gathered(session: Session, stage: AgentConfig, output: Mapping[str, Any]) ->
 
 
 def unmergeable(session: Session, token: Token, output: Mapping[str, Any]) -> str | None:
-    """Why an output cannot be merged into the state, if it cannot: merge_dict joins mappings, and replaces nothing."""
+    """Why an output cannot be merged into the state, since merge_dict needs mappings; None if it can."""
     stage = session.pipeline_config.by_name[token.stage]
     state = session.envelope.metadata.get("state", {})
     for key, value in gathered(session, stage, output):
         if session.pipeline_config.state_schema[key] is MergeStrategy.MERGE_DICT:
-            for what, each in ((f"what {stage.name} gives", value), ("what the state holds", state.get(key, {}))):
-                if not isinstance(each, Mapping):
-                    return f"state key {key!r} is merged by merge_dict, and {what} is {type(each).__name__}"
+            for what, mapping in ((f"what {stage.name} gives", value), ("what the state holds", state.get(key, {}))):
+                if not isinstance(mapping, Mapping):
+                    return f"state key {key!r} is merged by merge_dict, and {what} is {type(mapping).__name__}"
     return None
 
 
@@ -272,7 +273,7 @@ def session_data(session: Session) -> dict[str, Any]:
 
 
 def session_of(data: Any) -> Session:
-    """A session as `session_data` wrote it; also one from when it had room for one question."""
+    """A session from `session_data`; also of an older version, whose sessions had one question at most."""
     if isinstance(data, Mapping) and not isinstance(data.get("waiting", []), list):
         data = {**data, "asks": 1, "waiting": _one_question(data)}
     return msgspec.convert(data, Session)
@@ -286,7 +287,7 @@ def _one_question(data: Mapping[str, Any]) -> list[Any]:
     if held is None:
         held = {}
     elif not isinstance(held, Mapping):
-        return [held]  # not a question: the reader says so
+        return [held]  # not a question: the conversion raises
     return [
         {
             "number": 1,

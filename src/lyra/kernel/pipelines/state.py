@@ -1,4 +1,4 @@
-"""All pipelines' sessions, by pid: the fold of the rows (see `subsystem`), and what a snapshot of them holds."""
+"""The sessions of all pipelines, by pid: the fold of their rows (see `kernel.base.subsystem`), and their snapshot."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = ["PipelineState"]
 _read: Final = msgspec.msgpack.Decoder(Envelope).decode
 
 
-def _nobody(_pid: str, _kind: str, _stage: str, _facts: dict[str, Any]) -> None:
-    """While rows are folded, nobody listens."""
+def _no_listener(_pid: str, _kind: str, _stage: str, _facts: dict[str, Any]) -> None:
+    """Ignore the event: while rows are folded there is no listener."""
 
 
 class PipelineState:
@@ -42,7 +42,7 @@ class PipelineState:
 
     def __init__(self) -> None:
         self.sessions: dict[str, Session] = {}
-        self.tell: Tell = _nobody
+        self.tell: Tell = _no_listener
 
     def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:
         now = float(data.get("at", time))
@@ -52,7 +52,7 @@ class PipelineState:
             self.sessions[pid] = session_of({**data["session"], "process_id": pid})
         elif kind == "pipeline.forgotten":
             del self.sessions[pid]
-        elif kind != "pipeline.ended":  # which only says what an earlier row did
+        elif kind != "pipeline.ended":  # which only reports what an earlier row did
             move = Move(self.sessions[pid], now, self.tell)
             if kind == "pipeline.started":
                 move.start(int(data["token"]))
@@ -70,7 +70,7 @@ class PipelineState:
         session = Session(
             process_id=pid,
             pipeline_config=msgspec.convert(data["config"], PipelineConfig),
-            envelope=_read(codec.encode(data["envelope"])),  # its own: rows are not changed
+            envelope=_read(codec.encode(data["envelope"])),  # a copy: rows are not changed
             created_at=now,
             last_activity_at=now,
         )
@@ -81,10 +81,10 @@ class PipelineState:
         return {pid: session_data(session) for pid, session in self.sessions.items()}
 
     def load(self, data: Any) -> None:
-        self.sessions = {pid: session_of(each) for pid, each in data.items()}
+        self.sessions = {pid: session_of(session) for pid, session in data.items()}
 
     def idle_since(self, moment: float) -> Iterable[str]:
-        """Sessions that ended, or that nobody touched since."""
+        """Sessions that ended, or without activity since `moment`."""
         return [
             pid for pid, session in self.sessions.items() if session.terminated or session.last_activity_at < moment
         ]

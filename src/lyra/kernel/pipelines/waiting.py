@@ -1,7 +1,7 @@
 """The open questions of a session: one for each token that asked, and those about the whole session.
 
-Pure, like the moves that use it. The envelope has room for one question: it shows the oldest that is open, or, when
-none is, the last that was over, with its answer.
+Pure functions, used by `moves`. The envelope shows one question: the oldest open one or, when none is open, the last
+that ended, with its answer.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lyra.core.open_question import Asked
+from lyra.core.open_question import OpenQuestion
 from lyra.kernel.pipelines.session import Question, Session, Token
 
 __all__ = ["ask", "meant", "show", "take_back"]
@@ -24,7 +24,7 @@ def ask(
     own: bool = False,
     interrupt_id: str = "",
 ) -> None:
-    """One more question is open; without a token the whole session waits for it."""
+    """Add an open question; without a token the whole session waits for it."""
     session.asks += 1
     kind = str(interrupt.get("kind") or "")
     question = Question(session.asks, token, stage, kind, interrupt, interrupt_id, own)
@@ -33,23 +33,23 @@ def ask(
 
 
 def meant(session: Session, interrupt: Mapping[str, Any], number: int | None) -> Question | None:
-    """The question of a row, by its number; a row from before they had numbers means that of its id, else the last."""
+    """The question of a row, by its number; a row of an older version has none, and means its id, else the last."""
     if number is not None:
         return session.question(number)
-    known = [each for each in session.waiting if each.id and each.id == interrupt.get("id")]
-    found = known or session.waiting
-    return found[-1] if found else None
+    known = [question for question in session.waiting if question.id and question.id == interrupt.get("id")]
+    candidates = known or session.waiting
+    return candidates[-1] if candidates else None
 
 
 def take_back(session: Session, token: Token) -> None:
-    """Nobody waits any more for what it asked."""
+    """Remove the questions of a token that no longer waits."""
     if token.state == "waiting":
-        session.waiting = [each for each in session.waiting if each.token != token.id]
+        session.waiting = [question for question in session.waiting if question.token != token.id]
         show(session)
 
 
 def show(session: Session) -> None:
-    """Say in the envelope what is open."""
+    """Show the oldest open question in the envelope."""
     session.envelope.interrupt_pending = bool(session.waiting)
     if session.waiting:
-        session.envelope.interrupt = Asked(session.waiting[0].interrupt)
+        session.envelope.interrupt = OpenQuestion(session.waiting[0].interrupt)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lyra.core import codec, limits
 from lyra.core.budgets.budget import Budget
-from lyra.core.budgets.early_budget import Apart
+from lyra.core.budgets.early_budget import JoinableBudget
 from lyra.core.faultpoint import point
 from lyra.core.rights.capability import Grant
 from lyra.errors import (
@@ -133,7 +133,7 @@ class Lifetimes:
         scope = parent.budget if parent is not None else core.budget
         if budget is None and parent is None and scope.seconds is not None:
             budget = {}  # the root's seconds are each root process's own, counted from its start
-        if isinstance(budget, Apart):  # its own already, and charged above when the early call is taken
+        if isinstance(budget, JoinableBudget):  # its own already, and charged above when the early call is taken
             own_scope: Budget = budget
         else:
             own_scope = scope if budget is None else scope.child(Budget.of(budget))

@@ -1,4 +1,4 @@
-"""Health checks of services: asked again and again on the kernel's clock, never two of one service at a time."""
+"""Health checks of services: repeated on the kernel's clock, never two of one service at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ServiceCheck"]
 
 
 class ServiceCheck:
-    """One service's health check, again and again on the kernel's clock; never two at a time."""
+    """The repeated health check of one service."""
 
     __slots__ = (
         "_check",
@@ -78,7 +78,7 @@ class ServiceCheck:
         self.arm()
 
     def _status(self, answer: Any) -> str | None:
-        """What an answer makes of the service; None leaves it as it is."""
+        """The status that an answer stands for; None leaves the status unchanged."""
         if answer is not False:
             self._failures = 0
             return "healthy" if answer is None or answer is True else one_of(lower(answer), STATUSES, "a health check")

@@ -1,4 +1,4 @@
-"""What an inference request is: which services have a model, what their input may be, and who is out of time."""
+"""Inference requests: which services have a model, the texts of an input, and the error for a used-up time quota."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from lyra.errors import ConfigError, DeadlineExceeded
 __all__ = ["has_model", "out_of_time", "texts_of"]
 
 
-def has_model(found: Mapping[str, Any], model: str) -> bool:
-    metadata = found["metadata"]
+def has_model(service: Mapping[str, Any], model: str) -> bool:
+    metadata = service["metadata"]
     models = metadata.get("models")
     return (
-        model == found["name"]
-        or model in found["capabilities"]
+        model == service["name"]
+        or model in service["capabilities"]
         or metadata.get("model") == model
         or (isinstance(models, list) and model in models)
     )
@@ -28,13 +28,13 @@ def texts_of(value: Any) -> list[str]:
         text, texts = value.get("text"), value.get("texts", ())
         if not isinstance(texts, (list, tuple)):
             raise ConfigError(f"texts is a list of texts, not {type(texts).__name__}", key="texts")
-        found = [*([] if text is None else [text]), *texts]
+        all_texts = [*([] if text is None else [text]), *texts]
     else:
-        found = [value] if isinstance(value, str) else list(value) if isinstance(value, (list, tuple)) else [value]
-    for one in found:
-        if not isinstance(one, str):
-            raise ConfigError(f"an inference input is text or a list of texts, not {type(one).__name__}", key="input")
-    return found
+        all_texts = [value] if isinstance(value, str) else list(value) if isinstance(value, (list, tuple)) else [value]
+    for item in all_texts:
+        if not isinstance(item, str):
+            raise ConfigError(f"an inference input is text or a list of texts, not {type(item).__name__}", key="input")
+    return all_texts
 
 
 def out_of_time(pid: str) -> DeadlineExceeded:

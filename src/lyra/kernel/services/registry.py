@@ -2,14 +2,14 @@
 
 A service is registered (`ServiceInfo`), given a handler, and dispatched to. `dispatch` asks in this order: is there
 such a service, does its health let it accept, is a slot free, is there a handler. Then it runs the handler in one slot,
-within a time-out, again by error class while retries are left; the slot is free again however that ends. Nobody
-queues: a full service is `Overloaded`, and the caller decides.
+within a time-out, with retries by error class; the slot is freed in every case. Requests are not queued: a full service
+raises `Overloaded`, and the caller decides.
 
     status      accepts
     healthy     up to max_concurrent
     degraded    half of it, at least one
     unhealthy   nothing
-    unknown     nothing until somebody reports its health
+    unknown     nothing until its health is reported
 
 Registrations and health are durable (`ServiceState`). Handlers, health checks and load are not: after a restart a
 program registers its handlers again, and the first registration under a restored name takes it over instead of being
@@ -88,12 +88,12 @@ _BACKOFF: Final = Backoff(initial_s=0.05, max_s=5.0)
 
 
 class _Live:
-    """What a registration has in this life of the kernel; requests in flight hold on to theirs."""
+    """The part of a registration that is not durable; requests in flight keep a reference to it."""
 
     __slots__ = ("check", "checked_at", "claimed", "dispatched", "failed", "handler", "load")
 
     def __init__(self, *, claimed: bool) -> None:
-        self.claimed = claimed  # registered in this life, not only remembered from an earlier one
+        self.claimed = claimed  # registered since this kernel opened, not only restored
         self.handler: ServiceHandler | None = None
         self.check: ServiceCheck | None = None
         self.checked_at: float | None = None
@@ -116,7 +116,7 @@ class ServiceRegistry(Subsystem):
         self.state = ServiceState()
         self._live: dict[str, _Live] = {}
 
-    # ------------------------------------------------------------------ who there is
+    # ------------------------------------------------------------------ registrations
 
     def register_service(self, info: ServiceInfo | Mapping[str, Any]) -> Ack:
         """Make a service known; a second of the same name is NameTaken."""
@@ -159,7 +159,7 @@ class ServiceRegistry(Subsystem):
         return Ack(self.core, seq)
 
     def register_handler(self, name: str, handler: ServiceHandler) -> None:
-        """Say what runs a service's requests: a plain or async function of a ServiceRequest.
+        """Set the handler of a service's requests: a plain or async function of a ServiceRequest.
 
         It gives a ServiceResponse, an Envelope, a mapping (of a response's fields, or anything: then it is the
         response's metadata) or None. A plain function runs on the loop and must be quick. A new handler takes the
@@ -171,11 +171,11 @@ class ServiceRegistry(Subsystem):
         self._live[name].handler = handler
 
     def get_service(self, name: str) -> ServiceInfo:
-        found = self._find(name)
+        service = self._find(name)
         live = self._live[name]
-        checked_at = live.checked_at if live.checked_at is not None else found["last_health_check"]
-        own = {"metadata": codec.decode(codec.encode(found["metadata"]))} if found["metadata"] else {}
-        return ServiceInfo(**{**found, **own, "current_load": live.load, "last_health_check": checked_at})
+        checked_at = live.checked_at if live.checked_at is not None else service["last_health_check"]
+        own = {"metadata": codec.decode(codec.encode(service["metadata"]))} if service["metadata"] else {}
+        return ServiceInfo(**{**service, **own, "current_load": live.load, "last_health_check": checked_at})
 
     def list_services(self) -> list[ServiceInfo]:
         """All, in the order of registration."""
@@ -184,7 +184,7 @@ class ServiceRegistry(Subsystem):
     def list_services_by_type(self, service_type: str) -> list[ServiceInfo]:
         wanted = one_of(lower(service_type), SERVICE_TYPES, "service_type")
         return [
-            self.get_service(name) for name, found in self.state.services.items() if found["service_type"] == wanted
+            self.get_service(name) for name, service in self.state.services.items() if service["service_type"] == wanted
         ]
 
     def get_stats(self) -> dict[str, Any]:
@@ -197,11 +197,11 @@ class ServiceRegistry(Subsystem):
             "services_by_type": {
                 word: count for word in SERVICE_TYPES if (count := sum(info.service_type == word for info in services))
             },
-            "total_handlers": sum(one.handler is not None for one in live),
+            "total_handlers": sum(registration.handler is not None for registration in live),
             "total_load": sum(info.current_load for info in services),
             "total_capacity": sum(info.max_concurrent for info in services),
-            "dispatched": sum(one.dispatched for one in live),
-            "failed": sum(one.failed for one in live),
+            "dispatched": sum(registration.dispatched for registration in live),
+            "failed": sum(registration.failed for registration in live),
         }
 
     # ------------------------------------------------------------------ health
@@ -226,7 +226,7 @@ class ServiceRegistry(Subsystem):
         degraded_after: int = 1,
         unhealthy_after: int = 3,
     ) -> Callable[[], None]:
-        """Ask `check()` every `interval_s` seconds and report what it says; gives a callable that ends it.
+        """Call `check()` every `interval_s` seconds and report its result; gives a callable that ends it.
 
         True or None is healthy, a status word is that status, False or an error is a failure; so many failures in a
         row make it degraded and unhealthy. A check that takes longer than the interval is a failure. A new check
@@ -254,11 +254,11 @@ class ServiceRegistry(Subsystem):
     # ------------------------------------------------------------------ slots
 
     def can_accept(self, name: str) -> bool:
-        """Whether its health and its load leave room for one more request. One that is only remembered from before a
-        restart has nobody to take it."""
-        found = self._find(name)
+        """Whether its health and its load leave room for one more request; False for a restored service without a
+        handler."""
+        service = self._find(name)
         live = self._live[name]
-        return self._room(found, live) > 0 and (live.claimed or live.handler is not None)
+        return self._room(service, live) > 0 and (live.claimed or live.handler is not None)
 
     def acquire_slot(self, name: str) -> bool:
         """Take a slot for work outside `dispatch`; Overloaded when there is none."""
@@ -275,16 +275,16 @@ class ServiceRegistry(Subsystem):
         return True
 
     def _acquire(self, name: str) -> _Live:
-        found = self._find(name)
+        service = self._find(name)
         live = self._live[name]
-        if self._room(found, live) <= 0:
-            raise _refusal(found, live)
+        if self._room(service, live) <= 0:
+            raise _refusal(service, live)
         live.load += 1
         return live
 
     @staticmethod
-    def _room(found: Mapping[str, Any], live: _Live) -> int:
-        return STATUSES[found["status"]](found["max_concurrent"]) - live.load
+    def _room(service: Mapping[str, Any], live: _Live) -> int:
+        return STATUSES[service["status"]](service["max_concurrent"]) - live.load
 
     # ------------------------------------------------------------------ dispatch
 
@@ -297,12 +297,12 @@ class ServiceRegistry(Subsystem):
         *,
         backoff: Backoff | Mapping[str, Any] | str | None = None,
     ) -> ServiceResponse:
-        """Have a service do a piece of work, in one of its slots.
+        """Run a request in one of a service's slots.
 
-        `timeout_s` bounds the whole, pauses between tries included. What the handler raises is tried again
-        `max_retries` times, each time with the request as it was, also a response with an `error`; Lyra's own errors
-        and those with an HTTP status only if a later try may not meet them. What the handler raised in the end is
-        raised: Lyra's own errors as they are, others as EffectFailed.
+        `timeout_s` bounds the whole, pauses between tries included. An exception of the handler, or a response with an
+        `error`, is retried `max_retries` times with the original request; Lyra's own errors and those with an HTTP
+        status only if their class can be retried. The last exception is raised: Lyra's own errors unchanged, others as
+        EffectFailed.
         """
         self.core.raise_if_closed()
         limit_s = None if timeout_s is None else real(timeout_s, "timeout_s", above=0.0)
@@ -311,10 +311,10 @@ class ServiceRegistry(Subsystem):
             backoff=_BACKOFF if backoff is None else Backoff.of(backoff),
         )
         wanted = ServiceRequest.of(request, self._envelope_of)
-        found = self._find(name)
+        service = self._find(name)
         live = self._live[name]
-        if self._room(found, live) <= 0:
-            raise _refusal(found, live)
+        if self._room(service, live) <= 0:
+            raise _refusal(service, live)
         if live.handler is None:
             raise ConfigError(
                 f"service {name!r} has no handler", hint="kernel.register_handler(name, fn), also after a restart"
@@ -340,7 +340,7 @@ class ServiceRegistry(Subsystem):
             live.failed += 1
             raise
         finally:
-            live.load = max(live.load - 1, 0)  # somebody may have given back a slot that was not theirs
+            live.load = max(live.load - 1, 0)  # a caller may have released a slot that it had not taken
 
     async def _tries(
         self, name: str, handler: ServiceHandler, request: ServiceRequest, retry: Retry
@@ -415,10 +415,15 @@ class ServiceRegistry(Subsystem):
 
     def _service_for(self, model: str) -> str:
         best: tuple[bool, bool, float, str] | None = None
-        for name, found in self.state.services.items():
-            if found["service_type"] == "inference" and has_model(found, model):
+        for name, service in self.state.services.items():
+            if service["service_type"] == "inference" and has_model(service, model):
                 live = self._live[name]
-                rank = (live.handler is None, self._room(found, live) <= 0, live.load / found["max_concurrent"], name)
+                rank = (
+                    live.handler is None,
+                    self._room(service, live) <= 0,
+                    live.load / service["max_concurrent"],
+                    name,
+                )
                 best = rank if best is None or rank[:3] < best[:3] else best
         if best is None:
             raise NoSuchService(
@@ -438,27 +443,27 @@ class ServiceRegistry(Subsystem):
                 f"process {pid} is over its quota: {reason}", hint="adjust_quota raises it", pid=pid, reason=reason
             )
 
-    # ------------------------------------------------------------------ coming and going
+    # ------------------------------------------------------------------ start and stop
 
     def restored(self) -> None:
-        """After a restart: what is remembered has no handler yet, and may be claimed by its program."""
+        """After a restart: restored services have no handler yet, and their program may register them again."""
         for name in self.state.services:
             self._live.setdefault(name, _Live(claimed=False))
 
     def stop(self) -> None:
-        """The kernel closes: no more checks."""
+        """Stop all health checks when the kernel closes."""
         for live in self._live.values():
             if live.check is not None:
                 live.check.stop()
 
     def _find(self, name: Any) -> dict[str, Any]:
-        found = self.state.services.get(name) if isinstance(name, str) else None
-        if found is None:
+        service = self.state.services.get(name) if isinstance(name, str) else None
+        if service is None:
             raise NoSuchService(f"no service {name!r}", hint="kernel.services.list_services() lists them", name=name)
-        return found
+        return service
 
 
-# ---------------------------------------------------------------------- small things
+# ---------------------------------------------------------------------- helpers
 
 
 async def _result(handler: ServiceHandler, request: ServiceRequest) -> Any:
@@ -466,8 +471,8 @@ async def _result(handler: ServiceHandler, request: ServiceRequest) -> Any:
     return await result if hasattr(type(result), "__await__") else result
 
 
-def _refusal(found: Mapping[str, Any], live: _Live) -> Overloaded:
-    name, status = found["name"], found["status"]
+def _refusal(service: Mapping[str, Any], live: _Live) -> Overloaded:
+    name, status = service["name"], service["status"]
     if STATUSES[status](1) == 0:
         hint = "update_health reports that it is well again"
         return Overloaded(f"service {name} is {status} and accepts nothing", hint=hint, name=name, status=status)
@@ -481,7 +486,7 @@ def _copied(request: ServiceRequest) -> ServiceRequest:
 
 
 def _worth_another(retry: Retry, failure: Exception, attempt: int) -> bool:
-    """What a handler raises may be gone the next time; Lyra's own errors, and a server's status, say whether."""
+    """Whether to retry: errors of Lyra and those with an HTTP status by their class, any other error always."""
     if isinstance(failure, LyraError) or has_status(failure):
         return retry.should_retry(failure, attempt)
     return attempt < retry.max_attempts

@@ -1,7 +1,6 @@
-"""A service: how it is registered, what it is asked, what it answers, and what survives a restart.
+"""A service: its registration, its requests and responses, and its durable state.
 
-Plain values and the fold of their rows; finding one, taking a slot and running a handler are the registry's
-(`services`).
+Plain values and the fold of their rows; `registry` finds services, takes slots and runs handlers.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from lyra.core.checking.check import Declaration, known_keys, one_of, short_text, whole
+from lyra.core.checking.check import FrozenSettings, known_keys, one_of, short_text, whole
 from lyra.core.envelope import Envelope
 from lyra.core.limits import NAME_LENGTH_MAX, SERVICE_CONCURRENT_DEFAULT
 from lyra.errors import ConfigError
@@ -47,7 +46,7 @@ class ServiceStatus(StrEnum):
     UNKNOWN = "unknown"
 
 
-# What a status accepts, of `max_concurrent`.
+# How many of `max_concurrent` requests a service of each status accepts.
 STATUSES: Final[dict[str, Callable[[int], int]]] = {
     ServiceStatus.HEALTHY.value: lambda most: most,
     ServiceStatus.DEGRADED.value: lambda most: max(1, most // 2),
@@ -62,7 +61,7 @@ HealthCheck = Callable[[], Any]
 EnvelopeOf = Callable[[Any], Envelope]  # a mapping, or text, as a new envelope
 
 
-class ServiceInfo(Declaration, frozen=True):
+class ServiceInfo(FrozenSettings, frozen=True):
     """A service as it is registered, and as the registry shows it (which sets its load and its last health check)."""
 
     WORD: ClassVar[str] = "service"
@@ -114,7 +113,7 @@ class ServiceInfo(Declaration, frozen=True):
 
 
 class ServiceRequest(msgspec.Struct, kw_only=True):
-    """What a handler gets: for which process, the work itself, and anything else."""
+    """The argument of a handler: the process, the work itself, and any other data."""
 
     pid: str = ""
     envelope: Envelope | None = None
@@ -139,7 +138,7 @@ class ServiceRequest(msgspec.Struct, kw_only=True):
 
 
 class ServiceResponse(msgspec.Struct, kw_only=True):
-    """What comes back. `error` is the handler's own word for "it did not work"; what it raises is raised."""
+    """The result of a request. A handler sets `error` to report a failure; exceptions are raised to the caller."""
 
     envelope: Envelope | None = None
     metadata: dict[str, Any] = {}
@@ -153,7 +152,7 @@ class ServiceResponse(msgspec.Struct, kw_only=True):
 
 
 class InferenceResponse(ServiceResponse, kw_only=True):
-    """A response of a model, and who gave it."""
+    """A response of a model, with the service that gave it."""
 
     model: str = ""
     service: str = ""
@@ -161,7 +160,7 @@ class InferenceResponse(ServiceResponse, kw_only=True):
 
 
 class ServiceState:
-    """What survives: who is registered, with which health."""
+    """The durable state: registered services and their health."""
 
     NAME: ClassVar[str] = "services"
     KINDS: ClassVar[frozenset[str]] = frozenset(
@@ -175,24 +174,24 @@ class ServiceState:
 
     def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:  # noqa: ARG002 (one signature)
         name = data["service_name"]
-        at = data.get("at", time)
+        changed_at = data.get("at", time)
         if kind == "service.registered":
             kept = {key: value for key, value in data.items() if key not in ("service_name", "at")}
-            self.services[name] = {**kept, "name": name, "last_health_check": at}
+            self.services[name] = {**kept, "name": name, "last_health_check": changed_at}
         elif kind == "service.unregistered":
             del self.services[name]
         else:
-            self.services[name].update(status=data["status"], last_health_check=at)
+            self.services[name].update(status=data["status"], last_health_check=changed_at)
 
     def dump(self) -> Any:
         return self.services
 
     def load(self, data: Any) -> None:
-        self.services = {name: ServiceInfo.from_data(found).to_data() for name, found in data.items()}
+        self.services = {name: ServiceInfo.from_data(service).to_data() for name, service in data.items()}
 
 
 def response_of(name: str, request: ServiceRequest, result: Any, envelope_of: EnvelopeOf) -> ServiceResponse:
-    """Everything a handler may give, as a response."""
+    """The response for any value that a handler may return."""
     if isinstance(result, ServiceResponse):
         given: Any = result.envelope
         if given is not None and not isinstance(given, Envelope):

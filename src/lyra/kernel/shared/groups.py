@@ -1,6 +1,6 @@
 """Process groups: processes that hear the same broadcasts and share a blackboard.
 
-Owns who is in which group, and what is written on each group's blackboard; both are durable. A group is made by
+Owns the members and the blackboard of each group; both are durable. A group is made by
 `create` and outlives its members; a process joins and leaves, and its end leaves every group it was in. `broadcast`
 puts one message in every member's mailbox, by the rules of `kernel.send`. Blackboard values are plain data: what is
 written and what is read are copies.
@@ -52,7 +52,7 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class _Kept(msgspec.Struct):
-    """What the state holds of one group; members in the order they joined."""
+    """The durable data of one group; members in the order they joined."""
 
     created_at: float
     members: dict[str, float] = {}  # pid → since when
@@ -60,7 +60,7 @@ class _Kept(msgspec.Struct):
 
 
 class GroupState:
-    """What survives. Rows about a member carry its pid."""
+    """The durable state. Rows about a member carry its pid."""
 
     NAME: ClassVar[str] = "groups"
     KINDS: ClassVar[frozenset[str]] = frozenset(
@@ -185,7 +185,7 @@ class Groups(Subsystem):
             self.left(process.pid)
 
     def left(self, pid: str) -> None:
-        """The process ended: it is in no group any more. Called where processes end."""
+        """Remove a process that ended from all its groups."""
         if pid in self.state.of_pid:
             for name in list(self.state.of_pid[pid]):
                 self._leave(name, pid, "ended")
@@ -265,14 +265,14 @@ class Groups(Subsystem):
         return list(self._find(name).board)
 
     def bb_snapshot(self, name: str) -> dict[str, Any]:
-        """Everything on it, as a copy that is yours."""
-        found: dict[str, Any] = _copy(self._find(name).board)
-        return found
+        """A copy of the whole blackboard."""
+        board: dict[str, Any] = _copy(self._find(name).board)
+        return board
 
-    # ------------------------------------------------------------------ coming back
+    # ------------------------------------------------------------------ after a restart
 
     def restored(self) -> None:
-        """After a restart: members that the table does not know any more have left."""
+        """After a restart: remove members that are no longer in the process table."""
         for pid in list(self.state.of_pid):
             process = self._core.processes.get(pid)
             # One that diverged has no last row: with the right program it is back, and still a member.
@@ -283,10 +283,10 @@ class Groups(Subsystem):
         return Ack(self._core, self._core.fact(self.state, pid, kind, data))
 
     def _find(self, name: Any) -> _Kept:
-        found = self.state.groups.get(name) if isinstance(name, str) else None
-        if found is None:
+        group = self.state.groups.get(name) if isinstance(name, str) else None
+        if group is None:
             raise NoSuchGroup(f"no group {name!r}", hint="kernel.groups.create(name) makes one", group=name)
-        return found
+        return group
 
 
 def _listen(listeners: list[tuple[str | None, Listener]], fn: Listener, group: str | None) -> Callable[[], None]:
@@ -296,8 +296,8 @@ def _listen(listeners: list[tuple[str | None, Listener]], fn: Listener, group: s
     listeners.append(entry)
 
     def stop() -> None:
-        for index, one in enumerate(listeners):
-            if one is entry:
+        for index, listener in enumerate(listeners):
+            if listener is entry:
                 del listeners[index]
                 return
 

@@ -1,9 +1,9 @@
 """Memories: short texts that outlive the process that learned them, by scope, with search.
 
-Owns the items; both are durable and in snapshots. What an agent makes of them (recall in its prompt, tools) is the
-agents' affair. A scope is a name that those who share memories agree on. An item that is there already (same scope,
-kind and text) is not added twice, so adding is idempotent. Where a scope is full, its oldest item goes. What looks like
-a key is blotted out before it is kept.
+Owns the items, which are durable. How agents use them (recall in the prompt, tools) is in `lyra.agents`. A scope is a
+name that processes which share memories agree on. An item that exists already (same scope, kind and text) is not added
+twice, so adding is idempotent. Where a scope is full, its oldest item is removed. Texts in the form of a key are
+redacted before they are kept.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from lyra.core.checking.check import sendable_text, short_text, whole
 from lyra.core.limits import MEMORY_ITEMS_MAX, MEMORY_TEXT_MAX, NAME_LENGTH_MAX
-from lyra.core.ranking import Index
+from lyra.core.ranking import TextIndex
 from lyra.core.secrets.redact import redact
 from lyra.errors import ConfigError
 from lyra.kernel.base.subsystem import Subsystem
@@ -28,7 +28,7 @@ __all__ = ["Memories", "MemoryItem", "MemoryState"]
 
 
 class MemoryItem(msgspec.Struct, frozen=True):
-    """One thing remembered; `pid` is who learned it, "" for somebody outside."""
+    """One memory; `pid` is the process that added it, "" for a caller outside of processes."""
 
     id: int
     scope: str
@@ -36,11 +36,11 @@ class MemoryItem(msgspec.Struct, frozen=True):
     text: str
     time: float
     pid: str = ""
-    tainted: bool = False  # who learned it had read text from outside
+    tainted: bool = False  # the process that added it had read text from outside
 
 
 class MemoryState:
-    """What survives."""
+    """The durable state."""
 
     NAME: ClassVar[str] = "memory"
     KINDS: ClassVar[frozenset[str]] = frozenset({"memory.added", "memory.forgotten"})
@@ -80,7 +80,7 @@ class Memories(Subsystem):
         self._core = core
         self._taint = taint
         self.state = MemoryState()
-        self._indexes: dict[str, Index] = {}  # made at the first search in a scope
+        self._indexes: dict[str, TextIndex] = {}  # made at the first search in a scope
         self._known: dict[str, dict[tuple[str, str], int]] = {}  # scope → (kind, text) → id
 
     def add(self, scope: str, text: str, *, kind: str = "fact", pid: str = "", tainted: bool = False) -> MemoryItem:
@@ -93,9 +93,9 @@ class Memories(Subsystem):
         if not text:
             raise ConfigError("there is nothing in this memory", key="text")
         index, known = self._scope(scope)
-        found = known.get((kind, text))
-        if found is not None:
-            return self.state.scopes[scope][found]
+        known_id = known.get((kind, text))
+        if known_id is not None:
+            return self.state.scopes[scope][known_id]
         items = self.state.scopes.get(scope, {})
         if len(items) >= MEMORY_ITEMS_MAX:
             self.forget(next(iter(items)), scope=scope)
@@ -121,26 +121,26 @@ class Memories(Subsystem):
         return True
 
     def items(self, scope: str, *, kind: str | None = None) -> list[MemoryItem]:
-        """All of a scope, oldest first."""
+        """All items of a scope, oldest first."""
         return [item for item in self.state.scopes.get(scope, {}).values() if kind is None or item.kind == kind]
 
     def search(self, scope: str, question: str, *, most: int = 8, kind: str | None = None) -> list[MemoryItem]:
-        """Those that share words with the question, the best first."""
+        """The items that share words with the question, the best first."""
         whole(most, "most", least=1)
         items = self.state.scopes.get(scope)
         if not items:
             return []
         index, _ = self._scope(scope)
-        found = index.search(question, most if kind is None else len(items))
-        return [items[number] for number, _ in found if kind is None or items[number].kind == kind][:most]
+        matches = index.search(question, most if kind is None else len(items))
+        return [items[number] for number, _ in matches if kind is None or items[number].kind == kind][:most]
 
     def scopes(self) -> list[str]:
         return list(self.state.scopes)
 
-    def _scope(self, scope: str) -> tuple[Index, dict[tuple[str, str], int]]:
+    def _scope(self, scope: str) -> tuple[TextIndex, dict[tuple[str, str], int]]:
         index = self._indexes.get(scope)
         if index is None:
-            index = self._indexes[scope] = Index()
+            index = self._indexes[scope] = TextIndex()
             known = self._known[scope] = {}
             for item in self.state.scopes.get(scope, {}).values():
                 index.add(item.id, item.text)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Taint", "TaintState"]
 
-_BY_CHARS_MAX: Final = 200  # of where the text came from
+_BY_CHARS_MAX: Final = 200  # of the origin of the text
 
 
 class TaintState:
@@ -72,12 +72,12 @@ class Taint(Subsystem):
         return pid in self.state.pids
 
     def mark(self, pid: str, by: str) -> None:
-        """This process has text from outside; `by` says where from. A second mark is nothing new."""
+        """Mark a process that has text from outside; `by` is the origin. A second mark changes nothing."""
         if pid not in self.state.pids:
             self._core.fact(self.state, pid, "process.tainted", {"by": by[:_BY_CHARS_MAX]})
 
     def pass_on(self, giver: str, taker: str, how: str) -> None:
-        """What the first process says reaches the second."""
+        """Copy the mark when text of the first process reaches the second."""
         if giver in self.state.pids:
             self.mark(taker, f"{how} {giver}")
 

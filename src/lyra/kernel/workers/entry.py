@@ -1,8 +1,8 @@
-"""An entry of the process table, as it is kept and as it is shown.
+"""Entries of the process table: their durable form, and the form that callers see.
 
-`Entry` is what the kernel keeps of a process that somebody outside drives, `LifecycleState` is the fold of their rows
-with the line of those that are ready, and `ProcessControlBlock` is the picture of a process that callers get. Who may
-move an entry, and when, is in `lifecycle`.
+`Entry` is what the kernel keeps of a process that an outside worker drives, `LifecycleState` is the fold of their rows
+with the queue of ready entries, and `ProcessControlBlock` is the view of a process that callers get. `lifecycle`
+decides when an entry changes its state.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ProcessState(StrEnum):
 
 
 class SchedulingPriority(StrEnum):
-    """Who goes first, as words."""
+    """The priorities, as words."""
 
     REALTIME = "realtime"
     HIGH = "high"
@@ -88,7 +88,7 @@ class ProcessControlBlock(DurableValue, msgspec.Struct, frozen=True, dict=True):
 
 
 class Owner(NamedTuple):
-    """Whose a process is, and its state."""
+    """The owner of a process, and its state."""
 
     state: str
     request_id: str = ""
@@ -107,21 +107,21 @@ class Entry(msgspec.Struct):
     priority: int
     created_at: float
     parent_pid: str
-    order: int  # its place in line: when it was submitted, or became ready again
+    order: int  # its place in the queue: counted when it is submitted, or becomes ready again
     state: str = "new"
     started_at: float | None = None
     completed_at: float | None = None
     last_scheduled_at: float | None = None
     current_stage: str = ""
     current_service: str = ""
-    reason: str = ""  # of its last move
+    reason: str = ""  # of its last change of state
     child_pids: list[str] = msgspec.field(default_factory=list)
     waited_s: float = 0.0  # in `waiting`, until the last time it left that
     waiting_since: float | None = None
-    pipeline: bool = False  # nobody submitted it: it came with its pipeline, and goes with it
+    pipeline: bool = False  # made for a pipeline without a submitted process, and removed with it
 
     def elapsed_s(self, now: float) -> float:
-        """Since it first ran until it ended or now, without the time in `waiting`: that is somebody else's."""
+        """Seconds from its first run until its end or now, without the time in `waiting`."""
         if self.started_at is None:
             return 0.0
         until = now if self.completed_at is None else self.completed_at
@@ -130,7 +130,7 @@ class Entry(msgspec.Struct):
 
 
 class LifecycleState:
-    """The entries and their line: a fold of four kinds of rows."""
+    """The entries and the queue of ready ones: a fold of four kinds of rows."""
 
     NAME: ClassVar[str] = "lifecycle"
     KINDS: ClassVar[frozenset[str]] = frozenset({"pcb.submitted", "pcb.moved", "pcb.noted", "pcb.forgotten"})
@@ -140,13 +140,13 @@ class LifecycleState:
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
         self.counts: dict[str, int] = dict.fromkeys(STATES, 0)
-        self.ended: OrderedDict[str, None] = OrderedDict()  # in the order of their end; the first goes in O(1)
+        self.ended: OrderedDict[str, None] = OrderedDict()  # in the order of their end; the first is removed in O(1)
         self.orders = 0
-        self.adopted: dict[str, dict[str, None]] = {}  # parents that are no entries: programs → their entries
+        self.adopted: dict[str, dict[str, None]] = {}  # pid of a program process → the entries that are its children
         self.line: list[tuple[int, int, str]] = []  # a heap of (priority, order, pid); stale ones are skipped
 
     def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:
-        del time  # rows say their own
+        del time  # rows have their own
         if kind == "pcb.submitted":
             self._submitted(pid, data)
         elif kind == "pcb.moved":
@@ -175,29 +175,29 @@ class LifecycleState:
             self.adopted.setdefault(parent_pid, {})[pid] = None
 
     def _moved(self, pid: str, entry: Entry, data: dict[str, Any]) -> None:
-        state, old, at = data["new_state"], entry.state, data["at"]
+        state, old, moved_at = data["new_state"], entry.state, data["at"]
         if state not in TRANSITIONS[old]:
             raise ValueError(f"{pid} cannot go from {old} to {state}")
         self.counts[old] -= 1
         self.counts[state] += 1
         entry.state = state
-        if old != "terminated":  # why it ended is not forgotten when it becomes a zombie
+        if old != "terminated":  # a zombie keeps the reason of its end
             entry.reason = data["reason"]
         if entry.waiting_since is not None:
-            entry.waited_s += max(0.0, at - entry.waiting_since)
+            entry.waited_s += max(0.0, moved_at - entry.waiting_since)
             entry.waiting_since = None
         if state == "waiting":
-            entry.waiting_since = at
+            entry.waiting_since = moved_at
         if state == "ready":
-            if old != "new":  # back at the end of its level's line
+            if old != "new":  # to the end of the queue of its priority
                 self.orders += 1
                 entry.order = self.orders
             self._queue(pid, entry)
         elif state == "running":
-            entry.started_at = at if entry.started_at is None else entry.started_at
-            entry.last_scheduled_at = at
+            entry.started_at = moved_at if entry.started_at is None else entry.started_at
+            entry.last_scheduled_at = moved_at
         elif state == "terminated":
-            entry.completed_at = at
+            entry.completed_at = moved_at
             self.ended[pid] = None
 
     def _forgotten(self, pid: str) -> None:
@@ -214,26 +214,28 @@ class LifecycleState:
                 del self.adopted[entry.parent_pid]
 
     def queue_again(self, pid: str) -> None:
-        """One that was passed over may have its turn now, at its old place."""
+        """Put an entry that was passed over back at its old place."""
         entry = self.entries.get(pid)
         if entry is not None and entry.state == "ready":
             self._queue(pid, entry)
 
     def pass_over(self) -> None:
-        """The first in line cannot have its turn."""
+        """Remove the first of the queue, which has an open question and cannot run."""
         heapq.heappop(self.line)
 
     def _queue(self, pid: str, entry: Entry) -> None:
         heapq.heappush(self.line, (entry.priority, entry.order, pid))
-        if len(self.line) > 64 + 2 * self.counts["ready"]:  # most have left the line since
+        if len(self.line) > 64 + 2 * self.counts["ready"]:  # most of its items are stale
             self._line_up()
 
     def _line_up(self) -> None:
-        self.line = [(one.priority, one.order, pid) for pid, one in self.entries.items() if one.state == "ready"]
+        self.line = [
+            (entry.priority, entry.order, pid) for pid, entry in self.entries.items() if entry.state == "ready"
+        ]
         heapq.heapify(self.line)
 
     def first(self) -> str | None:
-        """Whose turn it is."""
+        """The pid of the next entry to run."""
         while self.line:
             _, order, pid = self.line[0]
             entry = self.entries.get(pid)

@@ -1,12 +1,12 @@
-"""The lifecycle of processes that somebody outside drives: submitted, scheduled, taken, moved, ended.
+"""The lifecycle of processes that outside workers drive: submitted, scheduled, taken, moved, ended.
 
 A `ProcessControlBlock` is an entry of the process table without a program: a worker takes it with `get_next_runnable`,
 does its work elsewhere and reports. `TRANSITIONS` (in `process`) is the whole state machine. Among ready entries the
 higher priority always goes first, and inside a level the one that has waited longest: since it was submitted, or since
 it became ready again. Program processes share the pids and are shown here as blocks too, but move by themselves.
 
-What callers get is a value, a picture of the entry at that moment (`pcb`). Quotas are kept by `resources`, questions by
-`interrupts`; this module only joins them into the picture.
+Callers get a value, a view of the entry at that moment (`entry.ProcessControlBlock`). `usage` keeps quotas and
+`interrupts` questions; this module only joins them into the view.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["STATES", "TERMINAL", "LifecycleManager", "LifecycleState", "ProcessControlBlock"]
 
-_ASKED: Final = "interrupt"  # why an entry waits that the kernel itself put there
+_ASKED: Final = "interrupt"  # the reason of entries that the kernel moved to `waiting` for a question
 
 
 class Pipelines(Protocol):
@@ -84,7 +84,7 @@ class LifecycleManager(Subsystem):
         self.time_limits: TimeLimits
         self.pipelines: Pipelines
         self.state = LifecycleState()
-        self.closed = False  # `shutdown` began: nothing new is taken
+        self.closed = False  # `shutdown` has begun: new processes are refused
 
     # ------------------------------------------------------------------ entering
 
@@ -153,8 +153,8 @@ class LifecycleManager(Subsystem):
             raise ProcessError(f"the kernel is shutting down and takes no {what}", hint="open the store again")
 
     def raise_if_ended(self, pid: Any) -> None:
-        """The pid of a process that has ended is its own until it is cleaned up; one that came with a pipeline makes
-        way for another pipeline."""
+        """Raise InvalidTransition for the pid of an ended process that is not cleaned up; an entry made for a pipeline
+        may be replaced by another pipeline."""
         entry = self._entry(pid)
         if entry is not None and entry.state in TERMINAL and not entry.pipeline:
             raise InvalidTransition(
@@ -265,14 +265,14 @@ class LifecycleManager(Subsystem):
         return durable_value(core, self.get_process(pid))
 
     def put_back(self, pid: str, reason: str) -> None:
-        """The kernel goes down: one that runs is in line again when the store is opened the next time; one that came
-        with a pipeline was in no line."""
+        """Put a running entry back in the queue when the kernel shuts down, for the next opening of the store; an entry
+        made for a pipeline was never in the queue."""
         entry = self.state.entries.get(pid)
         if entry is not None and entry.state == "running" and not entry.pipeline:
             self._move(pid, entry, "ready", reason)
 
     def pipeline_over(self, pid: str, reason: str) -> None:
-        """The pipeline of an entry that is at work came to its end, and the entry with it."""
+        """End an entry whose pipeline has ended."""
         entry = self.state.entries.get(pid)
         if entry is not None and entry.state in ("ready", "running", "waiting", "blocked"):
             self._move(pid, entry, "terminated", reason)
@@ -282,7 +282,7 @@ class LifecycleManager(Subsystem):
         return entry is not None and entry.pipeline
 
     def forget_with_pipeline(self, pid: str) -> None:
-        """Its pipeline was forgotten: so is an entry that came with it."""
+        """Remove the entry that was made for a pipeline which is forgotten."""
         if self.came_with_pipeline(pid):
             entry = self.state.entries[pid]
             if entry.state not in TERMINAL:
@@ -290,7 +290,7 @@ class LifecycleManager(Subsystem):
             self.cleanup_process(pid)
 
     def make_way(self, pid: str) -> None:
-        """A process of this kernel takes the pipeline of an entry over, under the same pid."""
+        """Remove the entry of a pipeline that a process of this kernel takes over, under the same pid."""
         if not self.came_with_pipeline(pid):
             return
         with self._core.listeners.act:
@@ -310,7 +310,7 @@ class LifecycleManager(Subsystem):
                 self._interrupts.cancel_all(pid, "its process ended")
                 event = {"reason": reason, "user_id": entry.user_id, "request_id": entry.request_id, "error": None}
                 self._tell(pid, "process.terminated", event)
-                while len(self.state.ended) > ENDED_PROCESSES_KEPT:  # tidied up by hand, they go sooner
+                while len(self.state.ended) > ENDED_PROCESSES_KEPT:  # cleanup_process may remove them earlier
                     self.cleanup_process(next(iter(self.state.ended)))
 
     def _record_move(self, pid: str, entry: Entry, state: str, reason: str) -> None:
@@ -327,19 +327,19 @@ class LifecycleManager(Subsystem):
         return self.find(word) is not None
 
     def asked(self, pid: str) -> None:
-        """A question about it waits for a human: one that runs waits with it."""
+        """Move a running entry to `waiting` when a question about it is open."""
         entry = self.state.entries.get(pid)
         if entry is not None and entry.state == "running":
             self._move(pid, entry, "waiting", _ASKED)
 
     def answered(self, pid: str) -> None:
-        """A question of it ended: if that was the last, it may go on. One that waits for a reason of its own does."""
+        """Let an entry go on after its last question has ended, unless it waits for another reason."""
         entry = self.state.entries.get(pid)
         if entry is None or self._interrupts.has_pending(pid):
             return
         if entry.state == "waiting" and entry.reason == _ASKED:
             self._move(pid, entry, "ready", "interrupt over")
-            if entry.pipeline:  # whoever drives it goes on by itself
+            if entry.pipeline:  # its pipeline drives it, without the queue
                 self._move(pid, entry, "running", "interrupt over")
         elif entry.state == "ready":
             self.state.queue_again(pid)
@@ -357,7 +357,7 @@ class LifecycleManager(Subsystem):
         if row:
             self._core.fact(self.state, pid, "pcb.noted", row)
 
-    # ------------------------------------------------------------------ looking
+    # ------------------------------------------------------------------ reading
 
     def get_process(self, pid: str) -> ProcessControlBlock:
         entry = self._entry(pid)
@@ -369,7 +369,7 @@ class LifecycleManager(Subsystem):
         return self._view(process)
 
     def owner(self, pid: str) -> Owner:
-        """Whose it is and how it stands: what many ask, without the rest of the picture."""
+        """The owner and state of a process, without the rest of its block."""
         entry = self._entry(pid)
         if entry is not None:
             return Owner(entry.state, entry.request_id, entry.user_id, entry.session_id)
@@ -443,7 +443,7 @@ class LifecycleManager(Subsystem):
         return max(0.0, (self._core.clock.now() if process.ended_at is None else process.ended_at) - process.created_at)
 
     def is_timed(self, pid: str) -> bool:
-        """Whether its time runs: it has been given to a worker, does not wait for anybody and has not ended."""
+        """Whether its time runs: a worker has taken it, and it is neither waiting nor ended."""
         entry = self.state.entries.get(pid)
         stopped = entry is None or entry.state in TERMINAL or entry.state == "waiting"
         return entry is not None and not stopped and entry.started_at is not None
@@ -452,7 +452,7 @@ class LifecycleManager(Subsystem):
         return self.state.entries.get(pid) if isinstance(pid, str) else None
 
     def _own(self, pid: Any) -> Entry:
-        """An entry that is moved from outside."""
+        """The entry of a pid; InvalidTransition for a program process, which changes its state itself."""
         entry = self._entry(pid)
         if entry is not None:
             return entry
@@ -493,7 +493,7 @@ class LifecycleManager(Subsystem):
         """A program process, shown as a block. It starts with its creation: no worker has to take it."""
         resources = self.resources
         kind, data = self._question(process.pid)
-        seen = process.stands_for or process  # of a guard, the run that it guards is what people ask about
+        seen = process.stands_for or process  # for a guard, the state shown is that of the process it guards
         return ProcessControlBlock(
             process.pid,
             seen.state,

@@ -1,6 +1,6 @@
-"""A quota, what is counted against it, and when it is passed: plain values and two questions.
+"""A quota, the usage counted against it, and when it is exceeded: plain values and two functions.
 
-`CHECKS` is the order in which a quota is looked at. Whose quota it is, and what was used, is kept by `resources`.
+`CHECKS` is the order in which the limits of a quota are checked. `usage` keeps the quota and the usage of each pid.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
-from lyra.core.checking.check import Declaration, known_keys, real, whole
+from lyra.core.checking.check import known_keys, real, whole
 from lyra.core.limits import (
     COUNTED_MAX,
     INFERENCE_INPUT_CHARS_MAX,
@@ -51,7 +51,7 @@ _DEFAULTS: Final[dict[str, float]] = {
 _SECONDS: Final = ("timeout_seconds", "soft_timeout_seconds")
 
 
-class ResourceQuota(DurableValue, Declaration, frozen=True, dict=True):
+class ResourceQuota(DurableValue, FrozenSettings, frozen=True, dict=True):
     """What a process may use. A field left out, or 0 as a wire sends it, takes its default; the three rates have none:
     where they are set, they tighten the limits of the process's user while the process lives."""
 
@@ -88,7 +88,7 @@ class ResourceQuota(DurableValue, Declaration, frozen=True, dict=True):
         return {name: getattr(self, name) for name in self.__dict__["_given"]}
 
     def changed(self, changes: Any) -> ResourceQuota:
-        """This one with the fields that are named; 0 leaves a field as it is here."""
+        """This quota with the named fields changed; 0 leaves a field unchanged."""
         if not isinstance(changes, Mapping):
             raise ConfigError(f"{self.WORD} is a mapping of settings, not {changes!r}")
         known_keys(changes, self.__struct_fields__, self.WORD)
@@ -118,7 +118,7 @@ class QuotaResult(NamedTuple):
 
 
 class RemainingBudget(msgspec.Struct, frozen=True):
-    """What is left of each, never below 0."""
+    """What is left of each resource, never below 0."""
 
     llm_calls_remaining: int
     tool_calls_remaining: int
@@ -132,7 +132,7 @@ class RemainingBudget(msgspec.Struct, frozen=True):
 
 
 class SystemUsage(msgspec.Struct, frozen=True):
-    """Everything that was ever used here, also by processes that are forgotten."""
+    """The usage of all processes, removed ones included."""
 
     total_processes: int
     active_processes: int
@@ -152,7 +152,7 @@ class Check(NamedTuple):
     reason: str
 
 
-# In the order in which they are looked at; the first that is over is the reason.
+# In the order in which they are checked; the first limit that is exceeded is the reason.
 CHECKS: Final[tuple[Check, ...]] = (
     Check("llm_calls", "max_llm_calls", "max_llm_calls_exceeded"),
     Check("tool_calls", "max_tool_calls", "max_tool_calls_exceeded"),
@@ -182,7 +182,7 @@ LEFT: Final[dict[str, str]] = {check.resource: check.limit for check in CHECKS i
 
 
 def first_over(usage: ResourceUsage, quota: ResourceQuota, *, timed: bool) -> str:
-    """The first reason why usage is above a quota; empty if it is not."""
+    """The first reason why usage exceeds a quota; "" if it does not."""
     for check in CHECKS:
         if getattr(usage, check.resource) > getattr(quota, check.limit) and (timed or check.limit != "timeout_seconds"):
             return check.reason
@@ -190,7 +190,7 @@ def first_over(usage: ResourceUsage, quota: ResourceQuota, *, timed: bool) -> st
 
 
 def how_far(resource: str, used: float, limit: float, quota: ResourceQuota) -> str:
-    """Whether there is a `warning` to give, or the limit is `exceeded`, or neither."""
+    """`exceeded`, `warning` (near the limit) or ""."""
     if used > limit:
         return "exceeded"
     if resource == "elapsed_seconds":

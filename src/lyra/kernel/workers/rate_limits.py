@@ -1,12 +1,12 @@
 """Rate limits of kernel requests: so many a minute, an hour, a day, and at once, for each user and endpoint.
 
 A window slides: it is kept as up to ten parts, each with how many requests it holds and when its first and last came. A
-part leaves when its last request is as old as the window, so no stretch of that length ever holds more than the limit,
-and whoever waits `retry_after_seconds` is let in. An endpoint's own limits come before a user's own, and those before
-the default; a limit of 0 or less means none. Refused requests are not counted.
+part leaves when its last request is as old as the window, so no period of that length ever has more requests than the
+limit, and a caller that waits `retry_after_seconds` is admitted. An endpoint's own limits come before a user's own, and
+those before the default; a limit of 0 or less means none. Refused requests are not counted.
 
-Answers at once, never waits and never raises for a request that is over: the caller decides what to do with a `no`.
-The token buckets of models and agents are another matter (`lyra.core.policies.rate`).
+Answers at once, never waits and never raises for a refused request: the caller decides what to do.
+The token buckets of models and agents are in `lyra.core.policies.rate`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
-from lyra.core.checking.check import Declaration, sendable_text, short_text, whole
+from lyra.core.checking.check import FrozenSettings, sendable_text, short_text, whole
 from lyra.core.limits import (
     COUNTED_MAX,
     NAME_LENGTH_MAX,
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 
 __all__ = ["WINDOWS", "RateLimitConfig", "RateLimitResult", "RateLimitUsage", "RateLimiter", "RateState"]
 
-# limit_type → (seconds, the setting), in the order in which they are looked at.
+# limit_type → (seconds, the setting), in the order in which they are checked.
 WINDOWS: Final[dict[str, tuple[float, str]]] = {
     "minute": (60.0, "requests_per_minute"),
     "hour": (3600.0, "requests_per_hour"),
     "day": (86400.0, "requests_per_day"),
     "burst": (RATE_BURST_S, "burst_size"),
 }
-_SLACK_S: Final = 1e-6  # wall clocks are floats, and a wait that was kept must be enough
+_SLACK_S: Final = 1e-6  # wall clocks are floats, and after the wait it was told a caller must be admitted
 UNLIMITED: Final = -1  # in `remaining`, where nothing is limited
 
 
-class RateLimitConfig(Declaration, frozen=True):
+class RateLimitConfig(FrozenSettings, frozen=True):
     """Requests in each window; 0 or less: no limit."""
 
     WORD: ClassVar[str] = "rate limit"
@@ -70,7 +70,7 @@ class RateLimitConfig(Declaration, frozen=True):
         return int(getattr(self, WINDOWS[window][1]))
 
     def tightened(self, **limits: int) -> RateLimitConfig:
-        """With limits that may be lower, never higher; 0 says nothing."""
+        """This config with lower limits; a higher limit or 0 changes nothing."""
         lower = {
             name: value if getattr(self, name) <= 0 else min(value, getattr(self, name))
             for name, value in limits.items()
@@ -113,17 +113,17 @@ class _Windows:
         self.parts: dict[str, list[_Part]] = parts if parts is not None else {name: [] for name in WINDOWS}
         self.last = last  # the newest request: a wall clock that goes back does not make room
 
-    def add(self, at: float) -> None:
-        self.last = at = max(at, self.last)
+    def add(self, request_time: float) -> None:
+        self.last = request_time = max(request_time, self.last)
         for name, (seconds, _) in WINDOWS.items():
             parts = self.parts[name]
-            while parts and parts[0][1] + seconds <= at:
+            while parts and parts[0][1] + seconds <= request_time:
                 parts.pop(0)
-            if parts and at - parts[-1][0] < seconds / RATE_BUCKETS:
-                parts[-1][1] = at
+            if parts and request_time - parts[-1][0] < seconds / RATE_BUCKETS:
+                parts[-1][1] = request_time
                 parts[-1][2] += 1
             else:
-                parts.append([at, at, 1])
+                parts.append([request_time, request_time, 1])
 
     def count(self, window: str, now: float) -> int:
         now, seconds = max(now, self.last), WINDOWS[window][0]
@@ -131,10 +131,10 @@ class _Windows:
 
     def free_in(self, window: str, now: float, limit: int) -> float:
         """Seconds until one more request fits."""
-        at, seconds = max(now, self.last), WINDOWS[window][0]
+        since, seconds = max(now, self.last), WINDOWS[window][0]
         over = self.count(window, now) - limit + 1
         for _, last, count in self.parts[window]:
-            if last + seconds - at > _SLACK_S:
+            if last + seconds - since > _SLACK_S:
                 over -= count
                 if over <= 0:
                     return float(last + seconds - now)
@@ -167,10 +167,10 @@ class RateState:
         else:
             self._forget([key for key, windows in self.windows.items() if windows.expired(data["at"])])
 
-    def _count(self, user: str, endpoint: str, at: float) -> None:
+    def _count(self, user: str, endpoint: str, request_time: float) -> None:
         key = (user, endpoint)
         windows = self.windows.pop(key, None) or _Windows()
-        windows.add(at)
+        windows.add(request_time)
         self.windows[key] = windows
         if len(self.windows) > RATE_KEYS_MAX:
             del self.windows[next(iter(self.windows))]
@@ -214,9 +214,9 @@ class RateLimiter(Subsystem):
         self._resources = resources
         lifecycle.rate_limiter = resources.rate_limiter = self
         self.state = RateState()
-        self._tight: dict[str, dict[str, dict[str, int]]] = {}  # user → pid → what the quotas of live entries ask
+        self._tight: dict[str, dict[str, dict[str, int]]] = {}  # user → pid → the rates in the quota of that live entry
 
-    # ------------------------------------------------------------------ asking
+    # ------------------------------------------------------------------ checking
 
     def check_rate_limit(self, user_id: str, endpoint: str = "", *, record: bool = True) -> RateLimitResult:
         """Whether one more request fits now; if it does and `record`, it is counted."""
@@ -238,8 +238,8 @@ class RateLimiter(Subsystem):
         return durable_value(self._core, _allowed(config, windows, now))
 
     def get_config(self, user_id: str, endpoint: str = "") -> RateLimitConfig:
-        """The limits that hold: the endpoint's own, else the user's own, else the default; the last two tightened by
-        the quotas of the user's live processes."""
+        """The limits in force: the endpoint's own, else the user's own, else the default; the last two tightened by the
+        quotas of the user's live processes."""
         own = self.state.endpoints.get(_word(endpoint, "endpoint"))
         if own is not None:
             return own
@@ -256,32 +256,34 @@ class RateLimiter(Subsystem):
     def get_usage_by_user(self) -> dict[str, RateLimitUsage]:
         """For every user with requests in a window, their sum over endpoints."""
         now = self._core.clock.now()
-        found: dict[str, list[int]] = {}
+        counts_by_user: dict[str, list[int]] = {}
         for (user, _), windows in self.state.windows.items():
             counts = [windows.count(name, now) for name in WINDOWS]
             if any(counts):
-                found[user] = [a + b for a, b in zip(found.get(user, [0] * len(WINDOWS)), counts, strict=True)]
-        return {user: RateLimitUsage(*counts) for user, counts in found.items()}
+                counts_by_user[user] = [
+                    a + b for a, b in zip(counts_by_user.get(user, [0] * len(WINDOWS)), counts, strict=True)
+                ]
+        return {user: RateLimitUsage(*counts) for user, counts in counts_by_user.items()}
 
     # ------------------------------------------------------------------ setting
 
     def set_default_config(self, config: RateLimitConfig | Mapping[str, Any] | None) -> RateLimitConfig:
-        """The limits of whoever has none of their own; None: the defaults of `lyra.core.limits`."""
+        """Set the limits of users without their own; None: the defaults of `lyra.core.limits`."""
         self._limit("default", "", config)
         return self.state.default
 
     def set_user_limits(self, user_id: str, config: RateLimitConfig | Mapping[str, Any] | None) -> RateLimitConfig:
-        """A user's own limits; None takes them back."""
+        """Set a user's own limits; None removes them."""
         self._limit("user", _word(user_id, "user_id"), config)
         return self.get_config(user_id)
 
     def set_endpoint_limits(self, endpoint: str, config: RateLimitConfig | Mapping[str, Any] | None) -> RateLimitConfig:
-        """An endpoint's own limits, for each of its users; None takes them back."""
+        """Set an endpoint's own limits, for each of its users; None removes them."""
         self._limit("endpoint", _word(endpoint, "endpoint"), config)
         return self.get_config("", endpoint)
 
     def tighten(self, pid: str, user_id: str, quota: ResourceQuota) -> None:
-        """A live process's quota asks for lower rates than its user has; higher ones change nothing."""
+        """Apply the rates in a live process's quota to its user; higher rates than the user has change nothing."""
         asked = {
             "requests_per_minute": quota.rate_limit_rpm,
             "requests_per_hour": quota.rate_limit_rph,
@@ -290,7 +292,7 @@ class RateLimiter(Subsystem):
         self._tight.setdefault(user_id, {})[pid] = asked
 
     def loosen(self, pid: str, user_id: str) -> None:
-        """The process ended, and what its quota asked for with it."""
+        """Remove the rates of a process that ended."""
         asked = self._tight.get(user_id)
         if asked is not None:
             asked.pop(pid, None)
@@ -336,7 +338,7 @@ class RateLimiter(Subsystem):
 
 
 def _refused(refusals: list[tuple[str, int, int, float]]) -> RateLimitResult:
-    """The first window in order says why; the wait is long enough for all."""
+    """The result for a refused request: the first window in order is the reason; the wait is enough for all."""
     window, count, limit, _ = refusals[0]
     wait_s = max(free_in for _, _, _, free_in in refusals)
     what = f"{count} requests in {WINDOWS[window][0]:g} s, limit {limit}"
@@ -344,7 +346,7 @@ def _refused(refusals: list[tuple[str, int, int, float]]) -> RateLimitResult:
 
 
 def _allowed(config: RateLimitConfig, windows: _Windows, now: float) -> RateLimitResult:
-    """`remaining` is the minute's; without a limit there, the least of the others."""
+    """The result for an admitted request; `remaining` is the minute's or, without a limit there, the least of all."""
     left = {name: config.limit(name) - windows.count(name, now) for name in WINDOWS if config.limit(name) > 0}
     remaining = left["minute"] if "minute" in left else min(left.values(), default=UNLIMITED)
     limit = max(0, config.limit("minute"))

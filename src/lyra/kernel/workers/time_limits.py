@@ -1,11 +1,11 @@
-"""The time that a quota gives an entry: said when it passes, not when somebody asks.
+"""The time quota of entries: reported when it passes, not only when it is checked.
 
-From its first turn on an entry has one timer on the kernel's clock: for the soft time-out, then for the hard one. When
-it rings, the books look (`resources`), which says `resource.warning` or `resource.exceeded` once, as for every other
-quota. Inference that the kernel runs for the entry ends there too, with `DeadlineExceeded`. While an entry waits for a
-human its time stands still, and it has no timer. Times are counted on the wall clock from `started_at`, without those
-in `waiting`, so a restart in between changes nothing, and a timer that finds the clock set back is set again. Whoever
-drives the entry decides what becomes of it.
+From its first run on an entry has one timer on the kernel's clock: for the soft time-out, then for the hard one. When
+it fires, the quota is checked (`usage`), which reports `resource.warning` or `resource.exceeded` once, as for every
+other limit. Inference that the kernel runs for the entry ends there too, with `DeadlineExceeded`. While an entry waits
+for a human its time does not run, and it has no timer. Times are counted on the wall clock from `started_at`, without
+those in `waiting`, so a restart in between changes nothing, and a timer that finds the clock set back is set again. The
+worker that drives the entry decides whether it stops.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TimeLimits"]
 
-_GRAIN_S: Final = 0.001  # a quota is passed when usage is above it, so the timer rings this much after
+_GRAIN_S: Final = 0.001  # a quota is exceeded when usage is above it, so the timer fires this much later
 
 
 class TimeLimits(Subsystem):
@@ -36,7 +36,7 @@ class TimeLimits(Subsystem):
         self._timers: dict[str, Timer] = {}
 
     def watch(self, pid: str) -> None:
-        """It began to run, or its quota changed: ring when something is to be said next."""
+        """Set the timer of an entry that began to run, or whose quota changed."""
         self.forget(pid)
         due_s = self._next_s(pid)
         if due_s is not None:
@@ -52,7 +52,7 @@ class TimeLimits(Subsystem):
             self.watch(pid)
 
     def forget(self, pid: str) -> None:
-        """Its time no longer runs."""
+        """Cancel the timer of an entry."""
         timer = self._timers.pop(pid, None)
         if timer is not None:
             timer.cancel()
@@ -78,11 +78,11 @@ class TimeLimits(Subsystem):
         account = self._resources.state.accounts.get(pid)
         if account is None or not self._lifecycle.is_timed(pid):
             return None
-        said = account.said.get("elapsed_seconds")
-        if said == "exceeded":
+        reported = account.said.get("elapsed_seconds")
+        if reported == "exceeded":
             return None
         soft_s, hard_s = account.quota.soft_timeout_seconds, account.quota.timeout_seconds
-        return soft_s if said is None and soft_s < hard_s else hard_s + _GRAIN_S
+        return soft_s if reported is None and soft_s < hard_s else hard_s + _GRAIN_S
 
     def _ring(self, pid: str) -> None:
         del self._timers[pid]

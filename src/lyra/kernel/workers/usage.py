@@ -2,11 +2,11 @@
 
 `ResourceTracker` counts model calls, tool calls, hops, iterations, tokens and inference requests by pid, by user and
 for the whole kernel; time is read from the lifecycle's `started_at`, and watched by `time_limits`. A quota is exceeded
-when usage is above it (`>`), and `CHECKS` is the order in which that is looked at. Passing four fifths of a limit, or
-the soft time-out, is said once as a `resource.warning`; passing the limit once as a `resource.exceeded`. Nothing here
-stops a process: whoever drives it asks `check_quota`, and the lifecycle refuses to schedule one that is over.
+when usage is above it (`>`), and `CHECKS` is the order in which the limits are checked. Passing four fifths of a limit,
+or the soft time-out, is reported once as a `resource.warning`; passing the limit once as a `resource.exceeded`. Nothing
+here stops a process: its worker calls `check_quota`, and the lifecycle refuses to schedule a process over its quota.
 
-Money and the budgets of programs are another matter: see `lyra.core.budgets.budget` and the door.
+Money and the budgets of programs are in `lyra.core.budgets.budget`.
 """
 
 from __future__ import annotations
@@ -57,12 +57,14 @@ __all__ = [
 
 
 class _Account(msgspec.Struct):
-    """The books of one pid."""
+    """The quota and usage of one pid."""
 
     quota: ResourceQuota
     user_id: str = ""
     used: dict[str, int] = msgspec.field(default_factory=dict)
-    said: dict[str, str] = msgspec.field(default_factory=dict)  # resource → warning | exceeded: each is said once
+    said: dict[str, str] = msgspec.field(
+        default_factory=dict
+    )  # resource → warning | exceeded: the reports that were made, each once
     at: float = 0.0  # when it was last used
 
 
@@ -105,10 +107,10 @@ class ResourceState:
         else:
             account.user_id = account.user_id or data["user_id"]
             account.quota = quota
-            account.said = {}  # under a new quota everything may be said again
+            account.said = {}  # under a new quota everything may be reported again
 
     def _known_quota(self, data: dict[str, Any]) -> ResourceQuota:
-        """The quota of a row; the last one again if it says the same, as it does for most pids."""
+        """The quota of a row; the cached last one if it is equal, as it is for most pids."""
         if data != self._last[0]:
             self._last = data, ResourceQuota(**data)
         return self._last[1]
@@ -130,7 +132,8 @@ class ResourceState:
 
     def dump(self) -> Any:
         accounts = {
-            pid: {**msgspec.structs.asdict(one), "quota": one.quota.to_data()} for pid, one in self.accounts.items()
+            pid: {**msgspec.structs.asdict(account), "quota": account.quota.to_data()}
+            for pid, account in self.accounts.items()
         }
         default = self.default.to_data()
         return {
@@ -142,8 +145,8 @@ class ResourceState:
         }
 
     def load(self, data: Any) -> None:
-        for pid, one in data["accounts"].items():
-            self.accounts[pid] = _Account(**{**one, "quota": ResourceQuota(**one["quota"])})
+        for pid, account in data["accounts"].items():
+            self.accounts[pid] = _Account(**{**account, "quota": ResourceQuota(**account["quota"])})
         self.users = data["users"]
         self.total = data["total"]
         self.opened = data["opened"]
@@ -167,7 +170,7 @@ class ResourceTracker(Subsystem):
     # ------------------------------------------------------------------ quotas
 
     def set_default_quota(self, quota: ResourceQuota | Mapping[str, Any]) -> ResourceQuota:
-        """What processes that come after get where they say nothing, also after a restart."""
+        """Set the quota of later processes that name none, also after a restart."""
         row = {"quota": self.resolve(quota).to_data()}
         self._core.setting(self.state, "pcb.default_quota", row)
         return self.default_quota
@@ -177,13 +180,13 @@ class ResourceTracker(Subsystem):
         return self.state.default
 
     def resolve(self, quota: ResourceQuota | Mapping[str, Any] | None) -> ResourceQuota:
-        """A quota with nothing left open: what was not said is this kernel's default."""
+        """A complete quota: fields that were not given have this kernel's defaults."""
         if quota is None:
             return self.default_quota
         return self.default_quota.changed(quota.said if isinstance(quota, ResourceQuota) else quota)
 
     def open(self, pid: str, quota: ResourceQuota, *, user_id: str = "") -> None:
-        """Begin the books of a pid."""
+        """Set the quota of a pid and begin to count its usage."""
         if quota is not self._said[0]:  # most pids have the default
             self._said = quota, quota.to_data()
         row = {"quota": self._said[1], "user_id": user_id, "at": self._core.clock.now()}
@@ -192,7 +195,7 @@ class ResourceTracker(Subsystem):
             self.rate_limiter.tighten(pid, user_id, quota)
 
     def close(self, pid: str) -> None:
-        """Forget a pid; what it used stays in the totals."""
+        """Remove a pid; its usage stays in the totals."""
         if pid in self.state.accounts:
             self._core.fact(self.state, pid, "pcb.books_closed", {})
 
@@ -229,7 +232,7 @@ class ResourceTracker(Subsystem):
             return durable_value(self._core, msgspec.structs.replace(quota))
 
     def check_quota(self, pid: str) -> QuotaResult:
-        """Whether a pid is within its quota, and if not, the first reason why; one that nobody tracks is."""
+        """Whether a pid is within its quota, and if not, the first reason why; an untracked pid is within it."""
         result = self._check(_text(pid))
         if not self._core.stopping:
             with self._core.listeners.act:
@@ -242,11 +245,11 @@ class ResourceTracker(Subsystem):
         return QuotaResult(not reason, reason, usage, quota)
 
     def first_over(self, pid: str, *, timed: bool) -> str:
-        """Why a pid is over its quota; empty if it is not."""
+        """Why a pid is over its quota; "" if it is not."""
         return first_over(self.get_usage(pid), self.get_quota(pid), timed=timed)
 
     def take(self, pid: str, amounts: dict[str, int]) -> None:
-        """Count before it happens: what would pass a quota is said and refused, and changes nothing."""
+        """Count usage before it happens: usage that would exceed a quota is reported and refused, and not counted."""
         quota, usage = self.get_quota(pid), self.get_usage(pid)
         for name, amount in amounts.items():
             limit = getattr(quota, LIMITS[name])
@@ -320,9 +323,9 @@ class ResourceTracker(Subsystem):
             return durable_value(self._core, self.get_usage(pid))
 
     def count(self, pid: str, amounts: dict[str, int]) -> None:
-        """The same for amounts that are known to be whole numbers."""
+        """`record_usage` for amounts that are known to be whole numbers."""
         tokens = amounts.get("tokens_in", 0) + amounts.get("tokens_out", 0)
-        if tokens and amounts.get("llm_calls", 0) <= 1:  # one call's worth: what its context held
+        if tokens and amounts.get("llm_calls", 0) <= 1:  # the tokens of one call: the size of its context
             amounts = {**amounts, "context_tokens": min(tokens, COUNTED_MAX)}
         account = self.state.accounts.get(pid)
         if account is None:
@@ -338,11 +341,11 @@ class ResourceTracker(Subsystem):
                 self._look(pid)
 
     def _is_near(self, pid: str, account: _Account, amounts: dict[str, int]) -> bool:
-        """Whether there may be something new to say of what was just counted, or of the time."""
-        quota, used, said = account.quota, account.used, account.said
+        """Whether there may be something new to report for these resources, or for the time."""
+        quota, used, reported = account.quota, account.used, account.said
         for name in amounts:
             limit = getattr(quota, LIMITS[name])
-            if used[name] * 100 >= limit * QUOTA_WARN_PERCENT and said.get(name) != "exceeded":
+            if used[name] * 100 >= limit * QUOTA_WARN_PERCENT and reported.get(name) != "exceeded":
                 return True
         return self._lifecycle.elapsed_s(pid) >= min(quota.soft_timeout_seconds, quota.timeout_seconds)
 
@@ -353,8 +356,7 @@ class ResourceTracker(Subsystem):
         return self.record_usage(pid, agent_hops=1)
 
     def get_usage(self, pid: str) -> ResourceUsage:
-        """What a pid has used; nothing, if nobody tracks it. A program's own spending counts, if its budget is its
-        own."""
+        """The usage of a pid; zero for an untracked one. A program's own spending counts, if its budget is its own."""
         account = self.state.accounts.get(_text(pid))
         counted = dict(account.used) if account is not None else {}
         process = self._core.processes.get(pid)
@@ -370,7 +372,7 @@ class ResourceTracker(Subsystem):
         total = {name: self.state.total.get(name, 0) for name in COUNTED}
         return SystemUsage(total_processes=self.state.opened, active_processes=self._lifecycle.active, **total)
 
-    # ------------------------------------------------------------------ saying so, once
+    # ------------------------------------------------------------------ reports
 
     def _look(self, pid: str) -> None:
         account = self.state.accounts.get(pid)
@@ -381,9 +383,9 @@ class ResourceTracker(Subsystem):
             if check.resource == "elapsed_seconds" and pid in self._core.processes:
                 continue
             used, limit = getattr(usage, check.resource), getattr(account.quota, check.limit)
-            said = account.said.get(check.resource)
+            reported = account.said.get(check.resource)
             level = how_far(check.resource, used, limit, account.quota)
-            if level == "" or said == level or said == "exceeded":
+            if level == "" or reported == level or reported == "exceeded":
                 continue
             self._core.fact(self.state, pid, "pcb.said", {"resource": check.resource, "level": level})
             event = {"resource": check.resource, "usage": used, "quota": limit, "user_id": account.user_id}
@@ -400,7 +402,7 @@ def _has_own_budget(process: Process) -> bool:
 
 
 def _spent(process: Process) -> dict[str, int]:
-    """What a program spent through the door, where its budget is not shared with others."""
+    """The spending of a program whose budget is not shared with others."""
     if not _has_own_budget(process):
         return {}
     spent = process.budget.usage.to_data()

@@ -22,8 +22,8 @@ from typing import Any, Final
 from lyra.config.cells import read_cell
 from lyra.config.files import read_bytes
 from lyra.config.servers import check_server_name
-from lyra.config.tables import TABLES, Cell
-from lyra.config.values import Source, shape
+from lyra.config.tables import TABLES, TableCell
+from lyra.config.values import SettingSource, shape
 from lyra.core.checking.document import Places, parse, place_of, text_of
 from lyra.core.secrets.secret import is_reference
 from lyra.core.secrets.visible import visible
@@ -55,7 +55,7 @@ def read_file(folder: str, env: Mapping[str, str]) -> list[ServerSettings]:
 
 class _ProjectFile:
     def __init__(self, folder: str, env: Mapping[str, str], places: Places) -> None:
-        self._source = Source("project", folder, env)
+        self._source = SettingSource("project", folder, env)
         self._env = env
         self._places = places
 
@@ -103,12 +103,12 @@ class _ProjectFile:
             if key not in _KNOWN:
                 continue
             try:
-                cells[key] = self._cell(Cell("mcp.servers", name, key), value)
+                cells[key] = self._cell(TableCell("mcp.servers", name, key), value)
             except ConfigError as error:
                 raise self._mistake(where, error.message, error.hint) from None
         return cells
 
-    def _cell(self, cell: Cell, value: Any) -> Any:
+    def _cell(self, cell: TableCell, value: Any) -> Any:
         if cell.field == "url" and isinstance(value, str) and _VARIABLE.search(value):
             return value  # checked by the client after the variable is filled in
         return read_cell(cell, value, self._source)

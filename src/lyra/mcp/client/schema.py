@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.core.schema_subset import checkable_part
+from lyra.core.checking.schema_subset import checkable_part
 
 __all__ = ["SCHEMA_BYTES_MAX", "checkable", "problem", "seen", "shown"]
 

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 
 from lyra.core.checking.check import known_keys
 from lyra.core.limits import RULE_LENGTH_MAX
-from lyra.core.rights.glob import Pattern
+from lyra.core.rights.glob import Glob
 from lyra.errors import ConfigError
 from lyra.tools.permissions.subjects import FAMILIES, Subject, absolute, facts_of, subject_of, whole_of
 from lyra.tools.shell.text_glob import TextGlob
@@ -74,8 +74,8 @@ class Rule:
         self._words: TextGlob | None = None
         self._whole: tuple[str, str] | None = None  # the tool, as it is written, and all its arguments
         self.word = ""  # for command lines: the first word of all that it can match, where there is one
-        self._paths: tuple[Pattern, ...] = ()
-        self._url: tuple[TextGlob, Pattern, str | None, TextGlob] | None = None
+        self._paths: tuple[Glob, ...] = ()
+        self._url: tuple[TextGlob, Glob, str | None, TextGlob] | None = None
         if self.pattern is not None and not self.pattern.strip():
             raise ConfigError(
                 f"the rule {self.text!r} has an empty pattern",
@@ -103,7 +103,7 @@ class Rule:
         elif whole is not None:
             return  # it matches foreign tools of that name only
         elif kind == "path":
-            self._paths = tuple(Pattern(path_pattern, "/") for path_pattern in _path_patterns(pattern, workspace, home))
+            self._paths = tuple(Glob(path_pattern, "/") for path_pattern in _path_patterns(pattern, workspace, home))
             self.exact = all(path_pattern.literal for path_pattern in self._paths)
         elif kind == "url":
             self._url = _url_pattern(pattern, self)
@@ -268,7 +268,7 @@ def _path_patterns(pattern: str, workspace: str, home: str) -> list[str]:
     return [path, f"{path}**"] if pattern.endswith("/") else [path]
 
 
-def _url_pattern(pattern: str, rule: Rule) -> tuple[TextGlob, Pattern, str | None, TextGlob]:
+def _url_pattern(pattern: str, rule: Rule) -> tuple[TextGlob, Glob, str | None, TextGlob]:
     text = pattern.strip().removeprefix(_DOMAIN)
     form = _URL_FORM.fullmatch(text.lower() if "://" not in text else _lower_host(text))
     if form is None or not form[2]:
@@ -279,7 +279,7 @@ def _url_pattern(pattern: str, rule: Rule) -> tuple[TextGlob, Pattern, str | Non
     host = form[2].rstrip(".")
     return (
         TextGlob(form[1] or "*"),
-        Pattern("**" if host == "*" else host, "."),
+        Glob("**" if host == "*" else host, "."),
         form[3],
         TextGlob(path if path != "/" else "*"),
     )

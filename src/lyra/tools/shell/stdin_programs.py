@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from lyra.core.commands.embedded_code import starts_programs
-from lyra.core.commands.option_reach import Options, own_words, words_of
+from lyra.core.commands.option_reach import ProgramOptions, own_words, words_of
 from lyra.core.commands.options import OPTIONS
 from lyra.core.commands.programs import language_of
 from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word
@@ -80,7 +80,7 @@ def _runs_input(name: str, words: Sequence[str]) -> bool:
     return options is None or not options.leading or _reads_code(name, words, options)
 
 
-def _reads_code(name: str, words: Sequence[str], options: Options) -> bool:
+def _reads_code(name: str, words: Sequence[str], options: ProgramOptions) -> bool:
     """Whether an interpreter reads its code from the input: no file and no code is named, or the file is the input."""
     last = own_words(words, options)
     own = words[1:last]
@@ -97,7 +97,7 @@ def _reads_code(name: str, words: Sequence[str], options: Options) -> bool:
     return not given and not any(word[2:].partition("=")[0] in long for word in own if word[:2] == "--")
 
 
-def _short_options(words: Sequence[str], coded: str, options: Options) -> str:
+def _short_options(words: Sequence[str], coded: str, options: ProgramOptions) -> str:
     """The short options of a call, without their values."""
     ends = coded + options.valued + options.runs + options.wide
     letters, index = "", 0

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from lyra.core.linear_regex import BadPattern, Program
+from lyra.core.linear_regex import BadPattern, RegexProgram
 
 __all__ = ["BadPattern", "Linear"]
 
@@ -41,7 +41,7 @@ class Linear:
         self.text = text
         _check(text.removeprefix("^"))
         try:
-            self._program = Program(text, size_max=STATES_MAX, flags=re.ASCII)
+            self._program = RegexProgram(text, size_max=STATES_MAX, flags=re.ASCII)
         except BadPattern as error:
             if str(error).startswith("bad character range"):
                 raise BadPattern("a range of a class goes from a character to a later one") from None

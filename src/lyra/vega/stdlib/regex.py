@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from lyra.core.limits import VEGA_REGEX_PROGRAM_MAX, VEGA_REGEX_STEPS_MAX
-from lyra.core.linear_regex import BadPattern, Program, TooLarge, TooManySteps, Unsupported
+from lyra.core.linear_regex import BadPattern, PatternTooLarge, RegexProgram, TooManySteps, Unsupported
 from lyra.vega.stdlib.arguments import needed
 from lyra.vega.stdlib.strings import limited
 from lyra.vega.values.fuel import WORK
@@ -25,8 +25,8 @@ class Pattern:
 
     def __init__(self, source: str) -> None:
         try:
-            self._program = Program(source, size_max=VEGA_REGEX_PROGRAM_MAX)
-        except TooLarge:
+            self._program = RegexProgram(source, size_max=VEGA_REGEX_PROGRAM_MAX)
+        except PatternTooLarge:
             raise Fault("ValueError", "the pattern is too long when its repetitions are written out") from None
         except Unsupported as error:
             raise Fault("ValueError", f"regex patterns have no {error}") from None
@@ -34,7 +34,7 @@ class Pattern:
             raise Fault("ValueError", f"not a pattern: {error}") from None
 
     def search(self, text: str, start: int, steps_max: int) -> tuple[tuple[int, ...] | None, int]:
-        """As `Program.search`; the steps count as work of the program."""
+        """As `RegexProgram.search`; the steps count as work of the program."""
         try:
             match, steps = self._program.search(text, start, steps_max)
         except TooManySteps:

@@ -1,8 +1,8 @@
-"""The part of a JSON schema that `core.schema` can check.
+"""The part of a JSON schema that `core.checking.schema` can check.
 
-Models, providers and MCP servers take more of JSON Schema than is checked here. `checkable_part` puts a `$ref` into the
-schema itself in its place (down to a depth, and for a bounded number of parts), and leaves out keywords that are not
-checked, with what they would have decided. What remains never refuses a value that the whole schema takes.
+Models, providers and MCP servers accept more of JSON Schema than is checked here. `checkable_part` replaces each `$ref`
+within the schema by its target (down to a depth, and for a bounded number of parts), and leaves out keywords that are
+not checked. The result never refuses a value that the whole schema accepts.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from lyra.core.limits import SCHEMA_DEPTH_MAX
 
 __all__ = ["checkable_part"]
 
-_PARTS_MAX: Final = 5_000  # schemas inside one, references followed
-_EXACT: Final = ("not", "oneOf")  # a part that says less than it should would refuse too much here
-_SAID: Final = frozenset(  # decides nothing by itself
+_PARTS_MAX: Final = 5_000  # schemas inside a schema, with references followed
+_EXACT: Final = ("not", "oneOf")  # dropped where a part of them was left out: a weaker part would refuse more values
+_ANNOTATIONS: Final = frozenset(  # decide nothing by themselves
     ("$ref", "$defs", "definitions", "title", "description", "default", "examples", "$schema", "$id", "$comment")
 )
-_OTHERS: Final = {"patternProperties": "additionalProperties", "prefixItems": "items"}  # says which are "the others"
+# left out: without the key, the value applies to too many items
+_OTHERS: Final = {"patternProperties": "additionalProperties", "prefixItems": "items"}
 
 
 def checkable_part(schema: Mapping[str, Any], *, drops_mistakes: bool = False) -> Any:
-    """A schema without what cannot be checked. Its mistakes stay, for `schema_problems` to tell, or are left out."""
+    """The schema without what cannot be checked. Mistakes stay, for `schema_problems` to report, or are dropped."""
     return _Reader(schema, drops_mistakes).read(schema, 1)
 
 
 class _Reader:
-    """`is_exact` turns false where a part says less than the schema."""
+    """One pass over a schema; `is_exact` becomes False where the result accepts more than the schema."""
 
     def __init__(self, root: Mapping[str, Any], drops_mistakes: bool) -> None:
         self._root = root
@@ -47,7 +48,7 @@ class _Reader:
         for keyword, value in schema.items():
             if keyword in KEYWORDS:
                 self._keyword(keyword, value, depth, part)
-            elif keyword not in _SAID:
+            elif keyword not in _ANNOTATIONS:
                 self.is_exact = False
         for keyword, others in _OTHERS.items():
             if keyword in schema:
@@ -61,7 +62,7 @@ class _Reader:
         return self._open() if self._drops_mistakes and any(schema_problems(part)) else part
 
     def _open(self, *, is_exact: bool = False) -> dict[str, Any]:
-        """A schema that takes everything."""
+        """A schema that accepts every value."""
         self.is_exact = self.is_exact and is_exact
         return {}
 
@@ -73,7 +74,7 @@ class _Reader:
         self.is_exact = self.is_exact and was_exact
 
     def _target(self, reference: Any) -> Any:
-        """What a reference within the schema leads to; one that leads elsewhere is not followed."""
+        """The target of a reference within the schema; other references accept every value."""
         target: Any = self._root if isinstance(reference, str) and reference.partition("/")[0] == "#" else None
         for step in str(reference).split("/")[1:]:
             name = step.replace("~1", "/").replace("~0", "~")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lyra.core.checking.schema import mismatch, schema_problems
-from lyra.core.schema_subset import checkable_part
+from lyra.core.checking.schema_subset import checkable_part
 
 
 @pytest.mark.parametrize(
