@@ -76,7 +76,8 @@ class _MemoryScope:
 async def _add(scope: _MemoryScope, text: str, kind: str) -> int:
     clean = runtime_of(scope.kernel).clean(text)
     tainted = scope.kernel.taint.tainted(scope.process)
-    return scope.kernel.memories.add(scope.name, clean, kind=kind, pid=scope.pid, tainted=tainted).id
+    number: int = scope.kernel.memories.add(scope.name, clean, kind=kind, pid=scope.pid, tainted=tainted).id
+    return number
 
 
 async def _search(scope: _MemoryScope, question: str) -> list[str]:

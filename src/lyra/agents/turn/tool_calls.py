@@ -224,9 +224,10 @@ class _ToolContext(Context):
 
     def ask(self, question: str, kind: str = "clarification", *, message: str = "") -> Awaitable[Answer]:
         process = self.own_process
-        return process.kernel.interrupts.ask(
+        answer: Awaitable[Answer] = process.kernel.interrupts.ask(
             process, kind=kind, key=next_key(process), question=question, message=message, asked=self._tell
         )
+        return answer
 
     def _tell(self, interrupt_id: str) -> None:
         if self._sink is not None:
