@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
-from lyra.core.checking.check import known_keys, real, whole
+from lyra.core.checking.check import FrozenSettings, known_keys, real, whole
 from lyra.core.limits import (
     COUNTED_MAX,
     INFERENCE_INPUT_CHARS_MAX,
