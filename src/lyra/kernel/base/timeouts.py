@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 async def in_time(clock: Clock, work: Awaitable[Any], timeout_s: float, what: str) -> Any:
-    """What `work` gives; `DeadlineExceeded` when it takes longer. `what` says who is late."""
+    """What `work` gives; `DeadlineExceeded` when it takes longer. `what` names the work that is late."""
     due = clock.monotonic() + timeout_s
     steps = work.__await__()
     try:
