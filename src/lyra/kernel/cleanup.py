@@ -1,10 +1,10 @@
 """Tidying up and going down: what is over is forgotten after a while, and a shutdown loses nothing.
 
-`clean` is one round: processes that ended long ago, questions that nobody answered in time, ended questions, pipelines
-that nobody drives or is asked about, usage of pids that nobody has, empty rate windows. `Rounds` repeats it on the
-kernel's clock, where somebody asks for that. `shut_down` takes nothing new and closes: what a store keeps goes on when
-it is opened again, entries, their questions and their pipelines among it; without a store entries end. Nothing alive is
-ever cleaned up.
+`clean` is one round: processes that ended long ago, questions that were not answered in time, ended questions,
+pipelines that no worker drives and no question holds up, usage of pids that are gone, empty rate windows. `Rounds`
+repeats it on the kernel's clock, where a caller asks for that. `shut_down` takes nothing new and closes: what a store
+keeps goes on when it is opened again, entries, their questions and their pipelines among it; without a store entries
+end. Nothing alive is ever cleaned up.
 """
 
 from __future__ import annotations

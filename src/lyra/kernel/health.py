@@ -1,4 +1,4 @@
-"""Health monitoring: Events about processes that need somebody's attention.
+"""Health monitoring: Events about processes that need attention.
 
     alert             when                                                           again
     stale_progress    in the middle of something for `stale_s` with nothing to show  after it moved on and stopped again
@@ -10,7 +10,7 @@
     high_iterations   `iterations_percent` of its iterations, or `effects` effects   never
 
 The monitor folds facts as they come (`kernel.watch`) and looks at the table every `interval_s` seconds of the kernel's
-clock; it changes nothing and stops nobody. It costs an effect a line in its books, and a step a note of the time. A
+clock; it changes nothing and stops no process. It costs an effect a line in its books, and a step a note of the time. A
 process that waits for a message, a human, a child or a timer is not stale; an entry that a worker outside took is, when
 nobody reports anything about it (what it uses up is told by its quota, not here). Money, seconds and iterations belong
 to a budget's scope: of several processes that spend from one, the first in the table gets the alert. An alert is an
@@ -56,7 +56,7 @@ ALERTS: Final[dict[str, str]] = {
 _read_started: Final = rows.DECODERS["effect.started"].decode
 _read_finished: Final = rows.DECODERS["effect.finished"].decode
 _A_SLICE: Final = 500  # processes looked at before others have their turn
-_REPORTS: Final = (  # what shows that somebody works at an entry
+_REPORTS: Final = (  # what shows that a worker is at work on an entry
     *("pcb.moved", "pcb.noted", "pcb.used", "pcb.interrupt_created", "pcb.interrupt_ended"),
     *("pipeline.started", "pipeline.reported", "pipeline.resumed"),
 )

@@ -311,6 +311,11 @@ class Kernel:
     def programs(self) -> Programs:
         return self._programs
 
+    @property
+    def labels(self) -> Taint:
+        """`taint`, by its earlier name."""
+        return self.taint
+
     # ------------------------------------------------------------------ the state of the ground floor
 
     @property
@@ -380,8 +385,8 @@ class Kernel:
     async def start(self, *, owned: Callable[[], object] | None = None) -> None:
         """Own the store, bring its processes back, begin to run.
 
-        `owned` is called once the store is this kernel's and nothing has been read from it: what it finds there nobody
-        else can change, and where it raises, the store is given back as it was.
+        `owned` is called once the store is this kernel's and nothing has been read from it: no other kernel can
+        change what it reads there, and where it raises, the store is given back as it was.
         """
         core = self.core
         if core.started or core.stopping:
@@ -432,7 +437,7 @@ class Kernel:
 
     def _release_store(self, store: Store) -> None:
         self.core.close_writer()
-        if isinstance(self._target, str):  # a Store that was handed in belongs to whoever made it
+        if isinstance(self._target, str):  # a Store that was handed in belongs to the caller
             store.close()
 
     async def close(self, *, drain_s: float = DRAIN_S, snapshot: bool = True) -> None:
@@ -468,7 +473,7 @@ class Kernel:
         try:
             if journal is not None and self.failure is None:
                 await self._last_commit(journal, snapshot=snapshot)
-        finally:  # also when the last rows find no room: nobody was told that they are kept
+        finally:  # also when the last rows find no room: no caller was told that they are durable
             await self._shut(journal)
 
     async def _shut(self, journal: AnyJournal | None) -> None:
@@ -481,7 +486,7 @@ class Kernel:
         await self.tasks.close()
         if self._ownership is not None and journal is not None:
             self._ownership.stop()
-            with suppress(StoreError):  # lost with the store, or somebody else's by now
+            with suppress(StoreError):  # lost with the store, or another kernel's by now
                 self._ownership.give_up()
             self._release_store(journal.store)
 

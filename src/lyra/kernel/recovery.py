@@ -3,7 +3,7 @@
 `load` folds what the store holds and rebuilds the table: budgets with what was spent, mailboxes with what was not
 read, questions that still wait. Each live Python program then runs again from its beginning, and the door answers
 it from the journal until it is where it was. A program this kernel does not know leaves its processes dormant until
-somebody registers it.
+a caller registers it.
 
 Snapshots are the same fold, written down: made from the store's own rows, in slices between other work.
 """
@@ -194,7 +194,7 @@ class Recovery:
                 links.restore_monitor(pid, watched, ref)
 
     def _bury(self, process: Process, state: ProcessState) -> None:
-        """An ended process is kept for those who ask how it ended."""
+        """Keep an ended process for callers that ask how it ended."""
         ended = state.exit
         assert ended is not None
         error = error_from_row(ended.error) if ended.error is not None else None

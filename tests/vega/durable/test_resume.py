@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lyra.kernel.effects import door
-from lyra.kernel.process.process import GIVEN_UP
+from lyra.kernel.process.cut_short import CUT_OFF
 from lyra.store.space import Space
 from lyra.vega.durable import resume as homecoming
 from verify.crash.vega.kills import ID, Scene
@@ -245,7 +244,7 @@ session budget $0.01 {
 """
     )
     monkeypatch.setattr(provider, "held", "never")
-    monkeypatch.setattr(door, "_CUT_OFF", {"given_up": GIVEN_UP})
+    monkeypatch.delitem(CUT_OFF, "out_of_time")
     monkeypatch.setattr(homecoming, "_SAY_S", 0.2)
     monkeypatch.setattr(homecoming, "_PATIENCE_S", 0.4)
     scene = killed._scene(source)

@@ -284,7 +284,7 @@ class Scene:
 def _command() -> Callable[[list[str]], int]:
     """The installed command `vega`, with what its commands import."""
     (found,) = entry_points(group="console_scripts", name="vega")
-    for module in ("vega_runs", "vega_start"):
+    for module in ("vega.runs", "vega.start"):
         import_module(f"{found.module.rpartition('.')[0]}.{module}")
     command: Callable[[list[str]], int] = found.load()
     return command

@@ -1,9 +1,9 @@
-"""Who hears of what happened, and when: once it is durable, and once the act that made it is whole.
+"""Listeners: what they hear, and when: once it is durable, and once the act that made it is whole.
 
 `publish` says at once what no row says; `tell` says what a row says, when that row is in the store (without a journal:
 at once, too). Inside an act (`with listeners.act:`) nothing is said before the act has come to its end, so a listener
 that answers, ends or forgets something finds the kernel between two acts and never in the middle of one. What listeners
-cause is said after what they were told. Each gets data of its own: changing it changes nothing for anybody else.
+cause is said after what they were told. Each gets data of its own: changing it changes nothing for other listeners.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EventHandler = Callable[[Event], Any]
 Watchers = Mapping[str, Callable[[str, dict[str, Any] | bytes], object]]  # by kind of Event
 
 
-# Told by the agents' loop, not by processes as such: who wants only these does not slow any other program down.
+# Told by the agents' loop, not by processes as such: a listener that wants only these slows no other program down.
 OF_AGENTS: Final = frozenset(
     {
         *("model.called", "tool.called", "agent.answered", "context.cut"),
@@ -74,7 +74,7 @@ class Listeners:
         # By a token: one function may listen twice. With the kinds it wants; None wants all.
         self._listeners: dict[object, tuple[EventHandler, frozenset[str] | None]] = {}
         self._wanted: frozenset[str] | None = frozenset()  # by any of them
-        self._hearing: dict[str, tuple[EventHandler, ...]] = {}  # who hears of a kind, as far as it came up
+        self._hearing: dict[str, tuple[EventHandler, ...]] = {}  # the listeners of each kind that came up so far
         self.watchers: Watchers = {}
         self._untold: deque[tuple[int, Event]] = deque()  # with the row that must be durable first
         self._speaking = False
@@ -82,7 +82,7 @@ class Listeners:
         self.acts = 0
         self.act = _Act(self)
 
-    # ------------------------------------------------------------------ who listens
+    # ------------------------------------------------------------------ the listeners
 
     def add(self, listener: EventHandler, kinds: Iterable[str] | None = None) -> Callable[[], None]:
         if not callable(listener):
@@ -105,7 +105,7 @@ class Listeners:
         self._changed()
 
     def clear(self) -> None:
-        """Nobody listens any more."""
+        """Remove all listeners."""
         self._listeners.clear()
         self._changed()
 
@@ -116,13 +116,13 @@ class Listeners:
             wanted = None if wanted is None or kinds is None else wanted | kinds
         self._wanted = wanted
         self._hearing.clear()
-        # Three questions for hot places: does anybody hear of processes, of each of their states, of agents?
+        # Three questions for hot places: does a listener hear of processes, of each of their states, of agents?
         core.listening = bool(self.watchers) or wanted is None or not wanted <= OF_AGENTS
         core.listeners_want_states = wanted is None or bool(wanted & _WITH_STATES)
         core.agents_heard = bool(self.watchers) or wanted is None or bool(wanted & OF_AGENTS)
 
     def hears(self, kind: str) -> bool:
-        """Whether anybody at all does: worth making an Event's data for."""
+        """Whether a listener or watcher hears of a kind: then it is worth making an Event's data."""
         return kind in self.watchers or self._wanted is None or kind in self._wanted
 
     def wants(self, kind: str) -> bool:
@@ -147,7 +147,7 @@ class Listeners:
             self._untold.append((journal.seq, Event(0, self._core.clock.now(), pid, kind, data)))
 
     def emit(self, event: Event | Mapping[str, Any]) -> None:
-        """Somebody outside has something to say: an Event, or a mapping with its `kind`, `pid` and `data`."""
+        """Publish an Event of a caller outside: an Event, or a mapping with its `kind`, `pid` and `data`."""
         if not isinstance(event, Event):
             if not isinstance(event, Mapping):
                 raise ConfigError(f"an event is an Event or a mapping, not {event!r}", key="event")
@@ -212,9 +212,9 @@ class Listeners:
         kind = event.kind
         listeners = self._hearing.get(kind)
         if listeners is None:
-            heard = [one for one, kinds in self._listeners.values() if kinds is None or kind in kinds]
+            heard = [handler for handler, kinds in self._listeners.values() if kinds is None or kind in kinds]
             listeners = self._hearing[kind] = tuple(heard)
-        # Read from its row, or made as a record, for the only one who hears it.
+        # Read from its row, or made as a record, for the only listener that hears it.
         own = len(listeners) == 1 and (event.seq > 0 or (kind in OF_AGENTS and kind not in self.watchers))
         for listener in listeners:
             mine = event if own else Event(event.seq, event.time, event.pid, event.kind, _private(event.data))
@@ -239,9 +239,9 @@ class Listeners:
 def _private(value: Any) -> Any:
     """Plain data of one's own: containers are made anew, the rest cannot be changed anyway."""
     if isinstance(value, dict):
-        return {key: each if type(each) in _FIXED else _private(each) for key, each in value.items()}
+        return {key: item if type(item) in _FIXED else _private(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [each if type(each) in _FIXED else _private(each) for each in value]
+        return [item if type(item) in _FIXED else _private(item) for item in value]
     return value
 
 

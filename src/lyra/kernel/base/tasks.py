@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Flight:
-    """Work of somebody outside that is under way: `with kernel.flight:`. A kernel that shuts down lets it end."""
+    """Work of callers outside that is under way: `with core.flight:`. A kernel that shuts down lets it end."""
 
     __slots__ = ("_ended", "_mine", "count")
 

@@ -3,7 +3,7 @@
 A Gate holds the two states that a Policy declares. `admit` lets one call through, makes it wait its turn in line,
 or refuses it, by the limit's strategy: `queue` waits however long the line, `reject` never waits, `backpressure`
 waits while the line is short and is `Overloaded` when it is not. `TwoGates` is a call that has to pass two: the
-agent's own, and then the one of the model that all agents share, so that nobody holds room there while it waits here.
+agent's own, and then the one of the model that all agents share, so that no call holds room there while it waits here.
 
 With a journal a gate outlives its kernel: what it has let through and what failed behind it are rows (`GateState`), in
 the same commit as the calls themselves, and the next life begins with levels, failures and an open breaker as the wall
@@ -131,7 +131,7 @@ class Gate:
 
     @property
     def in_use(self) -> bool:
-        """Somebody waits here, or the breaker is not at rest."""
+        """A call waits here, or the breaker is not at rest."""
         return self._busy or bool(self._line) or (self._breaker is not None and self._breaker.state != "closed")
 
     def ready_in(self, requests: int, *, timed: bool) -> float:
@@ -231,7 +231,7 @@ class Gate:
             raise
 
     def _next(self) -> None:
-        """Hand the turn to the next in line; the gate stays busy meanwhile, so nobody jumps the queue."""
+        """Hand the turn to the next in line; the gate stays busy meanwhile, so no call jumps the queue."""
         self._busy = bool(self._line)
         if self._line:
             resume(self._line.popleft().popleft())
@@ -263,17 +263,17 @@ class Gate:
         if callback is None:
             return
         try:
-            said = callback()
+            running = callback()
         except Exception:  # noqa: BLE001 (it is the user's, and may raise anything)
             _log.exception("a callback of the circuit breaker of %s failed", self.name)
             return
-        if isinstance(said, Awaitable):
+        if isinstance(running, Awaitable):
             self._core.in_flight += 1  # a kernel that closes lets it end
-            self._core.tasks.start(self._heard(said), name=f"lyra-breaker-{self.name}")
+            self._core.tasks.start(self._finish_callback(running), name=f"lyra-breaker-{self.name}")
 
-    async def _heard(self, said: Awaitable[object]) -> None:
+    async def _finish_callback(self, running: Awaitable[object]) -> None:
         try:
-            await said
+            await running
         except Exception:  # noqa: BLE001 (it is the user's, and may raise anything)
             _log.exception("a callback of the circuit breaker of %s failed", self.name)
         finally:

@@ -42,23 +42,23 @@ class Declared(Subsystem):
         """The declared effect behind a function and options, and the keywords that are the function's own."""
         if not options:
             try:
-                found = self._effects.get(act)
+                effect = self._effects.get(act)
             except TypeError:  # something callable without a hash
                 return Effect.of(act), _NO_KEYWORDS
-            if found is None:
-                found = Effect.of(act)
-                self._keep_effect(act, found)
-            return found, _NO_KEYWORDS
+            if effect is None:
+                effect = Effect.of(act)
+                self._keep_effect(act, effect)
+            return effect, _NO_KEYWORDS
         declared, keywords = Effect.split(options)
         key = (act, *sorted(declared.items(), key=_first)) if declared else act
         try:
-            found = self._effects.get(key)
+            effect = self._effects.get(key)
         except TypeError:  # an option without a hash (a mapping, say): build it each time
             return Effect.of(act, **declared), keywords
-        if found is None:
-            found = Effect.of(act, **declared)
-            self._keep_effect(key, found)
-        return found, keywords
+        if effect is None:
+            effect = Effect.of(act, **declared)
+            self._keep_effect(key, effect)
+        return effect, keywords
 
     def _keep_effect(self, key: Any, effect: Effect) -> None:
         if len(self._effects) >= limits.EFFECTS_KEPT:  # functions made anew for each call must not pile up
@@ -66,13 +66,13 @@ class Declared(Subsystem):
         self._effects[key] = effect
 
     def gate(self, effect: Effect) -> Gate | TwoGates:
-        """Shared by all who declare the same limits for the same name; other limits are another gate."""
-        found = self._gate_of.get(effect)
-        if found is None:
+        """The gate that all effects of one name with the same limits share; other limits are another gate."""
+        gate = self._gate_of.get(effect)
+        if gate is None:
             if len(self._gate_of) >= limits.EFFECTS_KEPT:
                 self._gate_of.clear()
-            found = self._gate_of[effect] = self._gates_for(effect)
-        return found
+            gate = self._gate_of[effect] = self._gates_for(effect)
+        return gate
 
     def _gates_for(self, effect: Effect) -> Gate | TwoGates:
         policy = effect.policy
@@ -87,15 +87,15 @@ class Declared(Subsystem):
     def _gate(
         self, key: tuple[str, RateLimit | None, CircuitBreaker | None], lasting: Admissions | None = None
     ) -> Gate:
-        found = self.gates.get(key)
-        if found is None:
+        gate = self.gates.get(key)
+        if gate is None:
             if len(self.gates) >= limits.EFFECTS_KEPT:
                 self.gates = {key: gate for key, gate in self.gates.items() if gate.in_use}
                 self._gate_of.clear()
             name, limit, circuit_breaker = key
             admission = lasting.on(self._core.clock) if lasting is not None else Admission(limit, circuit_breaker)
-            found = self.gates[key] = Gate(self._core, self.gate_state, name, limit, admission)
-        return found
+            gate = self.gates[key] = Gate(self._core, self.gate_state, name, limit, admission)
+        return gate
 
 
 def _first(pair: tuple[str, Any]) -> str:

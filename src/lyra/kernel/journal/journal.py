@@ -65,7 +65,7 @@ class Journal:
         self.pending: list[Row] = []
         self.waiters: list[AnyProcess | asyncio.Future[Any]] = []  # processes and their branches
         self.onlookers: list[AnyProcess | asyncio.Future[Any]] = []  # the same, for rows of earlier batches
-        self.callers: list[asyncio.Future[Any]] = []  # everybody else
+        self.callers: list[asyncio.Future[Any]] = []  # callers outside any process
         self.stuck: StoreFull | None = None
         self.frozen = False
         self.told: Callable[[int], object] | None = None  # called after each commit with the last row in the store
@@ -85,7 +85,7 @@ class Journal:
 
     @property
     def awaited(self) -> bool:
-        """Whether the next commit is worth making now: somebody waits for it, or it has grown long."""
+        """Whether the next commit is worth making now: it is waited for, or it has grown long."""
         return bool(self.waiters or self.onlookers or self.callers or self._held or len(self.pending) >= _ROWS_A_COMMIT)
 
     @property
@@ -174,7 +174,7 @@ class Journal:
     def _hold(self, batch: list[Row], waiters: list[list[Any]], error: StoreFull) -> None:
         """Nothing was written: keep the rows, hold the processes still, tell callers, try again in a while."""
         self.pending = batch + self.pending
-        self._held = waiters  # the very lists: who is cancelled meanwhile takes itself off the one it is on
+        self._held = waiters  # the same lists: a waiter that is cancelled meanwhile removes itself from its list
         self.stuck = error
         self.answer(error)
         self._core.publish("", "store.full", {"rows": len(self.pending), "message": error.message})

@@ -38,7 +38,7 @@ class Ownership:
         self.lease: Lease | None = None
 
     async def take(self, owner: str) -> Lease:
-        """Become the owner, or say who is. Waits only for a lease that may be nobody's any more."""
+        """Become the owner, or raise Conflict with the owner's name. Waits only for a lease whose owner may be gone."""
         clock = self._core.clock
         first_seen: float | None = None
         while True:
@@ -74,7 +74,7 @@ class Ownership:
             try:
                 self.lease = self.store.renew(self.lease, now=self._core.clock.now(), ttl_s=self._lease_s)
             except StoreFull:
-                pass  # the lease may outlast it; if not, whoever took over fences us
+                pass  # the lease may outlast it; if not, the kernel that takes over fences this one
             except LyraError as error:
                 self._core.abort(error)
                 return
@@ -96,7 +96,7 @@ class Ownership:
             self.lease = None
 
 
-# ---------------------------------------------------------------------- who is who
+# ---------------------------------------------------------------------- names of owners
 
 
 def owner_name(nonce: str) -> str:

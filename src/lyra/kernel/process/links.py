@@ -140,7 +140,7 @@ class Links:
     # ------------------------------------------------------------------ the end of one
 
     def ended(self, process: Process, how: Exit) -> None:
-        """Tell everybody tied to it, in the order they were tied."""
+        """Tell every process tied to it, in the order they were tied."""
         text = text_of(how.error) if how.error is not None else ""
         for pid in self.linked(process.pid):
             self._cut(process.pid, pid)
@@ -172,8 +172,8 @@ class Links:
 
 
 def _died_with(pid: str, signal: ExitSignal, error: BaseException | None) -> ProcessExit:
-    """Why a link ended a process: through whom, and who was the first. In a chain only the first has a cause to tell,
-    so that the text does not grow with the chain."""
+    """Why a link ended a process: the process it was linked to, and the first one that ended. In a chain only the first
+    has a cause in the text, so that the text does not grow with the chain."""
     first = {"origin": signal.pid, "origin_reason": signal.reason, "cause": signal.message}
     if signal.reason == LINKED and isinstance(error, ProcessExit):
         first = {key: str(error.fields.get(key, "")) for key in first}

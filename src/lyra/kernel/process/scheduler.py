@@ -1,10 +1,10 @@
-"""Who runs next: five priorities, fair within each, no level starved.
+"""The order of steps: five priorities, fair within each, no level starved.
 
 Ready processes wait in five queues. A round takes from each in turn, highest first, up to the level's share, so
-realtime work goes first and idle work still moves. After a round the journal's batch is committed once, if somebody
-waits for it: that is the group commit. Rounds repeat until nothing is ready or the slice is over; then whatever is
-left is committed and the loop gets its turn. It also gets one when a program lets others go first (a bare yield, as in
-`asyncio.sleep(0)`): those others may be tasks of the loop, such as the reader of a stream.
+realtime work goes first and idle work still moves. After a round the journal's batch is committed once, if a
+process or caller waits for it: that is the group commit. Rounds repeat until nothing is ready or the slice is over;
+then the rest is committed and the loop gets its turn. It also gets one when a program lets others go first (a bare
+yield, as in `asyncio.sleep(0)`): those others may be tasks of the loop, such as the reader of a stream.
 
 A simulation replaces the order by one drawn from its seed (`order`).
 """
@@ -74,7 +74,7 @@ class Scheduler:
         self.stopped = False
         self.ready = 0  # processes waiting for a step
         self.steps = 0
-        self.stepped: dict[str, float] | None = None  # when each process last had a step, while somebody watches
+        self.stepped: dict[str, float] | None = None  # when each process last had a step, while a monitor watches
         self.order: Callable[[list[Any]], list[Any]] | None = None
 
     @property
@@ -89,7 +89,7 @@ class Scheduler:
             self.poke()
 
     def give_way(self, process: Steppable) -> None:
-        """The process goes on after everybody else had a turn, the loop included."""
+        """Put a process in line behind all others, and let the loop have its turn."""
         self._gave_way = True
         self.push(process)
 
@@ -98,7 +98,7 @@ class Scheduler:
         self._gave_way = True
 
     def wake_all(self, wakers: list[Process | asyncio.Future[Any]]) -> None:
-        """`resume` for everybody who waited for one commit, in one loop: the hottest place of a durable kernel."""
+        """`resume` for all waiters of one commit, in one loop: the hottest place of a durable kernel."""
         if self._core.listeners_want_states:
             for waker in wakers:
                 resume(waker)
@@ -179,7 +179,7 @@ class Scheduler:
             self.poke()
 
     def _step_few(self, journal: AnyJournal | None) -> None:
-        """Step the only one that is ready, and again, while there is only one and nobody waits for a commit."""
+        """Step the only one that is ready, and again, while there is only one and no commit is awaited."""
         levels = self._levels
         core = self._core
         most = FEW

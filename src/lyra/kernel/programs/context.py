@@ -55,7 +55,7 @@ class ExitProgram(BaseException):
 
 
 class Done:
-    """An awaitable that is ready: calls that need no waiting may be awaited or not, as the reader likes."""
+    """An awaitable that is ready, for calls that need no waiting and may be awaited all the same."""
 
     __slots__ = ("_value",)
 
@@ -100,7 +100,7 @@ class Context:
     def __init__(self, process: Process) -> None:
         self.own_process = process
 
-    # ------------------------------------------------------------------ who and what
+    # ------------------------------------------------------------------ the process itself
 
     @property
     def pid(self) -> str:
@@ -373,11 +373,11 @@ class Context:
         self._tie("stop", target, tell)
 
     def ready(self) -> None:
-        """Tell the supervisor (or whoever spawned this process) that it has begun to work."""
+        """Tell the supervisor (or the process that spawned this one) that it has begun to work."""
         process, parent = self.own_process, self.own_process.parent
         if parent is not None:
             once(process, "ready", "", lambda: process.core.mailboxes.deliver(parent, Ready(process.pid)))
-        elif comes_next(process, "ready"):  # its parent was told and has ended since
+        elif comes_next(process, "ready"):  # its parent got the message and has ended since
             once(process, "ready", "", lambda: None)
 
     def _tie(self, what: str, pid: str, make: Callable[[Process], object]) -> None:
@@ -529,14 +529,14 @@ class ChildHandle:
 
     @property
     def name(self) -> str | None:
-        found = self._found()
-        return found.name if found is not None else None
+        process = self._found()
+        return process.name if process is not None else None
 
     @property
     def alive(self) -> bool:
         """As of now; a program that must decide the same way twice waits instead."""
-        found = self._found()
-        return found is not None and found.alive
+        process = self._found()
+        return process is not None and process.alive
 
     def send(self, message: Any) -> Awaitable[Any]:
         return Context(self._owner).send(self, message)

@@ -91,7 +91,7 @@ class Handle:
         return self._process.grant
 
     def regrant(self, grant: Any) -> None:
-        """Give it other rights from now on, inside the kernel's; for whoever spawned it from outside any process.
+        """Give a process that no other process spawned other rights from now on, inside the kernel's.
 
         Children that it has keep theirs. After a restart it has again those that it was spawned with.
         """

@@ -94,7 +94,7 @@ class Lifetimes:
         core.stop_process = self.stop
         core.after_abort.append(self._store_lost)
         self._branches: dict[Process, dict[asyncio.Task[Any], None]] = {}
-        self._causes: dict[Process, LyraError] = {}  # whose end was the cause that these were told to end
+        self._causes: dict[Process, LyraError] = {}  # the error of the linked process whose end stops this one
         self._ended: deque[str] = deque()
         self._numbered = 0
         self._pids = pids
@@ -211,8 +211,8 @@ class Lifetimes:
         context: ContextVars,
         created_at: float,
     ) -> Process:
-        """Make a process of what has run as somebody's guest, and is counted already; without arguments, of one that
-        has ended. Whoever adopts it says what it does: it is neither in line nor waiting yet."""
+        """Make a process of a guest (see `Guests`), which is counted already; without arguments, of one that has ended.
+        It is neither in line nor waiting: the layer that ran it as a guest puts it where it belongs."""
         name = self._programs.name(program)
         process = Process(self._core, pid, name, None, budget, grant, NORMAL, context)
         process.created_at = created_at
@@ -278,7 +278,7 @@ class Lifetimes:
             task.cancel()
 
     def limit_time(self, scope: Budget, seconds: float) -> None:
-        """When a scope's seconds have passed, whoever spends from it or from a scope inside it is told to end."""
+        """When a scope's seconds have passed, all processes that spend from it or inside it are told to end."""
         if scope in self._deadlines:
             return
 
@@ -565,7 +565,7 @@ class Lifetimes:
 
     @staticmethod
     def let_go(process: Process, error: LyraError) -> None:
-        """Tell those outside who wait for its end, or for room in its mailbox, that neither will come."""
+        """Raise `error` in callers outside that wait for its end or for room in its mailbox: neither will come."""
         for waiter in [*(process.watchers or ()), *[turn.waker for turn in process.senders or ()]]:
             if isinstance(waiter, asyncio.Future):
                 resume(waiter, error)

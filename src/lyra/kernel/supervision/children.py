@@ -16,7 +16,7 @@ class Order(msgspec.Struct, frozen=True):
     """What a supervisor is asked to do, as it travels through its mailbox."""
 
     verb: str
-    token: str = ""  # who waits for the answer, if anybody does
+    token: str = ""  # of the caller that waits for the answer; empty if none does
     id: str = ""
     spec: Spec | None = None
     args: list[Any] = []

@@ -1,7 +1,7 @@
 """Supervisors from outside: commands in, answers out, and the handle that people hold.
 
 `Supervisors` is the kernel's side: it starts supervisors, carries commands to them through their mailboxes and knows
-the tables of those that run. A command is durable like any message; its answer is only for who waits in this life of
+the tables of those that run. A command is durable like any message; its answer is only for a caller in this life of
 the kernel. What a supervisor does with a command is in `supervisor`.
 """
 
@@ -84,7 +84,7 @@ class Supervisors(Subsystem):
         self._ahead_s: float | None = None  # of the wall clock before the monotonic one, when first asked
         self._count = 0
         self._waiters: dict[str, tuple[Process, asyncio.Future[Any]]] = {}
-        self._plans: dict[str, Any] = {}  # of those that came back and have not begun to replay
+        self._plans: dict[str, Any] = {}  # of supervisors that recovery found and that have not begun to replay
         self.tables: dict[str, Table] = {}
         self.until_known: Callable[[Process], Awaitable[None]]  # set by the kernel
         self.waiting: dict[str, dict[str, bool]] = {}  # program → supervisors that wait for it, whether each is a guard
@@ -140,7 +140,7 @@ class Supervisors(Subsystem):
         self._plans.pop(pid, None)
 
     def now(self) -> float:
-        """The wall clock as it would be if nobody set it while this kernel lives: restarts are counted by it."""
+        """The wall clock without changes made to it while this kernel lives: restarts are counted by it."""
         clock = self._core.clock
         if self._ahead_s is None:
             self._ahead_s = clock.now() - clock.monotonic()
@@ -177,7 +177,7 @@ class Supervisors(Subsystem):
         core = self._core
         if process.exit is not None:
             raise NoSuchProcess(f"supervisor {process.pid} has ended: {process.exit.reason}", pid=process.pid)
-        # A command may be read in a later life of the kernel, where its answer must find nobody.
+        # A command may be read in a later life of the kernel, where no caller waits for its answer.
         self._life = self._life or core.entropy.text(8)
         self._count += 1
         token = f"{self._life}.{self._count}"
@@ -190,10 +190,10 @@ class Supervisors(Subsystem):
         return Command(core, process, future)
 
     def answer(self, token: str, answer: dict[str, Any]) -> None:
-        found = self._waiters.pop(token, None)
-        if found is None:
+        waiter = self._waiters.pop(token, None)
+        if waiter is None:
             return
-        process, future = found
+        process, future = waiter
         if process.watchers is not None and future in process.watchers:
             process.watchers.remove(future)
         if not future.done():

@@ -1,7 +1,7 @@
 """What a supervisor that comes back knows, before it is back.
 
 A supervisor's table is rebuilt by replaying its program, which takes its turn after the kernel has opened. `preview`
-answers those who ask before: the same program runs ahead on a copy of the journal's answers, in a process that is in
+answers callers that ask before: the same program runs ahead on a copy of the journal's answers, in a process that is in
 no table, and is dropped where the answers end. Nothing is performed, written or told.
 """
 
@@ -21,7 +21,7 @@ __all__ = ["preview"]
 
 
 def preview(process: Process, plan: Any) -> Table:
-    """What a supervisor that comes back will know once its replay is done, for those who ask before."""
+    """What a supervisor that comes back will know once its replay is done, for callers that ask before."""
     ahead = Process(
         process.core,
         process.pid,

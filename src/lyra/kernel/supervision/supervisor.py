@@ -62,7 +62,9 @@ _Kept = TypeVar("_Kept")
 _CALLS_KEPT: Final = 64  # journaled calls at least between two checkpoints; more with more children
 _REFUSALS: Final = (ProcessError, ConfigError, LimitExceeded, Denied)  # why a child may not start
 
-_SCOPE: Final[dict[str, Callable[[list[Row], Row], list[Row]]]] = {  # who is restarted with a child that ended
+_SCOPE: Final[
+    dict[str, Callable[[list[Row], Row], list[Row]]]
+] = {  # the children that are restarted with a child that ended
     "restart": lambda _rows, row: [row],
     "restart_all": lambda rows, _row: list(rows),
     "rest_for_one": lambda rows, row: rows[rows.index(row) :],
@@ -260,7 +262,7 @@ class Run:
     def _tell_parent(self, pid: str, reason: str) -> None:
         parent = self.table.parent
         if parent is not None and not self._plan.guards:  # a guard's own end says it
-            with suppress(NoSuchProcess, LimitExceeded):  # nobody there, or nobody who keeps up
+            with suppress(NoSuchProcess, LimitExceeded):  # the parent is gone, or its mailbox is full
                 self._ctx.send(parent, {"child": pid, "supervisor": self._ctx.pid, "reason": reason})
 
     # ------------------------------------------------------------------ restarting
@@ -331,7 +333,7 @@ class Run:
     async def _program_is_known(self, row: Row) -> bool:
         """Wait until this kernel knows a child's program; False if the supervisor has to stop meanwhile.
 
-        Who commands it to do anything else meanwhile is told what it waits for. A replay waits for as many messages as
+        Other commands are answered meanwhile with what it waits for. A replay waits for as many messages as
         were read then: what that kernel knew is not what this one knows.
         """
         supervisors, pid, name = self._supervisors, self._ctx.pid, row.spec.program
