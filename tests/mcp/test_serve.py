@@ -185,7 +185,7 @@ def test_stdout_is_the_protocol_alone(folder):
 
 
 def test_over_http_with_a_token(folder):
-    """On this machine, for who has the token; a page of another origin and another SharedContext are refused."""
+    """On this machine, for who has the token; a page of another origin and another Host are refused."""
     port, token = free_port(), "a-token-of-the-test"
     started = subprocess.Popen(
         [*LYRA, "mcp", "serve", "--tools", "Read", "--http", str(port), "--token-env", "TEST_TOKEN"],

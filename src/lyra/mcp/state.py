@@ -63,7 +63,7 @@ class ServerState(msgspec.Struct, frozen=True):
         return {**data, "failure": self.failure.to_data() if self.failure else None}
 
 
-@named("mcp:ServerFailed")
+@named("mcp:Failed")
 class ServerFailed(Exception):
     """A connection that ends with a known Failure; `state` is the state that this puts the server into."""
 
