@@ -107,7 +107,7 @@ def test_built_in_tools_under_the_rules(folder):
 
 
 def test_a_pattern_is_no_answer_for_a_client(folder):
-    """Nobody knows what it has read: a rule that allows a kind of command allows none, one for the tool does."""
+    """It is not known what it has read: a rule that allows a kind of command allows none, one for the tool does."""
 
     async def main(rule):
         async with Client(server(folder, "--tools", "Bash", "--allowed-tools", rule)) as client:

@@ -150,7 +150,7 @@ def asking(*messages: Message, **more: Any) -> Request:
 
 @pytest.fixture(autouse=True)
 def _keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    """The credentials of this test, and of nobody's machine."""
+    """The credentials of this test, and of no real machine."""
     for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_BEARER_TOKEN_BEDROCK"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
@@ -533,7 +533,7 @@ def test_a_whole_conversation_is_written():
     ],
 )
 def test_only_models_that_can_are_sent_marks_for_the_cache(model, places):
-    """Others refuse them; and nobody is sent them who does not want them."""
+    """Others refuse them; and no provider is sent them that does not accept them."""
     assert json.dumps(bedrock_body(full(model))).count("cachePoint") == places
     assert "cachePoint" not in json.dumps(bedrock_body(full(model, cache=False)))
 
@@ -543,7 +543,7 @@ def test_only_models_that_can_are_sent_marks_for_the_cache(model, places):
     [("auto", {}), ("any", {"toolChoice": {"any": {}}}), ("weather", {"toolChoice": {"tool": {"name": "weather"}}})],
 )
 def test_the_choice_of_tools(choice, written):
-    """Auto is what the API does when nobody says."""
+    """Auto is what the API does by default."""
     config = bedrock_body(asking(tools=(WEATHER,), tool_choice=choice, cache=False))["toolConfig"]
     del config["tools"]
     assert config == written
@@ -662,7 +662,7 @@ def test_no_credentials_are_a_named_error(monkeypatch):
 
 
 def test_a_profile_that_is_not_there_is_named(monkeypatch):
-    """By whoever looks first: for the region, or for the credentials."""
+    """By the first lookup: of the region, or of the credentials."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_PROFILE", "nobodys")

@@ -356,7 +356,7 @@ def test_a_wanted_form_is_a_format_or_words():
 
 
 def test_thinking_can_be_turned_off():
-    """And is the model's own affair where nobody says."""
+    """And is left to the model by default."""
     assert ollama_body(asking(thinking_tokens=0))["think"] is False
     assert "think" not in ollama_body(asking())
 

@@ -108,7 +108,7 @@ def failing(account: Any, *replies: Reply) -> ModelError:
     ],
 )
 def test_the_address_names_project_and_region(region, host, place):
-    """And the region is global where nobody said."""
+    """And the region is global by default."""
     assert provider(region=region).url(ASKING) == (
         f"https://{host}/v1/projects/p1/locations/{place}/publishers/google/models/{MODEL}:streamGenerateContent?alt=sse"
     )
