@@ -1,4 +1,4 @@
-"""A server behind a login: it issues its own tokens, to whoever opens the page. Run as a program with a port."""
+"""A server behind a login: it issues its own tokens, to every client that opens the page. Run with a port."""
 
 from __future__ import annotations
 

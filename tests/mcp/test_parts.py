@@ -103,7 +103,7 @@ def test_schemas_that_no_tool_can_have():
 
 
 def test_what_cannot_be_seen_is_not_in_a_description():
-    """Letters that nobody sees could talk to a model behind a person's back; the pin is of the whole."""
+    """Invisible characters could hold instructions for the model; the pin is of the whole."""
     hidden = Offered("a", "Add.\u200b\u202e\U000e0041\x1b[2J", {"type": "object"})
     assert hidden.shown == "Add.[2J"
     assert hidden.pin != Offered("a", "Add.[2J", {"type": "object"}).pin
@@ -161,7 +161,7 @@ def test_results_have_an_end():
 
 # ---------------------------------------------------------------- approvals
 def test_consents_and_pins_are_kept_privately(tmp_path):
-    """In a file that nobody else reads; another process sees them; taking back takes back."""
+    """In a file that only its owner can read; another process sees them; taking back takes back."""
     folder = tmp_path / "own"
     mine = Approvals(folder)
     assert not mine.consented("f1")
@@ -208,7 +208,7 @@ def test_a_broken_file_agrees_to_nothing(tmp_path):
 
 
 def test_a_server_with_ever_new_names_fills_nothing(tmp_path):
-    """Beyond so many its tools are withheld; the consents of others stay readable, and somebody can still agree."""
+    """Beyond so many its tools are withheld; the consents of others stay readable, and a person can still agree."""
     approvals = Approvals(tmp_path)
     approvals.consent("f2", "other")
     for turn in range(6):

@@ -107,7 +107,7 @@ def test_built_in_tools_under_the_rules(folder):
 
 
 def test_a_pattern_is_no_answer_for_a_client(folder):
-    """Nobody knows what it has read: a rule that allows a kind of command allows none, one for the tool does."""
+    """It is not known what it has read: a rule that allows a kind of command allows none, one for the tool does."""
 
     async def main(rule):
         async with Client(server(folder, "--tools", "Bash", "--allowed-tools", rule)) as client:
@@ -185,7 +185,7 @@ def test_stdout_is_the_protocol_alone(folder):
 
 
 def test_over_http_with_a_token(folder):
-    """On this machine, for who has the token; a page of another origin and another SharedContext are refused."""
+    """On this machine, for who has the token; a page of another origin and another Host are refused."""
     port, token = free_port(), "a-token-of-the-test"
     started = subprocess.Popen(
         [*LYRA, "mcp", "serve", "--tools", "Read", "--http", str(port), "--token-env", "TEST_TOKEN"],

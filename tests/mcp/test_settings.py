@@ -153,7 +153,7 @@ def test_a_project_cannot_speak_for_the_person(place):
 
 
 def test_without_consent_a_projects_server_is_not_started(tmp_path):
-    """Nobody there to be asked: its tools are absent, the others' are there."""
+    """No person can be asked: its tools are absent, the others' are there."""
     started = tmp_path / "started"
     theirs = tiny("theirs", f"once:{started}", writable=(str(tmp_path),), origin="project", place="lyra.toml:4")
 
@@ -299,7 +299,7 @@ def test_a_broken_entry_is_a_server_that_says_so(tmp_path, entry, line, message)
 
 
 def test_keys_of_other_programs_are_passed_over(tmp_path):
-    """Named in one line, control characters visible; that nobody need be asked is never taken from a file."""
+    """Named in one line, control characters visible; a file never allows tools without a question."""
     entries = {
         "files": {
             "command": "node",

@@ -20,7 +20,7 @@ TOOLS: dict[str, dict[str, Any]] = {
     "log": {"description": "The methods that were called."},
     "huge": {"description": "A long text.", "properties": {"chars": {"type": "integer"}}},
     "wide": {"description": "Very many short texts.", "properties": {"parts": {"type": "integer"}}},
-    "oversized": {"description": "A line that nobody wants."},
+    "oversized": {"description": "A line above the limit."},
     "env": {"description": "The names in the environment."},
     "read": {"description": "Read a file.", "properties": {"path": {"type": "string"}}},
     "write": {"description": "Write a file.", "properties": {"path": {"type": "string"}}},

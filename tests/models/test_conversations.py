@@ -38,7 +38,7 @@ def message(draw: st.DrawFn) -> Message:
     if role != "assistant":
         return Message(role, draw(TEXT) if draw(st.booleans()) else tuple(parts))
     thoughts = [
-        {"type": "thinking", "thinking": "hm", "signature": one} for one in draw(st.lists(SIGNATURE, max_size=2))
+        {"type": "thinking", "thinking": "hm", "signature": item} for item in draw(st.lists(SIGNATURE, max_size=2))
     ]
     calls = st.builds(ToolCall, ID, NAME, st.dictionaries(st.text(max_size=3), st.integers(), max_size=2))
     return Message("assistant", tuple(thoughts + parts), tuple(draw(st.lists(calls, max_size=3))))
@@ -79,10 +79,13 @@ def converse() -> Any:
 def keys_of(value: Any, key: str) -> list[Any]:
     """The values of a key, wherever it is."""
     if isinstance(value, list):
-        return [found for one in value for found in keys_of(one, key)]
+        return [match for item in value for match in keys_of(item, key)]
     if not isinstance(value, dict):
         return []
-    return [*([value[key]] if key in value else []), *(found for one in value.values() for found in keys_of(one, key))]
+    return [
+        *([value[key]] if key in value else []),
+        *(match for item in value.values() for match in keys_of(item, key)),
+    ]
 
 
 @settings(max_examples=200, deadline=None)
@@ -102,7 +105,7 @@ def test_amazon_takes_every_conversation(request: Request) -> None:
     assert all(before != after for before, after in pairwise(roles))
     assert all(turn["content"] for turn in body["messages"])
     assert all(text.strip() for text in keys_of(body["messages"], "text"))
-    assert all(0 < len(one) <= 64 and one.isascii() for one in keys_of(body, "toolUseId"))
+    assert all(0 < len(item) <= 64 and item.isascii() for item in keys_of(body, "toolUseId"))
     assert "toolConfig" in body or not keys_of(body["messages"], "toolUse") + keys_of(body["messages"], "toolResult")
     assert body.get("toolConfig", {"tools": [0]})["tools"]
 
@@ -124,7 +127,7 @@ def test_google_takes_every_conversation(request: Request) -> None:
     for before, after in pairwise(body["contents"]):
         assert before["role"] != after["role"] or keys_of([before, after], "functionResponse")
     sent = [*keys_of(body["contents"], "functionCall"), *keys_of(body["contents"], "functionResponse")]
-    assert not [one for one in sent if is_made_up(one.get("id", ""))]
+    assert not [item for item in sent if is_made_up(item.get("id", ""))]
 
 
 @settings(max_examples=100, deadline=None)
@@ -132,15 +135,15 @@ def test_google_takes_every_conversation(request: Request) -> None:
 def test_ollama_is_sent_every_call_and_result(request: Request) -> None:
     """In order, and the system first."""
     messages = ollama_body(request)["messages"]
-    roles = [one["role"] for one in messages]
+    roles = [item["role"] for item in messages]
     assert "system" not in roles[1:]
-    assert roles.count("tool") == sum(len(one.tool_results) for one in request.messages)
-    sent = [call["function"]["name"] for one in messages for call in one.get("tool_calls", ())]
-    assert sent == [call.name for one in request.messages for call in one.tool_calls]
+    assert roles.count("tool") == sum(len(item.tool_results) for item in request.messages)
+    sent = [call["function"]["name"] for item in messages for call in item.get("tool_calls", ())]
+    assert sent == [call.name for item in request.messages for call in item.tool_calls]
 
 
 @given(ids=st.lists(ID, max_size=5))
 def test_made_up_ids_are_never_used_twice(ids: list[str]) -> None:
     """The next number is larger than every one in the conversation."""
-    request = Request("m", (Message("assistant", "", tuple(ToolCall(one, "x") for one in ids)),))
+    request = Request("m", (Message("assistant", "", tuple(ToolCall(item, "x") for item in ids)),))
     assert f"call_{first_call_number(request)}" not in ids

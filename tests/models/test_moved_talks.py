@@ -43,7 +43,9 @@ def test_anthropic_takes_every_conversation(request: Request, model: str) -> Non
     assert all(text.strip() for text in keys_of([body["messages"], body.get("system", [])], "text"))
     assert str(body).count("cache_control") <= 4
     calls = [block for block in keys_of(body["messages"], "content") if isinstance(block, list)]
-    used = {one["name"] for blocks in calls for one in blocks if isinstance(one, dict) and one["type"] == "tool_use"}
+    used = {
+        item["name"] for blocks in calls for item in blocks if isinstance(item, dict) and item["type"] == "tool_use"
+    }
     assert not used or body["tools"]
     if "thinking" in body:
         assert body.get("tool_choice", {}).get("type") not in ("any", "tool")
@@ -58,17 +60,17 @@ def test_openai_takes_every_conversation(request: Request) -> None:
     assert forced(adapter("chat").validate_python(body)) == body
     ids = [call["id"] for calls in keys_of(body["messages"], "tool_calls") for call in calls]
     assert ids == [fit_id(call.id, 40) for message in request.messages for call in message.tool_calls]
-    assert all(0 < len(one) <= 40 and one.isascii() for one in [*ids, *keys_of(body["messages"], "tool_call_id")])
+    assert all(0 < len(item) <= 40 and item.isascii() for item in [*ids, *keys_of(body["messages"], "tool_call_id")])
     responses = responses_body(msgspec.structs.replace(request, stop=()))
     assert forced(adapter("responses").validate_python(responses)) == responses
-    assert all(0 < len(one) <= 64 for one in keys_of(responses["input"], "call_id"))
+    assert all(0 < len(item) <= 64 for item in keys_of(responses["input"], "call_id"))
 
 
 @given(ids=st.lists(ID | st.text(max_size=90), max_size=6, unique=True), most=st.sampled_from([40, 64]))
 def test_ids_that_differ_stay_different(ids: list[str], most: int) -> None:
-    sent = [fit_id(one, most) for one in ids]
+    sent = [fit_id(item, most) for item in ids]
     assert len(set(sent)) == len(ids)
     assert all(
-        0 < len(one) <= most and one.replace("_", "").replace("-", "").isalnum() for one in sent if one.strip("_-")
+        0 < len(item) <= most and item.replace("_", "").replace("-", "").isalnum() for item in sent if item.strip("_-")
     )
-    assert [fit_id(one, most) for one in sent] == sent
+    assert [fit_id(item, most) for item in sent] == sent

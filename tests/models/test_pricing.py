@@ -109,7 +109,7 @@ def test_costs_equal_those_of_genai_prices(name):
 
 
 def test_unknown_is_unknown():
-    """A model nobody knows, a server of the user's own, and a model that is not paid by tokens have no price."""
+    """An unknown model, a server of the user's own, and a model that is not paid by tokens have no price."""
     for name in ("foo/bar", "openai/none-such-model", "my-openai/gpt-4o", "openai/tts-1", "gpt-4o", "sim/script"):
         assert price_of(name) is None, name
 

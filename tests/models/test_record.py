@@ -164,7 +164,7 @@ def test_in_order_means_in_order(tmp_path):
 
 
 def test_what_answers_by_order_says_so(tmp_path):
-    """Nobody may be asked out of turn: where requests have to come as they came, or one has several answers."""
+    """Requests must not be sent ahead of their turn if they are replayed in order, or if one has several answers."""
     file = tmp_path / "c.jsonl"
     by_order, by_question = {"sequence": ["a", "b"]}, {"replies": ["a"]}
     assert Recorder(SimProvider(by_order), file).answers_in_order("script")
@@ -241,7 +241,7 @@ def test_leaving_a_recorded_stream_leaves_the_real_one_at_once(tmp_path):
 
 
 def test_what_is_no_cassette_is_refused_with_its_line(tmp_path):
-    """Another file, a broken line, an event nobody knows, no file at all."""
+    """Another file, a broken line, an unknown event, no file at all."""
     file = tmp_path / "c.jsonl"
     with pytest.raises(ConfigError, match="cannot be read"):
         Replayer(file)
@@ -349,7 +349,7 @@ def test_keys_of_other_providers_are_blotted_out_too(tmp_path):
     assert "secret" not in file.read_text()
 
 
-# ---------------------------------------------------------------- keys of a client that calls nobody
+# ---------------------------------------------------------------- keys of a client that makes no call
 @pytest.mark.parametrize("where", ["variable", "settings"])
 def test_a_replay_knows_the_clients_keys_without_a_provider(tmp_path, where):
     """The second run of a test finds its recording though the prompt holds a key of no known form, and an error of

@@ -127,11 +127,11 @@ def test_keys_are_never_printed() -> None:
 
 @pytest.mark.parametrize("key", [f"{KEY}\nx", f"{KEY}é", f"{KEY}\x00"])
 def test_a_key_that_no_header_can_hold_is_told_without_showing_it(key: str) -> None:
-    """The error of whoever refuses the header would quote it."""
+    """The HTTP library's error would quote it."""
     with pytest.raises(ConfigError) as caught:
         settings_of("anthropic", {"api_key": key}, env={}).key()
     assert KEY not in caught.value.render()
-    assert settings_of("anthropic", {"api_key": f" {KEY}\n"}, env={}).key() == KEY, "the space around it is nobody's"
+    assert settings_of("anthropic", {"api_key": f" {KEY}\n"}, env={}).key() == KEY, "the space around it is stripped"
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.9.9.9", "[::1]", "me.localhost"])

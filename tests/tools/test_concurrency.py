@@ -136,7 +136,7 @@ def test_one_let_in_and_cancelled_in_the_same_moment_holds_nothing():
 
 
 def test_a_registry_keeps_them_and_a_tool_may_call_another():
-    """Also an exclusive one that calls through the same registry: it waits for nobody's turn, so not for its own."""
+    """Also an exclusive one that calls through the same registry: a nested call waits for no turn."""
     watch = Watch()
     registry = ToolRegistry([watch.tool("one", "sequential")])
 

@@ -169,7 +169,7 @@ def test_a_time_out_cancels_the_work():
 
 
 def test_a_cancelled_caller_is_cancelled():
-    """A cancellation from outside is nobody's result."""
+    """A cancellation from outside is raised and becomes no result."""
 
     async def main() -> None:
         async def slow() -> None:

@@ -235,7 +235,7 @@ def test_a_replay_asks_for_nothing_twice_and_forgets_no_money(tmp_path):
                 assert process.messages[3].text == "done"
                 assert process.budget.used("llm_calls") == 3
                 assert len(model.requests) == 4
-                assert not process._process.replay  # nothing is left that nobody will ask for
+                assert not process._process.replay  # no journaled entry is left unused
                 assert await process.send("more") == "done"
             async with Kernel(store, programs=[agent]) as kernel:
                 process = await kernel.spawn(agent, pid="a")

@@ -128,7 +128,7 @@ def test_settings_open_more(tmp_path):
 
 
 def test_last_words_do_not_tell_secrets(tmp_path):
-    """What a server prints as it dies, or shows in a result, reaches nobody with its keys in it."""
+    """What a server prints as it dies, or shows in a result, is shown without its keys."""
 
     async def main():
         planted = SettingValue("env:PLANTED", lambda: "hunter2-hunter2")
@@ -223,7 +223,7 @@ def test_a_tool_that_changes_what_it_says_is_withheld(tmp_path):
 
 
 def test_a_call_after_a_change_was_told_goes_by_what_the_tool_says_now(tmp_path):
-    """Not once more by what somebody agreed to before; one that has not changed is called, and all at once."""
+    """Not by the earlier approval; one that has not changed is called, and all at once."""
 
     async def main():
         async with using(tiny(start="early"), folder=tmp_path) as use:

@@ -35,7 +35,7 @@ def test_a_server_that_dies_fails_the_call_at_once_and_is_started_again(tmp_path
 
 
 def test_calls_that_wait_beside_it_fail_too(tmp_path):
-    """Nobody waits for an answer that cannot come."""
+    """No call waits for an answer that cannot come."""
 
     async def main():
         async with using(tiny(), folder=tmp_path) as use:
@@ -49,7 +49,7 @@ def test_calls_that_wait_beside_it_fail_too(tmp_path):
 
 
 def test_one_that_dies_too_often_is_given_up(tmp_path):
-    """Three restarts within the window, then connection_error; somebody may still ask for it anew."""
+    """Three restarts within the window, then connection_error; it can still be started again."""
 
     async def main():
         few = Supervision(max_restarts=2, window_s=60, backoff=Backoff(initial_s=0.01, max_s=0.02))
@@ -146,7 +146,7 @@ def test_a_call_that_takes_too_long_is_cancelled_at_the_server(tmp_path):
 
 
 def test_a_call_that_is_given_up_is_cancelled_at_the_server(tmp_path):
-    """The same when whoever called no longer wants it."""
+    """The same when the caller was cancelled."""
 
     async def main():
         async with using(tiny(), folder=tmp_path) as use:

@@ -46,7 +46,7 @@ def test_a_login_and_what_is_kept_of_it(tmp_path):
             state, called = await start(authorize=browse)
             assert (state.state, called) == ("connected", "for you")
             assert len(pages) == 1
-            state, called = await start()  # nobody is there, and nobody is needed
+            state, called = await start()  # no person is there, and none is needed
             assert (state.state, called) == ("connected", "for you")
             assert "secret-token" not in json.dumps(state.to_data())
         (file,) = (own / "mcp-tokens").iterdir()
@@ -109,7 +109,7 @@ def test_the_parts_of_a_client_fit_together(auth, why):
 
 
 def test_whose_metadata_the_first_edition_may_name(tmp_path):
-    """A path of the server's own origin; no other origin, and nobody where the server names who issues tokens."""
+    """A path of the server's own origin; no other origin, and none if the server names its authorization server."""
     from mcp.shared.auth import OAuthClientMetadata
 
     from lyra.mcp.client.oauth import TokenStore, _Provider
@@ -128,7 +128,7 @@ def test_whose_metadata_the_first_edition_may_name(tmp_path):
 
 
 def test_what_comes_to_the_listener_is_not_believed(tmp_path):
-    """Somebody else's request to the port is told no; a refusal ends the login."""
+    """A foreign request to the port is refused; a refusal ends the login."""
 
     async def main():
         from lyra.mcp.client.oauth import Login, TokenStore
@@ -142,7 +142,7 @@ def test_what_comes_to_the_listener_is_not_believed(tmp_path):
         provider = await login.provider()
         back = str(provider.context.client_metadata.redirect_uris[0])  # type: ignore[index]
         async with httpx2.AsyncClient() as browser:
-            assert (await browser.get(f"{back}?code=x&state=y")).status_code == 400  # nobody has asked yet
+            assert (await browser.get(f"{back}?code=x&state=y")).status_code == 400  # no login has started yet
             await login._show("http://page")
             assert (await browser.get(back)).status_code == 400
             assert (await browser.get(f"{back}?error=access_denied")).status_code == 200

@@ -207,7 +207,7 @@ def test_stop_texts_and_the_idempotency_key() -> None:
 
 
 def test_the_version_of_the_api_is_the_newest_that_can_take_the_request() -> None:
-    """The newest refuses temperature and top_p; whoever sets them gets the last one that has them."""
+    """The newest refuses temperature and top_p; a request that sets them uses the last version that has them."""
     assert sent(Request("m", TALK)).headers["anthropic-version"] == "2026-10-21"
     assert sent(Request("m", TALK, temperature=0.1)).headers["anthropic-version"] == "2023-06-01"
     assert sent(Request("m", TALK, top_p=0.1)).headers["anthropic-version"] == "2023-06-01"

@@ -87,7 +87,7 @@ def delta(index: int, **data: Any) -> bytes:
 
 
 def text(index: int, *texts: str) -> bytes:
-    return b"".join(delta(index, text=one) for one in texts) + stopped(index)
+    return b"".join(delta(index, text=item) for item in texts) + stopped(index)
 
 
 def use(index: int, name: str, *pieces: str, call_id: str = "") -> bytes:
@@ -150,7 +150,7 @@ def asking(*messages: Message, **more: Any) -> Request:
 
 @pytest.fixture(autouse=True)
 def _keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    """The credentials of this test, and of nobody's machine."""
+    """The credentials of this test, and of no real machine."""
     for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_BEARER_TOKEN_BEDROCK"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
@@ -199,13 +199,13 @@ def test_an_answer_is_text_tokens_and_an_end():
 def test_calls_stream_their_arguments_and_end_whole():
     """Three calls, one of them without arguments."""
     events = events_of(CALLED)
-    assert [one.text for one in events if isinstance(one, ToolDelta)] == [
+    assert [item.text for item in events if isinstance(item, ToolDelta)] == [
         '{"ci',
         'ty": "Zü',
         'rich"}',
         '{"city": "Köln"}',
     ]
-    assert [one.call for one in events if isinstance(one, ToolEnd)] == [
+    assert [item.call for item in events if isinstance(item, ToolEnd)] == [
         ToolCall("tooluse_1", "weather", {"city": "Zürich"}),
         ToolCall("tooluse_2", "weather", {"city": "Köln"}),
         ToolCall("tooluse_3", "weather", {}),
@@ -225,7 +225,7 @@ def test_thoughts_go_back_as_they_came():
 
 def test_thoughts_of_another_provider_are_left_out():
     """Unsigned ones too: the API refuses them."""
-    thoughts = ({"type": "thinking", "thinking": "x", "signature": one} for one in ("", "gemini:{}"))
+    thoughts = ({"type": "thinking", "thinking": "x", "signature": item} for item in ("", "gemini:{}"))
     message = Message("assistant", (*thoughts, {"type": "text", "text": "hi"}))
     assert bedrock_body(asking(message))["messages"] == [{"role": "assistant", "content": [{"text": "hi"}]}]
 
@@ -278,7 +278,7 @@ def test_a_wanted_form_is_a_tool_and_its_input_the_answer():
     assert body["toolConfig"]["toolChoice"] == {"tool": {"name": "answer"}}
     data = started() + text(0, "Here: ") + use(1, "answer", '{"n"', ": 4}") + use(2, "answer", "{}") + ended("tool_use")
     events = events_of(data, answer=answer_tool(request))
-    assert [one.text for one in events if isinstance(one, TextDelta)] == ['{"n"', ": 4}"]
+    assert [item.text for item in events if isinstance(item, TextDelta)] == ['{"n"', ": 4}"]
     assert events[-1] == Finished("end")
 
 
@@ -359,7 +359,7 @@ def test_a_broken_call_names_its_tool_and_is_never_given(stop, hint):
         for byte in started() + use(0, "weather", '{"city": ') + ended(stop):
             given += reader.feed(bytes([byte]))
     assert (caught.value.kind, caught.value.tool) == ("malformed", "weather")
-    assert not [one for one in given if isinstance(one, ToolEnd | Finished)]
+    assert not [item for item in given if isinstance(item, ToolEnd | Finished)]
     assert hint is None or hint in str(caught.value.hint)
 
 
@@ -533,7 +533,7 @@ def test_a_whole_conversation_is_written():
     ],
 )
 def test_only_models_that_can_are_sent_marks_for_the_cache(model, places):
-    """Others refuse them; and nobody is sent them who does not want them."""
+    """Others refuse them; and no provider is sent them that does not accept them."""
     assert json.dumps(bedrock_body(full(model))).count("cachePoint") == places
     assert "cachePoint" not in json.dumps(bedrock_body(full(model, cache=False)))
 
@@ -543,7 +543,7 @@ def test_only_models_that_can_are_sent_marks_for_the_cache(model, places):
     [("auto", {}), ("any", {"toolChoice": {"any": {}}}), ("weather", {"toolChoice": {"tool": {"name": "weather"}}})],
 )
 def test_the_choice_of_tools(choice, written):
-    """Auto is what the API does when nobody says."""
+    """Auto is what the API does by default."""
     config = bedrock_body(asking(tools=(WEATHER,), tool_choice=choice, cache=False))["toolConfig"]
     del config["tools"]
     assert config == written
@@ -662,7 +662,7 @@ def test_no_credentials_are_a_named_error(monkeypatch):
 
 
 def test_a_profile_that_is_not_there_is_named(monkeypatch):
-    """By whoever looks first: for the region, or for the credentials."""
+    """By the first lookup: of the region, or of the credentials."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_PROFILE", "nobodys")
@@ -677,11 +677,11 @@ def test_credentials_are_found_once(monkeypatch):
     """Later calls use them, and botocore refreshes those that expire."""
     from botocore.session import Session
 
-    found: list[int] = []
+    collected: list[int] = []
     real = Session.get_credentials
 
     def counted(self: Any) -> Any:
-        found.append(1)
+        collected.append(1)
         return real(self)
 
     monkeypatch.setattr(Session, "get_credentials", counted)
@@ -694,7 +694,7 @@ def test_credentials_are_found_once(monkeypatch):
             await ours.close()
 
     run(main())
-    assert found == [1]
+    assert collected == [1]
 
 
 def test_without_botocore_the_command_is_told(monkeypatch):
@@ -729,8 +729,8 @@ def test_leaving_closes_the_connection_at_once():
             ours = provider(server.url)
             stream: Any = ours.stream(asking())
             async with aclosing(stream) as events:
-                async for one in events:
-                    if isinstance(one, TextDelta):
+                async for item in events:
+                    if isinstance(item, TextDelta):
                         break
             await asyncio.wait_for(server.hung_up.wait(), 0.5)
             await ours.close()
@@ -764,24 +764,24 @@ def test_botocore_reads_the_same_from_the_same_bytes(name):
         async with Server(Reply(STREAMS[name], headers=STREAM)) as server:
             return await asyncio.to_thread(asked_by_botocore, server.url, bedrock_body(asking()), CLAUDE)
 
-    found = run(both())
-    deltas = [one["contentBlockDelta"]["delta"] for one in found if "contentBlockDelta" in one]
+    collected = run(both())
+    deltas = [item["contentBlockDelta"]["delta"] for item in collected if "contentBlockDelta" in item]
     events = events_of(STREAMS[name])
-    assert [one.text for one in events if isinstance(one, TextDelta)] == [
-        one["text"] for one in deltas if "text" in one
+    assert [item.text for item in events if isinstance(item, TextDelta)] == [
+        item["text"] for item in deltas if "text" in item
     ]
-    assert "".join(one.text for one in events if isinstance(one, ToolDelta)) == "".join(
-        one["toolUse"]["input"] for one in deltas if "toolUse" in one
+    assert "".join(item.text for item in events if isinstance(item, ToolDelta)) == "".join(
+        item["toolUse"]["input"] for item in deltas if "toolUse" in item
     )
-    thought = "".join(one["reasoningContent"].get("text", "") for one in deltas if "reasoningContent" in one)
-    assert "".join(one.text for one in events if isinstance(one, ThinkingDelta)) == thought
-    usage = next(one["metadata"]["usage"] for one in found if "metadata" in one)
+    thought = "".join(item["reasoningContent"].get("text", "") for item in deltas if "reasoningContent" in item)
+    assert "".join(item.text for item in events if isinstance(item, ThinkingDelta)) == thought
+    usage = next(item["metadata"]["usage"] for item in collected if "metadata" in item)
     answer = fold(events)
     assert (answer.usage.input_tokens, answer.usage.output_tokens) == (usage["inputTokens"], usage["outputTokens"])
     assert answer.usage.cache_read_tokens == usage.get("cacheReadInputTokens", 0)
-    starts = [one["contentBlockStart"]["start"] for one in found if "contentBlockStart" in one]
+    starts = [item["contentBlockStart"]["start"] for item in collected if "contentBlockStart" in item]
     assert [(call.id, call.name) for call in answer.tool_calls] == [
-        (one["toolUse"]["toolUseId"], one["toolUse"]["name"]) for one in starts
+        (item["toolUse"]["toolUseId"], item["toolUse"]["name"]) for item in starts
     ]
 
 

@@ -110,7 +110,7 @@ async def ask(wire: Wire, reply: Reply, **settings: Any) -> Any:
 
 
 def failure(wire: Wire, reply: Reply, **settings: Any) -> ModelError:
-    """The error of a call, after a look at everything about it that could be shown to somebody."""
+    """The error of a call, after a look at everything about it that could be shown to a person."""
     with pytest.raises(ModelError) as caught:
         run(ask(wire, reply, **settings))
     error = caught.value
@@ -218,7 +218,7 @@ def test_cancelling_closes_the_connection_at_once(wire: Wire) -> None:
 
 
 def test_a_server_that_lingers_after_the_end_is_left(wire: Wire) -> None:
-    """The answer is whole: nobody waits for a connection that does not end."""
+    """The answer is whole: the call does not wait for a connection that does not end."""
 
     async def main() -> None:
         async with Server(wire.reply(wire.whole, hang=True)) as server:

@@ -63,7 +63,7 @@ def last(content: str = "", reason: str = "stop", **more: Any) -> dict[str, Any]
 
 def lines(*objects: Any) -> bytes:
     return "".join(
-        (one if isinstance(one, str) else json.dumps(one, ensure_ascii=False)) + "\n" for one in objects
+        (item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)) + "\n" for item in objects
     ).encode()
 
 
@@ -133,14 +133,14 @@ def test_an_answer_is_text_tokens_and_an_end():
 def test_calls_get_ids_that_no_earlier_call_has():
     """The wire has none."""
     events = events_of(CALLED, first=2)
-    assert [one.call for one in events if isinstance(one, ToolEnd)] == [
+    assert [item.call for item in events if isinstance(item, ToolEnd)] == [
         ToolCall("call_2", "get_current_weather", {"location": "Paris, FR", "format": "celsius"}),
         ToolCall("call_3", "get_current_weather", {"location": "Röme"}),
         ToolCall("call_4", "other", {}),
     ]
-    assert [one.index for one in events if isinstance(one, ToolStart)] == [0, 1, 2]
-    assert [json.loads(one.text) for one in events if isinstance(one, ToolDelta)][1] == {"location": "Röme"}
-    assert "".join(one.text for one in events if isinstance(one, ThinkingDelta)) == "where is it?"
+    assert [item.index for item in events if isinstance(item, ToolStart)] == [0, 1, 2]
+    assert [json.loads(item.text) for item in events if isinstance(item, ToolDelta)][1] == {"location": "Röme"}
+    assert "".join(item.text for item in events if isinstance(item, ThinkingDelta)) == "where is it?"
     assert events[-1] == Finished("tool_calls")
 
 
@@ -214,7 +214,7 @@ def test_arguments_that_are_no_object_are_never_dispatched(arguments):
     data = lines(line(message=calls(("get_current_weather", arguments))), last())
     given, error = read_until(OllamaReader(), data)
     assert (error.kind, error.tool) == ("malformed", "get_current_weather")
-    assert not [one for one in given if isinstance(one, ToolEnd)]
+    assert not [item for item in given if isinstance(item, ToolEnd)]
 
 
 def test_lines_after_the_end_are_nobodys():
@@ -222,7 +222,7 @@ def test_lines_after_the_end_are_nobodys():
     data = lines({**last("x"), "logprobs": [1]}, line("more"), last())
     events = events_of(data)
     assert fold(events).text == "x"
-    assert sum(isinstance(one, Finished) for one in events) == 1
+    assert sum(isinstance(item, Finished) for item in events) == 1
 
 
 def test_an_error_in_the_stream_is_an_error():
@@ -278,8 +278,8 @@ def test_leaving_closes_the_connection_at_once():
             ours = Ollama(ProviderSettings("ollama", base_url=server.url))
             stream: Any = ours.stream(asking())
             async with aclosing(stream) as events:
-                async for one in events:
-                    if isinstance(one, TextDelta):
+                async for item in events:
+                    if isinstance(item, TextDelta):
                         break
             await asyncio.wait_for(server.hung_up.wait(), 0.5)
             await ours.close()
@@ -356,7 +356,7 @@ def test_a_wanted_form_is_a_format_or_words():
 
 
 def test_thinking_can_be_turned_off():
-    """And is the model's own affair where nobody says."""
+    """And is left to the model by default."""
     assert ollama_body(asking(thinking_tokens=0))["think"] is False
     assert "think" not in ollama_body(asking())
 

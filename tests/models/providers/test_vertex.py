@@ -108,7 +108,7 @@ def failing(account: Any, *replies: Reply) -> ModelError:
     ],
 )
 def test_the_address_names_project_and_region(region, host, place):
-    """And the region is global where nobody said."""
+    """And the region is global by default."""
     assert provider(region=region).url(ASKING) == (
         f"https://{host}/v1/projects/p1/locations/{place}/publishers/google/models/{MODEL}:streamGenerateContent?alt=sse"
     )
@@ -118,8 +118,8 @@ def test_the_project_is_needed():
     """The variable is named."""
     with pytest.raises(ConfigError, match="GOOGLE_CLOUD_PROJECT"):
         settings_of("vertex", env={})
-    found = settings_of("vertex", env={"GOOGLE_CLOUD_PROJECT": "p9", "GOOGLE_CLOUD_LOCATION": "asia-east1"})
-    assert Vertex(found).url(ASKING).startswith("https://asia-east1-aiplatform.googleapis.com/v1/projects/p9/")
+    settings = settings_of("vertex", env={"GOOGLE_CLOUD_PROJECT": "p9", "GOOGLE_CLOUD_LOCATION": "asia-east1"})
+    assert Vertex(settings).url(ASKING).startswith("https://asia-east1-aiplatform.googleapis.com/v1/projects/p9/")
 
 
 def test_one_token_serves_all_calls(account):
@@ -136,9 +136,9 @@ def test_one_token_serves_all_calls(account):
             return server.requests
 
     asked = run(main())
-    assert [one.path for one in asked].count("/token") == 1
-    assert {one.headers["authorization"] for one in asked[1:]} == {f"Bearer {TOKEN}"}
-    assert all(TOKEN not in one.path + str(one.body) for one in asked)
+    assert [sent_request.path for sent_request in asked].count("/token") == 1
+    assert {sent_request.headers["authorization"] for sent_request in asked[1:]} == {f"Bearer {TOKEN}"}
+    assert all(TOKEN not in sent_request.path + str(sent_request.body) for sent_request in asked)
 
 
 def test_a_token_is_fetched_anew_before_it_expires(account):
@@ -151,7 +151,11 @@ def test_a_token_is_fetched_anew_before_it_expires(account):
             for _ in range(3):
                 await ours.complete(ASKING)
             await ours.close()
-            return [one.headers.get("authorization", "") for one in server.requests if one.path != "/token"]
+            return [
+                sent_request.headers.get("authorization", "")
+                for sent_request in server.requests
+                if sent_request.path != "/token"
+            ]
 
     assert run(main()) == ["Bearer t1", "Bearer t2", "Bearer t2"]
 
@@ -221,7 +225,7 @@ def test_a_token_that_still_works_is_used_where_no_new_one_is_to_be_had(account)
             for _ in range(2):
                 await ours.complete(ASKING)
             await ours.close()
-            return [one.headers.get("authorization", one.path) for one in server.requests]
+            return [sent_request.headers.get("authorization", sent_request.path) for sent_request in server.requests]
 
     assert run(main()) == ["/token", "Bearer t1", "/token", "Bearer t1"]
 

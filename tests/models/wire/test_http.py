@@ -300,7 +300,7 @@ def test_two_loops_at_a_time_have_a_pool_each() -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_real_connections_are_closed_with_their_loop() -> None:
-    """No warning of a transport that nobody closed."""
+    """No warning about a transport that was not closed."""
 
     async def ask(http: Http) -> bytes:
         async with Server(Reply(b"ok")) as server, http.post(server.url, b"{}", {}) as chunks:

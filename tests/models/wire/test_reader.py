@@ -147,7 +147,7 @@ def stopped(name: str, reason: str) -> tuple[Reader, bytes]:
     [("something_new", "malformed"), ("FINISH_REASON_UNSPECIFIED", "malformed"), ("error", "temporary")],
 )
 def test_an_unknown_reason_to_stop_is_an_error_that_names_it(name: str, reason: str, kind: str) -> None:
-    """What broke off for a reason nobody knows is never taken for a whole answer; the text is told all the same."""
+    """An answer with an unknown stop reason is never taken for a whole one; its text is still sent."""
     events, error = read_until(*stopped(name, reason))
     assert TextDelta("x") in events
     assert error.kind == kind

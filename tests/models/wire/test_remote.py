@@ -36,7 +36,7 @@ async def ask(wire: Wire, reply: Reply, **settings: Any) -> Any:
 
 
 def failure(wire: Wire, reply: Reply, **settings: Any) -> ModelError:
-    """The error of a call, after a look at everything about it that could be shown to somebody."""
+    """The error of a call, after a look at everything about it that could be shown to a person."""
     with pytest.raises(ModelError) as caught:
         run(ask(wire, reply, **settings))
     error = caught.value
@@ -168,7 +168,7 @@ def test_an_error_inside_a_stream(wire: Wire) -> None:
 
 
 def test_events_before_an_error_are_given(wire: Wire) -> None:
-    """Whoever watches sees what there was, then the error."""
+    """The consumer gets the events before the error, then the error."""
 
     async def main() -> None:
         seen: list[Any] = []
@@ -367,7 +367,7 @@ def test_leaving_the_stream_closes_the_connection(wire: Wire) -> None:
 
 
 def test_a_server_that_lingers_after_the_end_is_left(wire: Wire) -> None:
-    """The answer is whole: nobody waits for a connection that does not end."""
+    """The answer is whole: the call does not wait for a connection that does not end."""
 
     async def main() -> None:
         async with Server(Reply(wire.text, hang=True)) as server:

@@ -60,8 +60,8 @@ def inside(root: Path, *more: str) -> list[str]:
 # ---------------------------------------------------------------- what comes back
 def test_both_outputs_in_order_and_how_it_ended(root: Path):
     """With the exit code, the time and what held it, in every result."""
-    said = ran(root, "echo one; echo two >&2; echo three; pwd")
-    first, last = said.rsplit("\n", 1)
+    output = ran(root, "echo one; echo two >&2; echo three; pwd")
+    first, last = output.rsplit("\n", 1)
     assert first == f"one\ntwo\nthree\n{root}"
     assert re.fullmatch(r"\[exit code 0 · \d+\.\d s · sandbox (bubblewrap|landlock.*)\]", last)
     assert ran(root, "true").startswith("[exit code 0")
@@ -95,20 +95,20 @@ def test_each_call_starts_anew_in_the_workspace(root: Path):
     """No folder, variable or function of the call before; only files stay."""
     (root / "sub").mkdir()
     ran(root, "cd sub; export X=1; f() { echo f; }; echo kept > file")
-    said = ran(root, 'pwd; echo "[$X]"; type f 2>/dev/null; cat sub/file')
-    assert said.startswith(f"{root}\n[]\nkept\n")
+    output = ran(root, 'pwd; echo "[$X]"; type f 2>/dev/null; cat sub/file')
+    assert output.startswith(f"{root}\n[]\nkept\n")
 
 
 def test_long_output_is_in_a_file_that_read_and_grep_open(root: Path):
     """Head and tail are shown; the file lies outside the workspace and needs no further right."""
     tools = tools_of(root)
-    said = asyncio.run(bash(tools["Bash"], "seq 1 20000", grant=inside(root)))
-    assert len(said) < OUTPUT_CHARS_MAX + 500
-    assert said.startswith("1\n2\n3\n")
-    assert "\n20000\n[exit code 0" in said
-    found = re.search(r"all of it is in (\S+)", said)
-    assert found is not None
-    file = found[1]
+    output = asyncio.run(bash(tools["Bash"], "seq 1 20000", grant=inside(root)))
+    assert len(output) < OUTPUT_CHARS_MAX + 500
+    assert output.startswith("1\n2\n3\n")
+    assert "\n20000\n[exit code 0" in output
+    match = re.search(r"all of it is in (\S+)", output)
+    assert match is not None
+    file = match[1]
     assert not file.startswith(str(root))
     read, grep = tools["Read"], tools["Grep"]
     assert read.needs_of is not None
@@ -125,16 +125,16 @@ def test_long_output_is_in_a_file_that_read_and_grep_open(root: Path):
 def test_what_was_spilled_is_its_processs_own(root: Path):
     """Another process with the same tools cannot read it."""
     tools = tools_of(root)
-    said = asyncio.run(bash(tools["Bash"], "seq 1 20000"))
-    found = re.search(r"all of it is in (\S+)", said)
-    assert found is not None
+    output = asyncio.run(bash(tools["Bash"], "seq 1 20000"))
+    match = re.search(r"all of it is in (\S+)", output)
+    assert match is not None
     assert tools["Read"].run is not None
     token = caller.set("another")
     try:
         with pytest.raises(LyraError):
-            tools["Read"].run(file_path=found[1])
+            tools["Read"].run(file_path=match[1])
         assert tools["Read"].needs_of is not None
-        assert [str(need) for need in tools["Read"].needs_of({"file_path": found[1]})] == [f"fs.read:{found[1]}"]
+        assert [str(need) for need in tools["Read"].needs_of({"file_path": match[1]})] == [f"fs.read:{match[1]}"]
     finally:
         caller.reset(token)
 
@@ -143,13 +143,13 @@ def test_the_spill_ends_with_its_tools(root: Path):
     import gc
 
     tools = tools_of(root)
-    said = asyncio.run(bash(tools["Bash"], "seq 1 20000"))
-    found = re.search(r"all of it is in (\S+)", said)
-    assert found is not None
-    assert os.path.exists(found[1])
+    output = asyncio.run(bash(tools["Bash"], "seq 1 20000"))
+    match = re.search(r"all of it is in (\S+)", output)
+    assert match is not None
+    assert os.path.exists(match[1])
     tools.clear()
     gc.collect()
-    assert not os.path.exists(found[1])
+    assert not os.path.exists(match[1])
 
 
 # ---------------------------------------------------------------- time
@@ -185,16 +185,16 @@ def test_a_cancelled_call_ends_everything_it_started(root: Path):
 def test_outside_the_workspace_nothing_is_written_or_read(root: Path):
     secret = root.parent / "secret"
     secret.write_text("hidden away")
-    said = ran(root, f"cat {secret} 2>/dev/null; echo x > {root.parent}/made 2>/dev/null; echo end")
-    assert said.startswith("end\n")
+    output = ran(root, f"cat {secret} 2>/dev/null; echo x > {root.parent}/made 2>/dev/null; echo end")
+    assert output.startswith("end\n")
     assert not (root.parent / "made").exists()
 
 
 def test_the_environment_is_clear(root: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SECRET_API_KEY", "sk-very-secret")
-    said = ran(root, "env")
-    assert "sk-very-secret" not in said
-    assert "LYRA_SANDBOX=1" in said
+    output = ran(root, "env")
+    assert "sk-very-secret" not in output
+    assert "LYRA_SANDBOX=1" in output
 
 
 @pytest.mark.parametrize("tier", WORKING)
@@ -206,13 +206,13 @@ def test_protected_paths_stay_as_they_are(root: Path, tier: str):
     (root / "sub").mkdir()
     command = "cat .git/config; cat .env; echo x > .git/config; echo y > .git/hook; mkdir sub/.vscode; echo end"
     for grant in (None, inside(root), Grant.all(), inside(root, f"fs.read:{root.parent}/**")):
-        said = ran(root, command, grant=grant, sandbox=Sandbox(tiers=(tier,)))
-        assert "ours" in said
-        assert "KEY=abc" not in said
+        output = ran(root, command, grant=grant, sandbox=Sandbox(tiers=(tier,)))
+        assert "ours" in output
+        assert "KEY=abc" not in output
         assert (root / ".git" / "config").read_text() == "ours"
         assert not (root / ".git" / "hook").exists()
-        assert "protected paths that are new: sub/.vscode" in said
-        assert "renamed to sub/.vscode.held-" in said
+        assert "protected paths that are new: sub/.vscode" in output
+        assert "renamed to sub/.vscode.held-" in output
         assert not (root / "sub" / ".vscode").exists()
 
 
@@ -266,9 +266,9 @@ def test_more_folders_can_be_read_where_the_grant_allows(root: Path, tmp_path: P
         (folder / "file").write_text(f"in {folder.name}")
     tool = {each.name: each for each in bash_tools(Workspace(str(root)), readable=[str(lib), str(other)])}["Bash"]
     grant = inside(root, f"fs.read:{lib}/**")
-    said = asyncio.run(bash(tool, f"cat {lib}/file {other}/file; echo x > {lib}/made; true", grant=grant))
-    assert "in lib" in said
-    assert "in other" not in said
+    output = asyncio.run(bash(tool, f"cat {lib}/file {other}/file; echo x > {lib}/made; true", grant=grant))
+    assert "in lib" in output
+    assert "in other" not in output
     assert not (lib / "made").exists()
 
 
@@ -279,9 +279,9 @@ _GET = "exec 3<>/dev/tcp/93.184.216.34/80 && echo reached-it; true"
 def test_without_a_rule_there_is_no_network(root: Path):
     """Also where the Grant allows everything: it names no host."""
     for grant in (None, Grant.all(), inside(root)):
-        said = ran(root, f"{_GET}; env", grant=grant)
-        assert "reached-it" not in said
-        assert "proxy" not in said.lower()
+        output = ran(root, f"{_GET}; env", grant=grant)
+        assert "reached-it" not in output
+        assert "proxy" not in output.lower()
 
 
 def test_a_rule_opens_one_host_through_the_proxy(root: Path):
@@ -303,13 +303,13 @@ def test_a_rule_opens_one_host_through_the_proxy(root: Path):
             (root / "get.py").write_text(fetch)
             return await bash(tool, "/usr/bin/env python3 get.py", grant=grant), upstream.dialled
 
-    said, dialled = asyncio.run(scene())
-    if "No such file" in said:
+    output, dialled = asyncio.run(scene())
+    if "No such file" in output:
         pytest.skip("the system has no Python of its own")
-    assert "good b'hello'" in said
-    assert "bad refused" in said
-    assert "inside refused" in said
-    assert "network: refused bad.example:80" in said
+    assert "good b'hello'" in output
+    assert "bad refused" in output
+    assert "inside refused" in output
+    assert "network: refused bad.example:80" in output
     assert dialled == [("93.184.216.34", 80)]
 
 
@@ -324,10 +324,10 @@ def test_without_a_sandbox_nothing_runs(root: Path):
 
 @pytest.mark.skipif("landlock" not in WORKING, reason="no Landlock here")
 def test_the_second_tier_tells_its_holes(root: Path):
-    said = ran(root, "echo fine", sandbox=Sandbox(tiers=("landlock",)))
-    assert said.startswith("fine\n[exit code 0")
-    assert "sandbox landlock, which does not hold everything: " in said
-    assert "their content cannot" in said
+    output = ran(root, "echo fine", sandbox=Sandbox(tiers=("landlock",)))
+    assert output.startswith("fine\n[exit code 0")
+    assert "sandbox landlock, which does not hold everything: " in output
+    assert "their content cannot" in output
 
 
 def test_a_folder_of_the_system_is_no_workspace():
@@ -351,11 +351,11 @@ def test_other_folders_to_work_in_are_protected_alike(root: Path, tmp_path: Path
     command = "; ".join(f"(cd {folder} && {{ {work}; }})" for folder in (also, shut))
     grants: list[Any] = [inside(root, f"fs.read:{also}/**", f"fs.write:{also}/**"), Grant.all()]
     for grant in grants:
-        said = asyncio.run(bash(tool, f"{command}; true", grant=grant))
+        output = asyncio.run(bash(tool, f"{command}; true", grant=grant))
         assert (also / "sub" / "made").read_text() == "x\n"
         assert (shut / "sub" / "made").exists() is (grant is grants[1])
-        assert said.count("ours") == (1 if grant is grants[0] else 2)
-        assert "KEY=abc" not in said
+        assert output.count("ours") == (1 if grant is grants[0] else 2)
+        assert "KEY=abc" not in output
         assert (also / ".git" / "config").read_text() == (shut / ".git" / "config").read_text() == "ours"
 
 
@@ -378,6 +378,6 @@ def test_a_folder_made_to_look_like_a_repository_runs_nothing(root: Path):
 
 def test_git_serves_no_other_folder(root: Path):
     _repository(root / "e", '[core]\n\tbare = true\n[tar "zz"]\n\tcommand = touch ../PWNED; id\n\tremote = true\n')
-    said = ran(root, "git init -q --separate-git-dir=/tmp/g . ; git archive --remote=e --format=zz HEAD; true")
-    assert "not allowed" in said
+    output = ran(root, "git init -q --separate-git-dir=/tmp/g . ; git archive --remote=e --format=zz HEAD; true")
+    assert "not allowed" in output
     assert not list(root.rglob("PWNED"))

@@ -56,7 +56,7 @@ def test_every_tool_is_marked_as_it_must_be(tmp_path: Path):
 
 
 def test_permission_rules_know_every_tool(tmp_path: Path):
-    """None is one that nobody knows, of which every call would be asked about."""
+    """No built-in tool is unknown to the rules: each call of such a tool would be asked about."""
     for name in (*gathered(tmp_path), task_tool().name, "Remember", "Recall"):
         assert TOOLS[name.lower()].name == name
 
@@ -106,7 +106,7 @@ def test_the_answer_is_the_persons(answer: dict[str, Any], said: str):
 
 
 def test_the_words_of_a_model_are_shown_as_such():
-    """Each line is marked, an option is one line, and what nobody would see stands as its code."""
+    """Each line is marked, an option is one line, and invisible characters are shown as their codes."""
 
     async def shown() -> Any:
         arguments = {"question": "Allow Bash?\nls\x1b[2J\u202e", "options": ["\x1b[31mallow\u202e", "x\n3. deny\r4. y"]}

@@ -163,7 +163,7 @@ def test_there_are_not_too_many(root: Path):
 
 
 def test_a_job_belongs_to_a_process(root: Path):
-    """Outside of any, nobody would end it: it is not started."""
+    """Outside of a process it would never be ended: it is not started."""
     run = {each.name: each for each in builtin_tools(str(root))}["Bash"].run
     assert run is not None
     with pytest.raises(ToolError, match="belongs to an agent's process"):
@@ -236,7 +236,7 @@ def test_jobs_end_with_their_kernel(root: Path, tmp_path: Path, store: str):
 
 @pytest.mark.parametrize("tier", WORKING)
 def test_jobs_end_when_the_program_is_killed(root: Path, tier: str):
-    """SIGKILL: nobody is left to end them but the machine's kernel."""
+    """SIGKILL: only the operating system is left to end them."""
     script = (
         "import asyncio, sys\nfrom pathlib import Path\nfrom lyra import Kernel\n"
         "from lyra.sandbox import Sandbox\nfrom tests.tools.builtin.test_jobs import started\n"
@@ -261,7 +261,7 @@ def test_jobs_end_when_the_program_is_killed(root: Path, tier: str):
 
 
 def test_an_agent_reads_what_its_command_spilled(root: Path):
-    """With rules that allow no more than Bash, and nobody there: its own output needs no further answer."""
+    """With rules that allow no more than Bash, and without a person: its own output needs no further answer."""
     from lyra.models.sim import SimProvider
     from lyra.tools.permissions import Layer, permissions_of
 

@@ -23,7 +23,7 @@ def job(root, pattern: str, **more):
 
 
 def test_a_folder_that_became_a_link_is_not_entered(tmp_path):
-    """Between the look at a folder and its opening somebody swaps it; nothing outside is read."""
+    """A folder is replaced by a link between listing and opening it; nothing outside is read."""
     (tmp_path / "work/a").mkdir(parents=True)
     (tmp_path / "work/b").mkdir()
     (tmp_path / "outside").mkdir()

@@ -193,7 +193,7 @@ async def test_redirects_on_one_host_are_followed():
     ],
 )
 async def test_a_redirect_is_judged_like_a_first_request(to: str):
-    """Even where somebody would follow it anywhere. The error is the tool's: half of its words are the server's, and
+    """Even if `follow` allows every redirect. The error is the tool's: half of its words are the server's, and
     mark the process like any other text from outside."""
     async with serving(lambda head: moved(to)) as server:
         error = await refused(server, "http://example.org/", follow=lambda _url, _to: True)
@@ -427,7 +427,7 @@ def test_no_page_takes_for_ever(piece: str):
 # ---------------------------------------------------------------- TLS
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """A key and a certificate for example.org that nobody else trusts."""
+    """A key and a certificate for example.org that only this test trusts."""
     program = shutil.which("openssl")
     if program is None:
         pytest.skip("needs openssl")
@@ -441,7 +441,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 async def test_tls_checks_the_name_though_an_address_is_dialled(
     certificate: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ):
-    """The server is asked for by its name, and a certificate of another name, or of nobody known, is refused."""
+    """The server is asked for by its name, and a certificate of another name, or of an unknown issuer, is refused."""
     key, made = certificate
     names: list[str] = []
     served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -458,7 +458,7 @@ async def test_tls_checks_the_name_though_an_address_is_dialled(
     listening = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=served)
     server = Server(lambda head: b"")
     server.port = listening.sockets[0].getsockname()[1]
-    assert (await refused(server, "https://example.org/")).reason == "io_error"  # nobody knows who signed it
+    assert (await refused(server, "https://example.org/")).reason == "io_error"  # its issuer is not trusted
     trusted = ssl.create_default_context(cafile=made)
     monkeypatch.setattr("lyra.tools.http_guard._trusted", lambda: trusted)
     assert "safe" in await fetch(server, "https://example.org/")

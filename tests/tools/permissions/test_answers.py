@@ -45,7 +45,7 @@ def test_an_answer_is_there_the_next_time(place):
 
 
 def test_answers_lie_in_the_users_folder_alone(place):
-    """Nothing in the project; readable by nobody else; another workspace has others."""
+    """Nothing in the project; readable only by its owner; another workspace has others."""
     workspace, home = place
     kept = Answers(workspace, home=home)
     kept.add(Rule("Bash(make)", "allow"))
@@ -66,7 +66,7 @@ def test_the_last_answer_holds(place):
 
 
 def test_any_text_comes_back_as_it_was(place):
-    """Quotes, backslashes, line ends and signs that nobody sees."""
+    """Quotes, backslashes, line ends and invisible characters."""
     workspace, home = place
     kept = Answers(workspace, home=home)
     texts = ['Bash(echo "\\\\*" \\?)', "Bash(a\n b)", "Bash(\u202e\U0001f600\x7f\x01)", "Bash(é 'x')"]

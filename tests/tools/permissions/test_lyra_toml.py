@@ -135,7 +135,7 @@ def test_the_users_own_settings_are_not_written(tmp_path):
 @pytest.mark.parametrize("kind", ["link to nowhere", "link to itself", "folder", "pipe"])
 @pytest.mark.parametrize("layer", ["managed", "user", "project"])
 def test_a_file_of_permissions_that_is_none_is_an_error(tmp_path, kind, layer):
-    """Whoever put it there meant its denies to hold: passing it over would open what is shut."""
+    """Its denies are meant to hold: ignoring the file would allow what it denies."""
     home, project = tmp_path / "home", tmp_path / "project"
     places = {
         "managed": tmp_path / "managed.toml",

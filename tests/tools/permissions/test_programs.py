@@ -15,7 +15,7 @@ from lyra.tools.permissions import Permissions, Rule, subject_of
 from lyra.tools.shell.command_line import read_line
 from lyra.tools.shell.text_glob import TextGlob
 
-# Each starts `rm`, or code that nobody can read, by way of another program.
+# Each starts `rm`, or code that cannot be read, by way of another program.
 STARTED = r"""
 rg --pre rm hi
 rg --pre=rm hi

@@ -560,7 +560,7 @@ echo git status
 
 @pytest.mark.parametrize("line", [*NOT_ALLOWED, "git status\ngit log", "git log <<E\nx\nE", "git status\r\nrm x", ""])
 def test_a_wildcard_allow_covers_nothing_else(line: str):
-    """Another program, a chain, a substitution, a file that is written: somebody is asked."""
+    """Another program, a chain, a substitution, a file that is written: the person is asked."""
     assert not read_line(line).allowed_by(GIT)
 
 

@@ -114,7 +114,7 @@ def test_nothing_is_written_where_it_must_not_be(folder: Path, value: str):
 
 
 class Swapped(Workspace):
-    """A workspace in which somebody puts a link in the place of a file, right before it is opened."""
+    """A workspace in which a file is replaced by a link, right before it is opened."""
 
     __slots__ = ()
 
