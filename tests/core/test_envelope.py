@@ -164,7 +164,7 @@ HOLDING: dict[str, Any] = {
 
 
 def test_a_copy_shares_nothing():
-    """Of every field that holds something: neither the container nor its content is shared, unless immutable."""
+    """Neither a container nor its content is shared, for every field that holds something that can be changed."""
     for envelope in (make(**HOLDING), make()):
         before = envelope.to_data()
         copied = envelope.copy()
