@@ -2,8 +2,8 @@
 
 The tools are the built-in ones, those of MCP servers, those of the user's folder (`~/.config/lyra/tools`), those of the
 project's `.lyra/tools` once it is trusted, and those of `--from`. What a server has it says when it is started, which
-`list` does only for `--mcp`. A call is decided by the same rules as an agent's in a run without a person to ask: what no
-rule allows is denied.
+`list` does only for `--mcp`. A call is decided by the same rules as an agent's in a run without a person to ask: what
+no rule allows is denied.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ class _Tree:
 
     def __init__(self, journal: list[Fact]) -> None:
         self.lives: dict[str, _KernelRun] = {}
-        self._ended: dict[tuple[str, str], _KernelRun] = {}  # by parent and name: ended by itself, not started again yet
+        self._ended: dict[tuple[str, str], _KernelRun] = {}  # by parent and name: not restarted yet
         for fact in journal:
             if fact.kind == "process.created":
                 self._created(fact)
