@@ -16,7 +16,7 @@ from lyra.cli.app import CommandGroup, json_option
 from lyra.cli.render import document, note, printable
 
 if TYPE_CHECKING:
-    from lyra.testing.mock.http import Asked
+    from lyra.testing.mock.http import HttpRequest
 
 __all__ = ["mock"]
 
@@ -64,5 +64,5 @@ def _announce(url: str, env: dict[str, str], *, as_json: bool) -> None:
             click.echo(f"export {name}={value}")
 
 
-def _tell(asked: Asked, status: int) -> None:
+def _tell(asked: HttpRequest, status: int) -> None:
     note(printable(f"{asked.method} {asked.path} {status if status > 0 else 'broken off'}"))
