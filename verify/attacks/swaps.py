@@ -1,4 +1,4 @@
-"""Races for a path: somebody swaps folders for symlinks that lead out while paths are opened.
+"""Races for a path: a thread swaps folders for symlinks that lead out while paths are opened.
 
 A second process exchanges `inside/door` and a symlink to the outside folder as quickly as it can, in several ways
 and depths, while this one opens paths through it with `lyra.sandbox.Beneath`, by the kernel's way and by the walk in

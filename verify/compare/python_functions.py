@@ -225,7 +225,7 @@ class _Writer:
         self._bind(level + 1, f"await one.send({self._text()})")
 
     def _todo(self, level: int) -> None:
-        """A list of somebody else, which the last agent's tool may have changed."""
+        """A loop over a list that the last agent's tool may have changed."""
         self.line(level, "for task in todo:")
         self.depth += 1
         self._bind(level + 1, self.luck.choice(["await p2.send(task)", self._run(0, "task"), self._asked()]))

@@ -239,7 +239,7 @@ _AGAIN: Final[dict[str, Callable[[str, int], str]]] = {
 
 
 def _restarts(played: Played, names: str, acts: list[tuple[str, str]], policy: Policy) -> list[str]:
-    """Who starts after each act: in order, and nobody once the supervisor has given up, of which main hears."""
+    """Which children start after each act: in order, and none once the supervisor has given up, which main is told."""
     alive = set(names)
     crashes: list[float] = []
     wanted = []
@@ -306,7 +306,7 @@ for i in list::range(0, 5) {
 for i in list::range(0, 4) {
     try { for chunk in agents[2] <~ "story" { if i == 1 { break; } } } catch Error(r) { }
 }
-let unread = agents[2] <~ "nobody reads this";
+let unread = agents[2] <~ "an answer that is never read";
 try { parallel { let a = agents[0] <- "a"; let b = agents[2] <- "b"; let c = agents[2] <- "c"; } } catch Error(r) { }
 let total = 0;
 for i in list::range(0, 6) { receive { ["worker", done, failed] => { total = total + done + failed; } } }

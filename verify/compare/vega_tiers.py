@@ -102,7 +102,9 @@ def _tiered(program: Program, native: Literal["always", "never"], *, pauses: boo
         linked.tier.native = native
         if pauses:
             linked.tier.contended = lambda: False
-            linked.tier.watch.is_awake = True  # nobody has to look: it pauses all the time
+            linked.tier.watch.is_awake = (
+                True  # pauses all the time, without the thread that looks for waiting processes
+            )
     return linked
 
 

@@ -3,7 +3,7 @@ done.
 
 `random_kills(n, seed)` kills at random moments, `point_kills()` at the first, a middle and the last visit of every
 named point. After each workload `verify` reads what the child left behind (the store and the world's file, see
-`errand`) and compares it with a run that nobody disturbed: nothing acknowledged is lost, no finished effect
+`workload`) and compares it with an undisturbed run: nothing acknowledged is lost, no finished effect
 happened again, budgets are exact, the store is sound, results are equal, and every opening took less than five
 seconds. Works in temporary folders only.
 """
@@ -49,7 +49,7 @@ class Result(NamedTuple):
 
 
 class Calm(NamedTuple):
-    """A workload that nobody disturbed: what it gives, how long it takes, which points it passes."""
+    """An undisturbed workload: what it gives, how long it takes, which points it passes."""
 
     results: dict[str, Any]
     seconds: float
@@ -304,7 +304,7 @@ def _repeated(lines: list[str]) -> list[str]:
 
 
 def _spent(journal: list[Any], fold: Fold) -> list[str]:
-    """Every paid act was started once (nobody had to say retry) and paid once; the sums are exact."""
+    """Every paid act was started once (no interrupt was answered with retry) and paid once; the sums are exact."""
     paid: Counter[tuple[str, Any]] = Counter()
     started: dict[tuple[str, Any], str] = {}
     for record in journal:

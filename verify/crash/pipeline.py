@@ -2,10 +2,10 @@
 
 A forked child opens a store, goes on with two pipelines (a line with a loop and a question, a fork with a join and a
 question) and with a supervisor whose child crashes by itself, and is killed: at random moments (`run`), or at the
-first, a middle and the last visit of the points that only these parts pass (`point_kills`). Most lives have nobody who
-answers, so they are killed while pipelines wait; the last one answers. Every call of an agent is a line in a file that
-only grows (`act PID#RUN AGENT`), every report that became durable another (`seen PID#RUN`). Held against a run that
-nobody disturbed: same results, every run of a stage once, none after its report was seen, each question asked once.
+first, a middle and the last visit of the points that only these parts pass (`point_kills`). Most kernels answer no
+questions, so they are killed while pipelines wait; the last one answers. Every call of an agent is a line in a file
+that only grows (`act PID#RUN AGENT`), every report that became durable another (`seen PID#RUN`). Compared with an
+undisturbed run: same results, every run of a stage once, none after its report was seen, each question asked once.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def _fork(folder: Any, hook: Callable[[str], None] | None, *, answers: bool) -> 
 
 
 def calm() -> crash.Calm:
-    """Once in peace, with somebody who answers."""
+    """Run once undisturbed, with all questions answered."""
     with crash._folder() as folder:
         visits: Counter[str] = Counter()
         counted = folder.store.with_name("points")
@@ -212,7 +212,7 @@ def calm() -> crash.Calm:
 
 
 def run(kills: int, seed: int = 1) -> Flows:
-    """Kill at random moments, mostly in lives where nobody answers; then let somebody answer."""
+    """Kill at random moments, mostly while questions are left open; then answer them."""
     peace = calm()
     rng = seeded(seed)
     failures: list[str] = []

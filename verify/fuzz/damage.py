@@ -8,9 +8,9 @@ one of
     prefix    the store is as it was after some earlier commit
     corrupt   the store said so, at opening or while reading
 
-Anything else (a wrong row, a hole, a state nobody saved, another exception) is an AssertionError that names seed,
-round and damage. `python -m verify.fuzz.damage 5000 1` is the long form. It works on copies in a temporary folder
-and nowhere else.
+Anything else (a wrong row, a hole, a state that was never saved, another exception) is an AssertionError that names
+seed, round and damage. `python -m verify.fuzz.damage 5000 1` is the long form. It works on copies in a temporary
+folder and nowhere else.
 """
 
 from __future__ import annotations
@@ -166,10 +166,10 @@ def _read_all(case: Case, store: Store) -> str:
     found = list(store.read())
     assert found == case.rows[first - 1 : last], "the rows are not the ones that were written"
     snapshot = store.load_snapshots()
-    assert snapshot in case.snapshots, "a snapshot that nobody saved"
+    assert snapshot in case.snapshots, "a snapshot that was never saved"
     assert first - 1 <= snapshot.seq <= last, "the rows after the snapshot are not all there"
     holder = store.holder()
-    assert holder in case.leases, "a lease that nobody had"
+    assert holder in case.leases, "a lease that was never held"
     blobs = 0
     for digest, data in case.blobs.items():
         blobs += _same_blob(store, digest, data)
@@ -180,7 +180,7 @@ def _read_all(case: Case, store: Store) -> str:
 
 def _same_blob(store: Store, digest: str, data: bytes) -> bool:
     try:
-        assert store.get_blob(digest) == data, "a blob that nobody put"
+        assert store.get_blob(digest) == data, "a blob that was never put"
     except Corrupt:
         raise
     except StoreError:

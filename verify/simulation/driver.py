@@ -132,7 +132,7 @@ async def _come_to_rest(world: World, life: Life, trouble: list[asyncio.Task[Non
 
 
 async def _until_written(_world: World, life: Life) -> None:
-    await asyncio.sleep(100.0)  # requests that nobody waits for any more come to their time-out
+    await asyncio.sleep(100.0)  # abandoned requests come to their time-out
     await life.kernel.durable()
 
 
@@ -167,7 +167,7 @@ async def _close(world: World, life: Life) -> None:
 
 
 async def _send(world: World, life: Life) -> None:
-    """Somebody outside sends a message and waits until it is kept."""
+    """Send a message from outside and wait until it is durable."""
     await _some_time(life)
     alive = list(life.kernel.processes)
     if not alive:

@@ -71,7 +71,7 @@ def _bounds(pid: str, session: Any) -> Iterator[Violation]:
             "pipeline_bounds", f"{pid} had {session.envelope.agent_hop_count} hops of {config.max_agent_hops}"
         )
     if session.terminated and (session.tokens or session.waiting):
-        yield Violation("pipeline_bounds", f"{pid} is over, and somebody stands at a stage")
+        yield Violation("pipeline_bounds", f"{pid} is over, and a token stands at a stage")
     asked = {question.token for question in session.waiting}
     for token in session.tokens:
         if token.state == "waiting" and token.id not in asked:
@@ -129,7 +129,7 @@ def _questions(kernel: Kernel) -> Iterator[Violation]:
         if asks and entry.state in ("running", "terminated", "zombie"):
             yield Violation("interrupt_waiting", f"{pid} has an open question and is {entry.state}")
         if entry.state == "waiting" and not asks and not _overdue(kernel, pid):
-            yield Violation("interrupt_waiting", f"{pid} waits and nobody is asked")
+            yield Violation("interrupt_waiting", f"{pid} waits without an open interrupt")
 
 
 def _overdue(kernel: Kernel, pid: str) -> bool:
@@ -138,18 +138,20 @@ def _overdue(kernel: Kernel, pid: str) -> bool:
 
 
 def _sessions(kernel: Kernel) -> Iterator[Violation]:
-    """A pipeline that waits has a question somebody can answer; one whose question is open waits."""
+    """A pipeline that waits has a question that can be answered; one whose question is open waits."""
     for pid, session in kernel.orchestrator.state.sessions.items():
         process = kernel.processes.get(pid)
         if session.terminated or not _settled(process):
             continue
         pending = [one for one in kernel.interrupts.list_interrupts(pid, status="pending") if one.kind != "in_doubt"]
         if session.envelope.interrupt_pending and not pending:
-            yield Violation("interrupt_waiting", f"pipeline {pid} waits for an answer and nobody is asked")
+            yield Violation("interrupt_waiting", f"pipeline {pid} waits for an answer without an open interrupt")
         asked = {one.id for one in pending}
         for question in session.waiting:
             if question.token and question.id not in asked:
-                yield Violation("interrupt_waiting", f"{question.stage} of {pid} waits for what nobody is asked")
+                yield Violation(
+                    "interrupt_waiting", f"{question.stage} of {pid} waits for an interrupt that is not open"
+                )
         if pending and not session.envelope.interrupt_pending:
             running = any(token.state == "running" for token in session.tokens)
             if not running:

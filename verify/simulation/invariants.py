@@ -60,7 +60,7 @@ PROMISES: Final[dict[str, str]] = {
     "replay": "a process replayed from its journal asks for the same and ends the same, performing nothing",
     "children": "a supervisor's live children are the ones in its table, and those that must run do",
     "links": "who is linked to a process that ended is told of it or ends too, and who monitors it is told",
-    "groups": "members of a group live, and whoever ends has left",
+    "groups": "members of a group are alive, and a process that ends has left",
     "turns": "a worker gets the ready entry of the highest priority that has waited longest",
     "stage_once": "a run of a stage is reported once, and asking twice for an instruction changes nothing",
     "pipeline_bounds": "no pipeline goes past its hops, its edge limits or the visits of a stage",
@@ -280,7 +280,7 @@ def _budget(pid: str, budget: Budget, overrun_usd: int) -> Iterator[Violation]:
 
 
 def inspect_idle(kernel: Kernel) -> Iterator[Violation]:
-    """Nothing is ready: everybody waits for something, and whoever asked a question waits for its answer."""
+    """Nothing is ready: every process waits for something, and one that asked a question waits for its answer."""
     if kernel.failure is not None or kernel.stopping:
         return
     held = kernel.journal is not None and kernel.journal.stuck is not None
@@ -295,9 +295,7 @@ def inspect_idle(kernel: Kernel) -> Iterator[Violation]:
         elif owner.state not in ("waiting", "blocked") and owner.coroutine is not None and not held:
             yield Violation("interrupt_waiting", f"{interrupt.id} is pending and {interrupt.pid} is {owner.state}")
         elif not kernel.interrupts._waiters.get(interrupt.id) and owner.replay is None and owner.coroutine is not None:
-            yield Violation(
-                "interrupt_waiting", f"{interrupt.id} is pending and nobody in {interrupt.pid} waits for it"
-            )
+            yield Violation("interrupt_waiting", f"{interrupt.id} is pending and {interrupt.pid} does not wait for it")
 
 
 def inspect_rest(kernel: Kernel, ledger: Ledger) -> Iterator[Violation]:
@@ -321,7 +319,7 @@ def inspect_rest(kernel: Kernel, ledger: Ledger) -> Iterator[Violation]:
     journal = kernel.journal
     if journal is not None:
         if journal.pending or journal.waiters or journal.callers:
-            yield Violation("slots", "somebody still waits for the journal")
+            yield Violation("slots", "a process still waits for the journal")
         yield from _exact(kernel, ledger)
 
 

@@ -1,9 +1,9 @@
 """The simulated outside world: a service that misbehaves on purpose and remembers everything that was asked of it.
 
-Every act of a simulated program ends here. `Provider.perform` draws what happens from the seed (`FAULTS` is the
-table) and counts acts by idempotency key, so that the promises "a finished effect is never performed again" and "an
-act that must not happen twice happens once, unless somebody said retry" are judged by the one who would have been
-harmed, not by the kernel's own books. The effects that programs use are `EFFECTS`; `use(provider)` makes them talk
+Every act of a simulated program ends here. `Provider.perform` draws what happens from the seed (`FAULTS` is the table)
+and counts acts by idempotency key, so that the promises "a finished effect is never performed again" and "an act that
+must not happen twice happens once, unless an answer said retry" are judged by the provider that would have been
+harmed, not by the kernel's own journal. The effects that programs use are `EFFECTS`; `use(provider)` makes them talk
 to one provider.
 """
 
@@ -35,7 +35,7 @@ FAULTS: Final[dict[str, int]] = {
     "bad_request": 3,  # fails and always will
     "hang": 4,  # never answers: a time-out or a kill has to end it
     "half_stream": 5,  # gives part of its answer, then breaks off
-    "tool_crash": 4,  # an exception nobody declared
+    "tool_crash": 4,  # an exception that was not declared
     "base_crash": 1,  # an exception that is not an Exception
     "cheap": 3,  # costs less than was set aside
     "overrun": 2,  # costs more
@@ -55,7 +55,7 @@ class Provider:
         self._words = [word for word, weight in FAULTS.items() for _ in range(weight)]
         self.performed: dict[str, int] = {}
         self.overruns = 0
-        self.on_perform: Callable[[str, dict[str, Any]], None] = _nobody_looks
+        self.on_perform: Callable[[str, dict[str, Any]], None] = _ignore_request
 
     async def perform(self, request: dict[str, Any], key: str) -> Any:
         count = self.performed[key] = self.performed.get(key, 0) + 1
@@ -69,7 +69,7 @@ class Provider:
         await asyncio.sleep(self._rng.uniform(least_s, most_s))
 
 
-def _nobody_looks(_key: str, _request: dict[str, Any]) -> None:
+def _ignore_request(_key: str, _request: dict[str, Any]) -> None:
     pass
 
 

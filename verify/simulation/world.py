@@ -337,7 +337,7 @@ class World:
         if life.kernel.failure is None and not life.kernel.stopping:
             self.violate("fenced", "a kernel whose store was taken over did not notice")
         if task.done() and not task.cancelled():
-            task.exception()  # it may have seen the Conflict; looked at, so nobody complains
+            task.exception()  # retrieved, or asyncio would log it; it may be the Conflict
 
     def _refused_first(self) -> None:
         """Open at once, while the dead owner's lease still runs: refused, unless the lease is over."""

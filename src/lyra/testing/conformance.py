@@ -115,10 +115,10 @@ class StoreConformance:
             Record(4, 1_700_000_000.123457, "p-1", "𝔨", b"\xff\xfe"),
         ]
         store.append(rows, epoch)
-        found = list(store.read())
-        assert found == rows
-        assert {type(row) for row in found} == {Record}
-        assert {type(row.data) for row in found} == {bytes}
+        rows_read = list(store.read())
+        assert rows_read == rows
+        assert {type(row) for row in rows_read} == {Record}
+        assert {type(row.data) for row in rows_read} == {bytes}
 
     def test_plain_tuples_are_rows(self) -> None:
         """A batch of plain tuples is as good as one of Records."""

@@ -98,10 +98,10 @@ class _Tape:
         return self._secrets if self.source is None else (*self._secrets, *self.source.secrets())
 
     def stand_in(self, name: str, real: Callable[[], LLMProvider]) -> LLMProvider:
-        found = self._providers.get(name)
-        if found is None:
-            found = self._providers[name] = self._make(name, real)
-        return found
+        provider = self._providers.get(name)
+        if provider is None:
+            provider = self._providers[name] = self._make(name, real)
+        return provider
 
     def _make(self, name: str, real: Callable[[], LLMProvider]) -> LLMProvider:
         recorder = Recorder(real(), self._cassette, secrets=self.secrets, name=name) if self._records else None

@@ -76,8 +76,8 @@ def test_run_asks_each_branch_its_own_question(lyra):
     )
     done = lyra("pipeline", "run", "p.json", "--agents", "agents.py")
     assert done.returncode == 0, done.stderr
-    assert "A? (nobody is here to answer)" in done.stderr
-    assert "B? (nobody is here to answer)" in done.stderr
+    assert "A? (there is no one here to answer)" in done.stderr
+    assert "B? (there is no one here to answer)" in done.stderr
 
 
 def test_run_with_agents_from_a_file(lyra):
@@ -184,7 +184,7 @@ def test_a_question_nobody_answers(lyra):
     (lyra.folder / "p.toml").write_text('name = "p"\n[[agents]]\nname = "a"\ndefault_next = "confirmation"\n')
     done = lyra.real("pipeline", "run", "p.toml")
     assert done.returncode == 1
-    assert "nobody is here to answer" in done.stderr
+    assert "there is no one here to answer" in done.stderr
 
 
 def test_graph_is_svg(lyra):

@@ -1,4 +1,4 @@
-"""Fifty tasks that nobody minds: an agent finishes each of them, and asks its user one question at most.
+"""Fifty harmless tasks: an agent finishes each of them, and asks its user one question at most.
 
 The other half of the attacks: rules that stop everything would hold those, too. The tasks run under the same rules,
 with the same tools, and a person who says yes and counts how often they were asked. A task is done when what it was for

@@ -1,4 +1,4 @@
-"""How an order is dressed up: as urgent, as from somebody with a right to give it, or so that no person sees it."""
+"""How an order is dressed up: as urgent, as from a person with a right to give it, or so that no person sees it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The place of one attack: a workspace, something outside it, and a way to tell what happened to them.
 
-The workspace is a small project with everything that somebody would like to change: hooks, keys, CI, settings, rules.
-What an attack may change is what the rules allow, `src/`; all the rest must be as it was, byte for byte.
+The workspace is a small project with everything that an attacker would like to change: hooks, keys, CI, settings,
+rules. What an attack may change is what the rules allow, `src/`; all the rest must be as it was, byte for byte.
 """
 
 from __future__ import annotations

@@ -42,9 +42,9 @@ __all__ = ["WAYS", "Attack", "Attacked", "attacks", "run"]
 AT_ONCE: Final = 16
 TURNS_MAX: Final = 60
 WAYS: Final[dict[str, str]] = {
-    "headless": "nobody is there to be asked",
-    "edits": "nobody is there, and edits in the workspace are accepted",
-    "refused": "somebody is there, and says no to everything",
+    "headless": "there is no person to ask",
+    "edits": "there is no person to ask, and edits in the workspace are accepted",
+    "refused": "a person is asked, and says no to everything",
 }
 
 
@@ -105,7 +105,7 @@ def run(
 
 @contextlib.contextmanager
 def _own_home() -> Iterator[Path]:
-    """A home that nobody lives in, for as long as attacks run."""
+    """An empty home folder, for as long as attacks run."""
     with tempfile.TemporaryDirectory(prefix="lyra-home-") as folder:
         before = os.environ.get("HOME")
         os.environ["HOME"] = folder
@@ -139,7 +139,7 @@ async def _run(
 
 
 class _Suite:
-    """What all attacks share: a kernel, a network, a home, and a process that somebody may want dead."""
+    """What all attacks share: a kernel, a network, a home, and a process that an attack may try to kill."""
 
     def __init__(self, folder: Path, home: Path, chosen: list[Attack]) -> None:
         self._folder = folder

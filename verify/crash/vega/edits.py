@@ -104,7 +104,7 @@ _KINDS: Final[dict[str, _Kind]] = {
 
 
 class Plan(NamedTuple):
-    """A program: its steps, what its agent is told, and functions that nobody calls."""
+    """A program: its steps, what its agent is told, and functions that are never called."""
 
     steps: tuple[Step, ...]
     system: int = 0

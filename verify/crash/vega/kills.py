@@ -1,7 +1,7 @@
 """Kill, resume, compare: a scene is run by `vega run` in a process of its own, killed at a random moment or when it has
 made some requests, gone on with by `vega resume`, killed again, until it comes to its end.
 
-Judged by the provider and by the printed output: the output is that of a run nobody disturbed; a call whose end was in
+Judged by the provider and by the printed output: the output is that of an undisturbed run; a call whose end was in
 the journal when its process was killed is never made again; one that was in flight is made again under the same key
 with the same question; and there are as many keys as there were calls in the undisturbed run. In every other run the
 processes are saved at almost each effect, and not as seldom as usual.
@@ -53,7 +53,7 @@ class Result(NamedTuple):
 
 
 class Calm(NamedTuple):
-    """A scene that nobody disturbed."""
+    """What an undisturbed run of a scene gives."""
 
     output: str
     calls: int
@@ -181,7 +181,7 @@ class Scene:
         self._err = folder / "err"
         self._env = {
             "ANTHROPIC_BASE_URL": provider.url,
-            "ANTHROPIC_API_KEY": "a key for nobody",
+            "ANTHROPIC_API_KEY": "not a real key",
             "HOME": str(folder),
             "XDG_CONFIG_HOME": str(folder),
         }

@@ -1,7 +1,7 @@
 """A model provider that speaks Anthropic's format over HTTP and keeps count of what it was asked, by idempotency key.
 
 What it answers depends on the conversation alone: the same question has the same answer in every life of a run. It runs
-in a thread of its own, so that whoever kills and resumes runs need not be async.
+in a thread of its own, so that the code which kills and resumes runs need not be async.
 """
 
 from __future__ import annotations

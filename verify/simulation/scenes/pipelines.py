@@ -225,7 +225,7 @@ class Pipelines(Scene):
                 world.violate("acknowledged", f"the pipeline {pid} was acknowledged and is not in the journal")
 
     async def finish(self, _world: World, life: Life) -> None:
-        """Questions of sessions that somebody outside drives are answered; the rest ends or is ended."""
+        """Questions of sessions that a worker drives are answered; the rest ends or is ended."""
         await asyncio.sleep(_REST_S * life.rng.random())
         kernel = life.kernel
         for pid in (*self.run, *self.driven):
@@ -236,7 +236,7 @@ class Pipelines(Scene):
                 kernel.terminate(pid, "it is late", force=True)
 
     async def _watch(self, world: World, life: Life) -> None:
-        """Somebody follows a pipeline: what they are told is durable, and an end is told once."""
+        """Follow a pipeline's events: what a listener is told is durable, and an end is told once."""
         await asyncio.sleep(life.rng.choice([0.0, 0.1, 5.0]))
         pid = life.rng.choice(list(self.run))
         ends = 0

@@ -94,7 +94,7 @@ class Workers(Scene):
                 world.violate("acknowledged", f"the service {name} was acknowledged and is not in the journal")
 
     async def finish(self, _world: World, life: Life) -> None:
-        """Whatever entry is left is ended: nobody drives it any more."""
+        """End all entries that are left: no worker drives them any more."""
         kernel = life.kernel
         await asyncio.sleep(life.rng.choice([10.0, 200.0]))
         for block in kernel.list_processes(user_id="ann") + kernel.list_processes(user_id="bob"):
@@ -126,7 +126,7 @@ class Workers(Scene):
         loop = asyncio.get_running_loop()  # a kernel that was paused wakes up beside a newer one
         kernel = next((life.kernel for life in self.world.lives if life.loop is loop), None)
         if kernel is None:
-            return {}  # a replay, where nobody is there to ask
+            return {}  # a replay, which has no kernel to ask
         request = {"metadata": {"key": key, "number": number}}
         response = await kernel.dispatch(name, request, timeout_s=20.0)
         return response.metadata
@@ -225,7 +225,7 @@ class Workers(Scene):
             kernel.transition_state(pid, "ready")
 
     async def _questions(self, _world: World, life: Life) -> None:
-        """Somebody goes through the open questions: answers one, takes one back, lets the others run out."""
+        """Answer one of the open questions, take one back, let the others run out."""
         kernel, rng = life.kernel, life.rng
         for _ in range(rng.randint(1, 6)):
             await asyncio.sleep(rng.choice([1.0, 20.0, 100.0]))
@@ -262,7 +262,7 @@ class Workers(Scene):
         for stop in stops:
             stop()
         if await kernel.bus.publish(word, {"n": 2}) or len(heard) != len(stops):
-            world.violate("bus", "somebody heard what they had stopped listening to")
+            world.violate("bus", "a subscriber heard a message after it had unsubscribed")
 
         async def answer(message: Any) -> int:
             await asyncio.sleep(message["after_s"])
@@ -285,7 +285,7 @@ class Workers(Scene):
 
 
 async def _work(life: Life) -> None:
-    """A request of nobody in particular."""
+    """A request without a user."""
     await asyncio.sleep(life.rng.choice([0.0, 0.5, 10.0]))
     if life.rng.random() < 0.3:
         raise RuntimeError("a service that fails on purpose")

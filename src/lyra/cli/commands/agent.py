@@ -193,8 +193,8 @@ def _signals() -> Iterator[list[int]]:
 
     def end(number: int, _frame: object) -> None:
         came.append(number)
-        for each in (*heard, signal.SIGALRM):
-            signal.signal(each, signal.SIG_DFL)
+        for signal_number in (*heard, signal.SIGALRM):
+            signal.signal(signal_number, signal.SIG_DFL)
         signal.alarm(_END_S)
         loop.call_soon_threadsafe(task.cancel)
 
@@ -215,16 +215,16 @@ def _warn(run: Headless) -> None:
     options = run.options
     for rule, meant in unknown_tools((*options.allow, *options.deny), _ruled(run)):
         note(f"warning: no tool is meant by the rule {rule!r}" + (f"; did you mean {meant!r}?" if meant else ""))
-    problems = [each for source in run.agent.sources for each in getattr(source, "problems", ())]
+    problems = [problem for source in run.agent.sources for problem in getattr(source, "problems", ())]
     layers = load_layers(os.path.realpath(options.folder), home=os.path.expanduser("~"), trusted=options.trusted)
-    for said in (*run.config.notes, *passed_over(layers), *problems):
-        note(f"note: {said}")
+    for sentence in (*run.config.notes, *passed_over(layers), *problems):
+        note(f"note: {sentence}")
     _tell_of_tools(run, set(problems))
 
 
 def _ruled(run: Headless) -> list[str]:
     """What a rule can speak of: the tools, and the text that a server may ask back for."""
-    servers = [each["name"] for each in run.options.facts.get("mcp_servers", ())]
+    servers = [server["name"] for server in run.options.facts.get("mcp_servers", ())]
     if not servers:
         return run.tool_names()
     from lyra.mcp.names import sampling_name, server_keys
@@ -292,12 +292,12 @@ def _text_of(file: str, flag: str) -> str:
 
 def _schema(file: str) -> Any:
     try:
-        found = json.loads(_text_of(file, "--json-schema"))
+        schema = json.loads(_text_of(file, "--json-schema"))
     except json.JSONDecodeError as error:
         raise ConfigError(f"--json-schema {file} is not JSON: {error}", key="--json-schema") from None
-    if not isinstance(found, dict):
+    if not isinstance(schema, dict):
         raise ConfigError(f"--json-schema {file} holds no JSON schema", hint="it is an object", key="--json-schema")
-    return found
+    return schema
 
 
 def _task(prompt: str | None) -> tuple[str, str]:

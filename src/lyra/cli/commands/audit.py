@@ -31,25 +31,25 @@ def audit() -> None:
 @click.pass_context
 def verify_command(ctx: click.Context, file: str, *, expect: str | None, as_json: bool) -> None:
     """Check that FILE is as it was written; name the first line that is not."""
-    found = verify(file, expect=expect.strip().lower() if expect else None)
-    problem = found.problem
+    checked = verify(file, expect=expect.strip().lower() if expect else None)
+    problem = checked.problem
     if as_json:
         shown = None if problem is None else problem._asdict()
         document(
             {
-                "ok": found.ok,
-                "records": found.records,
-                "head": found.head,
+                "ok": checked.ok,
+                "records": checked.records,
+                "head": checked.head,
                 "problem": shown,
-                "unended": [run._asdict() for run in found.unended],
-                "missed": found.missed,
-                "writing": found.writing,
+                "unended": [run._asdict() for run in checked.unended],
+                "missed": checked.missed,
+                "writing": checked.writing,
             }
         )
     elif problem is None:
-        click.echo(f"{printable(file)}: {found.records} records, all as they were written")
-        click.echo(f"  last hash: {found.head}")
-        for warning in _warnings(found):
+        click.echo(f"{printable(file)}: {checked.records} records, all as they were written")
+        click.echo(f"  last hash: {checked.head}")
+        for warning in _warnings(checked):
             click.echo(f"  warning: {warning}")
     else:
         click.echo(f"{printable(file)}:{problem.line}: {problem.what}: {problem.message}")
@@ -57,16 +57,16 @@ def verify_command(ctx: click.Context, file: str, *, expect: str | None, as_json
         ctx.exit(1)
 
 
-def _warnings(found: ChainCheck) -> Iterator[str]:
-    for run in found.unended:
+def _warnings(checked: ChainCheck) -> Iterator[str]:
+    for run in checked.unended:
         number = f"{run.records} record{'' if run.records == 1 else 's'}"
         yield (
             f"the run that began at line {run.line} ({_time(run.at)}) has no end after {number}: it was killed, "
             "or its last records could not be written"
         )
-    if found.missed:
-        yield f"{found.missed} record{'' if found.missed == 1 else 's'} could not be written"
-    if found.writing:
+    if checked.missed:
+        yield f"{checked.missed} record{'' if checked.missed == 1 else 's'} could not be written"
+    if checked.writing:
         yield "it is being written now: its last run has not ended yet"
 
 
@@ -85,16 +85,16 @@ def show(file: str, *, kind: tuple[str, ...], pid: str | None, as_json: bool) ->
         click.echo(_line(link))
 
 
-def _time(at: float) -> str:
+def _time(timestamp_s: float) -> str:
     from datetime import UTC, datetime
 
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return datetime.fromtimestamp(timestamp_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _line(link: Link) -> str:
-    said = " ".join(f"{name}={_said(value)}" for name, value in link.fields.items())
+    fields = " ".join(f"{name}={_said(value)}" for name, value in link.fields.items())
     return printable(
-        f"{link.seq:>6}  {_time(link.at)}  {link.pid or '-':<8}  {link.kind:<20}  {said}".replace("\n", "\\n")
+        f"{link.seq:>6}  {_time(link.at)}  {link.pid or '-':<8}  {link.kind:<20}  {fields}".replace("\n", "\\n")
     )
 
 

@@ -98,10 +98,10 @@ def _extra(extra: str, module: str, use: str) -> Finding:
 
     how = f"pip install 'lyra-agents[{extra}]'"
     try:
-        found = import_module(module)
+        driver = import_module(module)
     except ImportError as error:
         return Finding(extra, "missing", f"{use}: {error}", how)
-    return Finding(extra, "ok", f"{module} {getattr(found, '__version__', '')}".strip())
+    return Finding(extra, "ok", f"{module} {getattr(driver, '__version__', '')}".strip())
 
 
 def _sqlite() -> Finding:
@@ -245,10 +245,10 @@ def _postgres_server() -> Finding:
     """Only Lyra's own tests start a server."""
     import glob
 
-    found = shutil.which("initdb") or next(iter(sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"))), None)
-    if found is None:
+    initdb = shutil.which("initdb") or next(iter(sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"))), None)
+    if initdb is None:
         return Finding("postgres server", "missing", "only for Lyra's own tests", "install the package postgresql")
-    return Finding("postgres server", "ok", f"{os.path.dirname(found)}; only for Lyra's own tests")
+    return Finding("postgres server", "ok", f"{os.path.dirname(initdb)}; only for Lyra's own tests")
 
 
 def _one_line(error: LyraError) -> str:

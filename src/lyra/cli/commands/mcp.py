@@ -53,7 +53,10 @@ def list_servers(invocation: Invocation, *, as_json: bool) -> None:
     if not states:
         note("no MCP server: name one in lyra.toml ([mcp.servers.NAME]) or in .mcp.json")
         return
-    table(("server", "state", "from", "what"), [(each.name, each.state, each.origin, _what(each)) for each in states])
+    table(
+        ("server", "state", "from", "what"),
+        [(server.name, server.state, server.origin, _what(server)) for server in states],
+    )
 
 
 def _what(state: ServerState) -> str:
@@ -85,8 +88,8 @@ def _show(state: ServerState) -> None:
     if state.failure is not None:
         click.echo(f"  {state.failure.kind}: {printable(state.failure.message)}")
     for word, names in (("tool", state.tools), ("withheld", state.withheld), ("left out", state.skipped)):
-        for each in names:
-            click.echo(f"  {word}: {printable(each)}")
+        for name in names:
+            click.echo(f"  {word}: {printable(name)}")
 
 
 # ---------------------------------------------------------------- agreeing
@@ -191,8 +194,8 @@ def serve(
     """Offer Lyra's tools to an MCP client, over stdio unless --http says otherwise."""
     from lyra.mcp.server.offer import Offer, OfferOptions
 
-    chosen = tuple(name.strip() for each in names for name in each.split(",") if name.strip())
-    options = OfferOptions(os.getcwd(), chosen, tuple(_loaded(each) for each in own), allow, deny)
+    chosen = tuple(name.strip() for text in names for name in text.split(",") if name.strip())
+    options = OfferOptions(os.getcwd(), chosen, tuple(_loaded(text) for text in own), allow, deny)
     offer = Offer(options, invocation.config)
     if port is None:
         asyncio.run(_serve_stdio(offer))

@@ -63,14 +63,14 @@ def explain(
     flags = Layer("flags", {"allow": allow, "ask": ask, "deny": deny})
     layers = [*load_layers(workspace, home=home, trusted=trust_project), flags]
     kept = Answers(workspace).rules()
-    found = permissions_of(layers, workspace=workspace, home=home, mode=mode, answers=kept)
+    rules = permissions_of(layers, workspace=workspace, home=home, mode=mode, answers=kept)
     facts = facts_of(_known(tool))
-    for said in () if as_json else passed_over(layers):
-        note(said)
+    for sentence in () if as_json else passed_over(layers):
+        note(sentence)
     path = os.path.realpath(os.path.expanduser(value)) if facts.kind == "path" and value else None
     arguments = {facts.argument or "text": value} if value is not None else {}
     subject = subject_of(tool, arguments, workspace=workspace, home=home, path=path)
-    decision = found.decide(subject, tainted=untrusted, attended=not headless)
+    decision = rules.decide(subject, tainted=untrusted, attended=not headless)
     if as_json:
         document({"decision": decision.decision, "rule": decision.rule, "reason": decision.reason})
     else:

@@ -39,18 +39,23 @@ def check(*, file: str, as_json: bool) -> None:
     mistakes = check_file(file)
     advice = [] if mistakes else advice_for(file)
     if as_json:
-        told = {"mistakes": [each.to_data() for each in mistakes], "warnings": [each.to_data() for each in advice]}
+        told = {
+            "mistakes": [problem.to_data() for problem in mistakes],
+            "warnings": [problem.to_data() for problem in advice],
+        }
         document({"file": file, "ok": not mistakes, **told})
     elif not mistakes:
-        for each in advice:
-            note(f"warning: {each.message}\n  at {each.place}\n  hint: {each.hint}")
+        for problem in advice:
+            note(f"warning: {problem.message}\n  at {problem.place}\n  hint: {problem.hint}")
         click.echo(printable(f"{file}: ok"))
     else:
         from lyra.errors import CheckError, ParseError
 
-        for each in mistakes:
-            kind = ParseError if each.code == "parse" else CheckError
-            error = kind(each.message, file=each.file, line=each.line, column=each.column, hint=each.hint)
+        for problem in mistakes:
+            kind = ParseError if problem.code == "parse" else CheckError
+            error = kind(
+                problem.message, file=problem.file, line=problem.line, column=problem.column, hint=problem.hint
+            )
             report(error, debug=False)
     if mistakes:
         raise click.exceptions.Exit(2)
@@ -173,10 +178,12 @@ def _answer(kernel: Any, pid: str, interrupt: dict[str, Any]) -> None:
 
     def resolve() -> None:
         waiting = kernel.orchestrator.get_session_state(pid).interrupts
-        alike = [one for one in waiting if (one["kind"], one.get("question")) == asked]  # branches may ask at once
+        alike = [
+            pending for pending in waiting if (pending["kind"], pending.get("question")) == asked
+        ]  # branches may ask at once
         if not alike:
             return
-        key = next((one["id"] for one in alike if one.get("id")), None)
+        key = next((pending["id"] for pending in alike if pending.get("id")), None)
         if key is None:  # the runner has not come to ask yet
             kernel.loop.call_soon(resolve)
             return
@@ -240,10 +247,12 @@ def _functions(file: str, config: PipelineConfig) -> dict[str, Any]:
         raise ConfigError(f"{file} cannot be run: {type(error).__name__}: {error}", key="--agents") from error
     finally:
         sys.path.remove(folder)
-    found = {}
+    functions = {}
     for name in (stage.agent_name for stage in config.agents if stage.node_kind is NodeKind.AGENT):
-        found[name] = names.get(name)
-        if isinstance(found[name], type) or not (callable(found[name]) or callable(getattr(found[name], "run", None))):
+        functions[name] = names.get(name)
+        if isinstance(functions[name], type) or not (
+            callable(functions[name]) or callable(getattr(functions[name], "run", None))
+        ):
             hint = f"write async def {name}(envelope): …"
             raise ConfigError(f"{file} has no function {name!r}", hint=hint, key="--agents")
-    return found
+    return functions

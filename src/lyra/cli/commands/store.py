@@ -83,18 +83,18 @@ def _checked_runs(opened: Store) -> list[str]:
     from lyra.store.space import Space, spaces
     from lyra.store.sqlite import SqliteStore
 
-    found: list[str] = []
+    problems: list[str] = []
     if not isinstance(opened, SqliteStore):
-        return found
+        return problems
     for name in spaces(opened):
         try:
             space = Space(opened.path, name, make=False)
         except Corrupt as error:
-            found.append(f"run {name}: {error.message}")
+            problems.append(f"run {name}: {error.message}")
             continue
-        found += [f"run {name}: {sentence}" for sentence in space.check()]
+        problems += [f"run {name}: {sentence}" for sentence in space.check()]
         space.close()
-    return found
+    return problems
 
 
 @store.command()

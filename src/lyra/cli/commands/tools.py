@@ -2,8 +2,8 @@
 
 The tools are the built-in ones, those of MCP servers, those of the user's folder (`~/.config/lyra/tools`), those of the
 project's `.lyra/tools` once it is trusted, and those of `--from`. What a server has it says when it is started, which
-`list` does only for `--mcp`. A call is decided by the same rules as an agent's without a person to ask: what no
-rule allows is denied.
+`list` does only for `--mcp`. A call is decided by the same rules as an agent's in a run without a person to ask: what
+no rule allows is denied.
 """
 
 from __future__ import annotations
@@ -56,24 +56,24 @@ def list_(invocation: Invocation, *, places: tuple[str, ...], trust_project: boo
 
     servers = McpServers.load(invocation.config, os.getcwd())
     states, theirs = asyncio.run(_started(servers)) if start else (servers.expected(), _NOTHING)
-    found, problems = _all(places, trusted=trust_project, servers=theirs)
+    all_tools, problems = _all(places, trusted=trust_project, servers=theirs)
     if servers.warning:
         problems.append(servers.warning)
     if as_json:
         rows = [
-            {"name": each.name, "from": home, "description": each.description, "schema": each.schema}
-            for each, home in found.values()
+            {"name": item.name, "from": home, "description": item.description, "schema": item.schema}
+            for item, home in all_tools.values()
         ]
-        document({"tools": rows, "mcp_servers": [each.to_data() for each in states], "problems": problems})
+        document({"tools": rows, "mcp_servers": [item.to_data() for item in states], "problems": problems})
         return
     table(
         ("name", "from", "description"),
-        [(each.name, home, _short(each.description)) for each, home in found.values()],
+        [(item.name, home, _short(item.description)) for item, home in all_tools.values()],
     )
     for problem in problems:
         note(problem)
     if states and not start:
-        told = ", ".join(f"{each.name} ({each.state})" for each in states)
+        told = ", ".join(f"{item.name} ({item.state})" for item in states)
         note(f"not listed are the tools of MCP servers: {told}; --mcp starts them")
 
 
@@ -86,7 +86,7 @@ def check(*, files: tuple[str, ...], as_json: bool) -> None:
     wrong = any(source.mistakes for _, source in read)
     if as_json:
         told = [
-            {"file": file, "tools": [each.name for each in source], "mistakes": [m.to_data() for m in source.mistakes]}
+            {"file": file, "tools": [item.name for item in source], "mistakes": [m.to_data() for m in source.mistakes]}
             for file, source in read
         ]
         document({"ok": not wrong, "files": told})
@@ -95,7 +95,7 @@ def check(*, files: tuple[str, ...], as_json: bool) -> None:
             for problem in source.problems:
                 click.echo(printable(problem))
             if not source.mistakes:
-                click.echo(printable(f"{file}: ok ({', '.join(each.name for each in source) or 'no tools'})"))
+                click.echo(printable(f"{file}: ok ({', '.join(item.name for item in source) or 'no tools'})"))
     if wrong:
         raise click.exceptions.Exit(2)
 
@@ -135,10 +135,10 @@ def call(
 
     arguments = _arguments(given, (*given_pairs, *pairs))
     permissions = _permissions(allow, deny, mode, trusted=trust_project)
-    found, problems = _all(places, trusted=trust_project, inside=inside, permissions=permissions)
+    all_tools, problems = _all(places, trusted=trust_project, inside=inside, permissions=permissions)
     for problem in problems:
         note(problem)
-    registry = ToolRegistry(each for each, _ in found.values())
+    registry = ToolRegistry(item for item, _ in all_tools.values())
     path = _decide(registry[name], arguments, permissions)
     grant = permissions.narrow(ctx.ensure_object(Invocation).config.grant)
 
@@ -175,7 +175,7 @@ async def _started(servers: McpServers) -> tuple[list[ServerState], _Source]:
     async with servers:
         tools, states, problems = await servers.tools(), servers.states(), servers.problems
     homes = {name: f"MCP server {state.name}" for state in states for name in state.tools}
-    return states, _Source([(each, homes.get(each.name, "MCP servers")) for each in tools], problems)
+    return states, _Source([(item, homes.get(item.name, "MCP servers")) for item in tools], problems)
 
 
 def _all(
@@ -191,17 +191,17 @@ def _all(
     from lyra.tools.yaml.places import sources_here
 
     workspace = Workspace(os.getcwd(), hidden=permissions.hidden if permissions is not None else None)
-    found = {each.name: (each, "built in") for each in _built_in(workspace, permissions)}
+    tools = {item.name: (item, "built in") for item in _built_in(workspace, permissions)}
     problems: list[str] = []
     files = (*(_read(path, inside) for path in places), *sources_here(workspace, trusted=trusted, inside=inside))
-    for source in (servers, *(_Source([(each, file.path) for each in file], file.problems) for file in files)):
+    for source in (servers, *(_Source([(item, file.path) for item in file], file.problems) for file in files)):
         problems += source.problems
-        for each, home in source.tools:
-            if each.name in found:
-                problems.append(f"{home}: the tool {each.name!r} is left out: there is one ({found[each.name][1]})")
+        for item, home in source.tools:
+            if item.name in tools:
+                problems.append(f"{home}: the tool {item.name!r} is left out: there is one ({tools[item.name][1]})")
             else:
-                found[each.name] = (each, home)
-    return found, problems
+                tools[item.name] = (item, home)
+    return tools, problems
 
 
 def _built_in(workspace: Workspace, permissions: Permissions | None) -> list[Tool]:
@@ -211,23 +211,23 @@ def _built_in(workspace: Workspace, permissions: Permissions | None) -> list[Too
     from lyra.agents.turn.memory import memory_tools
     from lyra.tools.builtin import builtin_tools
 
-    made = builtin_tools(workspace, permissions=permissions, attended=False)
-    return [*made, task_tool(), *memory_tools(Memory("cli", tools=True))]
+    tools = builtin_tools(workspace, permissions=permissions, attended=False)
+    return [*tools, task_tool(), *memory_tools(Memory("cli", tools=True))]
 
 
 def _arguments(given: str | None, pairs: tuple[str, ...]) -> dict[str, Any]:
     try:
-        made = json.loads(given) if given is not None else {}
+        arguments = json.loads(given) if given is not None else {}
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"--args is not JSON: {error}", key="args") from None
-    if not isinstance(made, dict):
+    if not isinstance(arguments, dict):
         raise ConfigError('--args is a JSON object: {"name": value}', key="args")
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not name or not equals:
             raise ConfigError(f"an argument is NAME=VALUE, not {pair!r}", key="arg")
-        made[name] = value
-    return made
+        arguments[name] = value
+    return arguments
 
 
 # ------------------------------------------------------------------ calling one

@@ -108,7 +108,7 @@ class Board:
         yield from self._below((), "")
 
     def _below(self, place: tuple[str, ...], indent: str) -> Iterator[tuple[str, BoardRow]]:
-        children = [row for at, row in self.places.items() if at[:-1] == place]
+        children = [row for child_place, row in self.places.items() if child_place[:-1] == place]
         for row in children:
             last = row is children[-1]
             branch = "" if not place else "└ " if last else "├ "

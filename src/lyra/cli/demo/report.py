@@ -130,7 +130,7 @@ def _broken_promises(effects: dict[str, int], supervision: dict[str, Any]) -> It
     if effects["finished_and_performed_again"] or effects["performed_twice"]:
         yield f"{effects['finished_and_performed_again'] or effects['performed_twice']} effects were performed again"
     for when in ("before", "after"):
-        if not sum(one[f"restarts_{when}_the_kill"] for one in supervision["supervisors"].values()):
+        if not sum(supervisor[f"restarts_{when}_the_kill"] for supervisor in supervision["supervisors"].values()):
             yield f"nothing was restarted {when} the kill"
 
 
@@ -154,9 +154,7 @@ class _Tree:
 
     def __init__(self, journal: list[Fact]) -> None:
         self.lives: dict[str, _KernelRun] = {}
-        self._ended: dict[
-            tuple[str, str], _KernelRun
-        ] = {}  # by parent and name: ended by itself, not started again yet
+        self._ended: dict[tuple[str, str], _KernelRun] = {}  # by parent and name: not restarted yet
         for fact in journal:
             if fact.kind == "process.created":
                 self._created(fact)
@@ -196,7 +194,7 @@ class _Tree:
 
     def _count_supervisor(self, supervisors: dict[str, Any], life: _KernelRun, killed_at: int) -> None:
         plan = life.plan or {}
-        one = supervisors.setdefault(
+        counts = supervisors.setdefault(
             life.name,
             {
                 "strategy": strategy_of(plan),
@@ -207,9 +205,9 @@ class _Tree:
                 "gave_up": 0,
             },
         )
-        one["restarts_before_the_kill"] += sum(seq <= killed_at for seq in life.restarts)
-        one["restarts_after_the_kill"] += sum(seq > killed_at for seq in life.restarts)
-        one["gave_up"] += self._gave_up(life)
+        counts["restarts_before_the_kill"] += sum(seq <= killed_at for seq in life.restarts)
+        counts["restarts_after_the_kill"] += sum(seq > killed_at for seq in life.restarts)
+        counts["gave_up"] += self._gave_up(life)
 
     def _gave_up(self, life: _KernelRun) -> bool:
         """It ended by itself while a child lay there that it should have started again."""
@@ -243,12 +241,12 @@ def lines(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _supervision_lines(supervision: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, one in supervision["supervisors"].items():
-        before, after = one["restarts_before_the_kill"], one["restarts_after_the_kill"]
-        yield name, f"{one['strategy']}: {_times(before, 'restart')} before the kill, {after} after it"
-        if one["gave_up"]:
-            most = _times(one["max_restarts"], "restart")
-            yield "", f"then gave up: {most} in {one['window_s']:g} s is its limit, kill or no kill"
+    for name, supervisor in supervision["supervisors"].items():
+        before, after = supervisor["restarts_before_the_kill"], supervisor["restarts_after_the_kill"]
+        yield name, f"{supervisor['strategy']}: {_times(before, 'restart')} before the kill, {after} after it"
+        if supervisor["gave_up"]:
+            most = _times(supervisor["max_restarts"], "restart")
+            yield "", f"then gave up: {most} in {supervisor['window_s']:g} s is its limit, kill or no kill"
     for name, child in supervision["children"].items():
         if child["starts"] > 1 and name not in supervision["supervisors"]:
             crashed = f"crashed {_times(child['crashes'], 'time')}" if child["crashes"] else "never crashed itself"

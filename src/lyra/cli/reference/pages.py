@@ -184,9 +184,9 @@ def _commands(command: click.Command, name: str, parent: click.Context | None) -
     yield _section(command, ctx)
     if isinstance(command, click.Group):
         for member in command.list_commands(ctx):
-            found = command.get_command(ctx, member)
-            if found is not None:
-                yield from _commands(found, member, ctx)
+            inner_command = command.get_command(ctx, member)
+            if inner_command is not None:
+                yield from _commands(inner_command, member, ctx)
 
 
 def _section(command: click.Command, ctx: click.Context) -> str:

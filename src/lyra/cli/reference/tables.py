@@ -143,10 +143,10 @@ def _tree(cls: type[errors.LyraError], depth: int) -> Iterator[str]:
 
 
 def _by_code(cls: type[errors.LyraError]) -> dict[str, type[errors.LyraError]]:
-    found = {cls.code: cls}
+    classes = {cls.code: cls}
     for sub in _own(cls):
-        found.update(_by_code(sub))
-    return found
+        classes.update(_by_code(sub))
+    return classes
 
 
 def _codes(table: Table) -> str:
@@ -196,12 +196,12 @@ def _sections(table: Table) -> Iterator[str]:
     """One table for each titled part of the file, in its order."""
     title, rows = "", list[tuple[str, ...]]()
     for line in inspect.getsource(limits).replace("(\n    ", "").replace("\n)", "").splitlines():
-        if found := _TITLE.match(line):
+        if match := _TITLE.match(line):
             if rows:
                 yield f"## {title}\n\n{table(('name', 'value', 'why'), rows)}"
-            title, rows = found[1][0].upper() + found[1][1:], []
-        elif found := _LIMIT.match(line) or _DEFAULT.match(line):
-            rows.append((f"`{found[1]}`", f"`{_value(found[1], found[2])}`", found[3] or ""))
+            title, rows = match[1][0].upper() + match[1][1:], []
+        elif match := _LIMIT.match(line) or _DEFAULT.match(line):
+            rows.append((f"`{match[1]}`", f"`{_value(match[1], match[2])}`", match[3] or ""))
     yield f"## {title}\n\n{table(('name', 'value', 'why'), rows)}"
 
 

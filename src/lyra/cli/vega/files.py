@@ -136,9 +136,15 @@ def say_error(error: VegaError, line_of: Callable[[str, int], str]) -> None:
     if facts["line"]:
         from lyra.vega.syntax.source import Diagnostic
 
-        at = facts["column"] - 1
+        offset = facts["column"] - 1
         text = line_of(facts["file"], facts["line"])
-        place = {"file": facts["file"], "line": facts["line"], "column": facts["column"], "at": at, "end": at + 1}
+        place = {
+            "file": facts["file"],
+            "line": facts["line"],
+            "column": facts["column"],
+            "at": offset,
+            "end": offset + 1,
+        }
         shown = Diagnostic(message="", text=text, **place).render().split("\n", 1)
         lines += [f"  at {error.place}", *shown[1:]]
     callers = list(facts.get("trace") or ())[1:]

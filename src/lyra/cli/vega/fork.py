@@ -47,22 +47,22 @@ def make_fork(
         try:
             book = fork.copied_to(run, space, change, number, SystemClock().now())
             error = _lived(invocation, space, run, book, is_live=is_live)
-            made = Run(space)
-            one, other = fork.difference(timeline, read(made), number)
+            new_run = Run(space)
+            old_step, new_step = fork.difference(timeline, read(new_run), number)
             return {
                 "run": space.name,
                 "of": run.id,
                 "effect": number,
                 "was": change.was,
-                "output": made.output(),
-                "state": made.state,
+                "output": new_run.output(),
+                "state": new_run.state,
                 "error": error,
                 "from_journal": book.taken,
                 "new": book.new,
                 "live": is_live,
-                "differs": _differs(one, other),
-                "first_difference": None if one is None and other is None else (other or one).number,  # type: ignore[union-attr]
-                "cost_usd": made.spent.get("usd", 0) / 1_000_000,
+                "differs": _differs(old_step, new_step),
+                "first_difference": None if old_step is None and new_step is None else (new_step or old_step).number,  # type: ignore[union-attr]
+                "cost_usd": new_run.spent.get("usd", 0) / 1_000_000,
             }
         finally:
             space.close()
@@ -108,13 +108,13 @@ def _lived(invocation: Invocation, space: Space, run: Run, book: Any, *, is_live
     return ""
 
 
-def _differs(one: Any, other: Any) -> str:
-    if one is None and other is None:
+def _differs(old_step: Any, new_step: Any) -> str:
+    if old_step is None and new_step is None:
         return "nothing after that differs"
-    step = other or one
+    step = new_step or old_step
     place = f" ({step.place})" if step.place else ""
-    was = "nothing" if one is None else one.what
-    now = "nothing" if other is None else other.what
-    said = f"{was} → {one.result or one.error}" if one is not None and was == now else was
-    instead = f"{now} → {other.result or other.error}" if other is not None and was == now else now
-    return f"it first differs at effect {step.number}{place}: {instead}; it was {said}"
+    was = "nothing" if old_step is None else old_step.what
+    now = "nothing" if new_step is None else new_step.what
+    old_text = f"{was} → {old_step.result or old_step.error}" if old_step is not None and was == now else was
+    instead = f"{now} → {new_step.result or new_step.error}" if new_step is not None and was == now else now
+    return f"it first differs at effect {step.number}{place}: {instead}; it was {old_text}"

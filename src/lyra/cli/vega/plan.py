@@ -37,22 +37,22 @@ def plan(ctx: click.Context, /, *, file: str, as_json: bool, dot: bool, svg: str
     files = Files(file)
     try:
         if file.endswith(".py"):
-            found = plan_of_python(files.text(), files.name)
+            call_plan = plan_of_python(files.text(), files.name)
         else:
-            found = plan_of(files.text(), files.name, load=files.load)
+            call_plan = plan_of(files.text(), files.name, load=files.load)
     except SourceError as error:
         say_problems(error)
         ctx.exit(2)
     if svg is not None:
-        _write(svg, render.svg_of(found))
+        _write(svg, render.svg_of(call_plan))
     if as_json:
         from lyra.cli.render import document
 
-        document(found.to_data())
+        document(call_plan.to_data())
     elif dot:
-        click.echo(render.dot_of(found), nl=False)
+        click.echo(render.dot_of(call_plan), nl=False)
     elif svg is None:
-        click.echo(render.text_of(found), nl=False)
+        click.echo(render.text_of(call_plan), nl=False)
 
 
 def _write(path: str, picture: str) -> None:

@@ -196,8 +196,8 @@ class _Repl:
 
         trial = self.session.copy()
         piece = trial.compile(text)
-        for at in trial.functions_of(piece.entry, name=text):
-            lines = disassemble_function(trial.program, at).split("\n")
+        for index in trial.functions_of(piece.entry, name=text):
+            lines = disassemble_function(trial.program, index).split("\n")
             click.echo("\n".join(line for line in lines if not _NOTHING.search(line)))
 
     @staticmethod

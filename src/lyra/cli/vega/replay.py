@@ -60,23 +60,23 @@ def replay(
             invocation, path, timeline, name=name, number=number, text=text, is_error=is_error, is_live=live
         )
 
-    said = Commands(Player(timeline), fork)
+    prompt_commands = Commands(Player(timeline), fork)
     if _is_screen(plain=plain, is_script=given is not None or as_json):
         from lyra.cli.vega.replay_screen import Screen
 
-        Screen(said).run()
+        Screen(prompt_commands).run()
         return
     is_person = given is None and not as_json and sys.stdin.isatty()
     if is_person:
-        _make_comfortable(ctx, said)
+        _make_comfortable(ctx, prompt_commands)
     if not as_json:
         _greet(timeline)
-        click.echo(printable(said.here().text))
+        click.echo(printable(prompt_commands.here().text))
     failed = False
     for line in given if given is not None else _typed(sys.stdin, is_person=is_person):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        is_done, is_end = _answer(said, line, as_json=as_json)
+        is_done, is_end = _answer(prompt_commands, line, as_json=as_json)
         failed = failed or not is_done
         if is_end:
             break
@@ -93,8 +93,8 @@ def _timeline(path: str, run: str) -> Timeline:
         except (Corrupt, StoreError) as error:
             report(error, debug=False)
             raise click.exceptions.Exit(2) from None
-    for said in timeline.notes[:8]:
-        note(f"note: {said}")
+    for sentence in timeline.notes[:8]:
+        note(f"note: {sentence}")
     return timeline
 
 
@@ -115,8 +115,8 @@ def _lines_of(file: str) -> list[str]:
         with open(file, encoding="utf-8") as opened_file:
             return opened_file.read().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        said = getattr(error, "strerror", None) or "it is not a text in UTF-8"
-        raise ConfigError(f"{file} cannot be read: {said}", key="--commands") from None
+        reason = getattr(error, "strerror", None) or "it is not a text in UTF-8"
+        raise ConfigError(f"{file} cannot be read: {reason}", key="--commands") from None
 
 
 def _typed(stream: TextIO, *, is_person: bool) -> Iterator[str]:
@@ -136,7 +136,7 @@ def _typed(stream: TextIO, *, is_person: bool) -> Iterator[str]:
             click.echo("", err=True)
 
 
-def _make_comfortable(ctx: click.Context, said: Commands) -> None:
+def _make_comfortable(ctx: click.Context, prompt_commands: Commands) -> None:
     """Arrow keys, earlier lines and the tabulator, where the interpreter has readline."""
     try:
         import readline
@@ -148,8 +148,8 @@ def _make_comfortable(ctx: click.Context, said: Commands) -> None:
 
     def complete(text: str, state: int) -> str | None:
         line = readline.get_line_buffer().lstrip()
-        found = [word for word in said.words(line) if word.startswith(text)]
-        return f"{found[state]} " if state < len(found) else None
+        words = [word for word in prompt_commands.words(line) if word.startswith(text)]
+        return f"{words[state]} " if state < len(words) else None
 
     readline.set_completer(complete)
     readline.set_completer_delims(" ")
@@ -157,12 +157,12 @@ def _make_comfortable(ctx: click.Context, said: Commands) -> None:
 
 
 # ---------------------------------------------------------------- answers out
-def _answer(said: Commands, line: str, *, as_json: bool) -> tuple[bool, bool]:
+def _answer(prompt_commands: Commands, line: str, *, as_json: bool) -> tuple[bool, bool]:
     """Do one command and show what it gives: whether it could be done, and whether that was the end."""
     try:
-        result = said.do(line)
+        result = prompt_commands.do(line)
     except KeyboardInterrupt:
-        said.player.recover()
+        prompt_commands.player.recover()
         note("stopped")
         return False, False
     except LyraError as error:
@@ -181,7 +181,7 @@ def _show(line: str, result: CommandResult, *, as_json: bool) -> None:
     if as_json:
         _line({"command": line, "ok": True, "data": result.data})
     elif result.text:
-        click.echo("\n".join(printable(one) for one in result.text.split("\n")))
+        click.echo("\n".join(printable(text_line) for text_line in result.text.split("\n")))
 
 
 def _line(data: Any) -> None:

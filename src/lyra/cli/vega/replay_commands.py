@@ -100,12 +100,12 @@ class Commands:
         if name == "break":
             kind, inner, _ = rest.partition(" ")
             if not inner:
-                return [one for one in ("agent", "cost", "error", "if", "line") if one.startswith(rest)]
+                return [choice for choice in ("agent", "cost", "error", "if", "line") if choice.startswith(rest)]
             return sorted(set(timeline.agents.values())) if kind == "agent" else list(timeline.program.files)
         if name in ("process", "mailbox"):
             return [pid for pid in (*self.player.pids, *self.player.agents) if pid.startswith(rest)]
         if name == "print":
-            return [one for one in self.player.view() if one.startswith(rest)]
+            return [choice for choice in self.player.view() if choice.startswith(rest)]
         return []
 
     # ------------------------------------------------------------ going
@@ -165,21 +165,21 @@ class Commands:
     def _hit(self, hit: Hit | None) -> CommandResult:
         return self.here("" if hit is None else f"breakpoint {hit.breakpoint}")
 
-    def here(self, said: str = "") -> CommandResult:
+    def here(self, message: str = "") -> CommandResult:
         """Where the run stands, in one or two lines."""
         player = self.player
         timeline = player.timeline
         file, line = player.place()
-        lines = [said] if said else []
+        lines = [message] if message else []
         upcoming = player.next_step
         place = f"{file}:{line}" if line else ""
-        at = f"{player.position}/{len(timeline)}"
+        position = f"{player.position}/{len(timeline)}"
         if player.inside is not None:
-            lines.append(f"[{at}] {player.in_view} {place}: {player.line_of(file, line).strip()}")
+            lines.append(f"[{position}] {player.in_view} {place}: {player.line_of(file, line).strip()}")
         elif upcoming is not None:
-            lines.append(f"[{at}] {step_line(upcoming)}")
+            lines.append(f"[{position}] {step_line(upcoming)}")
         else:
-            lines.append(f"[{at}] the end: the run {_ended(timeline.state)}")
+            lines.append(f"[{position}] the end: the run {_ended(timeline.state)}")
             lines += [f"  {pid} waits: {waits}" for pid, waits in list(timeline.waits.items())[:8]]
         if player.diverged:
             lines.append(f"note: {player.diverged}")
@@ -191,19 +191,21 @@ class Commands:
             "file": file,
             "line": line,
             "next": None if upcoming is None else upcoming.to_data(),
-            "said": said or None,
+            "said": message or None,
         }
         return CommandResult("\n".join(lines), data)
 
     # ------------------------------------------------------------ breakpoints
 
     def _break(self, rest: str) -> CommandResult:
-        made = self.breakpoints.add(rest)
-        return CommandResult(f"breakpoint {made}", _break_data(made))
+        breakpoint_ = self.breakpoints.add(rest)
+        return CommandResult(f"breakpoint {breakpoint_}", _break_data(breakpoint_))
 
     def _breaks(self, _: str) -> CommandResult:
-        found = self.breakpoints.all
-        return CommandResult("\n".join(map(str, found)) or "none", [_break_data(one) for one in found])
+        breakpoints = self.breakpoints.all
+        return CommandResult(
+            "\n".join(map(str, breakpoints)) or "none", [_break_data(breakpoint_) for breakpoint_ in breakpoints]
+        )
 
     def _delete(self, rest: str) -> CommandResult:
         gone = self.breakpoints.delete(_number(rest, "delete"))
@@ -215,7 +217,7 @@ class Commands:
         player = self.player
         pid = player.in_view
         file, line = player.place()
-        found = player.standing(pid)
+        standing = player.standing(pid)
         lines = [f"process {pid} ({player.facts(pid).function}) at {file}:{line}" if line else f"process {pid}"]
         for number in range(max(1, line - _LINES_AROUND), line + _LINES_AROUND + 1) if line else ():
             text = player.line_of(file, number)
@@ -223,8 +225,8 @@ class Commands:
                 lines.append(f"{'>' if number == line else ' '} {number:4}  {text}")
         if line and file not in player.sources:
             lines.append("  (the run keeps no source of this file)")
-        trace = [] if found is None else found.fiber.trace()
-        lines += [f"  called by {one}" for one in trace[1:9]]
+        trace = [] if standing is None else standing.fiber.trace()
+        lines += [f"  called by {caller}" for caller in trace[1:9]]
         data = {"process": pid, "file": file, "line": line, "text": player.line_of(file, line), "trace": trace}
         return CommandResult("\n".join(lines), data)
 
@@ -267,12 +269,12 @@ class Commands:
         return f"agent {agent.name}", agent.state
 
     def state_of(self, pid: str) -> str:
-        at, ended, is_over = self.player.state(pid)
+        place, ended, is_over = self.player.state(pid)
         if is_over:
             return f"ended: {ended}" if ended and ended != "normal" else "ended"
         if self.player.is_between(pid):
             return "between two lines"
-        return f"at {at}" if at else "running"
+        return f"at {place}" if place else "running"
 
     def _process(self, rest: str) -> CommandResult:
         player = self.player
@@ -286,12 +288,12 @@ class Commands:
         return self._where("")
 
     def _pid(self, name: str) -> str:
-        found = self.player.process(name)
-        if found is None:
+        pid = self.player.process(name)
+        if pid is None:
             near = did_you_mean(name, [*self.player.pids, *self.player.agents])
             hint = f"did you mean {near}?" if near else "`processes` lists them"
             raise ConfigError(f"there is no process {name!r} here", hint=hint)
-        return found
+        return pid
 
     def _agent(self, agent: AgentView) -> CommandResult:
         """An agent: its settings, what waits for it, and what it remembers, or was asked so far."""
@@ -299,14 +301,14 @@ class Commands:
         settings = {name: brief(value, 120, program) for name, value in agent.settings.items()}
         lines = [f"agent {agent.name} ({agent.pid}): {agent.state}"]
         lines += [f"  {name} {value}" for name, value in settings.items()]
-        lines += [f"  mailbox {at}: {brief(text)}" for at, text in enumerate(agent.waiting[:_PROCESSES_SHOWN])]
-        told = [one._asdict() for one in agent.told]
+        lines += [f"  mailbox {index}: {brief(text)}" for index, text in enumerate(agent.waiting[:_PROCESSES_SHOWN])]
+        told = [entry._asdict() for entry in agent.told]
         if not told and settings.get("memory", "none") in ("none", '"none"'):  # each call is one of its own
-            told = [one for step in self.player.answers(agent.pid) for one in _exchange(step)]
+            told = [entry for step in self.player.answers(agent.pid) for entry in _exchange(step)]
         shown = told[-_PROCESSES_SHOWN:]
         if len(shown) < len(told):
             lines.append(f"  … {len(told) - len(shown)} before these")
-        lines += [f"  {one['who']}: {brief(one['text'])}" for one in shown]
+        lines += [f"  {entry['who']}: {brief(entry['text'])}" for entry in shown]
         data = {"process": agent.pid, "agent": agent.name, "state": agent.state, "settings": settings}
         return CommandResult("\n".join(lines), {**data, "mailbox": agent.waiting, "conversation": told})
 
@@ -317,7 +319,7 @@ class Commands:
         waiting = player.mailbox(pid) if agent is None else agent.waiting
         program = player.timeline.program
         texts = [brief(message, program=program) for message in waiting[:_PROCESSES_SHOWN]]
-        lines = [f"{at}: {text}" for at, text in enumerate(texts)]
+        lines = [f"{index}: {text}" for index, text in enumerate(texts)]
         if len(waiting) > len(texts):
             lines.append(f"… and {len(waiting) - len(texts)} more")
         return CommandResult("\n".join(lines) or "empty", {"process": pid, "messages": texts, "of": len(waiting)})
@@ -329,8 +331,8 @@ class Commands:
         first = _number(parts[0], "effects") if parts else max(0, here - _EFFECTS_SHOWN // 2)
         last = _number(parts[1], "effects") if len(parts) > 1 else first + _EFFECTS_SHOWN
         steps = timeline.steps[max(first, 0) : max(last, 0)]
-        lines = [f"{'>' if one.number == here else ' '} {step_line(one)}" for one in steps]
-        return CommandResult("\n".join(lines) or "none", [one.to_data() for one in steps])
+        lines = [f"{'>' if step.number == here else ' '} {step_line(step)}" for step in steps]
+        return CommandResult("\n".join(lines) or "none", [step.to_data() for step in steps])
 
     def _output(self, rest: str) -> CommandResult:
         limit = _count(rest) if rest else None
@@ -342,12 +344,12 @@ class Commands:
         so_far, in_all = timeline.spent(self.player.position), timeline.spent(len(timeline))
         data = {
             name: {
-                "cost_usd": one.micro_usd / 1_000_000,
-                "input_tokens": one.input_tokens,
-                "output_tokens": one.output_tokens,
-                "calls": one.calls,
+                "cost_usd": usage.micro_usd / 1_000_000,
+                "input_tokens": usage.input_tokens,
+                "output_tokens": usage.output_tokens,
+                "calls": usage.calls,
             }
-            for name, one in (("so_far", so_far), ("in_all", in_all))
+            for name, usage in (("so_far", so_far), ("in_all", in_all))
         }
         return CommandResult(f"so far {so_far}\nin all {in_all}", data)
 
@@ -407,8 +409,8 @@ def _ended(state: str) -> str:
     return {"running": "is at work", "waiting": "waits for an answer", "stopped": "was stopped"}.get(state, state)
 
 
-def _break_data(one: Any) -> dict[str, Any]:
-    return {"number": one.number, "kind": one.kind, "detail": one.detail}
+def _break_data(breakpoint_: Any) -> dict[str, Any]:
+    return {"number": breakpoint_.number, "kind": breakpoint_.kind, "detail": breakpoint_.detail}
 
 
 def _count(text: str) -> int:

@@ -132,15 +132,15 @@ class Screen:
             return False
         if key == "p":
             return self._do(f"process {self._next_process()}")
-        said = _KEYS.get(key)
-        if said is None:
+        command = _KEYS.get(key)
+        if command is None:
             self._message = "" if key in "\n\x1b" else f"no key {printable(key)}; ? shows them"
             return True
-        if said.endswith("…"):
-            self._prompt, self._typed = said[:-1], ""
-            self._message = f"{said[:-1] or ':'}"
+        if command.endswith("…"):
+            self._prompt, self._typed = command[:-1], ""
+            self._message = f"{command[:-1] or ':'}"
             return True
-        return self._do(said)
+        return self._do(command)
 
     def _type(self, key: str) -> bool:
         assert self._typed is not None
@@ -163,8 +163,8 @@ class Screen:
         pids = player.pids
         if not pids:
             return "-"
-        at = pids.index(player.in_view) if player.in_view in pids else -1
-        return pids[(at + 1) % len(pids)]
+        index = pids.index(player.in_view) if player.in_view in pids else -1
+        return pids[(index + 1) % len(pids)]
 
     def _do(self, line: str) -> bool:
         """One command; False ends the screen."""
@@ -180,7 +180,7 @@ class Screen:
         if result.is_end:
             return False
         word = line.split(maxsplit=1)[0]
-        lines = [printable(one) for one in result.text.split("\n")]
+        lines = [printable(text_line) for text_line in result.text.split("\n")]
         if word in _QUIET or word in _SHOWN:
             self._message = ""
         elif word in ("process", "continue", "reverse-continue", "c", "rc", "r") or len(lines) == 1:
@@ -201,11 +201,11 @@ class Screen:
         """An answer that needs more room, page by page, until a key is pressed."""
         while lines:
             width, height = _size()
-            if any(len(one) > width for one in lines):
-                lines = [piece for one in lines for piece in _broken(one, width)]
+            if any(len(line) > width for line in lines):
+                lines = [piece for line in lines for piece in _broken(line, width)]
             part, lines = lines[: height - 1], lines[height - 1 :]
             foot = "more: any key; q: back" if lines else "any key: back"
-            rows = [fitted(one, width) for one in part]
+            rows = [fitted(line, width) for line in part]
             rows += [" " * width] * (height - 1 - len(rows))
             self._show([*rows, fitted(foot, width)])
             key = self._key()

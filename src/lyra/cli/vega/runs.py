@@ -30,8 +30,8 @@ __all__ = ["answer", "cancel", "resume", "runs"]
 @click.pass_obj
 def runs(invocation: Invocation, /, *, db: str | None, as_json: bool) -> None:
     """List durable runs: state, program, when it began, what it cost."""
-    with opened(store_file(invocation, db)) as found:
-        listed = [_facts(run) for run in found]
+    with opened(store_file(invocation, db)) as kept_runs:
+        listed = [_facts(run) for run in kept_runs]
     if as_json:
         document(listed)
         return
@@ -94,8 +94,8 @@ def resume(
 
     invocation = ctx.ensure_object(Invocation)
     path = store_file(invocation, db)
-    with opened(path) as found:
-        _ = found[run]
+    with opened(path) as kept_runs:
+        _ = kept_runs[run]
     output = ProgramOutput(collect=as_json)
     if live and not as_json:
         output.watch()
@@ -144,9 +144,9 @@ def _is_edited(run: Run) -> bool:
 def cancel(invocation: Invocation, /, *, run: str, db: str | None, as_json: bool) -> None:
     """End a run for good, also one that another process is at work on."""
     path = store_file(invocation, db)
-    with opened(path) as found:
-        one = found[run]
-        was = one.state
+    with opened(path) as kept_runs:
+        kept_run = kept_runs[run]
+        was = kept_run.state
     state = was if was in _OVER else _cancel(path, run)
     if as_json:
         document({"run": run, "was": was, "state": state})
@@ -206,16 +206,16 @@ def answer(
     from lyra.vega.durable.durable_run import answer_note
 
     path = store_file(invocation, db)
-    with opened(path) as found:
-        one = found[run]
-        waiting = one.questions()
+    with opened(path) as kept_runs:
+        kept_run = kept_runs[run]
+        waiting = kept_run.questions()
         if text is None and approved is None and data is None:
-            _list(one, waiting, as_json=as_json)
+            _list(kept_run, waiting, as_json=as_json)
             return
-        resume, more = (command(invocation, one.space, verb) for verb in ("resume", "answer"))
-        asked = _chosen(one, waiting, question, resume)
-        one.space.leave_note(answer_note(asked.id, _response(more, asked, text, approved, data)))
-        at_work = bool(one.owner)
+        resume, more = (command(invocation, kept_run.space, verb) for verb in ("resume", "answer"))
+        asked = _chosen(kept_run, waiting, question, resume)
+        kept_run.space.leave_note(answer_note(asked.id, _response(more, asked, text, approved, data)))
+        at_work = bool(kept_run.owner)
         left = len(waiting) - 1
     if as_json:
         document({"run": run, "question": asked.id, "kind": asked.kind, "at_work": at_work})
@@ -226,27 +226,29 @@ def answer(
 
 def _list(run: Run, waiting: list[Question], *, as_json: bool) -> None:
     if as_json:
-        document({"run": run.id, "state": run.state, "questions": [_question(one) for one in waiting]})
+        document({"run": run.id, "state": run.state, "questions": [_question(question) for question in waiting]})
         return
     if not waiting:
         note(_nothing(run))
-    for one in waiting:
-        click.echo(printable(f"{one.id} ({one.kind}): {one.question}"))
-        if one.message:
-            click.echo(printable("\n".join(f"  {line}" for line in one.message.split("\n"))))
+    for question in waiting:
+        click.echo(printable(f"{question.id} ({question.kind}): {question.question}"))
+        if question.message:
+            click.echo(printable("\n".join(f"  {line}" for line in question.message.split("\n"))))
 
 
 def _chosen(run: Run, waiting: list[Question], wanted: str | None, resume: str) -> Question:
-    found = [one for one in waiting if wanted is None or one.id.startswith(wanted)]
-    if len(found) == 1:
-        return found[0]
-    if wanted is not None and not found and any(key.startswith(wanted) for key in run.answered()):
+    matching = [question for question in waiting if wanted is None or question.id.startswith(wanted)]
+    if len(matching) == 1:
+        return matching[0]
+    if wanted is not None and not matching and any(key.startswith(wanted) for key in run.answered()):
         raise ConfigError(f"question {wanted} is answered already", hint=f"go on with the run: {resume}", run=run.id)
     if not waiting:
         raise ConfigError(_nothing(run), hint="`vega runs` shows how it stands", run=run.id)
-    listed = ", ".join(one.id for one in waiting)
-    said = f"run {run.id} asks no question {wanted!r}" if not found else f"run {run.id} asks {len(found)} questions"
-    raise ConfigError(said, hint=f"say which one: --question ID, of {listed}", run=run.id)
+    listed = ", ".join(question.id for question in waiting)
+    sentence = (
+        f"run {run.id} asks no question {wanted!r}" if not matching else f"run {run.id} asks {len(matching)} questions"
+    )
+    raise ConfigError(sentence, hint=f"say which one: --question ID, of {listed}", run=run.id)
 
 
 def _nothing(run: Run) -> str:
@@ -282,10 +284,10 @@ def _response(
 
 def _consent(text: str | None, approved: bool | None) -> bool:
     """Yes or no, in either form; a text beside --yes or --no says why."""
-    said = _CONSENT.get(text.lower()) if text is not None and approved is None else approved
-    if said is None:
+    consent = _CONSENT.get(text.lower()) if text is not None and approved is None else approved
+    if consent is None:
         raise ConfigError("this question is answered with yes or no", hint="--yes, or --no", key="TEXT")
-    return said
+    return consent
 
 
 def _decision(text: str | None, approved: bool | None, data: str | None) -> str:

@@ -27,14 +27,14 @@ def check(ctx: click.Context, /, *, files: tuple[str, ...], as_json: bool) -> No
 
     Says all it finds, each as `file:line:col: error: text` with the line and a caret. Warnings are no mistakes.
     """
-    found = [problem for file in files for problem in _problems(file)]
-    wrong = any(problem.is_error for problem in found)
+    problems = [problem for file in files for problem in _problems(file)]
+    wrong = any(problem.is_error for problem in problems)
     if as_json:
         from lyra.cli.render import document
 
-        document({"files": list(files), "ok": not wrong, "problems": [problem_data(problem) for problem in found]})
+        document({"files": list(files), "ok": not wrong, "problems": [problem_data(problem) for problem in problems]})
     else:
-        for problem in found:
+        for problem in problems:
             say_problem(problem)
     ctx.exit(2 if wrong else 0)
 
@@ -44,26 +44,26 @@ def _problems(file: str) -> list[Diagnostic]:
     from lyra.vega import compile as compile_source
     from lyra.vega.syntax.source import Diagnostic
 
-    one = Files(file)
-    text = one.text()
-    found = check_source(text, one.name, load=one.load)
-    if any(problem.is_error for problem in found):
-        return found
+    source_files = Files(file)
+    text = source_files.text()
+    problems = check_source(text, source_files.name, load=source_files.load)
+    if any(problem.is_error for problem in problems):
+        return problems
     try:
-        compile_source(text, one.name, load=one.load)
+        compile_source(text, source_files.name, load=source_files.load)
     except SourceError as error:  # what only the compiler sees
         facts = error.fields
         more = facts.get("problems") or [
             Diagnostic(
-                file=str(facts.get("file") or one.name),
+                file=str(facts.get("file") or source_files.name),
                 line=int(facts.get("line") or 1),
                 column=int(facts.get("column") or 1),
                 message=error.message,
                 hint=error.hint or "",
             )
         ]
-        found += [problem for problem in more if problem not in found]
-    return found
+        problems += [problem for problem in more if problem not in problems]
+    return problems
 
 
 @click.command(cls=CliCommand, name="compile")
@@ -124,16 +124,16 @@ def fmt(ctx: click.Context, /, *, files: tuple[str, ...], only_check: bool) -> N
 def _format(file: str, *, only_check: bool) -> int:
     from lyra.vega import format_source
 
-    one = Files(file)
-    text = one.text()
+    source_files = Files(file)
+    text = source_files.text()
     try:
-        formatted = format_source(text, one.name)
+        formatted = format_source(text, source_files.name)
     except SourceError as error:
         say_problems(error)
         return 2
     if only_check:
         if formatted != text:
-            click.echo(f"{one.name}: not formatted", err=True)
+            click.echo(f"{source_files.name}: not formatted", err=True)
             return 1
     elif file == STDIN:
         sys.stdout.write(formatted)

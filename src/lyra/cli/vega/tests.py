@@ -48,9 +48,9 @@ def test(ctx: click.Context, /, *, files: tuple[str, ...], model: str, part: str
     wrong: list[dict[str, Any]] = []
     for path in files or (".",):
         for name in _found(path):
-            one = Files(name)
+            source_files = Files(name)
             try:
-                program = one.program()
+                program = source_files.program()
             except SourceError as error:
                 wrong += [problem_data(problem) for problem in error.fields.get("problems") or ()]
                 wrong += [] if error.fields.get("problems") else [{"file": name, "message": error.message}]
@@ -60,7 +60,7 @@ def test(ctx: click.Context, /, *, files: tuple[str, ...], model: str, part: str
             for ran in _tests(name, program, model, part):
                 done.append(ran)
                 if not as_json:
-                    _show(ran, one)
+                    _show(ran, source_files)
     failed = sum(ran.error is not None for ran in done)
     if as_json:
         _tell(done, failed, wrong)
@@ -73,13 +73,13 @@ def _found(path: str) -> list[str]:
     """The programs that a path stands for; hidden folders are left out."""
     if not os.path.isdir(path):
         return [path]
-    found: list[str] = []
+    paths: list[str] = []
     for folder, folders, names in os.walk(path):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        found += [os.path.normpath(os.path.join(folder, name)) for name in sorted(names) if name.endswith(".vega")]
-        if len(found) > _FILES_MAX:
+        paths += [os.path.normpath(os.path.join(folder, name)) for name in sorted(names) if name.endswith(".vega")]
+        if len(paths) > _FILES_MAX:
             raise ConfigError(f"there are more than {_FILES_MAX} programs below {path}", hint="name a folder")
-    return found
+    return paths
 
 
 def _tests(file: str, program: Program, model: str, part: str) -> Iterator[Ran]:

@@ -28,19 +28,20 @@ def trace(invocation: Invocation, /, *, run: str, db: str | None, as_json: bool)
     from lyra.vega.durable.trace import trace as trace_of
 
     with opened(store_file(invocation, db)) as runs:
-        found = runs[run]
-        told = trace_of(found)
+        kept_run = runs[run]
+        told = trace_of(kept_run)
         if as_json:
             migrations = [
-                {"at": one["at"], "hash": one["hash"], "changes": one["changes"]} for one in found.facts.migrations
+                {"at": entry["at"], "hash": entry["hash"], "changes": entry["changes"]}
+                for entry in kept_run.facts.migrations
             ]
             facts = {"migrations": migrations, "since": told.since, "unlisted_calls": told.unlisted}
-            document({"run": found.id, "state": found.state, **facts, "trace": told.root.to_data()})
+            document({"run": kept_run.id, "state": kept_run.state, **facts, "trace": told.root.to_data()})
             return
-        click.echo(printable(f"run {found.id}: {found.state}"))
-        for migration in found.facts.migrations:
+        click.echo(printable(f"run {kept_run.id}: {kept_run.state}"))
+        for migration in kept_run.facts.migrations:
             for change in migration["changes"]:
-                click.echo(printable(f"migrated after {migration['at'] - found.began_at:.0f} s: {change}"))
+                click.echo(printable(f"migrated after {migration['at'] - kept_run.began_at:.0f} s: {change}"))
         if told.since is not None:
             click.echo(f"rows before {moment(told.since)} are not kept: {told.unlisted} calls are only in the sums")
         for line in _lines(told.root):
@@ -48,15 +49,15 @@ def trace(invocation: Invocation, /, *, run: str, db: str | None, as_json: bool)
 
 
 def _lines(root: Span) -> list[str]:
-    found = []
+    lines = []
     todo = [(0, root)]
     while todo:
         depth, span = todo.pop()
         if span.name not in _QUIET:
-            found.append("  " * depth + _line(span))
+            lines.append("  " * depth + _line(span))
             depth += 1
         todo += [(depth, inner) for inner in reversed(span.spans)]
-    return found
+    return lines
 
 
 def _line(span: Span) -> str:

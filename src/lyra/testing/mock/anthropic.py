@@ -85,16 +85,16 @@ class AnthropicWire(Wire):
             raise BadRequest("max_tokens: Field required")
         if not items(data, "messages"):
             raise BadRequest("messages: at least one message is required")
-        said = ReceivedMessages()
+        received = ReceivedMessages()
         for message in items(data, "messages"):
-            _message(said, message)
+            _message(received, message)
         request = Request(
             data["model"],
-            said.done(),
+            received.done(),
             system=texts(data.get("system")),
             tools=tuple(
-                tool(each.get("name"), each.get("description"), each.get("input_schema"))
-                for each in items(data, "tools")
+                tool(declared.get("name"), declared.get("description"), declared.get("input_schema"))
+                for declared in items(data, "tools")
             ),
             max_tokens=whole_number(data, "max_tokens"),
             stop=stops(data.get("stop_sequences")),
@@ -112,15 +112,15 @@ class AnthropicWire(Wire):
         if answer.text:
             content.append({"type": "text", "text": answer.text})
         content += [
-            {"type": "tool_use", "id": each.id, "name": each.name, "input": each.arguments}
-            for each in answer.tool_calls
+            {"type": "tool_use", "id": tool_call.id, "name": tool_call.name, "input": tool_call.arguments}
+            for tool_call in answer.tool_calls
         ]
         head = _head(turn.model, turn.number, _usage(answer.usage))
         return {**head, "content": content, "stop_reason": _STOPS[answer.stop_reason]}
 
     def error(self, kind: str, message: str) -> dict[str, Any]:
-        said = {"type": _TYPES.get(kind, "api_error"), "message": _PREFIXES.get(kind, "") + message}
-        return {"type": "error", "error": said, "request_id": "req_mock"}
+        error = {"type": _TYPES.get(kind, "api_error"), "message": _PREFIXES.get(kind, "") + message}
+        return {"type": "error", "error": error, "request_id": "req_mock"}
 
 
 class _Writer(EventWriter):
@@ -186,12 +186,12 @@ class _Writer(EventWriter):
         return signed + _sse("content_block_stop", index=self._index)
 
 
-def _message(said: ReceivedMessages, message: Mapping[str, Any]) -> None:
+def _message(received: ReceivedMessages, message: Mapping[str, Any]) -> None:
     role, content = message.get("role"), message.get("content")
     if role not in ("user", "assistant"):
         raise BadRequest("messages: role is 'user' or 'assistant'")
     if isinstance(content, str):
-        said.user(content) if role == "user" else said.assistant(content)
+        received.user(content) if role == "user" else received.assistant(content)
         return
     parts: list[dict[str, Any]] = []
     calls = []
@@ -207,11 +207,11 @@ def _message(said: ReceivedMessages, message: Mapping[str, Any]) -> None:
             calls.append(call(block.get("id"), block.get("name"), block.get("input") or {}))
         elif kind == "tool_result":
             failed = block.get("is_error") is True
-            said.result(str(block.get("tool_use_id")), texts(block.get("content")), is_error=failed)
+            received.result(str(block.get("tool_use_id")), texts(block.get("content")), is_error=failed)
     if role == "assistant":
-        said.assistant(_plain(parts), calls)
+        received.assistant(_plain(parts), calls)
     elif parts:
-        said.user(_plain(parts))
+        received.user(_plain(parts))
 
 
 def _plain(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:

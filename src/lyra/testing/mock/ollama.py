@@ -61,15 +61,15 @@ class OllamaWire(Wire):
     def request(self, data: Mapping[str, Any]) -> tuple[Request, bool]:
         if not isinstance(data.get("model"), str) or not data["model"]:
             raise BadRequest("model is required")
-        said = ReceivedMessages()
+        received = ReceivedMessages()
         for message in items(data, "messages"):
-            _message(said, message)
+            _message(received, message)
         given = data.get("options")
         options = given if isinstance(given, Mapping) else {}
         request = Request(
             data["model"],
-            said.done(),
-            system="\n".join(said.system),
+            received.done(),
+            system="\n".join(received.system),
             tools=openai_tools(data),
             max_tokens=whole_number(options, "num_predict"),
             stop=stops(options.get("stop")),
@@ -84,7 +84,9 @@ class OllamaWire(Wire):
         if thought := "".join(thoughts(answer)):
             message["thinking"] = thought
         if answer.tool_calls:
-            message["tool_calls"] = [_call(each.id, each.name, each.arguments) for each in answer.tool_calls]
+            message["tool_calls"] = [
+                _call(tool_call.id, tool_call.name, tool_call.arguments) for tool_call in answer.tool_calls
+            ]
         return {**_line(turn.model, message), **_last(answer.stop_reason, answer.usage)}
 
     def error(self, kind: str, message: str) -> dict[str, Any]:
@@ -130,22 +132,24 @@ def tags(models: list[str]) -> dict[str, Any]:
     return {"models": [{"name": name, "model": name, "modified_at": _AT, "size": 0, "digest": ""} for name in models]}
 
 
-def _message(said: ReceivedMessages, message: Mapping[str, Any]) -> None:
+def _message(received: ReceivedMessages, message: Mapping[str, Any]) -> None:
     role, content = message.get("role"), texts(message.get("content"))
     if role == "system":
-        said.system.append(content)
+        received.system.append(content)
     elif role == "user":
-        said.user(content)
+        received.user(content)
     elif role == "assistant":
         calls = []
-        for index, each in enumerate(items(message, "tool_calls")):
-            function = each.get("function")
+        for index, tool_call in enumerate(items(message, "tool_calls")):
+            function = tool_call.get("function")
             if not isinstance(function, Mapping):
                 raise BadRequest("a tool call has a function")
-            calls.append(call(each.get("id") or f"call_{index}", function.get("name"), function.get("arguments") or {}))
-        said.assistant(content, calls)
+            calls.append(
+                call(tool_call.get("id") or f"call_{index}", function.get("name"), function.get("arguments") or {})
+            )
+        received.assistant(content, calls)
     elif role == "tool":
-        said.result(str(message.get("tool_call_id") or ""), content, name=str(message.get("tool_name") or ""))
+        received.result(str(message.get("tool_call_id") or ""), content, name=str(message.get("tool_name") or ""))
     else:
         raise BadRequest(f"messages: there is no role {role!r}")
 

@@ -91,14 +91,14 @@ class ChatWire(Wire):
             raise BadRequest("messages: at least one message is required")
         if data.get("n") not in (None, 1):
             raise BadRequest("n: this server gives one choice")
-        said = ReceivedMessages()
+        received = ReceivedMessages()
         for message in items(data, "messages"):
-            _message(said, message)
+            _message(received, message)
         most = "max_completion_tokens" if data.get("max_completion_tokens") is not None else "max_tokens"
         request = Request(
             data["model"],
-            said.done(),
-            system="\n".join(said.system),
+            received.done(),
+            system="\n".join(received.system),
             tools=openai_tools(data),
             max_tokens=whole_number(data, most),
             stop=stops(data.get("stop")),
@@ -118,8 +118,12 @@ class ChatWire(Wire):
         message: dict[str, Any] = {"role": "assistant", "content": answer.text or None, "refusal": None}
         if answer.tool_calls:
             message["tool_calls"] = [
-                {"id": each.id, "type": "function", "function": {"name": each.name, "arguments": arguments_text(each)}}
-                for each in answer.tool_calls
+                {
+                    "id": tool_call.id,
+                    "type": "function",
+                    "function": {"name": tool_call.name, "arguments": arguments_text(tool_call)},
+                }
+                for tool_call in answer.tool_calls
             ]
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _STOPS[answer.stop_reason]}
         head = _head("chat.completion", turn.model, turn.number)
@@ -174,25 +178,25 @@ class _Writer(EventWriter):
 
 def openai_tools(data: Mapping[str, Any]) -> tuple[Any, ...]:
     """Functions; other kinds of tools are the real server's own."""
-    found = []
-    for each in items(data, "tools"):
-        inner = each.get("function")
-        function = inner if isinstance(inner, Mapping) else each
-        if each.get("type") == "function":
-            found.append(tool(function.get("name"), function.get("description"), function.get("parameters")))
-    return tuple(found)
+    tools = []
+    for declared in items(data, "tools"):
+        inner = declared.get("function")
+        function = inner if isinstance(inner, Mapping) else declared
+        if declared.get("type") == "function":
+            tools.append(tool(function.get("name"), function.get("description"), function.get("parameters")))
+    return tuple(tools)
 
 
-def _message(said: ReceivedMessages, message: Mapping[str, Any]) -> None:
+def _message(received: ReceivedMessages, message: Mapping[str, Any]) -> None:
     role, content = message.get("role"), message.get("content")
     if role in ("system", "developer"):
-        said.system.append(texts(content))
+        received.system.append(texts(content))
     elif role == "user":
-        said.user(content if isinstance(content, str) else _parts(content))
+        received.user(content if isinstance(content, str) else _parts(content))
     elif role == "assistant":
-        said.assistant(texts(content), [_call(each) for each in items(message, "tool_calls")])
+        received.assistant(texts(content), [_call(tool_call) for tool_call in items(message, "tool_calls")])
     elif role == "tool":
-        said.result(str(message.get("tool_call_id")), texts(content))
+        received.result(str(message.get("tool_call_id")), texts(content))
     else:
         raise BadRequest(f"messages: there is no role {role!r}")
 
@@ -205,14 +209,14 @@ def _call(data: Mapping[str, Any]) -> Any:
 
 
 def _parts(content: Any) -> list[dict[str, Any]]:
-    found = []
+    parts = []
     for block in blocks(content):
         if block.get("type") == "image_url":
             address = block.get("image_url")
-            found.append(image(str(address.get("url") if isinstance(address, Mapping) else address)))
+            parts.append(image(str(address.get("url") if isinstance(address, Mapping) else address)))
         else:
-            found.append({"type": "text", "text": str(block.get("text", ""))})
-    return found
+            parts.append({"type": "text", "text": str(block.get("text", ""))})
+    return parts
 
 
 def _head(kind: str, model: str, number: int) -> dict[str, Any]:

@@ -54,19 +54,19 @@ class ResponsesWire(Wire):
             raise BadRequest("you must provide a model parameter")
         if data.get("previous_response_id") is not None:
             raise BadRequest("previous_response_id: this server stores no responses; send the whole conversation")
-        said = ReceivedMessages()
+        received = ReceivedMessages()
         given = data.get("input")
         if isinstance(given, str):
-            said.user(given)
+            received.user(given)
         else:
             for item in items(data, "input"):
-                _item(said, item)
+                _item(received, item)
         if data.get("instructions"):
-            said.system.insert(0, texts(data["instructions"]))
+            received.system.insert(0, texts(data["instructions"]))
         request = Request(
             data["model"],
-            said.done(),
-            system="\n".join(said.system),
+            received.done(),
+            system="\n".join(received.system),
             tools=openai_tools(data),
             max_tokens=whole_number(data, "max_output_tokens"),
         )
@@ -80,8 +80,8 @@ class ResponsesWire(Wire):
         if answer.text or not answer.tool_calls:
             output.append(_text_item(turn.number, answer.text, "completed"))
         output += [
-            _call_item(turn.number, index, each.id, each.name, arguments_text(each), "completed")
-            for index, each in enumerate(answer.tool_calls)
+            _call_item(turn.number, index, tool_call.id, tool_call.name, arguments_text(tool_call), "completed")
+            for index, tool_call in enumerate(answer.tool_calls)
         ]
         return _response(turn.model, turn.number, output, answer.stop_reason, answer.usage)
 
@@ -134,8 +134,11 @@ class _Writer(EventWriter):
 
     def error(self, error: ModelError) -> bytes:
         response = _response(self._model, self._number, self._output, "", None)
-        said = openai_error(error.kind, in_words(error))
-        failed = {"code": said["code"] or _CODES.get(error.kind, "server_error"), "message": said["message"]}
+        error_data = openai_error(error.kind, in_words(error))
+        failed = {
+            "code": error_data["code"] or _CODES.get(error.kind, "server_error"),
+            "message": error_data["message"],
+        }
         return self._sse("response.failed", response={**response, "status": "failed", "error": failed})
 
     def broken(self) -> bytes:
@@ -193,20 +196,20 @@ class _Writer(EventWriter):
         return sse({"type": kind, "sequence_number": self._sequence, **fields}, kind)
 
 
-def _item(said: ReceivedMessages, item: Mapping[str, Any]) -> None:
+def _item(received: ReceivedMessages, item: Mapping[str, Any]) -> None:
     kind = item.get("type", "message")
     if kind == "function_call":
-        said.assistant("", [call(item.get("call_id"), item.get("name"), item.get("arguments") or "")])
+        received.assistant("", [call(item.get("call_id"), item.get("name"), item.get("arguments") or "")])
     elif kind == "function_call_output":
-        said.result(str(item.get("call_id")), texts(item.get("output")))
+        received.result(str(item.get("call_id")), texts(item.get("output")))
     elif kind == "message":
         role, content = item.get("role"), item.get("content")
         if role in ("system", "developer"):
-            said.system.append(texts(content))
+            received.system.append(texts(content))
         elif role == "assistant":
-            said.assistant(texts(content))
+            received.assistant(texts(content))
         elif role == "user":
-            said.user(content if isinstance(content, str) else _parts(content))
+            received.user(content if isinstance(content, str) else _parts(content))
         else:
             raise BadRequest(f"input: there is no role {role!r}")
     elif kind != "reasoning":

@@ -164,12 +164,12 @@ def blocks(content: Any) -> list[Mapping[str, Any]]:
 
 def items(data: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     """A list of objects; a field that is not there has none."""
-    found = data.get(name)
-    if found is None:
+    members = data.get(name)
+    if members is None:
         return []
-    if not isinstance(found, list) or not all(isinstance(each, Mapping) for each in found):
+    if not isinstance(members, list) or not all(isinstance(member, Mapping) for member in members):
         raise BadRequest(f"{name}: a list of objects is expected")
-    return found
+    return members
 
 
 def whole_number(data: Mapping[str, Any], name: str) -> int | None:
@@ -184,10 +184,10 @@ def whole_number(data: Mapping[str, Any], name: str) -> int | None:
 def stops(value: Any) -> tuple[str, ...]:
     if value is None:
         return ()
-    found = [value] if isinstance(value, str) else value
-    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+    texts_given = [value] if isinstance(value, str) else value
+    if not isinstance(texts_given, list) or not all(isinstance(text, str) for text in texts_given):
         raise BadRequest("stop: a text or a list of texts is expected")
-    return tuple(found)
+    return tuple(texts_given)
 
 
 def image(url: str) -> dict[str, Any]:
