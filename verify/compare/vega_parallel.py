@@ -25,6 +25,7 @@ from lyra.models.stream import StreamEvent
 from lyra.testing.clock import SimClock
 from lyra.testing.loop import run as run_in_virtual_time
 from lyra.vega import compile as compile_source
+from lyra.vega.runtime.driver import PROGRAMS
 from lyra.vega.runtime.run import run_world
 from lyra.vega.runtime.world import Options, World
 from verify.compare.vega_programs import program
@@ -119,7 +120,7 @@ def play(source: str, *, sequential: bool, budget: Any = None, one_in: int = 11)
             client.register("sim", model)
             kernel.parts["models"] = client
             options = Options(write=write, warn=lambda _: None, sequential=sequential, budget=budget)
-            world = World(kernel, compile_source(source, "random.vega"), options)
+            world = World(kernel, compile_source(source, "random.vega"), options, programs=PROGRAMS)
             world.tracks_processes = True
             began_s = clock.monotonic()
             try:

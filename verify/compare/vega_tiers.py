@@ -21,7 +21,7 @@ from lyra.vega.machine.fiber import Done, Fiber
 from lyra.vega.machine.link import Linked, link
 from lyra.vega.machine.pure import MISS
 from lyra.vega.machine.pure.native import is_installed
-from lyra.vega.machine.pure.switch import Pure, Tier
+from lyra.vega.machine.pure.switch import Pure, PureTier
 from lyra.vega.machine.vm import run as run_fiber
 from lyra.vega.syntax.parser import parse
 from lyra.vega.syntax.source import Source
@@ -96,7 +96,7 @@ def compare(seed: int, result: Result, *, is_native: bool = True) -> None:
 
 
 def _tiered(program: Program, native: Literal["always", "never"], *, pauses: bool = False) -> Linked:
-    linked = link(program, is_tiered=True)
+    linked = link(program, tier=PureTier)
     if linked.tier is not None:
         linked.tier.is_eager = linked.tier.is_strict = True
         linked.tier.native = native
@@ -140,7 +140,7 @@ def _direct(linked: Linked, name: str, row: list[Any], result: Result) -> str | 
     return _written([value, row])
 
 
-def _in_pieces(tier: Tier, pure: Pure, row: list[Any], result: Result) -> Any:
+def _in_pieces(tier: PureTier, pure: Pure, row: list[Any], result: Result) -> Any:
     """A call with as many pauses as it can make."""
     if tier.contended is None:
         return pure(row)

@@ -11,7 +11,7 @@ from lyra.models.client import LLMClient
 from lyra.models.request import Request
 from lyra.models.sim import SimProvider
 from lyra.vega.runtime.agents.agent import agent_front
-from lyra.vega.runtime.driver import vega_process
+from lyra.vega.runtime.driver import PROGRAMS, vega_process
 from lyra.vega.runtime.world import Options, World
 
 SOURCE = """
@@ -52,7 +52,7 @@ class Life:
         client.register("sim", SimProvider(script=self._answer))
         self.kernel.parts["models"] = client
         options = Options(write=self.lines.append, warn=self.lines.append)
-        self.world = World(self.kernel, vega.compile(SOURCE), options, "run")
+        self.world = World(self.kernel, vega.compile(SOURCE), options, "run", programs=PROGRAMS)
 
     def _answer(self, request: Request) -> str:
         self.asked.append(" ".join(message.text for message in request.messages))

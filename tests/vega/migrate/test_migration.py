@@ -21,8 +21,9 @@ from lyra.vega.bytecode.renumber import changed_functions, fitted, is_gone
 from lyra.vega.bytecode.verifier import verify
 from lyra.vega.durable import checkpoints as saving
 from lyra.vega.durable.durable_run import Life
+from lyra.vega.durable.new_program import Migration
 from lyra.vega.durable.runs import Run
-from lyra.vega.migrate.migration import Migration, migrated
+from lyra.vega.migrate.migration import migrated
 from lyra.vega.runtime.world import Options
 from tests.vega.random_programs import random_program
 

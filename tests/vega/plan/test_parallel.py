@@ -25,9 +25,11 @@ from lyra.vega.bytecode import file as bytecode
 from lyra.vega.machine.early_calls import EarlyCall, Group
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect
 from lyra.vega.machine.link import link
+from lyra.vega.machine.snapshot import from_data, to_data
 from lyra.vega.machine.vm import run as step
 from lyra.vega.plan.plan import Plan, plan_of
 from lyra.vega.plan.render import dot_of, svg_of, text_of
+from lyra.vega.runtime.driver import PROGRAMS
 from lyra.vega.runtime.picture import Picture
 from lyra.vega.runtime.run import run_world
 from lyra.vega.runtime.world import Options, World
@@ -82,7 +84,7 @@ def play(source: str, *, processes_max: int = 100_000, script: Any = None, limit
             kernel.parts["models"] = client
             kernel.on_event(events.append)
             given = Options(write=lines.append, **{"warn": lambda _: None, **options})
-            world = World(kernel, vega.compile(source, "x.vega"), given)
+            world = World(kernel, vega.compile(source, "x.vega"), given, programs=PROGRAMS)
             world.runtime.settings.limits = limits or {}
             began_s = clock.monotonic()
             try:
@@ -595,7 +597,7 @@ def test_pending_calls_survive_a_snapshot():
         if isinstance(outcome, Done):
             break
         assert isinstance(outcome, VmEffect)
-        fiber = Fiber.from_data(linked, msgspec.msgpack.decode(msgspec.msgpack.encode(fiber.to_data())))
+        fiber = from_data(linked, msgspec.msgpack.decode(msgspec.msgpack.encode(to_data(fiber))))
         value: Any = None
         if outcome.kind == "spawn":
             value = Process(f"p-{outcome.arguments[1]}")
@@ -679,7 +681,9 @@ def test_a_run_that_was_stopped_with_calls_under_way_asks_none_of_the_finished_a
         client = LLMClient()
         client.register("sim", Slow(script=lambda request: f"<{request.messages[-1].text}>"))
         kernel.parts["models"] = client
-        world = World(kernel, vega.compile(source), Options(write=lines.append, warn=lines.append), "run")
+        world = World(
+            kernel, vega.compile(source), Options(write=lines.append, warn=lines.append), "run", programs=PROGRAMS
+        )
         await kernel.start()
         if is_first:
             kernel.spawn(vega_process, "run", None, pid="main", grant=world.rights.grant)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from lyra.store.space import Space
     from lyra.vega.bytecode.program import Program
     from lyra.vega.durable.durable_run import Life
+    from lyra.vega.durable.new_program import Migration
     from lyra.vega.durable.runs import Run, Runs
-    from lyra.vega.migrate.migration import Migration
 
 __all__ = [
     "come_to",

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from lyra.cli.vega.files import Files
     from lyra.store.space import Space
     from lyra.vega.bytecode.program import Program
+    from lyra.vega.durable.new_program import Migration
     from lyra.vega.durable.runs import Run
-    from lyra.vega.migrate.migration import Migration
 
 __all__ = ["go_on", "start", "with_run"]
 

@@ -10,6 +10,7 @@ so it goes through the refusal in every life.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.session.shared import scopes
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.job import Job
     from lyra.vega.runtime.world import World
 
-__all__ = ["Saver", "restored"]
+__all__ = ["Saver", "restored", "start_saving"]
 
 EFFECTS: Final = 256  # between two checkpoints, of a process whose state is small
 WORK_S: Final = 1.0  # of computing, the same
@@ -64,6 +65,20 @@ class Saver:
         self._turns = 0
         self._every = EFFECTS * max(1, size // _BYTES)
         self._began_s = self._clock.monotonic()
+
+
+def start_saving(job: Job) -> Saver:
+    """Restore a process that an earlier life saved, and give the Saver of its next steps."""
+    world = job.world
+    if job.ctx.restored is not None:
+        job.fiber = restored(world, job, job.ctx.restored)
+    world.fibers += 1
+    job.ctx.own_process.watch((partial(_fiber_ended, world), None))
+    return Saver(job)
+
+
+def _fiber_ended(world: World, _: object) -> None:
+    world.fibers -= 1
 
 
 def saved(job: Job) -> dict[str, Any]:

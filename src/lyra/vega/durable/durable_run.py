@@ -21,12 +21,14 @@ from lyra.errors import ConfigError, Conflict, LyraError, StoreFull
 from lyra.kernel.kernel import Kernel
 from lyra.vega.bytecode import file as bytecode
 from lyra.vega.durable import pids
+from lyra.vega.durable.checkpoints import start_saving
 from lyra.vega.durable.record import MAIN, Record, RunState
-from lyra.vega.durable.resume import Homecoming
-from lyra.vega.runtime.agents.agent import agent_front, models_of
+from lyra.vega.durable.resume import ReplayBarrier
+from lyra.vega.runtime.agents.agent import agent_front
+from lyra.vega.runtime.agents.plan import models_of
 from lyra.vega.runtime.agents.setting_versions import Renewals
 from lyra.vega.runtime.deadlock import Standstill
-from lyra.vega.runtime.driver import vega_process
+from lyra.vega.runtime.driver import PROGRAMS, vega_process
 from lyra.vega.runtime.run import MAILBOX_MESSAGES, value_of
 from lyra.vega.runtime.world import Options, World
 
@@ -40,8 +42,8 @@ if TYPE_CHECKING:
     from lyra.kernel.programs.handle import Handle
     from lyra.store.space import Space
     from lyra.vega.bytecode.program import Program
+    from lyra.vega.durable.new_program import Migration
     from lyra.vega.durable.runs import Run
-    from lyra.vega.migrate.migration import Migration
 
 __all__ = [
     "Life",
@@ -110,8 +112,9 @@ class Life:
                 config, store=space, programs=programs, mailbox_messages_max=MAILBOX_MESSAGES
             )
         self._record = Record(self.kernel, options.write)
-        self.world = World(self.kernel, program, options, MAIN)
-        self.world.record = self._record
+        self.world = World(
+            self.kernel, program, options, MAIN, programs=PROGRAMS, record=self._record, start_saving=start_saving
+        )
         if before is None or before.began.get("pids") == pids.BY_CALL:
             pids.number(self.kernel, self.world.saves)
         if before is not None:
@@ -138,7 +141,7 @@ class Life:
                 world.names.update(self._record.names)
                 for model, learned in self._record.learned.items():
                     world.runtime.tokens.know(model, *learned)
-                world.home = Homecoming(world)
+                world.barrier = ReplayBarrier(world)
             await world.foreign.start()
             main = self._began(dict(facts or {})) if self._before is None else kernel.process(MAIN)
             self._need()

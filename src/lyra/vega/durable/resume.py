@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.job import Job
     from lyra.vega.runtime.world import World
 
-__all__ = ["Homecoming"]
+__all__ = ["ReplayBarrier"]
 
 _ROUNDS: Final = 64  # of the loop, before the looks have pauses between them
 _PAUSE_S: Final = 0.005
@@ -50,7 +50,7 @@ _SEES: Final = frozenset(  # others, or is seen by them; each takes a key of the
 )
 
 
-class Homecoming:
+class ReplayBarrier:
     """Made when the kernel has the processes of an earlier life and none has had a step."""
 
     __slots__ = ("_fiber", "_functions", "_held", "_is_open", "_ours", "_world")
@@ -66,7 +66,7 @@ class Homecoming:
         alive = [process for process in kernel.processes.values() if process.exit is None]
         self._ours = [process for process in alive if process.program in ours]
         kernel.hold_back()
-        kernel.tasks.start(self._watch(), name="vega homecoming")
+        kernel.tasks.start(self._watch(), name="vega resume")
 
     async def hold(self, job: Job, kind: str) -> None:
         """Before an effect of a process: one that is new waits until all are there."""
@@ -126,7 +126,7 @@ class Homecoming:
             await asyncio.sleep(0)
         self._is_open = True
         if not late:
-            world.home = None
+            world.barrier = None
         held, self._held = self._held, []
         for waker in held:
             resume(waker)
@@ -134,7 +134,7 @@ class Homecoming:
             await kernel.outside_pause(_LOOK_S)
             late = self._late()
             kernel.let_go(late)
-        world.home = None
+        world.barrier = None
 
     def _late(self) -> set[str]:
         """Calls and conversations, by pid, that nobody has come to who asked them: what they may spend is not known."""

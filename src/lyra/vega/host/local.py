@@ -16,12 +16,13 @@ from typing import Any, Final
 
 from lyra.vega.bytecode.program import Program
 from lyra.vega.host.effects import EFFECTS
+from lyra.vega.host.processes import HostProcess, ParallelCalls
 from lyra.vega.machine.fiber import Done, Fiber, OutOfFuel, VmEffect
 from lyra.vega.machine.link import Linked, link
 from lyra.vega.machine.vm import run
-from lyra.vega.values.values import ErrorValue, Money, Process
+from lyra.vega.values.values import ErrorValue, Process
 
-__all__ = ["LocalHost", "Outcome", "Running"]
+__all__ = ["LocalHost", "Outcome"]
 
 FUEL: Final = 4_096
 
@@ -38,36 +39,6 @@ class Outcome:
     @property
     def exit_code(self) -> int:
         return 0 if self.error is None else 1
-
-
-class Running:
-    """A process of the host. `agent` is [name, settings] of one that a model would answer for."""
-
-    def __init__(self, pid: str, fiber: Fiber | None) -> None:
-        self.pid = pid
-        self.fiber = fiber
-        self.agent: tuple[str, dict[str, Any]] | None = None
-        self.is_alive = True
-        self.reason = ""
-        self.waits: str = ""  # what for: "", "receive", "sleep", "join"
-        self.wait_number = 0  # a timer that was set for another wait means nothing
-        self.receive = (-1, 0)  # the receive that waits, and the number of its timer
-        self.links: set[str] = set()
-        self.watchers: list[str] = []
-        self.budgets: list[list[Money]] = []
-        self.restart: tuple[Any, list[Any], dict[str, Any]] | None = None
-        self.restarts: list[int] = []
-        self.on_end: Callable[[Any, ErrorValue | None], None] | None = None
-
-
-class Group:
-    """The calls of one `parallel`: results and errors in the order of the source."""
-
-    def __init__(self) -> None:
-        self.results: list[Any] = []
-        self.errors: list[ErrorValue | None] = []
-        self.left = 0
-        self.waiter: Running | None = None
 
 
 class LocalHost:
@@ -88,12 +59,12 @@ class LocalHost:
         self.functions = functions or {}
         self.arguments = arguments or []
         self.now = 0  # nanoseconds since the run began
-        self.ready: deque[Running] = deque()
-        self.processes: dict[str, Running] = {}
+        self.ready: deque[HostProcess] = deque()
+        self.processes: dict[str, HostProcess] = {}
         self.names: dict[str, str] = {}
         self.streams: dict[str, list[Any]] = {}
-        self.groups: dict[int, Group] = {}
-        self.timers: list[tuple[int, int, Running, int]] = []
+        self.groups: dict[int, ParallelCalls] = {}
+        self.timers: list[tuple[int, int, HostProcess, int]] = []
         self.numbers = itertools.count(1)
         self.mocks: dict[str, list[tuple[str, Any]]] = {}
 
@@ -114,14 +85,14 @@ class LocalHost:
                 return Outcome(None, ErrorValue("Deadlock", text, file, line, column))
         return outcome[0]
 
-    def add(self, fiber: Fiber | None) -> Running:
-        process = Running(f"p{next(self.numbers)}", fiber)
+    def add(self, fiber: Fiber | None) -> HostProcess:
+        process = HostProcess(f"p{next(self.numbers)}", fiber)
         self.processes[process.pid] = process
         if fiber is not None:
             self.ready.append(process)
         return process
 
-    def step(self, process: Running) -> None:
+    def step(self, process: HostProcess) -> None:
         if not process.is_alive or process.fiber is None:
             return
         result = run(process.fiber, FUEL)
@@ -132,7 +103,7 @@ class LocalHost:
         else:
             self.effect(process, result)
 
-    def effect(self, process: Running, effect: VmEffect) -> None:
+    def effect(self, process: HostProcess, effect: VmEffect) -> None:
         action = EFFECTS.get(effect.kind)
         assert process.fiber is not None
         if action is not None:
@@ -152,13 +123,13 @@ class LocalHost:
 
     # ------------------------------------------------------------ time
 
-    def wait(self, process: Running, what: str, nanoseconds: int | None = None) -> None:
+    def wait(self, process: HostProcess, what: str, nanoseconds: int | None = None) -> None:
         process.waits = what
         process.wait_number = next(self.numbers)
         if nanoseconds is not None:
             heapq.heappush(self.timers, (self.now + nanoseconds, process.wait_number, process, process.wait_number))
 
-    def wake(self, process: Running) -> None:
+    def wake(self, process: HostProcess) -> None:
         process.waits = ""
         self.ready.append(process)
 
@@ -183,7 +154,7 @@ class LocalHost:
 
     # ------------------------------------------------------------ ends
 
-    def ended(self, process: Running, value: Any, error: ErrorValue | None, reason: str = "") -> None:
+    def ended(self, process: HostProcess, value: Any, error: ErrorValue | None, reason: str = "") -> None:
         """A process is over: try again if it is supervised, else tell those who asked."""
         if not process.is_alive:
             return
@@ -204,12 +175,12 @@ class LocalHost:
             for pid in sorted(process.links):
                 self.linked_end(self.processes[pid], process, error, reason)
 
-    def linked_end(self, other: Running, process: Running, error: ErrorValue | None, reason: str) -> None:
+    def linked_end(self, other: HostProcess, process: HostProcess, error: ErrorValue | None, reason: str) -> None:
         other.links.discard(process.pid)
         cause = error or ErrorValue("ProcessExit", reason)
         self.ended(other, None, cause, reason)
 
-    def restarted(self, process: Running) -> bool:
+    def restarted(self, process: HostProcess) -> bool:
         if process.restart is None:
             return False
         function, arguments, settings = process.restart

@@ -12,7 +12,7 @@ from typing import Any, Final
 from lyra.vega.bytecode.opcodes import OP_EFFECT, OP_PRINT, OP_RECEIVE
 from lyra.vega.bytecode.program import Program
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect
-from lyra.vega.machine.link import link
+from lyra.vega.machine.link import Trees, link
 from lyra.vega.machine.vm import run
 from lyra.vega.values.errors import VegaError
 
@@ -37,9 +37,16 @@ def is_plain(program: Program) -> bool:
     return True
 
 
+def _pure_tier(trees: Trees) -> Any:
+    """Imported for programs with pure functions only: most of the others end sooner than the import takes."""
+    from lyra.vega.machine.pure.switch import PureTier
+
+    return PureTier(trees)
+
+
 def run_plain(program: Program, write: Callable[[str], object], args: Sequence[str] = ()) -> Any:
     """Run it to its end: what `main` returns, as the program has it; a VegaError for what it does not catch."""
-    fiber = Fiber.start(link(program, is_tiered=True, is_hashed=False))
+    fiber = Fiber.start(link(program, tier=_pure_tier, is_hashed=False))
     while True:
         outcome = run(fiber, _FUEL)
         if isinstance(outcome, VmEffect):

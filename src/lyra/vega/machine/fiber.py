@@ -172,20 +172,6 @@ class Fiber:
         _, state, _, _ = self.code.code[self.pc]
         self.registers[state + 2] = -1
 
-    # ------------------------------------------------------------ saving
-
-    def to_data(self) -> dict[str, Any]:
-        """All of it as plain data; see `snapshot`."""
-        from lyra.vega.machine.snapshot import to_data
-
-        return to_data(self)
-
-    @staticmethod
-    def from_data(linked: Linked, data: dict[str, Any]) -> Fiber:
-        from lyra.vega.machine.snapshot import from_data
-
-        return from_data(linked, data)
-
     # ------------------------------------------------------------ looking
 
     def frames(self, limit: int = 1 << 60) -> list[tuple[Code, int]]:

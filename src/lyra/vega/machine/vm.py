@@ -16,7 +16,7 @@ from typing import Any, Final
 from lyra.core.limits import VEGA_DEPTH_MAX, VEGA_STRING_CHARS_MAX
 from lyra.vega.machine import rare_instructions as machinery
 from lyra.vega.machine.fiber import OUT_OF_FUEL, SLICE, WAIT, Done, Fiber, OutOfFuel, VmEffect, wrong_count
-from lyra.vega.machine.pure import MISS
+from lyra.vega.machine.pure_call import MISS
 from lyra.vega.values.fuel import WORK
 from lyra.vega.values.operators import (
     add,

@@ -31,11 +31,12 @@ from lyra.vega.bytecode.program import Program
 from lyra.vega.bytecode.renumber import changed_functions, fitted, is_gone, reached
 from lyra.vega.durable.durable_run import agent_of, arguments_of
 from lyra.vega.durable.effect_words import deed
+from lyra.vega.durable.new_program import Migration
 from lyra.vega.durable.record import MAIN
 from lyra.vega.machine.link import link
 from lyra.vega.migrate.changes import Change, Owners, changes, is_same_code, lines_changed
 from lyra.vega.migrate.rehearsal import Rehearsal
-from lyra.vega.runtime.agents.setting_versions import HARMLESS, Renewal, difference
+from lyra.vega.runtime.agents.setting_versions import HARMLESS, difference
 from lyra.vega.runtime.rights import Rights, settings_of
 from lyra.vega.values.values import UNSET
 
@@ -43,32 +44,10 @@ if TYPE_CHECKING:
     from lyra.kernel.journal.history import ProcessState
     from lyra.vega.durable.runs import Run
 
-__all__ = ["Migration", "migrated"]
+__all__ = ["migrated"]
 
 _SHOWN_MAX: Final = 12
 _LINES_MAX: Final = 60
-
-
-class Migration:
-    """Another program for a run: fitted to the one before, with what changed in words. `done` is called once it is in
-    the store."""
-
-    def __init__(self, before: Program, program: Program, sources: Mapping[str, str]) -> None:
-        self.program = program
-        self.sources = dict(sources)
-        self.renewals: list[Renewal] = []
-        self.changes: list[str] = []
-        self.done: Callable[[], object] = lambda: None
-        self._hash = content_hash(program)
-        self._globals = [len(before.globals), len(program.globals)]
-
-    def to_data(self) -> dict[str, Any]:
-        return {
-            "hash": self._hash,
-            "globals": self._globals,
-            "renewals": [renewal.to_data() for renewal in self.renewals],
-            "changes": self.changes,
-        }
 
 
 def migrated(

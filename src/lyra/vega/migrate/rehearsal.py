@@ -32,9 +32,10 @@ from lyra.vega.durable.record import MAIN
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect
 from lyra.vega.machine.link import Code, Linked, link
 from lyra.vega.machine.vm import run as run_fiber
-from lyra.vega.replay.frozen_kernel import EndOfRecord, OnlyVega, StillWorld, Unwritten
+from lyra.vega.replay.frozen_kernel import EndOfRecord, JournalAnswers, OnlyVega, StillWorld, Unwritten
 from lyra.vega.replay.reader import SEGMENT_FUEL, Part, part_of, spared
 from lyra.vega.replay.virtual_loop import run_hurried
+from lyra.vega.runtime.driver import PROGRAMS
 from lyra.vega.runtime.handlers import HANDLERS, handler
 from lyra.vega.runtime.job import Job
 from lyra.vega.runtime.light_processes import FUEL
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
     from lyra.kernel.programs.context import Context
     from lyra.vega.bytecode.program import Program
+    from lyra.vega.durable.new_program import Migration
     from lyra.vega.durable.runs import Run
-    from lyra.vega.migrate.migration import Migration
 
 __all__ = ["Rehearsal"]
 
@@ -85,10 +86,9 @@ class Rehearsal(Unwritten):
             folder=began["folder"],
             sequential=True,
         )
-        self.world = StillWorld(self.kernel, program, options, MAIN)
+        self.world = StillWorld(self.kernel, program, options, MAIN, programs=PROGRAMS, record=self)
         self.world.linked = self._watched(program, self.world.linked.hash)
         prepare(self.world, run, migration)
-        self.world.record = self  # type: ignore[assignment]
         self.world.runtime.name = str(began["nonce"])
         recall(self.world, run)
 
@@ -234,20 +234,17 @@ class _Pending:
         raise EndOfRecord
 
 
-class _Answers(dict[Any, Any]):
-    """What the journal answers one process; it never becomes empty to its kernel."""
+class _Answers(JournalAnswers):
+    """The answers of one process; `taken` has the keys of those that it used."""
 
     def __init__(self, entries: dict[Any, Entry], process: Process, taken: set[Any]) -> None:
         super().__init__(entries)
         self._process = process
         self._taken = taken
 
-    def __bool__(self) -> bool:
-        return True
-
     @property
     def has_more(self) -> bool:
-        return any(key not in self._taken for key in self)
+        return any(key not in self._taken for key in self.open_keys())
 
     def pop(self, key: Any, default: Any = None) -> Any:  # noqa: ARG002 - as a dict has it
         entry = super().get(key)

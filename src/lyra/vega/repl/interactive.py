@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lyra.core.naming import named
 from lyra.errors import ProcessExit
 from lyra.vega.machine.fiber import Fiber
-from lyra.vega.runtime.driver import vega_process
+from lyra.vega.runtime.driver import PROGRAMS, vega_process
 from lyra.vega.runtime.rights import Rights
 from lyra.vega.runtime.world import Options, World
 
@@ -30,7 +30,7 @@ class Interactive(World):
     """The World of a REPL: its program is the session's, its main fiber begins with the session's variables."""
 
     def __init__(self, kernel: Kernel, session: Session, options: Options) -> None:
-        super().__init__(kernel, session.program, options, f"repl-{kernel.entropy.text(8)}")
+        super().__init__(kernel, session.program, options, f"repl-{kernel.entropy.text(8)}", programs=PROGRAMS)
         self.linked = session.linked
         self._session = session
         self._mailbox: deque[Any] | None = None

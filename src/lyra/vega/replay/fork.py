@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lyra.store.protocol import Record
     from lyra.vega.durable.durable_run import Life
     from lyra.vega.durable.runs import Run
-    from lyra.vega.runtime.agents.agent import Turn
+    from lyra.vega.runtime.agents.slot import Turn
 
 __all__ = ["Book", "Change", "change_at", "copied_to", "difference", "fresh_name", "live_on"]
 

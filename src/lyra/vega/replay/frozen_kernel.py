@@ -7,45 +7,73 @@ knows agents by what they said alone. A fiber here keeps what it was told, so th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.naming import VEGA_PROCESS
+from lyra.kernel.journal.history import Entry
 from lyra.kernel.programs.registry import Programs
 from lyra.vega.machine.fiber import Fiber, OutOfFuel, VmEffect
 from lyra.vega.replay.journal import Journal
-from lyra.vega.runtime.agents.agent import AgentPlan, Cell, Turn
+from lyra.vega.runtime.agents.plan import AgentPlan
+from lyra.vega.runtime.agents.slot import Cell, Turn
 from lyra.vega.runtime.world import World, padded
 from lyra.vega.values.values import copied
 
 if TYPE_CHECKING:
     from lyra.core.budgets.budget import Usage
-    from lyra.kernel.journal.history import Entry
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process as KernelProcess
     from lyra.vega.machine.link import Linked
     from lyra.vega.replay.timeline import Answer, Step
 
-__all__ = ["EndOfRecord", "Heard", "OnlyVega", "Recall", "StillWorld", "Unprinted", "Unwritten", "depth_of"]
+__all__ = [
+    "EndOfRecord",
+    "Heard",
+    "JournalAnswers",
+    "OnlyVega",
+    "Recall",
+    "StillWorld",
+    "Unprinted",
+    "Unwritten",
+    "depth_of",
+]
 
 
 class EndOfRecord(asyncio.CancelledError):
     """The journal has no more for this process: whatever it does now is given up, also beside its own line."""
 
 
-class Recall(dict[Any, Any]):
-    """What the journal answers one process. It never becomes empty to its kernel, which would go on by itself then."""
+_END_OF_JOURNAL: Final = "end of journal"
+
+
+class JournalAnswers(dict[Any, Any]):
+    """What the journal answers one process, with a marker behind the last answer.
+
+    A kernel ends the replay of a process that has used all its answers, and the process goes on by itself. The marker
+    is never used, so the process stays in its replay: it stops where `pop` finds no answer.
+    """
+
+    def __init__(self, entries: Mapping[Any, Entry]) -> None:
+        super().__init__(entries)
+        self[_END_OF_JOURNAL] = Entry(_END_OF_JOURNAL, "", b"")
+
+    def open_keys(self) -> Iterator[Any]:
+        """The keys of the answers that were not used."""
+        return (key for key in self if key != _END_OF_JOURNAL)
+
+
+class Recall(JournalAnswers):
+    """The answers of a process whose every step is written down. `taken` are the keys of those that it used on its own
+    line since the reader last cleared the list; `beside` those of each branch beside it, by its path."""
 
     def __init__(self, entries: dict[Any, Entry], process: KernelProcess, journal: Journal) -> None:
         super().__init__(entries)
         self._process = process
         self._journal = journal
         self._kept = journal.checkpoints.get(process.pid, {})
-        self.taken: list[Any] = []  # on the process's own line, since somebody emptied it
-        self.beside: dict[str, list[Any]] = {}  # and of each branch beside it, by its path
-
-    def __bool__(self) -> bool:
-        return True
+        self.taken: list[Any] = []
+        self.beside: dict[str, list[Any]] = {}
 
     def get(self, key: Any, default: Any = None) -> Any:
         return super().get(self._real(key), default)

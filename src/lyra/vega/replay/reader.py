@@ -36,6 +36,7 @@ from lyra.vega.replay.order import in_program_order
 from lyra.vega.replay.silent_effects import QUIET
 from lyra.vega.replay.timeline import END, START, Answer, ProcessFacts, Step, Timeline, brief
 from lyra.vega.replay.virtual_loop import run_hurried
+from lyra.vega.runtime.driver import PROGRAMS
 from lyra.vega.runtime.handlers import HANDLERS, handler
 from lyra.vega.runtime.job import Job
 from lyra.vega.runtime.light_processes import FUEL
@@ -95,9 +96,8 @@ class _Reading:
         self.linked = [link(run.program(version)) for version in range(len(run.versions))]
         self._last: dict[str, Step] = {}
         self._unread: dict[str, Step] = {}  # streams that were opened
-        self.world = StillWorld(self.kernel, self.program, options, MAIN)
+        self.world = StillWorld(self.kernel, self.program, options, MAIN, programs=PROGRAMS, record=Unprinted())
         prepare(self.world, run)
-        self.world.record = Unprinted()  # type: ignore[assignment]
         self.world.runtime.name = str(began["nonce"])
         for pid, agent in journal.agents.items():
             self.world.expected[pid] = self.world.spawned[pid] = agent

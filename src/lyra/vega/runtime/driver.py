@@ -18,18 +18,19 @@ from lyra.core.naming import VEGA_PROCESS, named
 from lyra.errors import Divergence
 from lyra.vega.machine.fiber import WAIT, Done, OutOfFuel, VmEffect
 from lyra.vega.machine.vm import run
+from lyra.vega.runtime.agents.agent import agent_front
 from lyra.vega.runtime.early.calls import give_up
 from lyra.vega.runtime.handlers import HANDLERS, handler
 from lyra.vega.runtime.job import Job
 from lyra.vega.runtime.light_processes import FUEL, Member
-from lyra.vega.runtime.world import world_of
+from lyra.vega.runtime.world import ProcessPrograms, world_of
 from lyra.vega.values.errors import VegaError, fault_of
 
 if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
-    from lyra.vega.durable.checkpoints import Saver
+    from lyra.vega.runtime.durability import ProcessSaver
 
-__all__ = ["vega_process"]
+__all__ = ["PROGRAMS", "vega_process"]
 
 EFFECTS_A_TURN: Final = 256  # without waiting once
 
@@ -44,8 +45,8 @@ async def vega_process(ctx: Context, run_id: str, seed: Any, asked: VmEffect | D
         world.begin(job)
         scopes.set((world.budget,))
     elif type(seed) is dict and world.is_durable:
-        if world.home is not None:
-            await world.home.called(ctx.own_process)
+        if world.barrier is not None:
+            await world.barrier.called(ctx.own_process)
         world.enter_sessions(seed.get("sessions", ()))
         job.fiber.depth = int(seed.get("depth", 0))
         if ctx.pid in world.early:
@@ -53,7 +54,7 @@ async def vega_process(ctx: Context, run_id: str, seed: Any, asked: VmEffect | D
     if world.picture is not None:
         world.picture.began(job, is_main=seed is None)
     if world.fleet is None:
-        saver = world.saver(job) if world.record is not None else None
+        saver = None if world.start_saving is None else world.start_saving(job)
         return await _lived(job, asked, saver, is_main=seed is None)
     world.fleet.board(job)
     try:
@@ -62,7 +63,7 @@ async def vega_process(ctx: Context, run_id: str, seed: Any, asked: VmEffect | D
         world.fleet.leave(job)
 
 
-async def _lived(job: Job, asked: VmEffect | Done | None, saver: Saver | None, *, is_main: bool) -> Any:
+async def _lived(job: Job, asked: VmEffect | Done | None, saver: ProcessSaver | None, *, is_main: bool) -> Any:
     """All steps of a process; one that is ended from outside gives up what it has asked ahead of its turn."""
     try:
         return await _steps(job, asked, saver, is_main=is_main)
@@ -72,7 +73,7 @@ async def _lived(job: Job, asked: VmEffect | Done | None, saver: Saver | None, *
         raise
 
 
-async def _steps(job: Job, asked: VmEffect | Done | None, saver: Saver | None, *, is_main: bool) -> Any:
+async def _steps(job: Job, asked: VmEffect | Done | None, saver: ProcessSaver | None, *, is_main: bool) -> Any:
     fiber, fleet, time = job.fiber, job.world.fleet, job.world.kernel.loop.time
     left, until = EFFECTS_A_TURN, time() + TICK_S
     outcome: VmEffect | Done | OutOfFuel | None = asked
@@ -87,8 +88,8 @@ async def _steps(job: Job, asked: VmEffect | Done | None, saver: Saver | None, *
             if left and time() < until:
                 continue
         elif type(outcome) is VmEffect:
-            if job.world.home is not None and outcome is not WAIT:
-                await job.world.home.hold(job, outcome.kind)
+            if job.world.barrier is not None and outcome is not WAIT:
+                await job.world.barrier.hold(job, outcome.kind)
             await _answer(job, outcome)
             outcome = None
             left -= 1
@@ -138,3 +139,6 @@ def _uncaught(job: Job, outcome: Done, *, is_main: bool) -> VegaError:
     if not is_main and not is_heard and not job.world.is_over:  # one stopped at the end of the run did not fail
         job.world.options.warn(f"process {job.ctx.pid} ended: {error.render()}")
     return error
+
+
+PROGRAMS: Final = ProcessPrograms(process=vega_process, agent=agent_front)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lyra.core.budgets.budget import Budget
     from lyra.kernel.process.process import Process as KernelProcess
     from lyra.kernel.programs.context import Context
-    from lyra.vega.runtime.agents.agent import Cell, Turn
+    from lyra.vega.runtime.agents.slot import Cell, Turn
     from lyra.vega.runtime.early.calls import Flock
     from lyra.vega.runtime.world import World
 

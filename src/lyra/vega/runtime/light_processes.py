@@ -301,13 +301,11 @@ class Fleet:
 
     def promote(self, member: Member, outcome: Any = None) -> KernelProcess:
         """Let the kernel have it, with what it asks for now."""
-        from lyra.vega.runtime.driver import vega_process
-
         origin, world = member.origin, self._world
         assert origin is not None
         del self.light[member.pid]
         process = self.kernel.life.adopt(
-            vega_process,
+            world.programs.process,
             (world.run_id, member, outcome),
             pid=member.pid,
             budget=origin.budget,
@@ -371,12 +369,10 @@ class Fleet:
         return alive + ["terminated"] * len(self.ended)
 
     def _bring_ended(self, pid: str) -> KernelProcess:
-        from lyra.vega.runtime.driver import vega_process
-
         value, since, ended_at, origin = self.ended.pop(pid)
         life = self.kernel.life
         process = life.adopt(
-            vega_process,
+            self._world.programs.process,
             None,
             pid=pid,
             budget=origin.budget,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lyra.core.event import Event
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
-    from lyra.vega.runtime.agents.agent import Cell
+    from lyra.vega.runtime.agents.slot import Cell
     from lyra.vega.runtime.job import Job
 
 __all__ = ["Picture", "Row", "Total"]

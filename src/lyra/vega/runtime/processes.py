@@ -10,7 +10,6 @@ from lyra.agents.session.shared import scopes
 from lyra.errors import NameTaken, NoSuchProcess
 from lyra.kernel.process.call_keys import upcoming
 from lyra.kernel.process.links import Ready
-from lyra.vega.runtime.agents.agent import agent_front
 from lyra.vega.runtime.agents.calls import ask
 from lyra.vega.runtime.job import Job, ended_because
 from lyra.vega.runtime.supervision import children, escalates, flags, supervision
@@ -18,7 +17,7 @@ from lyra.vega.values.values import Duration, Fault, Future, Process, kind_of
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process as KernelProcess
-    from lyra.vega.runtime.agents.agent import Cell
+    from lyra.vega.runtime.agents.slot import Cell
 
 __all__ = ["PROCESSES", "spawn_agent", "start_fiber"]
 
@@ -35,20 +34,18 @@ def start_fiber(
     Without a journal it has no parent: a chain of spawns may be longer than a tree of processes may be deep, and a
     process that ended leaves nothing behind. What it may do and spend is its maker's all the same.
     """
-    from lyra.vega.runtime.driver import vega_process
-
     world, maker = job.world, job.ctx.own_process
     if world.is_durable:
         seed = world.seed(job.fiber, function, arguments, slots, maker)
         if depth:
             seed["depth"] = depth
-        pid = job.ctx.spawn(vega_process, world.run_id, seed).pid
-        if world.home is not None:
-            world.home.call(pid)
+        pid = job.ctx.spawn(world.programs.process, world.run_id, seed).pid
+        if world.barrier is not None:
+            world.barrier.call(pid)
         return _tracked(job, pid)
     fiber = job.fiber.child(function, arguments)
     fiber.depth = depth
-    process = world.kernel.life.start(vega_process, (world.run_id, fiber), parent=None)
+    process = world.kernel.life.start(world.programs.process, (world.run_id, fiber), parent=None)
     process.grant, process.budget = maker.grant, maker.budget
     return _tracked(job, process.pid)
 
@@ -63,15 +60,13 @@ def _spawn(job: Job, kind: str, name: str, what: Any, arguments: Any, settings: 
 
 
 def _spawn_function(job: Job, what: Any, arguments: Any, settings: Any, is_async: bool) -> Any:
-    from lyra.vega.runtime.driver import vega_process
-
     world = job.world
     if settings is None:
         pid = start_fiber(job, what, arguments)
         world.recharge(pid, scopes.get())
         return _given(pid, is_async)
     seed = world.seed(job.fiber, what, arguments)
-    handle = job.ctx.spawn(vega_process, world.run_id, seed, supervision=supervision(settings))
+    handle = job.ctx.spawn(world.programs.process, world.run_id, seed, supervision=supervision(settings))
     world.recharge(handle.pid, scopes.get())
     if escalates(job, settings):
         job.ctx.link(handle)
@@ -83,7 +78,7 @@ def spawn_agent(job: Job, name: str, what: Any, promised: Cell | None = None, *,
     world = job.world
     plan = world.plan(name, what)
     handle = job.ctx.spawn(
-        agent_front,
+        world.programs.agent,
         world.run_id,
         name,
         world.spawned_as(job.ctx.own_process, name, what),

@@ -25,7 +25,7 @@ from lyra.vega.bytecode.program import Program
 from lyra.vega.checker.checker import Load
 from lyra.vega.runtime.convert import to_python
 from lyra.vega.runtime.deadlock import Standstill
-from lyra.vega.runtime.driver import vega_process
+from lyra.vega.runtime.driver import PROGRAMS, vega_process
 from lyra.vega.runtime.world import Options, World
 from lyra.vega.values.errors import VegaError
 from lyra.vega.values.values import ErrorValue, Fault
@@ -100,11 +100,15 @@ def run(
 
 
 def compiled(source: str | Program, name: str, host: Mapping[str, Any], load: Load | None) -> Program:
-    from lyra.vega import compile as compile_source
-
     if isinstance(source, Program):
         return source
-    return compile_source(source, name, load=load or load_file, host_names=tuple(host))
+    from lyra.vega.checker.checker import checked
+    from lyra.vega.compiler.compiler import compile_module
+    from lyra.vega.syntax.source import Source
+
+    load, names = load or load_file, tuple(host)
+    module = checked(source, name, load=load, host_names=names)
+    return compile_module(module, Source(name, source), load=load, host_names=names)
 
 
 def load_file(target: str, importing: str) -> tuple[str, str] | None:
@@ -131,13 +135,13 @@ async def run_async(
 ) -> Any:
     """The same in a running loop."""
     if kernel is not None:
-        world = World(kernel, program, options, f"vega-{kernel.entropy.text(8)}")
+        world = World(kernel, program, options, f"vega-{kernel.entropy.text(8)}", programs=PROGRAMS)
         world.tracks_processes = True
         return await run_world(world, alone=alone)
     own = _own_kernel(settings)
     await own.start()
     try:
-        return await run_world(World(own, program, options), alone=True)
+        return await run_world(World(own, program, options, programs=PROGRAMS), alone=True)
     finally:
         await own.close(drain_s=0.0)  # what still runs is stopped, not waited for
 

@@ -76,18 +76,17 @@ def escalates(job: Job, settings: Mapping[str, Any] | None) -> bool:
 
 def children(job: Job, settings: Mapping[str, Any]) -> list[Child]:
     """The children of a supervisor, in order; nested ones are supervisors themselves."""
-    from lyra.vega.runtime.agents.agent import agent_front
-    from lyra.vega.runtime.driver import vega_process
-
     world = job.world
     found: list[Child] = []
     for name, kind, target, what, arguments in settings.get("children", ()):
         if kind == "function":
             seed = world.seed(job.fiber, what, arguments)
-            found.append(Child(name, vega_process, (world.run_id, seed), "transient", name=world.called(name)))
+            found.append(
+                Child(name, world.programs.process, (world.run_id, seed), "transient", name=world.called(name))
+            )
         elif kind == "agent":
             start = (world.run_id, target, world.kept(what))
-            found.append(Child(name, agent_front, start, "transient", name=world.called(name)))
+            found.append(Child(name, world.programs.agent, start, "transient", name=world.called(name)))
         else:
             inner = children(job, what)
             # One that has used up its restarts ends in order, and has failed all the same: the one above it decides.

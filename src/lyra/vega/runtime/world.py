@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.agents.session.shared import Runtime, runtime_of, scopes
 from lyra.agents.session.spans import Span, current_span
@@ -27,8 +27,11 @@ from lyra.kernel.programs.registry import program_of
 from lyra.vega.bytecode.program import Program
 from lyra.vega.machine.fiber import Fiber
 from lyra.vega.machine.link import Linked, link
+from lyra.vega.machine.pure.switch import PureTier
 from lyra.vega.machine.snapshot import value_from_data, value_to_data
+from lyra.vega.runtime.agents.plan import AgentPlan
 from lyra.vega.runtime.agents.setting_versions import Renewals, is_alike, name_plan
+from lyra.vega.runtime.agents.slot import Cell
 from lyra.vega.runtime.agents.undeclared_tools import Foreign
 from lyra.vega.runtime.light_processes import Fleet, Member
 from lyra.vega.runtime.rights import Rights
@@ -39,16 +42,14 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process as KernelProcess
     from lyra.kernel.programs.context import Context
-    from lyra.vega.durable.checkpoints import Saver
-    from lyra.vega.durable.record import Record
-    from lyra.vega.durable.resume import Homecoming
-    from lyra.vega.runtime.agents.agent import AgentPlan, Cell, Turn
+    from lyra.vega.runtime.agents.slot import Turn
     from lyra.vega.runtime.agents.streams import Opened
+    from lyra.vega.runtime.durability import ProcessSaver, ResumeBarrier, RunRecord
     from lyra.vega.runtime.early.calls import Early
     from lyra.vega.runtime.job import Job
     from lyra.vega.runtime.picture import Picture
 
-__all__ = ["Options", "World", "padded", "world_of"]
+__all__ = ["Options", "ProcessPrograms", "World", "padded", "world_of"]
 
 _PART: Final = "vega"
 _ROUNDS: Final = 10_000  # that something waits for the main process of a run that comes back
@@ -136,15 +137,38 @@ class Started:
         return iter(self._pids)
 
 
+class ProcessPrograms(NamedTuple):
+    """The kernel programs that a run's processes run: `driver.vega_process` and `agents.agent.agent_front`. The World
+    is given them, because the handlers that these programs call start further processes with the same programs."""
+
+    process: Callable[..., Any]
+    agent: Callable[..., Any]
+
+
 class World:
     """`agents` are the live agent processes by pid, `plans` what was made of declarations, `names` the names that
     processes gave each other."""
 
-    def __init__(self, kernel: Kernel, program: Program, options: Options, run_id: str = "main") -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        program: Program,
+        options: Options,
+        run_id: str = "main",
+        *,
+        programs: ProcessPrograms,
+        record: RunRecord | None = None,
+        start_saving: Callable[[Job], ProcessSaver] | None = None,
+    ) -> None:
         self.kernel = kernel
+        self.programs = programs
+        self.record = record
+        self.start_saving = start_saving
         self.options = options
         self.run_id = run_id
-        self.linked: Linked = link(program, is_tiered=options.workers == 1)  # the watch knows one thread
+        self.linked: Linked = link(
+            program, tier=PureTier if options.workers == 1 else None
+        )  # its watch knows one thread
         self.runtime: Runtime = runtime_of(kernel)
         self.foreign = Foreign(self, options.servers)
         self.rights = Rights(self.linked, options.folder, self.foreign.rights)
@@ -155,7 +179,7 @@ class World:
         self.spawned: dict[str, tuple[str, Any]] = {}  # agents of earlier lives, where settings were renewed since
         self.renewals = Renewals()
         self.shorter: tuple[int, ...] = ()  # how many variables there were before each migration that added some
-        self.home: Homecoming | None = None  # while processes of an earlier life are not all where they were
+        self.barrier: ResumeBarrier | None = None  # of a run that resumes, until its processes have replayed
         self.spent_before: dict[str, Usage] = {}  # in earlier lives, for whoever replays the start of the process
         self.names: dict[str, str] = {}
         self.scopes: dict[str, Budget] = {}  # sessions by their names, where they have to be found again
@@ -170,7 +194,6 @@ class World:
         self.tracks_processes = False
         self.main: Job | None = None
         self._fleet: Fleet | None = None
-        self.record: Record | None = None  # where a durable run keeps what it prints
         self.trace_id = ""
         self.saves: dict[str, int] = {}  # by pid: how often a process was saved
         self.fibers = 0  # processes written in Vega that are alive, where that is counted
@@ -266,8 +289,6 @@ class World:
 
     def plan(self, name: str, settings: dict[str, Any]) -> AgentPlan:
         """What an agent's settings come to; made once, so that equal ones share their limits."""
-        from lyra.vega.runtime.agents.agent import AgentPlan
-
         key = (name, codec.canonical(value_to_data(settings)))
         found = self.plans.get(key)
         if found is None:
@@ -295,8 +316,6 @@ class World:
 
     def _renewed(self, name: str, settings: dict[str, Any]) -> AgentPlan:
         """The newest plan of an agent whose settings a migration changed; calls under way find the older ones."""
-        from lyra.vega.runtime.agents.agent import AgentPlan
-
         older: dict[str, AgentPlan] = {}
         *before, newest = self.renewals.versions(name, settings)
         for version, kept in enumerate(before):
@@ -324,8 +343,6 @@ class World:
 
     def cell(self, pid: str, plan: AgentPlan, promised: Cell | None = None) -> Cell:
         """Where callers find the agent that a pid stands for; `promised`: where they have found it until now."""
-        from lyra.vega.runtime.agents.agent import Cell
-
         known = self.cells.get(pid)
         if promised is not None and promised.plan is plan:
             promised.keep(known)
@@ -364,8 +381,8 @@ class World:
 
     async def all_home(self, process: KernelProcess) -> None:
         """Before something new: processes of an earlier life are all where they were."""
-        if self.home is not None:
-            await self.home.wait(process)
+        if self.barrier is not None:
+            await self.barrier.wait(process)
 
     def recharge(self, pid: str, inside: Sequence[Budget]) -> Usage:
         """A process that an earlier life started has spent from the sessions that it was started in; they are made
@@ -375,19 +392,6 @@ class World:
             if scope is not self.budget:
                 scope.charge_alone(usage)
         return usage
-
-    def saver(self, job: Job) -> Saver:
-        """Saves a process of a durable run now and then; one that was saved goes on from there."""
-        from lyra.vega.durable.checkpoints import Saver, restored
-
-        if job.ctx.restored is not None:
-            job.fiber = restored(self, job, job.ctx.restored)
-        self.fibers += 1
-        job.ctx.own_process.watch((self._fiber_ended, None))
-        return Saver(job)
-
-    def _fiber_ended(self, _: object) -> None:
-        self.fibers -= 1
 
     # ------------------------------------------------------------ sessions
 

@@ -15,11 +15,9 @@ instruction by instruction: a pure call may be made twice, and the machine knows
 
 from __future__ import annotations
 
-from typing import Final
+from lyra.vega.machine.pure_call import MISS
 
 __all__ = ["MISS", "GiveUp"]
-
-MISS: Final = object()  # the machine has to make this call
 
 
 class GiveUp(Exception):

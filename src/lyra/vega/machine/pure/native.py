@@ -21,7 +21,7 @@ from lyra.vega.machine.pure import GiveUp
 from lyra.vega.machine.pure.kinds import Facts, Look, Row, Trees, called
 
 if TYPE_CHECKING:
-    from lyra.vega.machine.pure.switch import Tier
+    from lyra.vega.machine.pure.switch import PureTier
 
 __all__ = ["Native", "is_installed", "numeric_rows", "worthwhile"]
 
@@ -167,7 +167,7 @@ _STACK: Final = _Stack()
 class Native:
     """The machine code of one program."""
 
-    def __init__(self, tier: Tier) -> None:
+    def __init__(self, tier: PureTier) -> None:
         self._tier = tier
         self._engines: list[Any] = []
         self.flag = ctypes.c_int8(0)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lyra.vega.machine.pure.kinds import Facts, Row, Solver, Trees
     from lyra.vega.machine.pure.native import Native
 
-__all__ = ["Pure", "Tier"]
+__all__ = ["Pure", "PureTier"]
 
 WARM: Final = 64  # calls before a function without a loop is worth generating
 VARIANTS_MAX: Final = 8  # rows of kinds for one function; further ones are the machine's
@@ -36,7 +36,7 @@ HOT_TICKS: Final = 20  # looks that found one function at work: machine code wil
 _EXPECTED: Final = (Fault, IndexError, KeyError, ZeroDivisionError, OverflowError, RecursionError, MemoryError)
 
 
-class Tier:
+class PureTier:
     """The generated code of one program. `contended` says whether anybody is kept waiting by a long call. For tests: an
     `is_eager` one generates at once and never loses patience, an `is_strict` one hides no mistake of its own, and
     `native` may be "always" or "never"."""
@@ -68,6 +68,10 @@ class Tier:
         self._contended = contended
         for pure in self.pures:
             pure.forget()
+
+    def entry(self, function: int) -> Pure:
+        """How the machine calls a function."""
+        return Pure(self, function)
 
     def pauses(self, function: int) -> bool:
         """Whether a call of a function from outside is made to its generator: it loops, and others may wait."""
@@ -172,7 +176,7 @@ class Pure:
         "ticks",
     )
 
-    def __init__(self, tier: Tier, function: int) -> None:
+    def __init__(self, tier: PureTier, function: int) -> None:
         self._tier = tier
         self._names = tier.names
         self._function = function
@@ -285,7 +289,7 @@ class Watch:
     """A thread that looks now and then what is at work: whether it has kept others waiting since the last look, and
     whether it has been found so often that machine code is worth its price."""
 
-    def __init__(self, tier: Tier) -> None:
+    def __init__(self, tier: PureTier) -> None:
         self._tier = tier
         self.turn = 0
         self.busy: Pure | None = None

@@ -33,10 +33,10 @@ from lyra.errors import (
 )
 from lyra.kernel.process.call_keys import upcoming
 from lyra.kernel.programs.registry import program_of
-from lyra.vega.runtime.agents.agent import CRASH, Cell, Turn
 from lyra.vega.runtime.agents.deadlines import in_time
 from lyra.vega.runtime.agents.refused_calls import refusals_kept
 from lyra.vega.runtime.agents.setting_versions import made_with
+from lyra.vega.runtime.agents.slot import CRASH, Cell, Turn
 from lyra.vega.runtime.convert import from_python
 from lyra.vega.runtime.early.budget import Kept
 from lyra.vega.runtime.output import typed
@@ -137,7 +137,7 @@ async def asked(
         async with in_time(cell.plan.name, limit_s, turn=turn), cell.again(outer, is_open=_is_open(job, cell)):
             return read_answer(cell, await answer())
     ahead = early or job.world.early.get(job.ctx.pid)
-    if job.world.home is not None:
+    if job.world.barrier is not None:
         await job.world.all_home(job.process)
         if ahead is not None:  # its function was called before, and had not come to ask
             await ahead.scope.those_before()
@@ -219,7 +219,7 @@ async def once(job: Job, turn: Turn, content: str, limit: Money | None, early: E
     early = early or job.world.early.get(ctx.pid)
     if early is not None:
         early.began(job, child.pid)
-    if job.world.home is not None:
+    if job.world.barrier is not None:
         _go_inside(child, within, early)
     before = job.world.recharge(child.pid, within)
     if early is not None:

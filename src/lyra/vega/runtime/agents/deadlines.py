@@ -15,7 +15,7 @@ from lyra.errors import DeadlineExceeded
 from lyra.kernel.process.process import OUT_OF_TIME
 
 if TYPE_CHECKING:
-    from lyra.vega.runtime.agents.agent import Turn
+    from lyra.vega.runtime.agents.slot import Turn
 
 __all__ = ["in_time"]
 

@@ -16,7 +16,7 @@ from lyra.vega.machine.snapshot import value_from_data, value_to_data
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
-    from lyra.vega.runtime.agents.agent import AgentPlan
+    from lyra.vega.runtime.agents.plan import AgentPlan
 
 __all__ = ["HARMLESS", "Renewal", "Renewals", "difference", "is_alike", "made_with", "name_plan"]
 

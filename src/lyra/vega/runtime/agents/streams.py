@@ -17,7 +17,6 @@ from lyra.agents.session.spans import Held
 from lyra.core.effect import Effect
 from lyra.errors import Divergence
 from lyra.kernel.programs.registry import program_of
-from lyra.vega.runtime.agents.agent import Cell, Turn, leave
 from lyra.vega.runtime.agents.calls import (
     answering,
     content_text,
@@ -31,6 +30,7 @@ from lyra.vega.runtime.agents.calls import (
 from lyra.vega.runtime.agents.deadlines import in_time
 from lyra.vega.runtime.agents.refused_calls import refusals_kept
 from lyra.vega.runtime.agents.setting_versions import made_with
+from lyra.vega.runtime.agents.slot import Cell, Turn, leave
 from lyra.vega.values.values import STREAM_IS_OVER, Duration, Fault, Future, Money, Process, Stream, shown
 
 if TYPE_CHECKING:

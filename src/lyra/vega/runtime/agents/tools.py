@@ -107,8 +107,6 @@ class ToolRun:
         return None if any(entry[0] == "function" for entry in seen["heap"]) else slots
 
     async def __call__(self, *, ctx: Context, **arguments: Any) -> Any:
-        from lyra.vega.runtime.driver import vega_process
-
         world = self._world
         try:
             values = self._values(arguments)
@@ -120,7 +118,7 @@ class ToolRun:
         assert world.main is not None
         seed = world.seed(world.main.fiber, self._closure, values, self._slots(), ctx.own_process)
         # A tool that asks an agent lends it no more than it has.
-        child = ctx.spawn(vega_process, world.run_id, seed, grant=self._grant)
+        child = ctx.spawn(world.programs.process, world.run_id, seed, grant=self._grant)
         try:
             ended = await child.wait()
         except asyncio.CancelledError:  # nobody wants the answer any more

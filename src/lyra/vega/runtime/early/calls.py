@@ -30,8 +30,8 @@ from lyra.errors import AgentFailed, Divergence, LyraError, VegaError
 from lyra.kernel.process.call_keys import name_branch
 from lyra.vega.machine.early_calls import REFUSED, EarlyCall, Group, NotAhead
 from lyra.vega.machine.rare_instructions import again
-from lyra.vega.runtime.agents.agent import Cell
 from lyra.vega.runtime.agents.calls import asked, crash, crash_again, failed, hung_up, is_crash, now_s
+from lyra.vega.runtime.agents.slot import Cell
 from lyra.vega.runtime.early.budget import Apart, take_back
 from lyra.vega.runtime.processes import PROCESSES, spawn_agent, start_fiber
 from lyra.vega.values.errors import fault_of
