@@ -85,7 +85,7 @@ def saved(job: Job) -> dict[str, Any]:
     """A process as plain data, between two effects."""
     inside, state = scopes.get(), job.state
     world = job.world
-    found = [scope for scope in inside[-1].chain() if scope.name]
+    named = [scope for scope in inside[-1].chain() if scope.name]
     return {
         "fiber": to_data(job.fiber),
         "printed": state.printed,
@@ -93,7 +93,7 @@ def saved(job: Job) -> dict[str, Any]:
         "saves": world.saves.get(job.ctx.pid, 0),
         "receiving": state.receiving,
         "left_s": max(0.0, state.due - world.kernel.clock.monotonic()) if state.receiving >= 0 else 0.0,
-        "sessions": [[scope.name, scope.limit("usd"), _used(world, scope)] for scope in reversed(found)],
+        "sessions": [[scope.name, scope.limit("usd"), _used(world, scope)] for scope in reversed(named)],
     }
 
 

@@ -232,8 +232,8 @@ class Life:
             heard = [entry.value for entry in state.effects.values() if entry.kind == "receive"]
             for raw in (*heard, *(message for _, message, _, _ in state.inbox)):
                 if _ASK in bytes(raw):
-                    found = codec.decode(bytes(raw))
-                    request_id = found.get("lyra.ask", "") if isinstance(found, dict) else ""
+                    message = codec.decode(bytes(raw))
+                    request_id = message.get("lyra.ask", "") if isinstance(message, dict) else ""
                     if _is_open(before, request_id):
                         stream = "/" in request_id
                         self.world.runtime.expect(request_id, process, (self.world.budget,), stream=stream)
@@ -335,7 +335,7 @@ def prepare(world: World, before: Run, migration: Migration | None = None) -> No
     world.linked.older = frozenset(str(version["hash"]) for version in versions)
     world.renewals = Renewals([*before.renewals, *([] if migration is None else migration.renewals)])
     count = len(world.linked.program.globals)
-    world.shorter = tuple(sorted({one for version in versions for one in version.get("globals", ())} - {count}))
+    world.shorter = tuple(sorted({size for version in versions for size in version.get("globals", ())} - {count}))
 
 
 def arguments_of(before: Run, state: ProcessState) -> Any:

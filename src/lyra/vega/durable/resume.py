@@ -142,7 +142,9 @@ class ReplayBarrier:
         recalls = [process.recall or {} for process in self._ours if process.exit is None]
         spawned = {entry.link for recall in recalls for entry in recall.values() if entry.kind == "spawn"}
         return {
-            pid for pid in spawned | self._unasked() if (found := processes.get(pid)) is not None and found.exit is None
+            pid
+            for pid in spawned | self._unasked()
+            if (process := processes.get(pid)) is not None and process.exit is None
         }
 
     def _unasked(self) -> set[str]:

@@ -225,8 +225,8 @@ class Run:
         """The settings of agents that migrations changed, in order."""
         from lyra.vega.runtime.agents.setting_versions import Renewal
 
-        found = [row for migration in self.facts.migrations for row in migration["renewals"]]
-        return [Renewal.from_data(row) for row in found]
+        kept = [row for migration in self.facts.migrations for row in migration["renewals"]]
+        return [Renewal.from_data(row) for row in kept]
 
     # ------------------------------------------------------------ how it stands
 
@@ -304,17 +304,19 @@ class Run:
     def questions(self) -> list[Question]:
         """What it asks and nobody has answered, oldest first."""
         answered = self.answered()
-        found: list[tuple[PendingInterrupt, str]] = [
+        open_questions: list[tuple[PendingInterrupt, str]] = [
             (pending, pid)
             for pid, state in self.fold.processes.items()
             if state.exit is None
             for pending in state.interrupts.values()
             if pending.id not in answered
         ]
-        found.sort(key=lambda pair: pair[0].created_at)
+        open_questions.sort(key=lambda pair: pair[0].created_at)
         return [
-            Question(one.id, one.kind, one.question, one.message, one.created_at, one.expires_at, pid)
-            for one, pid in found
+            Question(
+                pending.id, pending.kind, pending.question, pending.message, pending.created_at, pending.expires_at, pid
+            )
+            for pending, pid in open_questions
         ]
 
     def answered(self) -> set[str]:

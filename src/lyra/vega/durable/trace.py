@@ -72,9 +72,9 @@ class Span(msgspec.Struct, kw_only=True):
         """This and all below it, each with how deep it stands."""
         todo = [(depth, self)]
         while todo:
-            at, span = todo.pop()
-            yield at, span
-            todo += [(at + 1, inner) for inner in reversed(span.spans)]
+            level, span = todo.pop()
+            yield level, span
+            todo += [(level + 1, inner) for inner in reversed(span.spans)]
 
 
 class Trace(NamedTuple):
@@ -251,8 +251,8 @@ class _Tracer:
 
 def _fail(span: Span, error: dict[str, Any] | None) -> None:
     if error is not None:
-        found = error_from_row(error)
-        fields = found.fields if isinstance(found, LyraError) else {}
+        exception = error_from_row(error)
+        fields = exception.fields if isinstance(exception, LyraError) else {}
         span.status = str(fields.get("name") or error.get("code"))  # an error of the program by its own name
         span.error = str(fields.get("text") or error.get("message") or "")
 

@@ -136,13 +136,13 @@ class LocalHost:
     def next_timer(self) -> bool:
         """Jump to the next timer that somebody still waits for."""
         while self.timers:
-            at, _, process, number = heapq.heappop(self.timers)
+            due, _, process, number = heapq.heappop(self.timers)
             if not process.is_alive or not process.waits:
                 continue
             is_receive = process.waits == "receive" and process.receive[1] == number
             if not is_receive and process.wait_number != number:
                 continue
-            self.now = max(self.now, at)
+            self.now = max(self.now, due)
             assert process.fiber is not None
             if is_receive:
                 process.fiber.expire()
@@ -186,7 +186,7 @@ class LocalHost:
         function, arguments, settings = process.restart
         window = settings.get("window", 60_000)
         window_ns = window * 1_000_000 if type(window) is int else window.nanoseconds
-        process.restarts = [at for at in process.restarts if at > self.now - window_ns]
+        process.restarts = [time for time in process.restarts if time > self.now - window_ns]
         if settings.get("strategy") == "stop" or len(process.restarts) >= int(settings.get("max_restarts", 3)):
             return False
         process.restarts.append(self.now)

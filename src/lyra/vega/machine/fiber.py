@@ -142,8 +142,8 @@ class Fiber:
             frames.append((_moved(linked, code, registers), pc, registers, destination))
             frame = below
         self.stack = None
-        for one in reversed(frames):
-            self.stack = (self.stack, *one)
+        for moved_frame in reversed(frames):
+            self.stack = (self.stack, *moved_frame)
         self.code = _moved(linked, self.code, self.registers)
         self.globals += [UNSET] * (len(linked.program.globals) - len(self.globals))
         self.linked = linked
@@ -176,12 +176,12 @@ class Fiber:
 
     def frames(self, limit: int = 1 << 60) -> list[tuple[Code, int]]:
         """The calls in progress, innermost first: function and place."""
-        found = [(self.code, self.pc)]
+        frames = [(self.code, self.pc)]
         frame = self.stack
-        while frame is not None and len(found) < limit:
+        while frame is not None and len(frames) < limit:
             frame, code, pc, _, _ = frame
-            found.append((code, pc))
-        return found
+            frames.append((code, pc))
+        return frames
 
     def place(self) -> tuple[str, int, int]:
         """File, line and column of what is being done; of library code, those of its caller."""
@@ -202,10 +202,10 @@ class Fiber:
 
 def _moved(linked: Linked, code: Code, registers: list[Any]) -> Code:
     """The same function of another program, with that one's constants behind its registers."""
-    found = linked.functions[code.index]
-    own = found.function.registers
-    registers[own:] = found.template[own:]
-    return found
+    moved = linked.functions[code.index]
+    own = moved.function.registers
+    registers[own:] = moved.template[own:]
+    return moved
 
 
 def wrong_count(code: Code, given: int) -> Fault:

@@ -61,10 +61,10 @@ class Code:
         for op, _, _, c in function.code:
             if op == OP_LIBRARY:
                 name, count = function.constants[c]
-                found = native(name)
-                if found is None:
+                library_function = native(name)
+                if library_function is None:
                     raise BytecodeError(f"the library has no function {name!r}", hint="compile the source again")
-                self.constants[c] = (found, count)
+                self.constants[c] = (library_function, count)
             elif op == OP_CLOSURE:
                 self.constants[c] = tuple(function.constants[c][1:])
 
@@ -99,11 +99,11 @@ class Linked:
 
     def beside(self, post: Callable[[Any, Any], bool]) -> Linked:
         """The same code for fibers that run in another thread: with a `post` of their own, no `spawn` and no tier."""
-        found = Linked.__new__(Linked)
-        found.program, found.hash, found.functions = self.program, self.hash, self.functions
-        found.older = self.older
-        found.post, found.spawn, found.tier = post, None, None
-        return found
+        linked = Linked.__new__(Linked)
+        linked.program, linked.hash, linked.functions = self.program, self.hash, self.functions
+        linked.older = self.older
+        linked.post, linked.spawn, linked.tier = post, None, None
+        return linked
 
 
 def globals_reached(linked: Linked, function: int) -> list[int]:

@@ -117,8 +117,8 @@ class _Reader:
 
     def __init__(self, heap: list[Any], functions: int) -> None:
         self.made = [self.shell(entry, functions) for entry in heap]
-        for entry, made in zip(heap, self.made, strict=True):
-            self.fill(entry, made)
+        for entry, value in zip(heap, self.made, strict=True):
+            self.fill(entry, value)
 
     def shell(self, entry: list[Any], functions: int) -> Any:
         kind = entry[0]
@@ -140,22 +140,22 @@ class _Reader:
         builder.parts, builder.length = [entry[1]], len(entry[1])
         return builder
 
-    def fill(self, entry: list[Any], made: Any) -> None:
+    def fill(self, entry: list[Any], value: Any) -> None:
         from msgspec.structs import force_setattr
 
         kind = entry[0]
         if kind == "list":
-            made.extend(self.values(entry[1]))
+            value.extend(self.values(entry[1]))
         elif kind == "map":
-            made.update(zip(self.values(entry[1]), self.values(entry[2]), strict=True))
+            value.update(zip(self.values(entry[1]), self.values(entry[2]), strict=True))
         elif kind == "cell":
-            made.value = self.value(entry[1])
+            value.value = self.value(entry[1])
         elif kind == "function":
-            made.captured = tuple(self.values(entry[2]))
+            value.captured = tuple(self.values(entry[2]))
         elif kind in ("Ok", "Err"):
-            force_setattr(made, "value", self.value(entry[1]))
+            force_setattr(value, "value", self.value(entry[1]))
         elif kind == "group":
-            made.fill(self.values(entry[2]))
+            value.fill(self.values(entry[2]))
 
     def value(self, data: Any) -> Any:
         if type(data) is not list:

@@ -120,19 +120,19 @@ class _Case:
     @cached_property
     def _saved(self) -> dict[str, Any]:
         """The processes that come back from a checkpoint, as they were saved."""
-        found = {}
+        fibers = {}
         for pid, state in self.processes.items():
             raw = self.run.space.get_blob(state.restored_blob) if state.restored_blob else bytes(state.restored)
             kept = codec.decode(raw)
             if kept is not None:
-                found[pid] = {**kept["fiber"], "printed": kept["printed"]}
-        return found
+                fibers[pid] = {**kept["fiber"], "printed": kept["printed"]}
+        return fibers
 
     def _frames(self) -> None:
         for pid, fiber in self._saved.items():
             for index in {frame[0] for frame in fiber["frames"]} & self.changed:
-                said = f"process {pid} was saved in the middle of `{self.before.functions[index].name}`"
-                self.troubles.append(_Trouble(said, self._owner(index), pid))
+                problem = f"process {pid} was saved in the middle of `{self.before.functions[index].name}`"
+                self.troubles.append(_Trouble(problem, self._owner(index), pid))
 
     def _values(self) -> None:
         """Functions that processes hold as values: one that captured something is a part of its code, any other only
@@ -142,8 +142,8 @@ class _Case:
             return
         for pid, state in self.live.items():
             for index in self._held(state) & fragile:
-                said = f"process {pid} holds `{self.before.functions[index].name}` as a value"
-                self.troubles.append(_Trouble(said, self._owner(index), pid))
+                problem = f"process {pid} holds `{self.before.functions[index].name}` as a value"
+                self.troubles.append(_Trouble(problem, self._owner(index), pid))
 
     def _is_name(self, index: int) -> bool:
         old, new = self.before.functions[index], self.newer.functions[index]
@@ -151,10 +151,10 @@ class _Case:
 
     def _held(self, state: ProcessState) -> set[int]:
         """The functions that what the journal keeps for a process names."""
-        found: set[int] = set()
+        functions: set[int] = set()
         for data in self._kept(state):
-            found.update(_named(data))
-        return found
+            functions.update(_named(data))
+        return functions
 
     def _kept(self, state: ProcessState) -> Iterator[Any]:
         get_blob = self.run.space.get_blob
@@ -180,8 +180,8 @@ class _Case:
                 slots = {b for op, _, b, _ in self.newer.functions[index].code if op == OP_GLOBAL_GET}
                 for slot in slots.intersection(added):
                     name = self.newer.globals[slot]
-                    said = f"process {pid} is past the top level, which would have set `{name}`"
-                    self.troubles.append(_Trouble(said, self._owner(index), pid))
+                    problem = f"process {pid} is past the top level, which would have set `{name}`"
+                    self.troubles.append(_Trouble(problem, self._owner(index), pid))
 
     # ------------------------------------------------------------ agents
 
@@ -214,8 +214,8 @@ class _Case:
             words = " and ".join(f"`{key}`" for key in unsafe)
             self.troubles.append(_Trouble(f"{words} cannot change while process {live[0]} is that agent", part))
         elif renewal.keys and live and was.get("memory", "none") != "none":
-            said = f"process {live[0]} has a conversation with it that was begun with the settings it had"
-            self.troubles.append(_Trouble(said, part))
+            problem = f"process {live[0]} has a conversation with it that was begun with the settings it had"
+            self.troubles.append(_Trouble(problem, part))
         elif renewal.keys and not unsafe:
             self.migration.renewals.append(renewal)
 
@@ -240,8 +240,8 @@ class _Case:
                 ran = self.run.processes.get(entry.link) if is_ours else None
                 indexes = set() if ran is None else _named(arguments_of(self.run, ran))
                 for index in reached(self.before, indexes) & self.changed:
-                    said = f"process {pid}, a call under way, has run it as a tool"
-                    self.troubles.append(_Trouble(said, self._owner(index), pid))
+                    problem = f"process {pid}, a call under way, has run it as a tool"
+                    self.troubles.append(_Trouble(problem, self._owner(index), pid))
                 if ran is not None and len(self.newer.globals) != len(self.before.globals):
                     self.troubles.append(_Trouble(f"a tool of process {pid} was begun with fewer variables", None, pid))
 
@@ -249,15 +249,15 @@ class _Case:
 
     @cached_property
     def _old(self) -> Rehearsal:
-        found = Rehearsal(self.run, self.before)
-        found.rehearse()
-        return found
+        rehearsal = Rehearsal(self.run, self.before)
+        rehearsal.rehearse()
+        return rehearsal
 
     @cached_property
     def _new(self) -> Rehearsal:
-        found = Rehearsal(self.run, self.newer, self.migration)
-        found.rehearse()
-        return found
+        rehearsal = Rehearsal(self.run, self.newer, self.migration)
+        rehearsal.rehearse()
+        return rehearsal
 
     def _rehearsals(self) -> None:
         new = self._new
@@ -295,9 +295,9 @@ class _Case:
     def _before_checkpoint(self, pid: str) -> int:
         return int(self._saved[pid]["printed"]) if pid in self._saved else 0
 
-    def _differs(self, pid: str, place: str, said: str) -> None:
-        said = said if said.startswith(f"process {pid} ") else f"process {pid} {said}"
-        self.troubles.append(_Trouble(f"{said} ({place})" if place else said, None, pid))
+    def _differs(self, pid: str, place: str, problem: str) -> None:
+        problem = problem if problem.startswith(f"process {pid} ") else f"process {pid} {problem}"
+        self.troubles.append(_Trouble(f"{problem} ({place})" if place else problem, None, pid))
 
     # ------------------------------------------------------------ in words
 
@@ -316,10 +316,15 @@ class _Case:
         return [(change, self._verdict(change)) for change in self.changes]
 
     def _verdict(self, change: Change) -> str:
-        found = next((trouble for trouble in self.troubles if trouble.part == change.part), None)
-        if found is not None:
-            return found.text
-        renewed = [key for one in self.migration.renewals if ("agent", one.agent) == change.part for key in one.keys]
+        trouble_here = next((trouble for trouble in self.troubles if trouble.part == change.part), None)
+        if trouble_here is not None:
+            return trouble_here.text
+        renewed = [
+            key
+            for renewal in self.migration.renewals
+            if ("agent", renewal.agent) == change.part
+            for key in renewal.keys
+        ]
         if renewed and not self.troubles:
             return f"calls to come have the new {' and '.join(renewed)}"
         if change.what == "added" and change.kind != "const":
@@ -338,11 +343,11 @@ class _Case:
     def _functions(self, change: Change) -> set[int]:
         """The functions that a change is about; of a constant those that it is a part of."""
         owned = {index: self._owner(index) for index in self.changed}
-        found = {index for index, part in owned.items() if part == change.part}
-        if not found:
-            said = {one.part for one in self.changes}
-            found = {index for index, part in owned.items() if part not in said or part[0] == "top level"}
-        return found
+        functions = {index for index, part in owned.items() if part == change.part}
+        if not functions:
+            changed_parts = {other_change.part for other_change in self.changes}
+            functions = {index for index, part in owned.items() if part not in changed_parts or part[0] == "top level"}
+        return functions
 
     def told(self) -> str:
         """What changed, and why that is not safe."""
@@ -356,24 +361,24 @@ class _Case:
 
     def _difference(self) -> list[str]:
         """The lines of the sources that differ."""
-        found = lines_changed(self.run.sources(), self.migration.sources) if self.migration.sources else []
-        more = [f"… and {len(found) - _LINES_MAX} lines more"] if len(found) > _LINES_MAX else []
-        return ["", *found[:_LINES_MAX], *more] if found else []
+        lines = lines_changed(self.run.sources(), self.migration.sources) if self.migration.sources else []
+        more = [f"… and {len(lines) - _LINES_MAX} lines more"] if len(lines) > _LINES_MAX else []
+        return ["", *lines[:_LINES_MAX], *more] if lines else []
 
 
 def _named(data: Any) -> set[int]:
     """The functions that values in a journal's form name: `["function", index, captured]`, however deep."""
-    found: set[int] = set()
+    functions: set[int] = set()
     todo = [data]
     while todo:
-        one = todo.pop()
-        if type(one) is dict:
-            todo += one.values()
-        elif type(one) is list:
-            if len(one) == 3 and one[0] == "function" and type(one[1]) is int:
-                found.add(one[1])
-            todo += one
-    return found
+        item = todo.pop()
+        if type(item) is dict:
+            todo += item.values()
+        elif type(item) is list:
+            if len(item) == 3 and item[0] == "function" and type(item[1]) is int:
+                functions.add(item[1])
+            todo += item
+    return functions
 
 
 def _offered(program: Program) -> Iterable[int]:
@@ -395,7 +400,7 @@ def _offer(program: Program, agent: str, shared: Iterable[str]) -> list[Any]:
     return [
         (
             tool.name,
-            [(one.name, one.type, one.has_default) for one in tool.parameters],
+            [(parameter.name, parameter.type, parameter.has_default) for parameter in tool.parameters],
             repr(settings_of(linked, tool.configuration)),
         )
         for tool in tools

@@ -102,7 +102,7 @@ class Rehearsal(Unwritten):
         """The program with functions that tell when they are called."""
         linked = link(program, is_hashed=False)
         linked.hash = content_hash
-        linked.functions = [_Watched(self, index, one.function) for index, one in enumerate(linked.functions)]
+        linked.functions = [_Watched(self, index, code.function) for index, code in enumerate(linked.functions)]
         return linked
 
     def enters(self, index: int) -> None:

@@ -75,9 +75,9 @@ class Aside:
 
     def _created(self, seq: int, pid: str, row: rows.Created) -> None:
         self._began[pid] = seq
-        made = agent_made(pid, row, lambda: codec.decode(self._bytes(row.args, row.blob)))
-        if made is not None:
-            known, name, settings = made
+        agent = agent_made(pid, row, lambda: codec.decode(self._bytes(row.args, row.blob)))
+        if agent is not None:
+            known, name, settings = agent
             self._agents[known] = (name, settings)
             if row.program == VEGA_AGENT:
                 self._fronts.setdefault(known, []).append(pid)
@@ -139,7 +139,9 @@ class Aside:
         front = fronts[-1] if fronts else pid  # a guard may not have begun what it guards
         holder = self._holders.get(front)
         told = self._heard(holder, seq)
-        waiting = [] if holder is None else [_content(codec.decode(one.data)) for one in self._letters(holder, seq)]
+        waiting = (
+            [] if holder is None else [_content(codec.decode(letter.data)) for letter in self._letters(holder, seq)]
+        )
         state = self._state(pid, front, told, seq)
         return AgentView(pid, name, value_from_data(settings), state, told, waiting)
 
@@ -166,12 +168,12 @@ class Aside:
         return [pid for pid in self._calls.get(name, ()) if self._whose.get(pid, nobody) == agent]
 
     def _letters(self, pid: str, seq: int) -> list[_Letter]:
-        return [one for one in self._mail.get(pid, {}).values() if one.sent <= seq < one.taken]
+        return [letter for letter in self._mail.get(pid, {}).values() if letter.sent <= seq < letter.taken]
 
     def inbox(self, pid: str, seq: int) -> list[tuple[str, Any]]:
         """The messages that wait for a process of the program, which its machine has not been given yet: the word of a
         signal of the kernel's, or "", and the message."""
-        return [(one.form, codec.decode(one.data)) for one in self._letters(pid, seq)]
+        return [(letter.form, codec.decode(letter.data)) for letter in self._letters(pid, seq)]
 
 
 def _seq_of(entry: tuple[int, str, bytes]) -> int:

@@ -30,7 +30,7 @@ def described(journal: Journal, pid: str, fiber: Fiber, effect: VmEffect) -> Ste
             step.message = _whole(call.arguments[1])
             step.what = f"{step.agent or shown(call.arguments[0])} <- {brief(call.arguments[1], 120, program)}"
         else:
-            given = ", ".join(brief(one, 40, program) for one in call.arguments[1])
+            given = ", ".join(brief(value, 40, program) for value in call.arguments[1])
             step.what = f"{brief(call.arguments[0], 60, program)[10:-1]}({given})"
     elif effect.kind == "print":
         step.message = str(arguments[0])
@@ -38,11 +38,13 @@ def described(journal: Journal, pid: str, fiber: Fiber, effect: VmEffect) -> Ste
     elif effect.kind == "spawn":
         kind, name, what, given, *_ = arguments
         called = f"fn {brief(what, 60, program)[10:-1]}" if kind == "function" else name
-        step.what = f"spawn {called}" + (f"({', '.join(brief(one, 40, program) for one in given)})" if given else "")
+        step.what = f"spawn {called}" + (
+            f"({', '.join(brief(value, 40, program) for value in given)})" if given else ""
+        )
     elif effect.kind == "receive":
         step.what = "receive" if arguments[0] is None else f"receive, at most {shown(arguments[0])}"
     else:
-        step.what = f"{effect.kind} {', '.join(brief(one, 80, program) for one in arguments)}".strip()
+        step.what = f"{effect.kind} {', '.join(brief(value, 80, program) for value in arguments)}".strip()
     return step
 
 

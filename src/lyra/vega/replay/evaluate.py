@@ -68,8 +68,8 @@ class Expression:
         values, globals_ = copied([list(known.values()), fiber.globals])
         outcome = run(Fiber.call(linked, len(linked.functions) - 1, values, globals_), _FUEL)
         if type(outcome) is not Done:
-            said = "takes too long" if not hasattr(outcome, "kind") else f"needs an effect: {outcome.kind}"
-            raise ConfigError(f"`{self.text}` {said}", hint="only expressions that compute can be looked at")
+            problem = "takes too long" if not hasattr(outcome, "kind") else f"needs an effect: {outcome.kind}"
+            raise ConfigError(f"`{self.text}` {problem}", hint="only expressions that compute can be looked at")
         if outcome.error is not None:
             raise ConfigError(f"`{self.text}`: {outcome.error.name}: {outcome.error.text}")
         return outcome.value
@@ -92,7 +92,7 @@ class Expression:
         offset = len(linked.functions)
         for index, function in enumerate(piece.functions):
             linked.functions.append(Code(offset + index, _moved(function, offset)))
-        mine = next(at for at, function in enumerate(piece.functions) if function.name == _LOOK)
+        mine = next(index for index, function in enumerate(piece.functions) if function.name == _LOOK)
         linked.functions.append(linked.functions[offset + mine])
         return linked
 

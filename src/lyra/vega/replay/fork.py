@@ -93,8 +93,8 @@ def _changed_model(run: Run, timeline: Timeline, step: Step, text: str, *, is_er
 
 def _first_piece(run: Run, timeline: Timeline, step: Step, change: Change) -> int:
     """The row of the first piece that was read of a reply, where that was before the row of the reply itself."""
-    readers = [one for one in timeline.steps if one is step or f"<stream {step.stream}>" in one.what]
-    keys = {(one.pid, key) for one in readers for key in one.keys}
+    readers = [reader for reader in timeline.steps if reader is step or f"<stream {step.stream}>" in reader.what]
+    keys = {(reader.pid, key) for reader in readers for key in reader.keys}
     is_asked = False  # pieces of what the model said before it used a tool stay
     for record in run.rows():
         if record.seq == change.seq:
@@ -246,11 +246,11 @@ class Book:
         """An answer that was not taken before; that there was none in time only for who has a time."""
         left = self._answers.get((name, digest), {})
         places = (place for place in chain(((line, key),), left) if place in left)
-        found = next((place for place in places if is_timed or not _is_none(left[place].error)), None)
-        if found is None:
+        fitting = next((place for place in places if is_timed or not _is_none(left[place].error)), None)
+        if fitting is None:
             return None
         self.taken += 1
-        return left.pop(found)
+        return left.pop(fitting)
 
 
 def _is_none(error: dict[str, Any] | None) -> bool:
@@ -341,10 +341,10 @@ def live_on(life: Life, book: Book, *, is_live: bool) -> None:
 # ---------------------------------------------------------------- what came of it
 def difference(old: Timeline, new: Timeline, number: int) -> tuple[Step | None, Step | None]:
     """The first steps after the changed one that are not the same; both None where nothing else differs."""
-    for at in range(number + 1, max(len(old), len(new))):
-        one, other = old.step(at), new.step(at)
-        if one is None or other is None or _same(one) != _same(other):
-            return one, other
+    for position in range(number + 1, max(len(old), len(new))):
+        before, now = old.step(position), new.step(position)
+        if before is None or now is None or _same(before) != _same(now):
+            return before, now
     return None, None
 
 

@@ -80,9 +80,9 @@ class Journal:
             raise Corrupt(f"the journal of run {self.run.id} has no process of a program", run=self.run.id)
 
     def _add(self, record: Record) -> None:
-        seq, at, pid, kind, data = record
+        seq, time, pid, kind, data = record
         decoder = rows.DECODERS.get(kind)
-        left_out = (seq, at, pid, _LEFT_OUT, b"")
+        left_out = (seq, time, pid, _LEFT_OUT, b"")
         if kind == "run.printed":
             self._prints.setdefault(pid, []).append(seq)
         elif kind == "run.migrated":
@@ -95,29 +95,29 @@ class Journal:
         except (msgspec.MsgspecError, RecursionError) as error:
             raise Corrupt(f"row {seq} ({kind}) cannot be read: {error}", seq=seq) from error
         blob = getattr(row, "blob", "")
-        made = self._made(seq, at, pid, row) if kind == "process.created" else b""
+        created = self._made(seq, time, pid, row) if kind == "process.created" else b""
         self.aside.add(record, row)
         self.replies.add(record, row)
-        if made:
-            self.doctored.append((seq, at, pid, kind, made))
+        if created:
+            self.doctored.append((seq, time, pid, kind, created))
         elif kind == "message.sent":
             is_ours = row.to in self.processes or row.sender in self.processes
             if row.sender and row.key is not None:
                 self._seqs[row.sender, row.key] = seq
             self.doctored.append(record if is_ours else left_out)
         elif pid not in self.processes:
-            self._noticed(seq, at, pid, kind, row)
+            self._noticed(seq, time, pid, kind, row)
             self.doctored.append(left_out)
             return
         else:
-            self._noticed(seq, at, pid, kind, row)
+            self._noticed(seq, time, pid, kind, row)
             kept = kind in _KEPT or kind in _QUESTIONS
             self.doctored.append(record if kept else left_out)
         if blob:
             self.blobs.add(blob)
 
-    def _made(self, seq: int, at: float, pid: str, row: rows.Created) -> bytes:
-        self.created[pid] = (seq, at)
+    def _made(self, seq: int, time: float, pid: str, row: rows.Created) -> bytes:
+        self.created[pid] = (seq, time)
         if row.parent:
             self._parents[pid] = (row.parent, row.key)
             self.children[row.parent, row.key] = pid
@@ -130,15 +130,15 @@ class Journal:
 
     def _made_agent(self, seq: int, pid: str, row: rows.Created) -> None:
         try:
-            made = agent_made(pid, row, lambda: codec.decode(self._arguments(row)))
+            agent = agent_made(pid, row, lambda: codec.decode(self._arguments(row)))
         except (LookupError, TypeError, ValueError) as error:
             raise Corrupt(f"row {seq} creates an agent that cannot be read: {error}", seq=seq) from error
-        if made is not None:
-            self.agents[made[0]] = made[1:]
+        if agent is not None:
+            self.agents[agent[0]] = agent[1:]
 
-    def _noticed(self, seq: int, at: float, pid: str, kind: str, row: Any) -> None:
+    def _noticed(self, seq: int, time: float, pid: str, kind: str, row: Any) -> None:
         if kind == "process.terminated":
-            self.ended[pid] = (seq, at, row)
+            self.ended[pid] = (seq, time, row)
         elif kind == "program.checkpoint":
             self.checkpoints.setdefault(pid, {})[row.key] = row
             self._kept.setdefault(pid, []).append((seq, row.key))

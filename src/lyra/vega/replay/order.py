@@ -24,8 +24,8 @@ def in_program_order(steps: Iterable[Step], pids: Iterable[str]) -> list[Step]:
     for pid in by_pid:
         if pid not in inner:
             _place(pid, by_pid, placed)
-    ranked = sorted(range(len(placed)), key=lambda at: (placed[at].seq, at))
-    return [placed[at] for at in ranked]
+    ranked = sorted(range(len(placed)), key=lambda index: (placed[index].seq, index))
+    return [placed[index] for index in ranked]
 
 
 def _called(step: Step, by_pid: dict[str, list[Step]]) -> list[str]:

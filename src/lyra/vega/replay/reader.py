@@ -210,17 +210,17 @@ class _Reading:
         timeline.versions = [(linked.program, self.run.sources(version)) for version, linked in enumerate(self.linked)]
         timeline.aside, timeline.replies = journal.aside, journal.replies
         timeline.agents = {pid: name for pid, (name, _) in journal.agents.items()}
-        timeline.waits = {pid: said for pid, said in self.waits.items() if pid not in journal.ended}
+        timeline.waits = {pid: effect for pid, effect in self.waits.items() if pid not in journal.ended}
         timeline.notes = [*journal.notes, *self.notes]
         timeline.state = self.run.state
         return timeline
 
     def _facts(self) -> dict[str, ProcessFacts]:
         started = {step.pid: step.what.removeprefix("start ") for step in self.steps if step.kind == START}
-        found = {}
+        facts = {}
         for pid, created in self.journal.processes.items():
             ended = self.journal.ended.get(pid)
-            found[pid] = ProcessFacts(
+            facts[pid] = ProcessFacts(
                 pid=pid,
                 function=started.get(pid, "?"),
                 parent=created.parent,
@@ -228,7 +228,7 @@ class _Reading:
                 ended="" if ended is None else ended[2].reason,
                 known_as=created.parent if created.guarded else pid,
             )
-        return found
+        return facts
 
 
 def spared(*_: Any, **__: Any) -> None:
@@ -399,7 +399,9 @@ def _may_be(fiber: Fiber, saved: dict[str, Any]) -> bool:
     index, pc, values, _ = saved["frames"][0]
     if fiber.code.index != index or fiber.pc != pc:
         return False
-    return all(type(one) is list or one == other for one, other in zip(values, fiber.registers, strict=False))
+    return all(
+        type(value) is list or value == register for value, register in zip(values, fiber.registers, strict=False)
+    )
 
 
 def _name(fiber: Fiber) -> str:

@@ -219,7 +219,7 @@ def _listed(
         if type(item) in (list, dict) and (depth >= 3 or not item):
             text = "[…]" if type(item) is list and item else "{…}" if item else "[]" if type(item) is list else "{}"
         elif type(item) is list:
-            pairs = [(None, one) for one in item[:_SHOWN_ITEMS]]
+            pairs = [(None, value) for value in item[:_SHOWN_ITEMS]]
             text = _listed(pairs, "[]", limit, program, is_more=len(item) > _SHOWN_ITEMS, depth=depth + 1)
         elif type(item) is dict:
             some = [pair for pair, _ in zip(item.items(), range(_SHOWN_ITEMS), strict=False)]

@@ -33,32 +33,32 @@ class Traps:
                 continue
             starts: dict[int, Any] = {}
             last = 0
-            for at, instruction in enumerate(code.code):
-                line, _ = code.function.place(at)
+            for pc, instruction in enumerate(code.code):
+                line, _ = code.function.place(pc)
                 if line and line != last:
-                    starts[at] = instruction
+                    starts[pc] = instruction
                 last = line or last
             self._places[id(code.code)] = (code.code, starts)
 
     def __enter__(self) -> Self:
         for code, starts in self._places.values():
-            for at in starts:
-                code[at] = _TRAP
+            for pc in starts:
+                code[pc] = _TRAP
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for code, starts in self._places.values():
-            for at, instruction in starts.items():
-                code[at] = instruction
+            for pc, instruction in starts.items():
+                code[pc] = instruction
 
     def run(self, fiber: Fiber, fuel: int, give_up: Callable[[], object] | None = None) -> VmEffect | Done | None:
         """On to the next line: None. An effect, or the end: that. One that needs more than `fuel` is given up."""
-        code, at = fiber.code.code, fiber.pc
-        lifted = self._places[id(code)][1][at] if code[at] is _TRAP else None
+        code, pc = fiber.code.code, fiber.pc
+        lifted = self._places[id(code)][1][pc] if code[pc] is _TRAP else None
         if lifted is not None:
-            code[at] = lifted
+            code[pc] = lifted
         try:
             while True:
                 outcome = run(fiber, _FUEL)
@@ -78,4 +78,4 @@ class Traps:
                     return None
         finally:
             if lifted is not None:
-                code[at] = _TRAP
+                code[pc] = _TRAP

@@ -48,7 +48,9 @@ def _budget(job: Job, what: str) -> float:
         "limit": lambda: scope.limit("usd"),
         "remaining": lambda: scope.remaining("usd"),
     }[what]
-    micro_usd = job.ctx.journaled_read(f"session.{what}", lambda: None if (found := reading()) is None else int(found))
+    micro_usd = job.ctx.journaled_read(
+        f"session.{what}", lambda: None if (amount := reading()) is None else int(amount)
+    )
     return math.inf if micro_usd is None else micro_usd / 1_000_000
 
 
@@ -62,9 +64,9 @@ def _budget_reserve(job: Job, amount: Money) -> None:
 
     entry = upcoming(job.process)
     is_kept = entry is None or entry.name == _RESERVE  # runs of old did not write it down
-    found = job.ctx.journaled_read(_RESERVE, missing) if is_kept else missing()
-    if found is not None:
-        left = Money(found)
+    rest = job.ctx.journaled_read(_RESERVE, missing) if is_kept else missing()
+    if rest is not None:
+        left = Money(rest)
         raise BudgetExceeded(f"{left} is left, and {amount} was asked for", remaining=left, asked=amount)
 
 

@@ -48,11 +48,11 @@ class _Place:
         """Where it really lies; OSError where nothing does."""
         fd = self._folder.open(self.path, _PATH)
         try:
-            found = _true(fd)
+            path = _true(fd)
         finally:
             os.close(fd)
-        self._check(found)
-        return found
+        self._check(path)
+        return path
 
     def open(self, flags: int) -> int:
         """A descriptor of what is there."""
@@ -157,7 +157,7 @@ def _act(act: Callable[..., Any], need: str, *, idempotent: bool = True) -> Call
         rights, grant = job.world.rights, job.ctx.grant
         absolute = rights.absolute(_text(path, "a path"))
         root = rights.root_of(absolute)
-        given = [_text(each, "a file's content") for each in rest]
+        given = [_text(argument, "a file's content") for argument in rest]
         await _need_folder(job, root)
 
         async def vega_file(place: str, *given: str) -> Any:

@@ -94,17 +94,17 @@ class Job:
     def outer(self, cell: Cell) -> Turn | None:
         """The innermost of those that are calls of the same agent. Deadlock where the very conversation that is to
         be asked waits for this process."""
-        found = None
+        nearest = None
         for turn in self.callers():
             if turn.cell is cell and cell.plan.keeps:
                 name = cell.plan.name
-                said = f"{name} is asked by its own tool, and answers one message after the other"
-                raise Fault("Deadlock", f"{said}; let the tool ask another process of {name}")
-            if found is None and turn.cell.plan is cell.plan:
-                found = turn
-        if found is None:
+                problem = f"{name} is asked by its own tool, and answers one message after the other"
+                raise Fault("Deadlock", f"{problem}; let the tool ask another process of {name}")
+            if nearest is None and turn.cell.plan is cell.plan:
+                nearest = turn
+        if nearest is None:
             self._check_streams(cell)
-        return found
+        return nearest
 
     def _check_streams(self, cell: Cell) -> None:
         """A stream has its turn until it is read to its end, which waits for whoever reads it."""
@@ -114,8 +114,8 @@ class Job:
         streams = (opened for opened, _ in self.world.streams.values())
         mine = sum(opened.is_read_by(self.process) and opened.cell.plan is plan for opened in streams)
         if plan.concurrency is not None and mine >= plan.concurrency:
-            said = f"{plan.name} is asked while a stream of it is read, and its concurrency is {plan.concurrency}"
-            raise Fault("Deadlock", f"{said}; read the stream to its end first, or raise the concurrency")
+            problem = f"{plan.name} is asked while a stream of it is read, and its concurrency is {plan.concurrency}"
+            raise Fault("Deadlock", f"{problem}; read the stream to its end first, or raise the concurrency")
 
     def waiting(self, pid: str) -> AbstractContextManager[None]:
         """While it waits for another process, whoever watches the run can see that."""

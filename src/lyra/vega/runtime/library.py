@@ -105,10 +105,10 @@ async def execute(job: Job, command: Any) -> str:
         result = await Sandbox().run(["/bin/bash", "-c", line], profile, apart=True)
         output = result.output.text
         if not result.ok:
-            said = result.errors.text.strip() or output.strip()
+            message = result.errors.text.strip() or output.strip()
             code = result.exit_code
-            said = job.world.runtime.clean(f"`{line}` ended with exit code {code}: {said[-2000:]}")
-            raise EffectFailed(said, exit=code)
+            message = job.world.runtime.clean(f"`{line}` ended with exit code {code}: {message[-2000:]}")
+            raise EffectFailed(message, exit=code)
         return job.world.runtime.clean(output)
 
     def about(line: str) -> str:
@@ -116,8 +116,8 @@ async def execute(job: Job, command: Any) -> str:
 
     needs = (Capability("process.exec", line),)
     effect = Effect(vega_exec, name="vega.exec", needs=needs, about=about, skipped=_told)
-    found: str = await job.ctx.do(effect, line)
-    return found
+    printed: str = await job.ctx.do(effect, line)
+    return printed
 
 
 # ---------------------------------------------------------------- time, chance, environment
@@ -142,8 +142,8 @@ def _random_int(job: Job, low: int, high: int) -> int:
 
 
 def _env(job: Job, name: Any, default: Any = None) -> Any:
-    found = _variable(job, name)
-    return default if found is None else found
+    value = _variable(job, name)
+    return default if value is None else value
 
 
 def _env_has(job: Job, name: Any) -> bool:
@@ -155,8 +155,8 @@ def _variable(job: Job, name: Any) -> str | None:
     job.ctx.grant.check(Capability("env.read", _text(name, "a variable's name")))
     if name in _KEYS:
         raise CapabilityDenied(f"{name} holds a key, which programs may not read", name=name)
-    found: str | None = job.ctx.journaled_read("env", lambda: job.world.runtime.clean_data(os.environ.get(name)))
-    return found
+    value: str | None = job.ctx.journaled_read("env", lambda: job.world.runtime.clean_data(os.environ.get(name)))
+    return value
 
 
 def _arguments(job: Job) -> list[str]:
@@ -179,12 +179,12 @@ def _span(job: Job, name: Any) -> Span:
 def _span_end(job: Job, span: Span) -> None:
     """End a span, and those inside it that are still open."""
     spans = job.state.spans
-    at = next((at for at, (inner, *_) in enumerate(spans) if inner.span_id == span.id), None)
-    if at is None:
+    index = next((index for index, (inner, *_) in enumerate(spans) if inner.span_id == span.id), None)
+    if index is None:
         return
-    current_span.set(spans[at][1])
+    current_span.set(spans[index][1])
     kernel = job.world.kernel
-    for inner, outer, name, began_s, attributes in reversed(spans[at:]):
+    for inner, outer, name, began_s, attributes in reversed(spans[index:]):
         kernel.publish(
             job.ctx.pid,
             "trace.span",
@@ -197,7 +197,7 @@ def _span_end(job: Job, span: Span) -> None:
                 "parent_span": (outer.span_id or None) if outer is not None else None,
             },
         )
-    del spans[at:]
+    del spans[index:]
 
 
 def _event(job: Job, text: Any) -> None:

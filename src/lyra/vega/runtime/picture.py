@@ -198,8 +198,8 @@ class Picture:
     def over(self) -> None:
         """The program ended; what is left of it will be stopped. From now on only costs are added."""
         self._last = self._busiest(_LAST_MAX), len(self._seen)
-        for each in self._last[0]:
-            each.last = each.state, each.waits_for
+        for entry in self._last[0]:
+            entry.last = entry.state, entry.waits_for
 
     # ------------------------------------------------------------ what there is to see
 
@@ -211,7 +211,7 @@ class Picture:
         else:
             chosen = _heaviest(limit, self._last[0])
             count = self._last[1]
-        return [each.row() for each in chosen], count - len(chosen)
+        return [entry.row() for entry in chosen], count - len(chosen)
 
     def total(self) -> Total:
         budget = self._budget
@@ -236,10 +236,10 @@ class Picture:
     def _forget_ended(self) -> None:
         """Functions that ended are only counted, but for some that failed."""
         failed = 0
-        for key, each in [*self._seen.items()]:
-            if each.kind != "function" or each.process.exit is None or each.restarting:
+        for key, entry in [*self._seen.items()]:
+            if entry.kind != "function" or entry.process.exit is None or entry.restarting:
                 continue
-            if each.process.exit.error is not None and failed < _FAILED_MAX:
+            if entry.process.exit.error is not None and failed < _FAILED_MAX:
                 failed += 1
                 continue
             del self._seen[key]

@@ -195,13 +195,13 @@ def _unlink(job: Job, other: Process) -> None:
 
 
 def _monitor(job: Job, other: Process) -> None:
-    found = _found(job, other, "monitor")
+    process = _found(job, other, "monitor")
 
     def reason() -> str | None:
         """Why it ended, of one that has."""
-        if found is None:
+        if process is None:
             return "noproc"
-        return None if found.exit is None else ended_because(found.exit.reason, found.exit.error)
+        return None if process.exit is None else ended_because(process.exit.reason, process.exit.error)
 
     why = job.ctx.journaled_read("ended", reason)
     if why is not None:
@@ -258,8 +258,8 @@ def _holder(job: Job, name: str) -> str | None:
 
 
 def _alive(job: Job, other: Process) -> bool:
-    found = _found(job, other, "alive")
-    return bool(job.ctx.journaled_read("alive", lambda: found is not None and found.exit is None))
+    process = _found(job, other, "alive")
+    return bool(job.ctx.journaled_read("alive", lambda: process is not None and process.exit is None))
 
 
 PROCESSES: Final[dict[str, Callable[..., Any]]] = {

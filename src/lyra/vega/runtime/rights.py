@@ -48,7 +48,7 @@ class Rights:
 
     def of_tool(self, settings: Mapping[str, Any], agent: Mapping[str, Any]) -> Grant:
         """The Grant of one tool: its own capabilities, else its agent's, else those of any program."""
-        declares = next((one for one in (settings, agent) if "capabilities" in one), None)
+        declares = next((declaration for declaration in (settings, agent) if "capabilities" in declaration), None)
         if declares is None:
             return Grant(allow=self.base)
         allowed = self.capabilities({**agent, **settings})
@@ -58,30 +58,30 @@ class Rights:
         """`capabilities […] allowed_paths […] allowed_commands […]` with absolute paths."""
         paths = [self.absolute(path) for path in settings.get("allowed_paths") or ()]
         commands = [str(command) for command in settings.get("allowed_commands") or ()]
-        found: list[Capability] = []
+        capabilities: list[Capability] = []
         for spelling in settings.get("capabilities") or ():
             base = Capability.parse(str(spelling))
             base = Capability(SPELLINGS.get(base.name, base.name), base.scope)
             if base.kind == "path" and base.scope == "**":
-                found += [Capability(base.name, scope) for scope in self._scopes(paths)]
+                capabilities += [Capability(base.name, scope) for scope in self._scopes(paths)]
             elif base.kind == "command" and base.scope == "**" and commands:
-                found += [Capability(base.name, command) for command in commands]
+                capabilities += [Capability(base.name, command) for command in commands]
             else:
-                found.append(base)
-        return found
+                capabilities.append(base)
+        return capabilities
 
     def _scopes(self, paths: list[str]) -> Iterable[str]:
         if not paths:
             return (self.folder, f"{self.folder}/**")
-        found = list(paths)
+        scopes = list(paths)
         for path in paths:
             root = _root(path)
             if root not in self.roots:
                 self.roots.append(root)
             real = os.path.realpath(root)
             if real != root:  # a folder that is named by a symlink is meant where it lies
-                found.append(real + path[len(root) :])
-        return found
+                scopes.append(real + path[len(root) :])
+        return scopes
 
     def absolute(self, path: Any) -> str:
         """A path, or a pattern of one, as the Grant names it."""
@@ -98,7 +98,7 @@ class Rights:
 def _root(pattern: str) -> str:
     """The folder above the first wildcard of a pattern, or of the one file it names."""
     parts = pattern.split("/")
-    plain = next((at for at, part in enumerate(parts) if any(char in part for char in "*?[{")), len(parts))
+    plain = next((index for index, part in enumerate(parts) if any(char in part for char in "*?[{")), len(parts))
     folder = "/".join(parts[:plain]) or "/"
     return folder if plain < len(parts) or os.path.isdir(folder) else os.path.dirname(folder) or "/"
 

@@ -187,8 +187,8 @@ async def _stop(world: World, main: str) -> None:
     if world.tracks_processes:
         if world.fleet is not None:
             world.fleet.bring_all()
-        found = [kernel.processes.get(pid) for pid in (main, *world.started)]
-        live = [process for process in found if process is not None and process.exit is None]
+        processes = [kernel.processes.get(pid) for pid in (main, *world.started)]
+        live = [process for process in processes if process is not None and process.exit is None]
     else:
         live = [process for process in kernel.processes.present() if process.exit is None and process.waits_outside]
     for process in live:

@@ -47,22 +47,22 @@ def backoff(value: Any) -> Backoff:
 
 def flags(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a supervisor as the kernel's flags."""
-    found: dict[str, Any] = {
+    kernel_flags: dict[str, Any] = {
         "strategy": str(settings.get("strategy", "restart")),
         "max_restarts": int(settings.get("max_restarts", 3)),
         "window_s": seconds(settings.get("window", _WINDOW), "window"),
     }
     if "backoff" in settings:
-        found["backoff"] = backoff(settings["backoff"])
-    return found
+        kernel_flags["backoff"] = backoff(settings["backoff"])
+    return kernel_flags
 
 
 def supervision(settings: Mapping[str, Any] | None) -> Supervision:
     """What happens to one process when it crashes; unsaid, three restarts within a minute."""
-    found = flags(settings or {})
-    if found["strategy"] in ("restart_all", "rest_for_one", "one_for_all"):  # of one child that is the same
-        found["strategy"] = "restart"
-    return Supervision(**found)
+    kernel_flags = flags(settings or {})
+    if kernel_flags["strategy"] in ("restart_all", "rest_for_one", "one_for_all"):  # of one child that is the same
+        kernel_flags["strategy"] = "restart"
+    return Supervision(**kernel_flags)
 
 
 def escalates(job: Job, settings: Mapping[str, Any] | None) -> bool:
@@ -77,18 +77,18 @@ def escalates(job: Job, settings: Mapping[str, Any] | None) -> bool:
 def children(job: Job, settings: Mapping[str, Any]) -> list[Child]:
     """The children of a supervisor, in order; nested ones are supervisors themselves."""
     world = job.world
-    found: list[Child] = []
+    listed: list[Child] = []
     for name, kind, target, what, arguments in settings.get("children", ()):
         if kind == "function":
             seed = world.seed(job.fiber, what, arguments)
-            found.append(
+            listed.append(
                 Child(name, world.programs.process, (world.run_id, seed), "transient", name=world.called(name))
             )
         elif kind == "agent":
             start = (world.run_id, target, world.kept(what))
-            found.append(Child(name, world.programs.agent, start, "transient", name=world.called(name)))
+            listed.append(Child(name, world.programs.agent, start, "transient", name=world.called(name)))
         else:
             inner = children(job, what)
             # One that has used up its restarts ends in order, and has failed all the same: the one above it decides.
-            found.append(Child.supervisor(name, inner, **flags(what), restart="permanent", name=world.called(name)))
-    return found
+            listed.append(Child.supervisor(name, inner, **flags(what), restart="permanent", name=world.called(name)))
+    return listed

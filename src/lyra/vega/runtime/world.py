@@ -129,8 +129,8 @@ class Started:
     def append(self, pid: str) -> None:
         self._pids.append(pid)
         if len(self._pids) > self._most:
-            found = ((pid, self._kernel.processes.get(pid)) for pid in self._pids)
-            self._pids = [pid for pid, process in found if process is not None and process.exit is None]
+            started = ((pid, self._kernel.processes.get(pid)) for pid in self._pids)
+            self._pids = [pid for pid, process in started if process is not None and process.exit is None]
             self._most = 1_000 + 2 * len(self._pids)
 
     def __iter__(self) -> Iterator[str]:
@@ -290,13 +290,13 @@ class World:
     def plan(self, name: str, settings: dict[str, Any]) -> AgentPlan:
         """What an agent's settings come to; made once, so that equal ones share their limits."""
         key = (name, codec.canonical(value_to_data(settings)))
-        found = self.plans.get(key)
-        if found is None:
+        plan = self.plans.get(key)
+        if plan is None:
             if name in self.renewals:
-                found = self.plans[key] = self._renewed(name, settings)
+                plan = self.plans[key] = self._renewed(name, settings)
             else:
-                found = self.plans[key] = AgentPlan(self, name, settings)
-        return found
+                plan = self.plans[key] = AgentPlan(self, name, settings)
+        return plan
 
     def is_in_turn(self, plan: AgentPlan, *, timed: bool = True) -> bool:
         """Whether nobody may ask an agent early because of its models: they answer by which questions came before, as
@@ -323,13 +323,13 @@ class World:
             name_plan(plan, version)
             older[self.kernel.programs.name(program_of(plan.agent))] = plan
         key = (name, codec.canonical(value_to_data(newest)))
-        found = self.plans.get(key)
-        if found is None:
-            found = self.plans[key] = AgentPlan(self, name, newest)
-            name_plan(found, len(before))
-            self.kernel.programs.name(program_of(found.agent))
-            found.older = older
-        return found
+        current = self.plans.get(key)
+        if current is None:
+            current = self.plans[key] = AgentPlan(self, name, newest)
+            name_plan(current, len(before))
+            self.kernel.programs.name(program_of(current.agent))
+            current.older = older
+        return current
 
     def spawned_as(self, process: KernelProcess, name: str, settings: Any) -> Any:
         """The settings that an agent was spawned with, of one that a replay spawns again: as its journal has them."""
@@ -339,26 +339,26 @@ class World:
         if before is None or before[0] != name:
             return kept
         was = self.read(before[1])
-        return before[1] if any(is_alike(was, one) for one in self.renewals.versions(name, settings)) else kept
+        return before[1] if any(is_alike(was, version) for version in self.renewals.versions(name, settings)) else kept
 
     def cell(self, pid: str, plan: AgentPlan, promised: Cell | None = None) -> Cell:
         """Where callers find the agent that a pid stands for; `promised`: where they have found it until now."""
         known = self.cells.get(pid)
         if promised is not None and promised.plan is plan:
             promised.keep(known)
-            found = promised
+            slot = promised
         elif known is not None:
             return known
         else:
-            found = Cell(plan)
-        self.cells[pid] = found
+            slot = Cell(plan)
+        self.cells[pid] = slot
         self.expected.pop(pid, None)
         process = self.kernel.find_again(pid)
         if process.exit is not None:
-            found.gone(process)
+            slot.gone(process)
         else:
-            process.watch((found.gone, None))
-        return found
+            process.watch((slot.gone, None))
+        return slot
 
     def is_agent(self, pid: str) -> bool:
         return pid in self.cells or pid in self.expected
@@ -398,17 +398,17 @@ class World:
     def sessions(self) -> list[list[Any]]:
         """The sessions around what runs now, outermost first: enough to make them again."""
         inside = scopes.get()
-        found = [scope for scope in (inside[-1].chain() if inside else ()) if scope.name]
-        return [[scope.name, scope.limit("usd")] for scope in reversed(found)]
+        named = [scope for scope in (inside[-1].chain() if inside else ()) if scope.name]
+        return [[scope.name, scope.limit("usd")] for scope in reversed(named)]
 
     def session(self, name: str, limit: Any, outer: Budget) -> Budget:
         """The scope of a session by its name: the same for all processes inside it."""
-        found = self.scopes.get(name)
-        if found is None:
-            found = self.scopes[name] = outer.child({"usd": limit, "name": name})
+        scope = self.scopes.get(name)
+        if scope is None:
+            scope = self.scopes[name] = outer.child({"usd": limit, "name": name})
             if self.record is not None:
-                found.charge_alone(Usage.from_data(self.record.paid(name)))
-        return found
+                scope.charge_alone(Usage.from_data(self.record.paid(name)))
+        return scope
 
     def enter_sessions(self, path: Sequence[Sequence[Any]]) -> None:
         """A process that comes back is inside the sessions that it was started in."""
@@ -423,9 +423,9 @@ class World:
 
     def function(self, name: str) -> Callable[..., Any] | None:
         """A function of the host: given when the program was run, or imported where that is allowed."""
-        found = self.options.functions.get(name)
-        if found is not None:
-            return found
+        given = self.options.functions.get(name)
+        if given is not None:
+            return given
         for kind, target, imported in self.linked.program.imports:
             if kind == "node" and imported == name:
                 raise ConfigError(f"import node {target!r}: nodes belong to Vesper, which this version does not have")

@@ -94,12 +94,12 @@ def size_of(trees: Trees, function: int) -> int:
 
 def reached(trees: Trees, function: int) -> set[int]:
     """A function and all that it calls, those that they call, and so on."""
-    found, todo = {function}, [function]
+    functions, todo = {function}, [function]
     while todo:
-        fresh = set(trees[todo.pop()][3]) - found
-        found |= fresh
+        fresh = set(trees[todo.pop()][3]) - functions
+        functions |= fresh
         todo += fresh
-    return found
+    return functions
 
 
 class Solver:
@@ -115,33 +115,33 @@ class Solver:
         """The facts of a row and of all it calls. What would take long is given up: whoever called waits for this."""
         if root not in self._known:
             self._find(root)
-        found, todo = {root: self._known[root]}, [root]
+        facts, todo = {root: self._known[root]}, [root]
         while todo:
             for row in self._calls[todo.pop()]:
-                if row not in found:
-                    found[row] = self._known[row]
+                if row not in facts:
+                    facts[row] = self._known[row]
                     todo.append(row)
-        return found
+        return facts
 
     def _find(self, root: Row) -> None:
         """Look at each row, and again when something that it calls turns out to give something else."""
         results = self._results(root)
-        found: dict[Row, Facts] = {}
+        facts: dict[Row, Facts] = {}
         calls: dict[Row, set[Row]] = {}
         callers: dict[Row, set[Row]] = {}
         todo = {root: None}
         while todo:
             row, _ = todo.popitem()
             look = Look(self._trees, row, results)
-            found[row], calls[row] = look.facts(), look.calls
+            facts[row], calls[row] = look.facts(), look.calls
             for other in look.calls:
                 callers.setdefault(other, set()).add(row)
-            result = joined(results[row], found[row].result)
+            result = joined(results[row], facts[row].result)
             if result != results[row]:
                 results[row] = result
                 todo.update(dict.fromkeys(callers.get(row, ())))
-            todo.update(dict.fromkeys(look.calls - found.keys() - self._known.keys()))  # the last are first
-        self._known.update(found)
+            todo.update(dict.fromkeys(look.calls - facts.keys() - self._known.keys()))  # the last are first
+        self._known.update(facts)
         self._calls.update(calls)
 
     def _size(self, function: int) -> int:
@@ -274,10 +274,10 @@ class Look:
             self.put(node[1], node[2])
             return self.kind_of_slot(node[1])
         if what == "index":
-            whole, at = self.kind(node[1]), self.kind(node[2])
+            whole, index = self.kind(node[1]), self.kind(node[2])
             if whole == "str":
                 return "str"
-            return self.items_of(node[1]) if whole == "list" and at == "int" else _unknown(whole)
+            return self.items_of(node[1]) if whole == "list" and index == "int" else _unknown(whole)
         return self._rarer(what, node)
 
     def kind_of_slot(self, slot: int) -> str:
@@ -350,12 +350,12 @@ class Look:
     def _positive(self) -> frozenset[int]:
         """The int slots that are never below zero (under `~slot`: what is in its list): supposed of all that are set
         here, and dropped where it fails."""
-        found = {slot for slot in self.sets if self._is_int(slot)}
+        candidates = {slot for slot in self.sets if self._is_int(slot)}
         while True:
-            kept = {slot for slot in found if all(is_positive(value, found) for value in self.sets[slot])}
-            if kept == found:
-                return frozenset(found)
-            found = kept
+            kept = {slot for slot in candidates if all(is_positive(value, candidates) for value in self.sets[slot])}
+            if kept == candidates:
+                return frozenset(candidates)
+            candidates = kept
 
     def _is_int(self, slot: int) -> bool:
         if slot < 0:

@@ -53,17 +53,17 @@ def is_installed() -> bool:
 
 def numeric_rows(trees: Trees, facts: dict[Row, Facts]) -> dict[Row, set[Row]]:
     """The numeric rows, each with those it calls."""
-    found: dict[Row, set[Row]] = {}
+    numeric: dict[Row, set[Row]] = {}
     for row in facts:
         calls = _calls(trees, row, facts)
         if calls is not None:
-            found[row] = calls
+            numeric[row] = calls
     while True:
-        unfit = [row for row, calls in found.items() if not calls <= found.keys()]
+        unfit = [row for row, calls in numeric.items() if not calls <= numeric.keys()]
         for row in unfit:
-            del found[row]
+            del numeric[row]
         if not unfit:
-            return found
+            return numeric
 
 
 def worthwhile(trees: Trees, rows: dict[Row, set[Row]]) -> list[Row]:

@@ -93,8 +93,8 @@ class PureTier:
         except (GiveUp, RecursionError, SyntaxError, MemoryError):  # nested more than Python's compiler takes
             return None
         self._look_for_numbers(facts)
-        made: Callable[..., Any] = self.names[(outer_name if self.pauses(row[0]) else row_name)(row)]
-        return made
+        function: Callable[..., Any] = self.names[(outer_name if self.pauses(row[0]) else row_name)(row)]
+        return function
 
     def solved(self, row: Row) -> dict[Row, Facts]:
         """What is known of a row and of all it calls."""
@@ -195,28 +195,28 @@ class Pure:
         if self._skip:
             self._skip -= 1
             return MISS
-        made = self._variants.get(tuple(map(type, arguments)), MISS)
-        if made is MISS:
-            made = self._made(arguments)
-        if made is None:
+        function = self._variants.get(tuple(map(type, arguments)), MISS)
+        if function is MISS:
+            function = self._made(arguments)
+        if function is None:
             return MISS
         tier = self._tier
         if tier.contended is not None or tier.may_go_native:
-            return self._watched(made, arguments)
+            return self._watched(function, arguments)
         try:
-            return made(*arguments)  # type: ignore[operator]  # it is no MISS by now
+            return function(*arguments)  # type: ignore[operator]  # it is no MISS by now
         except Exception as error:  # noqa: BLE001 - whatever it was, the machine finds it too
             return self._gave_up(error)
 
-    def _watched(self, made: Any, arguments: list[Any]) -> Any:
+    def _watched(self, function: Any, arguments: list[Any]) -> Any:
         watch = self._tier.watch
         if self._names["STOP"] and not watch.settled():
             return MISS  # this turn is over
         watch.begin(self)
         if self.pauses:
-            return self.go_on(made(*arguments), arguments)
+            return self.go_on(function(*arguments), arguments)
         try:
-            return made(*arguments)
+            return function(*arguments)
         except Exception as error:  # noqa: BLE001
             watch.busy = None
             if watch.settled():
@@ -253,10 +253,10 @@ class Pure:
         from lyra.vega.machine.pure.kinds import kind_of_value
 
         row = (self._function, tuple(map(kind_of_value, arguments)))
-        made = tier.make(row)
+        function = tier.make(row)
         self.rows.add(row)
-        self._variants[tuple(map(type, arguments))] = made
-        return made
+        self._variants[tuple(map(type, arguments))] = function
+        return function
 
     def forget(self) -> None:
         """Other functions have taken the place of those known here."""

@@ -52,28 +52,28 @@ def _options(world: World, name: str, settings: Mapping[str, Any], memory: Any) 
     model, *fallback = models
     for model_name in models:
         world.runtime.settings.need(model_name)  # from here on its keys are known, and kept out of what it is asked
-    found: dict[str, Any] = {
+    options: dict[str, Any] = {
         "model": model,
         "fallback": fallback,
         "system": str(settings.get("system", "")),
         "tools": [] if name in world.mocks else tools_of(world, name, settings),
     }
-    if any(is_foreign(tool) for tool in found["tools"]):
-        found["permissions"] = world.foreign.permissions(found["tools"])
+    if any(is_foreign(tool) for tool in options["tools"]):
+        options["permissions"] = world.foreign.permissions(options["tools"])
     for plain in ("temperature", "max_tokens"):
         if plain in settings:
-            found[plain] = settings[plain]
+            options[plain] = settings[plain]
     if "retry" in settings:
-        found["retry"] = _retry(settings["retry"])
+        options["retry"] = _retry(settings["retry"])
     if "circuit_breaker" in settings:
-        found["circuit_breaker"] = CircuitBreaker(per="call", **_in_seconds(settings["circuit_breaker"]))
+        options["circuit_breaker"] = CircuitBreaker(per="call", **_in_seconds(settings["circuit_breaker"]))
     if "rate_limit" in settings:
-        found["rate_limit"] = RateLimit(**settings["rate_limit"])
+        options["rate_limit"] = RateLimit(**settings["rate_limit"])
     if "output" in settings:
-        found["output"] = schema_of_type(settings["output"])
+        options["output"] = schema_of_type(settings["output"])
     if isinstance(memory, list):  # window(n): so many messages, of which the last is the user's
-        found["context"] = {"kind": "sliding", "turns": (int(memory[1]) + 1) // 2}
-    return found
+        options["context"] = {"kind": "sliding", "turns": (int(memory[1]) + 1) // 2}
+    return options
 
 
 def models_of(world: World, settings: Mapping[str, Any]) -> list[Any]:
@@ -83,12 +83,12 @@ def models_of(world: World, settings: Mapping[str, Any]) -> list[Any]:
 
 
 def _retry(settings: Mapping[str, Any]) -> Retry:
-    found: dict[str, Any] = {"max_attempts": settings.get("max_attempts", 3)}
+    options: dict[str, Any] = {"max_attempts": settings.get("max_attempts", 3)}
     if "backoff" in settings:
-        found["backoff"] = backoff(settings["backoff"])
+        options["backoff"] = backoff(settings["backoff"])
     if "on" in settings:
-        found["on"] = tuple(settings["on"])
-    return Retry(**found)
+        options["on"] = tuple(settings["on"])
+    return Retry(**options)
 
 
 def _in_seconds(settings: Mapping[str, Any]) -> dict[str, Any]:

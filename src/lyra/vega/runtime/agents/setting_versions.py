@@ -66,9 +66,9 @@ def _part(settings: Mapping[str, Any], key: str) -> Any:
     return repr(value_to_data(settings[key])) if key in settings else None
 
 
-def is_alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def is_alike(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
     """Whether two settings are the same, in whatever order they were said."""
-    return one.keys() == other.keys() and all(_part(one, key) == _part(other, key) for key in one)
+    return left.keys() == right.keys() and all(_part(left, key) == _part(right, key) for key in left)
 
 
 def difference(agent: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Renewal:
@@ -94,10 +94,10 @@ class Renewals:
         renewals = self._by_agent.get(agent, [])
         for renewal in renewals:
             settings = renewal.applied(settings)
-        found = [settings]
+        versions = [settings]
         for renewal in reversed(renewals):
-            found.append(renewal.reverted(found[-1]))
-        return found[::-1]
+            versions.append(renewal.reverted(versions[-1]))
+        return versions[::-1]
 
 
 def name_plan(plan: AgentPlan, version: int) -> None:

@@ -194,10 +194,10 @@ async def _stream_next(job: Job, stream: Stream) -> Any:
     if pieces is not None:
         del job.state.mocked[stream.id]
         return None
-    found = job.world.streams.get(stream.id)
-    if found is None:
+    entry = job.world.streams.get(stream.id)
+    if entry is None:
         raise Fault("ValueError", STREAM_IS_OVER)
-    opened, passed = found
+    opened, passed = entry
     if opened.session is None and not job.ctx.replaying:
         agent, is_timed = opened.cell.plan.agent, opened.limit_s is not None or opened.cell.plan.timeout_s is not None
         await job.give_back(partial(job.world.runtime.ready_in, agent, timed=is_timed))

@@ -111,8 +111,8 @@ class ToolRun:
         try:
             values = self._values(arguments)
         except (Fault, ConfigError) as fault:
-            said = f"bad arguments for {self._info.name}: {getattr(fault, 'text', '') or fault}"
-            raise ToolError(said, tool=self._info.name, reason="invalid_arguments") from None
+            problem = f"bad arguments for {self._info.name}: {getattr(fault, 'text', '') or fault}"
+            raise ToolError(problem, tool=self._info.name, reason="invalid_arguments") from None
         if world.record is not None:
             await world.caught_up()
         assert world.main is not None
@@ -188,7 +188,7 @@ def _read(value: Any, written: Type, name: str) -> Any:
     if wanted is not None and (not isinstance(value, wanted) or (isinstance(value, bool) and kind != "bool")):
         raise Fault("TypeError", f"{name!r} is {kind}, not {value!r}")
     if written.parameters and kind == "list":
-        return [_read(item, written.parameters[0], f"{name}[{at}]") for at, item in enumerate(value)]
+        return [_read(item, written.parameters[0], f"{name}[{index}]") for index, item in enumerate(value)]
     if written.parameters and kind == "map":
         return {key: _read(item, written.parameters[-1], f"{name}.{key}") for key, item in value.items()}
     return from_python(float(value) if kind == "float" else value)

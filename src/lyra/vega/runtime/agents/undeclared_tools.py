@@ -53,8 +53,8 @@ class Foreign:
             return
         for state in await self.servers.start(*names, within_s=START_S):
             if state.failure is not None:
-                said = f"MCP server {state.name} is {state.state}: {state.failure.message}"
-                raise ConfigError(said, hint=f"look at it with `lyra mcp test {state.name}`", server=state.name)
+                problem = f"MCP server {state.name} is {state.state}: {state.failure.message}"
+                raise ConfigError(problem, hint=f"look at it with `lyra mcp test {state.name}`", server=state.name)
 
     def find(self, name: str) -> list[Tool | ToolSource]:
         """The tools that a name stands for."""
@@ -76,11 +76,11 @@ class Foreign:
             from lyra.tools.builtin.ask_user import ask_tools
 
             return [*ask_tools(attended=self._is_attended)]
-        found = self._in_yaml(name)
-        if found is None:
+        yaml_tool = self._in_yaml(name)
+        if yaml_tool is None:
             hint = "declare `tool NAME(…)`, import it, write it in YAML, or give it when running"
             raise ConfigError(f"there is no tool {name!r}", hint=hint)
-        return [found]
+        return [yaml_tool]
 
     # ------------------------------------------------------------ tools in YAML
 
@@ -103,15 +103,15 @@ class Foreign:
 
     def rights(self, names: Iterable[Any]) -> list[Capability]:
         """What the named tools in YAML may do: their files say it, as a tool's `capabilities` do."""
-        found: list[Capability] = []
+        rights: list[Capability] = []
         for name in names:
             if name == _ASK_USER:
-                found.append(Capability("human.ask", "clarification"))
+                rights.append(Capability("human.ask", "clarification"))
                 continue
             tool = self._in_yaml(name) if isinstance(name, str) and not self._is_known(name) else None
             if tool is not None:
-                found += [*tool.needs, *getattr(tool.run, "rights", ()), *getattr(tool.run, "commands", ())]
-        return found
+                rights += [*tool.needs, *getattr(tool.run, "rights", ()), *getattr(tool.run, "commands", ())]
+        return rights
 
     def _is_known(self, name: str) -> bool:
         world = self._world

@@ -126,12 +126,12 @@ class Flock:
         self.under_way: set[asyncio.Task[None]] = set()
 
     def scopes_before(self, early: Early) -> list[Apart]:
-        found: list[Apart] = []
-        for each in self.calls.values():
-            if each is early:
+        scopes: list[Apart] = []
+        for call in self.calls.values():
+            if call is early:
                 break
-            found.append(each.scope)
-        return found
+            scopes.append(call.scope)
+        return scopes
 
 
 # ---------------------------------------------------------------- beginning
@@ -422,21 +422,21 @@ def _spend(job: Job, early: Early) -> None:
 
 async def _now(job: Job, group: Group, call: EarlyCall, key: str) -> Early:
     """The call as the line-by-line run makes it; with a journal, under the key that it has there."""
-    made = Early(call, Apart(scopes.get()[-1], list, None))
+    late = Early(call, Apart(scopes.get()[-1], list, None))
 
     async def make() -> None:
         if group.is_kept:
             name_branch(job.ctx.own_process, _path(group, key))
         try:
-            made.value = await _in_turn(job, call)
+            late.value = await _in_turn(job, call)
         except Divergence:
             raise
         except Exception as error:  # noqa: BLE001 - as of an early one
-            made.error = error
+            late.error = error
 
     if not group.is_kept:
         await make()
-        return made
+        return late
     task = job.world.kernel.tasks.start(make(), name=f"vega {_path(group, key)}")
     try:
         await task
@@ -444,7 +444,7 @@ async def _now(job: Job, group: Group, call: EarlyCall, key: str) -> Early:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         raise
-    return made
+    return late
 
 
 async def _in_turn(job: Job, call: EarlyCall) -> Any:
