@@ -11,13 +11,13 @@ from lyra.errors import LyraError
 from lyra.models.client import LLMClient
 from lyra.models.sim import SimProvider
 from lyra.store.space import Space
-from lyra.vega.durable.durable_run import Life
-from lyra.vega.durable.runs import Run, Runs
-from lyra.vega.replay.fork import Book, live_on
+from lyra.vega.durable.durable_run import RunLife
+from lyra.vega.durable.runs import DurableRun, Runs
+from lyra.vega.replay.fork import RecordedAnswers, live_on
 from lyra.vega.replay.player import Player
 from lyra.vega.replay.reader import read
 from lyra.vega.replay.timeline import Timeline
-from lyra.vega.runtime.world import Options
+from lyra.vega.runtime.world import RunOptions
 from tests.vega.support import Seen
 
 FILE = "prog.vega"
@@ -83,11 +83,11 @@ class Recorded:
             space.close()
         return lines
 
-    def go_on(self, name: str, book: Book, *, is_live: bool = False, model: Any = None) -> str:
+    def go_on(self, name: str, book: RecordedAnswers, *, is_live: bool = False, model: Any = None) -> str:
         """Run a fork to its end; the error that ended it."""
         space = Space(self.path, name)
         try:
-            before = Run(space)
+            before = DurableRun(space)
             life, _ = self._life(space, before.program(), model, before)
             live_on(life, book, is_live=is_live)
             asyncio.run(life.run())
@@ -101,7 +101,7 @@ class Recorded:
         """What the next life of a run printed."""
         space = Space(self.path, name)
         try:
-            before = Run(space)
+            before = DurableRun(space)
             life, lines = self._life(space, before.program(), model, before)
             life.world.options.sequential = bool(before.began.get("sequential"))
             asyncio.run(_until(life.run(), stop_after_s))
@@ -109,10 +109,12 @@ class Recorded:
             space.close()
         return lines
 
-    def _life(self, space: Space, program: Any, model: Any, before: Run | None = None) -> tuple[Life, list[str]]:
+    def _life(
+        self, space: Space, program: Any, model: Any, before: DurableRun | None = None
+    ) -> tuple[RunLife, list[str]]:
         lines: list[str] = []
-        options = Options(write=lines.append, warn=lambda _: None, folder=str(self.folder))
-        life = Life(space, program, options, before=before)
+        options = RunOptions(write=lines.append, warn=lambda _: None, folder=str(self.folder))
+        life = RunLife(space, program, options, before=before)
         client = LLMClient()
         client.register("sim", SimProvider(script=model if model is not None else Seen()))
         life.world.runtime.client = client

@@ -21,14 +21,14 @@ from lyra.vega.bytecode import pure_guards as guards
 from lyra.vega.machine.fiber import Done, Fiber, OutOfFuel
 from lyra.vega.machine.link import link
 from lyra.vega.machine.pure import MISS
-from lyra.vega.machine.pure.kinds import Facts, Look
+from lyra.vega.machine.pure.kinds import Look, RowFacts
 from lyra.vega.machine.pure.native import is_installed
 from lyra.vega.machine.pure.switch import Pure, PureTier
 from lyra.vega.machine.snapshot import from_data, to_data
 from lyra.vega.machine.vm import run as run_fiber
 from lyra.vega.runtime.driver import PROGRAMS
 from lyra.vega.runtime.run import run_world
-from lyra.vega.runtime.world import Options, World, _has_come, _is_due
+from lyra.vega.runtime.world import RunOptions, World, _has_come, _is_due
 from tests.cli.vega_runner import COMMAND, Vega
 from tests.cli.vega_runner import vega as vega_command
 from verify.compare import vega_tiers
@@ -162,7 +162,7 @@ async def _answers(source: str) -> list[bool]:
         found.append(world._is_contended(asyncio.get_running_loop()))
 
     async with Kernel() as kernel:
-        options = Options(write=lambda _: None, warn=lambda _: None, functions={"ask": ask})
+        options = RunOptions(write=lambda _: None, warn=lambda _: None, functions={"ask": ask})
         world = World(kernel, vega.compile(source, host_names=("ask",)), options, programs=PROGRAMS)
         await run_world(world)
     return found
@@ -415,7 +415,7 @@ def test_a_chain_of_calls_is_looked_at_once(monkeypatch: pytest.MonkeyPatch):
     looks: list[object] = []
     look = Look.facts
 
-    def counted(self: Look) -> Facts:
+    def counted(self: Look) -> RowFacts:
         looks.append(self)
         return look(self)
 

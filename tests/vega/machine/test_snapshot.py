@@ -13,7 +13,7 @@ from lyra.vega.host import local as host_module
 from lyra.vega.host.local import LocalHost
 from lyra.vega.host.processes import HostProcess
 from lyra.vega.machine.fiber import Done, Fiber, OutOfFuel, VmEffect
-from lyra.vega.machine.link import Linked, link
+from lyra.vega.machine.link import LinkedProgram, link
 from lyra.vega.machine.snapshot import from_data, to_data
 from lyra.vega.machine.vm import run
 from lyra.vega.values.values import shown
@@ -25,7 +25,7 @@ FILES = sorted(
 )
 
 
-def saved(linked: Linked, fiber: Fiber) -> Fiber:
+def saved(linked: LinkedProgram, fiber: Fiber) -> Fiber:
     return from_data(linked, msgspec.msgpack.decode(msgspec.msgpack.encode(to_data(fiber))))
 
 

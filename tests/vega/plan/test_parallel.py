@@ -32,7 +32,7 @@ from lyra.vega.plan.render import dot_of, svg_of, text_of
 from lyra.vega.runtime.driver import PROGRAMS
 from lyra.vega.runtime.picture import Picture
 from lyra.vega.runtime.run import run_world
-from lyra.vega.runtime.world import Options, World
+from lyra.vega.runtime.world import RunOptions, World
 from lyra.vega.values.values import Process
 
 AB = """agent A { model "sim/script" } agent B { model "sim/script" }
@@ -83,7 +83,7 @@ def play(source: str, *, processes_max: int = 100_000, script: Any = None, limit
             client.register("sim", model if script is None else SimProvider(script))
             kernel.parts["models"] = client
             kernel.on_event(events.append)
-            given = Options(write=lines.append, **{"warn": lambda _: None, **options})
+            given = RunOptions(write=lines.append, **{"warn": lambda _: None, **options})
             world = World(kernel, vega.compile(source, "x.vega"), given, programs=PROGRAMS)
             world.runtime.settings.limits = limits or {}
             began_s = clock.monotonic()
@@ -430,7 +430,7 @@ def test_the_error_of_a_function_keeps_its_place():
 
 def spawned(ran: Ran) -> list[str]:
     """The agents that have a process, in the order in which they got it."""
-    return [cell.plan.name for cell in ran.world.cells.values()]
+    return [slot.plan.name for slot in ran.world.agent_slots.values()]
 
 
 def test_an_agent_behind_a_failure_was_never_spawned():
@@ -682,7 +682,7 @@ def test_a_run_that_was_stopped_with_calls_under_way_asks_none_of_the_finished_a
         client.register("sim", Slow(script=lambda request: f"<{request.messages[-1].text}>"))
         kernel.parts["models"] = client
         world = World(
-            kernel, vega.compile(source), Options(write=lines.append, warn=lines.append), "run", programs=PROGRAMS
+            kernel, vega.compile(source), RunOptions(write=lines.append, warn=lines.append), "run", programs=PROGRAMS
         )
         await kernel.start()
         if is_first:

@@ -20,7 +20,7 @@ from lyra.vega.machine.fiber import Fiber
 from lyra.vega.machine.snapshot import from_data, to_data
 
 if TYPE_CHECKING:
-    from lyra.vega.runtime.job import Job
+    from lyra.vega.runtime.job import VegaJob
     from lyra.vega.runtime.world import World
 
 __all__ = ["Saver", "restored", "start_saving"]
@@ -36,7 +36,7 @@ class Saver:
 
     __slots__ = ("_began_s", "_clock", "_every", "_job", "_turns")
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: VegaJob) -> None:
         self._job = job
         self._clock = job.world.kernel.clock
         self._turns = 0
@@ -54,7 +54,7 @@ class Saver:
         early = job.world.early.get(job.ctx.pid)
         if early is not None and early.scope.was_refused:
             return False
-        return not job.ctx.replaying and job.is_quiet and (not job.world.sessions() or job.world.fibers == 1)
+        return not job.ctx.replaying and job.can_be_saved and (not job.world.sessions() or job.world.fibers == 1)
 
     async def save(self) -> None:
         saves, pid = self._job.world.saves, self._job.ctx.pid
@@ -67,7 +67,7 @@ class Saver:
         self._began_s = self._clock.monotonic()
 
 
-def start_saving(job: Job) -> Saver:
+def start_saving(job: VegaJob) -> Saver:
     """Restore a process that an earlier life saved, and give the Saver of its next steps."""
     world = job.world
     if job.ctx.restored is not None:
@@ -81,7 +81,7 @@ def _fiber_ended(world: World, _: object) -> None:
     world.fibers -= 1
 
 
-def saved(job: Job) -> dict[str, Any]:
+def saved(job: VegaJob) -> dict[str, Any]:
     """A process as plain data, between two effects."""
     inside, state = scopes.get(), job.state
     world = job.world
@@ -105,7 +105,7 @@ def _used(world: World, scope: Budget) -> dict[str, int]:
     return {dimension: amount for dimension, amount in used.items() if amount}
 
 
-def restored(world: World, job: Job, data: dict[str, Any]) -> Fiber:
+def restored(world: World, job: VegaJob, data: dict[str, Any]) -> Fiber:
     """The fiber that was saved; what the runtime remembers for it is put back."""
     state = job.state
     state.printed, state.numbers = data["printed"], data["numbers"]

@@ -7,19 +7,19 @@ from typing import Any
 
 from lyra.vega.bytecode.file import content_hash
 from lyra.vega.bytecode.program import Program
-from lyra.vega.runtime.agents.setting_versions import Renewal
+from lyra.vega.runtime.agents.setting_versions import SettingChange
 
-__all__ = ["Migration"]
+__all__ = ["ProgramMigration"]
 
 
-class Migration:
+class ProgramMigration:
     """Another program for a run: fitted to the one before, with what changed in words. `done` is called once it is in
     the store."""
 
     def __init__(self, before: Program, program: Program, sources: Mapping[str, str]) -> None:
         self.program = program
         self.sources = dict(sources)
-        self.renewals: list[Renewal] = []
+        self.setting_changes: list[SettingChange] = []
         self.changes: list[str] = []
         self.done: Callable[[], object] = lambda: None
         self._hash = content_hash(program)
@@ -29,6 +29,6 @@ class Migration:
         return {
             "hash": self._hash,
             "globals": self._globals,
-            "renewals": [renewal.to_data() for renewal in self.renewals],
+            "renewals": [setting_change.to_data() for setting_change in self.setting_changes],
             "changes": self.changes,
         }

@@ -1,12 +1,13 @@
-"""How a run comes back: nobody goes on before everybody is where the last life left them.
+"""How a run resumes: no process does anything new before all processes have replayed their journals.
 
-A replay brings a process to where it was by the journal's answers. What it knows beside them, others may see: the
-sessions it is in and what was spent there, questions that it waits for, agents that it stands for. So the processes of
-Vega replay first, and each is held where it would do something new. The agents' own processes, calls and conversations,
-begin behind them, because what they may spend is theirs to say who asked. When all are there, all go on.
+A replay brings a process to where it was by the journal's answers. Other processes see what it knows beside them: the
+sessions it is in and what was spent there, questions that it waits for, agents that it stands for. So the Vega
+processes replay first, and each is held where it would do something new. The agents' own processes, calls and
+conversations, begin behind them, because the process that asks decides what they may spend. When all have replayed, all
+go on.
 
-Whoever takes too long to come is not waited for by the others, but its calls are not made without it: a call goes on
-once its caller has come to it, and never outside the sessions that it was made in.
+A process that replays for too long does not hold up the others, but its calls wait for it: a call goes on once its
+caller has come to it, and never outside the sessions that it was made in.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from lyra.vega.runtime.early.calls import AHEAD_PATH
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
-    from lyra.vega.runtime.job import Job
+    from lyra.vega.runtime.job import VegaJob
     from lyra.vega.runtime.world import World
 
 __all__ = ["ReplayBarrier"]
@@ -31,9 +32,9 @@ __all__ = ["ReplayBarrier"]
 _ROUNDS: Final = 64  # of the loop, before the looks have pauses between them
 _PAUSE_S: Final = 0.005
 _PATIENCE_S: Final = 20.0  # without any progress; in journals of older versions a call that ran out of time waits again
-_SAY_S: Final = 3.0  # without any progress, before whoever looks on is told
-_LOOK_S: Final = 0.05  # between looks for those who came late
-_SEES: Final = frozenset(  # others, or is seen by them; each takes a key of the journal's
+_SAY_S: Final = 3.0  # without any progress, before a warning is written
+_LOOK_S: Final = 0.05  # between looks for processes that replayed late
+_SEES: Final = frozenset(  # effects that see other processes or are seen by them; each takes a key of the journal
     {
         "spawn",
         "ahead_spawn",
@@ -59,7 +60,7 @@ class ReplayBarrier:
         self._world = world
         self._held: list[Any] = []
         self._functions: dict[str, list[Any]] = {}  # by pid: those that were called ahead and not come to yet
-        self._is_open = False  # others go on, though not all are there
+        self._is_open = False  # the others go on, though not all have replayed
         kernel = world.kernel
         self._fiber = kernel.programs.name(vega_process)
         ours = {kernel.programs.name(program) for program in (vega_process, agent_front, supervise)}
@@ -68,14 +69,14 @@ class ReplayBarrier:
         kernel.hold_back()
         kernel.tasks.start(self._watch(), name="vega resume")
 
-    async def hold(self, job: Job, kind: str) -> None:
+    async def hold(self, job: VegaJob, kind: str) -> None:
         """Before an effect of a process: one that is new waits until all are there."""
         process = job.process
         if process.recall is None or (kind in _SEES and upcoming(process) is None):
             await self.wait(process)
 
     async def wait(self, process: Process) -> None:
-        """Until all are there."""
+        """Wait until all processes have replayed."""
         if not self._is_open:
             await suspend(process, self._held)
 
@@ -137,7 +138,7 @@ class ReplayBarrier:
         world.barrier = None
 
     def _late(self) -> set[str]:
-        """Calls and conversations, by pid, that nobody has come to who asked them: what they may spend is not known."""
+        """Calls and conversations, by pid, whose callers have not come to them: what they may spend is not known."""
         processes = self._world.kernel.processes
         recalls = [process.recall or {} for process in self._ours if process.exit is None]
         spawned = {entry.link for recall in recalls for entry in recall.values() if entry.kind == "spawn"}

@@ -18,18 +18,18 @@ from lyra.vega.bytecode.program import Program
 from lyra.vega.host.effects import EFFECTS
 from lyra.vega.host.processes import HostProcess, ParallelCalls
 from lyra.vega.machine.fiber import Done, Fiber, OutOfFuel, VmEffect
-from lyra.vega.machine.link import Linked, link
+from lyra.vega.machine.link import LinkedProgram, link
 from lyra.vega.machine.vm import run
 from lyra.vega.values.values import ErrorValue, Process
 
-__all__ = ["LocalHost", "Outcome"]
+__all__ = ["HostOutcome", "LocalHost"]
 
 FUEL: Final = 4_096
 
 Answer = Callable[[str, dict[str, Any], Any], Any]
 
 
-class Outcome:
+class HostOutcome:
     """How a run ended."""
 
     def __init__(self, value: Any, error: ErrorValue | None) -> None:
@@ -52,7 +52,7 @@ class LocalHost:
         functions: dict[str, Callable[..., Any]] | None = None,
         arguments: list[str] | None = None,
     ) -> None:
-        self.linked: Linked = link(program)
+        self.linked: LinkedProgram = link(program)
         self.write = write
         self.warn = warn
         self.answer = answer
@@ -70,19 +70,19 @@ class LocalHost:
 
     # ------------------------------------------------------------ running
 
-    def run(self, fiber: Fiber | None = None) -> Outcome:
+    def run(self, fiber: Fiber | None = None) -> HostOutcome:
         """Run the program (or one fiber of it) to its end; what still runs then is stopped."""
         main = self.add(fiber or Fiber.start(self.linked))
-        outcome: list[Outcome] = []
-        main.on_end = lambda value, error: outcome.append(Outcome(value, error))
+        outcome: list[HostOutcome] = []
+        main.on_end = lambda value, error: outcome.append(HostOutcome(value, error))
         while not outcome:
             if self.ready:
                 self.step(self.ready.popleft())
             elif not self.next_timer():
                 assert main.fiber is not None
                 file, line, column = main.fiber.place()
-                text = "every process waits for a message that nobody will send"
-                return Outcome(None, ErrorValue("Deadlock", text, file, line, column))
+                text = "every process waits for a message that no process will send"
+                return HostOutcome(None, ErrorValue("Deadlock", text, file, line, column))
         return outcome[0]
 
     def add(self, fiber: Fiber | None) -> HostProcess:
@@ -134,7 +134,7 @@ class LocalHost:
         self.ready.append(process)
 
     def next_timer(self) -> bool:
-        """Jump to the next timer that somebody still waits for."""
+        """Jump to the next timer that a process still waits for."""
         while self.timers:
             due, _, process, number = heapq.heappop(self.timers)
             if not process.is_alive or not process.waits:

@@ -1,4 +1,4 @@
-"""Programs that need nobody: those that compute and print, and ask for nothing else.
+"""Programs that need no kernel: those that compute and print, and ask for nothing else.
 
 They are stepped right here, without a kernel, because starting one costs more than most of them run. Whether a program
 is plain is read off its instructions, so the answer never depends on what happens while it runs.
@@ -18,7 +18,7 @@ from lyra.vega.values.errors import VegaError
 
 __all__ = ["is_plain", "run_plain"]
 
-_FUEL: Final = 1 << 30  # nobody else waits for a turn
+_FUEL: Final = 1 << 30  # no other process waits for a turn
 _HALT: Final = 0xFF
 _ANSWERED: Final = frozenset({"env::args"})
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from lyra.vega.machine.link import Code, Linked
+from lyra.vega.machine.link import Code, LinkedProgram
 from lyra.vega.values.values import UNSET, Builder, Cell, Closure, Err, ErrorValue, Fault, Ok, copied
 
 __all__ = ["OUT_OF_FUEL", "SLICE", "WAIT", "Done", "Fiber", "OutOfFuel", "VmEffect"]
@@ -36,7 +36,7 @@ WAIT: Final = VmEffect("receive", (None, 0))  # for a message, however long it t
 
 
 class Done:
-    """The end of a fiber: its value, or the error nobody caught."""
+    """The end of a fiber: its value, or the error that the program did not catch."""
 
     __slots__ = ("error", "value")
 
@@ -76,7 +76,7 @@ class Fiber:
         "ticks",
     )
 
-    def __init__(self, linked: Linked, code: Code, registers: list[Any], globals_: list[Any]) -> None:
+    def __init__(self, linked: LinkedProgram, code: Code, registers: list[Any], globals_: list[Any]) -> None:
         self.linked = linked
         self.code = code
         self.pc = 0
@@ -96,14 +96,14 @@ class Fiber:
     # ------------------------------------------------------------ beginning
 
     @classmethod
-    def start(cls, linked: Linked) -> Self:
+    def start(cls, linked: LinkedProgram) -> Self:
         """The main process: the top level of the file, then `main`."""
         code = linked.functions[linked.program.entry]
         return cls(linked, code, code.template[:], [UNSET] * len(linked.program.globals))
 
     @classmethod
-    def call(cls, linked: Linked, function: Closure | int, arguments: list[Any], globals_: list[Any]) -> Self:
-        """A fiber that calls one function with values that belong to nobody else."""
+    def call(cls, linked: LinkedProgram, function: Closure | int, arguments: list[Any], globals_: list[Any]) -> Self:
+        """A fiber that calls one function with values that no other fiber holds."""
         closure = function if type(function) is Closure else Closure(function)  # type: ignore[arg-type]
         code = linked.functions[closure.function]
         given = len(arguments)
@@ -133,7 +133,7 @@ class Fiber:
         closure, arguments, globals_ = copied([closure, arguments, globals_])
         return self.call(self.linked, closure, arguments, globals_)
 
-    def move_to(self, linked: Linked) -> None:
+    def move_to(self, linked: LinkedProgram) -> None:
         """Go on with a program that was fitted to this one, and in which the calls in progress are the same."""
         frames = []
         frame = self.stack
@@ -200,7 +200,7 @@ class Fiber:
         return lines
 
 
-def _moved(linked: Linked, code: Code, registers: list[Any]) -> Code:
+def _moved(linked: LinkedProgram, code: Code, registers: list[Any]) -> Code:
     """The same function of another program, with that one's constants behind its registers."""
     moved = linked.functions[code.index]
     own = moved.function.registers

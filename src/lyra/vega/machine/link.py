@@ -24,7 +24,7 @@ from lyra.vega.bytecode.opcodes import (
 from lyra.vega.bytecode.program import Function, Handler, Instruction, Program
 from lyra.vega.stdlib.natives import native
 
-__all__ = ["Code", "Linked", "Trees", "globals_reached", "link"]
+__all__ = ["Code", "LinkedProgram", "Trees", "globals_reached", "link"]
 
 Trees = dict[int, Any]  # by function: the tree of a pure one
 
@@ -77,7 +77,7 @@ def _threaded(code: list[Instruction]) -> list[Instruction]:
     ]
 
 
-class Linked:
+class LinkedProgram:
     """All functions of a program, with its hash, by which saved processes name it.
 
     A host may set two short cuts, which the machine tries before it hands out an effect. `post(target, message)`
@@ -97,16 +97,16 @@ class Linked:
         self.functions = [Code(index, function) for index, function in enumerate(program.functions)]
         self.tier: Any = None  # the generated code of pure functions; see `link`
 
-    def beside(self, post: Callable[[Any, Any], bool]) -> Linked:
+    def beside(self, post: Callable[[Any, Any], bool]) -> LinkedProgram:
         """The same code for fibers that run in another thread: with a `post` of their own, no `spawn` and no tier."""
-        linked = Linked.__new__(Linked)
+        linked = LinkedProgram.__new__(LinkedProgram)
         linked.program, linked.hash, linked.functions = self.program, self.hash, self.functions
         linked.older = self.older
         linked.post, linked.spawn, linked.tier = post, None, None
         return linked
 
 
-def globals_reached(linked: Linked, function: int) -> list[int]:
+def globals_reached(linked: LinkedProgram, function: int) -> list[int]:
     """The slots of the globals that a function, or one that it calls or makes, reads or sets."""
     slots: set[int] = set()
     seen: set[int] = set()
@@ -126,14 +126,14 @@ def globals_reached(linked: Linked, function: int) -> list[int]:
     return sorted(slots)
 
 
-def link(program: Program, *, tier: Callable[[Trees], Any] | None = None, is_hashed: bool = True) -> Linked:
+def link(program: Program, *, tier: Callable[[Trees], Any] | None = None, is_hashed: bool = True) -> LinkedProgram:
     """Link a program, which must be verified or fresh from the compiler.
 
     `tier` makes the generated code of pure functions (`pure.switch.PureTier`): quicker, but a call of one is a single
     step, whatever the fuel; a host that shares its time says in `tier.contended` when a call has to give way. A host
     that saves no process needs no hash of the program.
     """
-    linked = Linked(program, _hash_of(program) if is_hashed else "")
+    linked = LinkedProgram(program, _hash_of(program) if is_hashed else "")
     if tier is not None:
         _add_tier(linked, tier)
     return linked
@@ -145,7 +145,7 @@ def _hash_of(program: Program) -> str:
     return content_hash(program)
 
 
-def _add_tier(linked: Linked, tier: Callable[[Trees], Any]) -> None:
+def _add_tier(linked: LinkedProgram, tier: Callable[[Trees], Any]) -> None:
     """Calls of pure functions become CALL_PURE. A function is pure when it has a tree and calls pure ones only."""
     trees = {code.index: code.function.tree for code in linked.functions if code.function.tree is not None}
     grown = True

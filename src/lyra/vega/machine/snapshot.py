@@ -20,7 +20,7 @@ from typing import Any, Final
 from lyra.errors import BytecodeError, Divergence, LyraError
 from lyra.vega.machine.early_calls import Group
 from lyra.vega.machine.fiber import Fiber, Frame
-from lyra.vega.machine.link import Linked
+from lyra.vega.machine.link import LinkedProgram
 from lyra.vega.values.values import (
     UNSET,
     Builder,
@@ -63,7 +63,7 @@ _SCALARS: Final[dict[type, tuple[str, Callable[[Any], list[Any]], Callable[..., 
 _BY_TAG: Final = {tag: read for tag, _, read in _SCALARS.values()}
 
 
-class _Writer:
+class _SnapshotWriter:
     def __init__(self) -> None:
         self.heap: list[Any] = []
         self.known: dict[int, int] = {}
@@ -112,7 +112,7 @@ class _Writer:
         raise Fault("TypeError", f"a {kind.__name__} cannot be saved")
 
 
-class _Reader:
+class _SnapshotReader:
     """Makes every container empty first, then fills them: a circle closes by itself."""
 
     def __init__(self, heap: list[Any], functions: int) -> None:
@@ -169,19 +169,19 @@ class _Reader:
 
 def value_to_data(value: Any) -> dict[str, Any]:
     """One value with all it reaches: for a message or a journal row."""
-    writer = _Writer()
+    writer = _SnapshotWriter()
     root = writer.value(value)
     return {"value": root, "heap": writer.finish()}
 
 
-def value_from_data(data: dict[str, Any], linked: Linked | None = None) -> Any:
+def value_from_data(data: dict[str, Any], linked: LinkedProgram | None = None) -> Any:
     functions = len(linked.functions) if linked is not None else 0
-    return _Reader(data["heap"], functions).value(data["value"])
+    return _SnapshotReader(data["heap"], functions).value(data["value"])
 
 
 def to_data(fiber: Fiber) -> dict[str, Any]:
     """The fiber between two effects."""
-    writer = _Writer()
+    writer = _SnapshotWriter()
     frames = [_frame(writer, fiber.code, fiber.pc, fiber.registers, fiber.destination)]
     below: Frame | None = fiber.stack
     while below is not None:
@@ -204,12 +204,12 @@ def to_data(fiber: Fiber) -> dict[str, Any]:
     }
 
 
-def _frame(writer: _Writer, code: Any, pc: int, registers: list[Any], destination: int) -> list[Any]:
+def _frame(writer: _SnapshotWriter, code: Any, pc: int, registers: list[Any], destination: int) -> list[Any]:
     # The constants behind the function's own registers are the program's.
     return [code.index, pc, writer.values(registers[: code.function.registers]), destination]
 
 
-def from_data(linked: Linked, data: dict[str, Any]) -> Fiber:
+def from_data(linked: LinkedProgram, data: dict[str, Any]) -> Fiber:
     """The fiber that `to_data` described. Divergence if it belongs to other code, BytecodeError if it is damaged."""
     saved_by = data.get("program")
     if data.get("version") != VERSION or (saved_by != linked.hash and saved_by not in linked.older):
@@ -225,8 +225,8 @@ def from_data(linked: Linked, data: dict[str, Any]) -> Fiber:
         raise BytecodeError(f"this saved process is damaged: {error}") from None
 
 
-def _restored(linked: Linked, data: dict[str, Any]) -> Fiber:
-    reader = _Reader(data["heap"], len(linked.functions))
+def _restored(linked: LinkedProgram, data: dict[str, Any]) -> Fiber:
+    reader = _SnapshotReader(data["heap"], len(linked.functions))
     stack: Frame | None = None
     top, *below = data["frames"]
     for row in reversed(below):
@@ -249,7 +249,7 @@ def _restored(linked: Linked, data: dict[str, Any]) -> Fiber:
     return fiber
 
 
-def _frame_from(linked: Linked, reader: _Reader, row: list[Any]) -> tuple[Any, int, list[Any], int]:
+def _frame_from(linked: LinkedProgram, reader: _SnapshotReader, row: list[Any]) -> tuple[Any, int, list[Any], int]:
     index, pc, values, destination = row
     code = linked.functions[index]
     own = code.function.registers

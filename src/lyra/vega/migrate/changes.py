@@ -15,10 +15,10 @@ from lyra.errors import SourceError
 from lyra.vega.bytecode.program import Program
 from lyra.vega.syntax.ast import Declaration
 
-__all__ = ["Change", "Owners", "changes", "is_same_code", "lines_changed"]
+__all__ = ["Owners", "SourceChange", "changes", "is_same_code", "lines_changed"]
 
 
-class Change(NamedTuple):
+class SourceChange(NamedTuple):
     """`what` is added, removed or changed; `line` is in the newer program, of what was removed in the older one."""
 
     what: str
@@ -51,16 +51,16 @@ def _bare(program: Program) -> bytes:
 
 
 # ---------------------------------------------------------------- by name
-def changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[Change]:
+def changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[SourceChange]:
     """The declarations that differ, in the order of the newer sources; of texts by the names of their files."""
-    listed: list[Change] = []
+    listed: list[SourceChange] = []
     before, after = _parts(_under_new_names(old, new)), _parts(new)
     for key, (text, file, line) in after.items():
         if key not in before:
-            listed.append(Change("added", *key, file, line))
+            listed.append(SourceChange("added", *key, file, line))
         elif before[key][0] != text:
-            listed.append(Change("changed", *key, file, line))
-    listed += [Change("removed", *key, file, line) for key, (_, file, line) in before.items() if key not in after]
+            listed.append(SourceChange("changed", *key, file, line))
+    listed += [SourceChange("removed", *key, file, line) for key, (_, file, line) in before.items() if key not in after]
     return listed
 
 

@@ -30,11 +30,11 @@ from lyra.vega.bytecode.opcodes import OP_GLOBAL_GET
 from lyra.vega.bytecode.program import Program
 from lyra.vega.bytecode.renumber import changed_functions, fitted, is_gone, reached
 from lyra.vega.durable.durable_run import agent_of, arguments_of
-from lyra.vega.durable.effect_words import deed
-from lyra.vega.durable.new_program import Migration
+from lyra.vega.durable.effect_words import describe_effect
+from lyra.vega.durable.new_program import ProgramMigration
 from lyra.vega.durable.record import MAIN
 from lyra.vega.machine.link import link
-from lyra.vega.migrate.changes import Change, Owners, changes, is_same_code, lines_changed
+from lyra.vega.migrate.changes import Owners, SourceChange, changes, is_same_code, lines_changed
 from lyra.vega.migrate.rehearsal import Rehearsal
 from lyra.vega.runtime.agents.setting_versions import HARMLESS, difference
 from lyra.vega.runtime.rights import Rights, settings_of
@@ -42,7 +42,7 @@ from lyra.vega.values.values import UNSET
 
 if TYPE_CHECKING:
     from lyra.kernel.journal.history import ProcessState
-    from lyra.vega.durable.runs import Run
+    from lyra.vega.durable.runs import DurableRun
 
 __all__ = ["migrated"]
 
@@ -51,8 +51,8 @@ _LINES_MAX: Final = 60
 
 
 def migrated(
-    run: Run, program: Program, sources: Mapping[str, str], *, say: Callable[[str], str] | None = None
-) -> Migration | None:
+    run: DurableRun, program: Program, sources: Mapping[str, str], *, say: Callable[[str], str] | None = None
+) -> ProgramMigration | None:
     """How a run goes on with a program: None where its code is the same. ConfigError with what changed and why that is
     not safe, where it is not. `say` has the words of a command about the run, as its caller has to give it."""
     if content_hash(program) == run.hash:
@@ -61,7 +61,7 @@ def migrated(
     newer = fitted(before, program)
     if is_same_code(before, newer):
         return None
-    case = _Case(run, before, Migration(before, newer, sources))
+    case = _Case(run, before, ProgramMigration(before, newer, sources))
     if case.is_safe():
         case.migration.changes = [f"{change}: {why}" for change, why in case.verdicts()] or ["its instructions changed"]
         return case.migration
@@ -85,13 +85,13 @@ class _Trouble(NamedTuple):
 class _Case:
     """One run, its program and the one that would take over."""
 
-    def __init__(self, run: Run, before: Program, migration: Migration) -> None:
+    def __init__(self, run: DurableRun, before: Program, migration: ProgramMigration) -> None:
         self.run = run
         self.before = before
         self.migration = migration
         self.newer = migration.program
         self.changed = changed_functions(before, self.newer)
-        self.changes: list[Change] = changes(run.sources(), migration.sources) if migration.sources else []
+        self.changes: list[SourceChange] = changes(run.sources(), migration.sources) if migration.sources else []
         self.troubles: list[_Trouble] = []
         self.live = {pid: state for pid, state in run.processes.items() if state.exit is None}
         self.processes = {pid: state for pid, state in self.live.items() if state.created.program == VEGA_PROCESS}
@@ -208,16 +208,16 @@ class _Case:
             if live and {old.configuration, new.configuration} & self.changed:
                 self.troubles.append(_Trouble("its settings depend on what only the running program knows", part))
             return
-        renewal = difference(name, was, becomes)
-        unsafe = [key for key in renewal.keys if key not in HARMLESS]
+        setting_change = difference(name, was, becomes)
+        unsafe = [key for key in setting_change.keys if key not in HARMLESS]
         if unsafe and live:
             words = " and ".join(f"`{key}`" for key in unsafe)
             self.troubles.append(_Trouble(f"{words} cannot change while process {live[0]} is that agent", part))
-        elif renewal.keys and live and was.get("memory", "none") != "none":
+        elif setting_change.keys and live and was.get("memory", "none") != "none":
             problem = f"process {live[0]} has a conversation with it that was begun with the settings it had"
             self.troubles.append(_Trouble(problem, part))
-        elif renewal.keys and not unsafe:
-            self.migration.renewals.append(renewal)
+        elif setting_change.keys and not unsafe:
+            self.migration.setting_changes.append(setting_change)
 
     def _settings(self, program: Program, function: int) -> dict[str, Any] | None:
         """What an agent's declaration comes to with the variables that the main process has."""
@@ -274,7 +274,9 @@ class _Case:
 
     def _left(self, state: ProcessState, taken: set[Any]) -> str:
         entry = next((entry for key, entry in state.effects.items() if key not in taken), None)
-        return "comes to something else than the run did" + (f", which {deed(entry.kind, entry.name)}" if entry else "")
+        return "comes to something else than the run did" + (
+            f", which {describe_effect(entry.kind, entry.name)}" if entry else ""
+        )
 
     def _lines(self, pid: str) -> None:
         """Whether it prints what was printed; lines before its checkpoint are not printed again."""
@@ -311,22 +313,22 @@ class _Case:
             return new.of(self.newer, index)
         return old.of(self.before, index)
 
-    def verdicts(self) -> list[tuple[Change, str]]:
+    def verdicts(self) -> list[tuple[SourceChange, str]]:
         """Each change, and what is to be said about it."""
         return [(change, self._verdict(change)) for change in self.changes]
 
-    def _verdict(self, change: Change) -> str:
+    def _verdict(self, change: SourceChange) -> str:
         trouble_here = next((trouble for trouble in self.troubles if trouble.part == change.part), None)
         if trouble_here is not None:
             return trouble_here.text
-        renewed = [
+        changed_settings = [
             key
-            for renewal in self.migration.renewals
-            if ("agent", renewal.agent) == change.part
-            for key in renewal.keys
+            for setting_change in self.migration.setting_changes
+            if ("agent", setting_change.agent) == change.part
+            for key in setting_change.keys
         ]
-        if renewed and not self.troubles:
-            return f"calls to come have the new {' and '.join(renewed)}"
+        if changed_settings and not self.troubles:
+            return f"calls to come have the new {' and '.join(changed_settings)}"
         if change.what == "added" and change.kind != "const":
             return "nothing has come to it yet"
         functions = self._functions(change)
@@ -340,7 +342,7 @@ class _Case:
             return "what the run did with it stays as it was"
         return "no process comes to it again before it goes on"
 
-    def _functions(self, change: Change) -> set[int]:
+    def _functions(self, change: SourceChange) -> set[int]:
         """The functions that a change is about; of a constant those that it is a part of."""
         owned = {index: self._owner(index) for index in self.changed}
         functions = {index for index, part in owned.items() if part == change.part}

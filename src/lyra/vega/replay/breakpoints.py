@@ -16,9 +16,9 @@ from lyra.core.checking.check import did_you_mean
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
-    from lyra.vega.replay.evaluate import Expression
+    from lyra.vega.replay.evaluate import WatchExpression
     from lyra.vega.replay.player import Player
-    from lyra.vega.replay.timeline import Step
+    from lyra.vega.replay.timeline import TimelineStep
 
 __all__ = ["Breakpoint", "Breakpoints", "Hit"]
 
@@ -33,7 +33,7 @@ class Breakpoint:
         self.micro_usd = 0
         self.file = ""
         self.line = 0
-        self.expression: Expression | None = None
+        self.expression: WatchExpression | None = None
 
     def __str__(self) -> str:
         return f"{self.number}: {self.kind} {self.detail}".rstrip()
@@ -109,7 +109,8 @@ class Breakpoints:
         point.detail = f"{point.file}:{point.line}"
 
     def _need_line(self, point: Breakpoint) -> None:
-        """The file has to be long enough, in one of the run's programs; where no source is kept, nobody knows."""
+        """The file has to be long enough, in one of the run's programs; where no source is kept, any line is
+        accepted."""
         texts = [sources[point.file] for _, sources in self._player.timeline.versions if point.file in sources]
         last = max((len(text.rstrip("\n").split("\n")) for text in texts), default=point.line)
         if not 1 <= point.line <= last:
@@ -130,7 +131,7 @@ class Breakpoints:
     def forward(self) -> Hit | None:
         """Go on to the next place where one of them says stop; to the end of the run where none does."""
         player = self._player
-        first = player.inside is None  # where somebody stands already, nobody is told again
+        first = player.inside is None  # a breakpoint at the present position was reported already
         while player.inside is not None:
             hit = self._at_line() if player.line() and player.inside is not None else None
             if hit is not None:
@@ -218,7 +219,7 @@ def _pid(player: Player) -> str:
     return last.pid
 
 
-def _stops(point: Breakpoint, step: Step | None) -> bool:
+def _stops(point: Breakpoint, step: TimelineStep | None) -> bool:
     if step is None:
         return False
     if point.kind == "agent":

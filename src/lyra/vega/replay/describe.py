@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any, Final
 
 from lyra.vega.machine.fiber import Fiber, VmEffect
-from lyra.vega.replay.journal import Journal
-from lyra.vega.replay.timeline import Step, brief
+from lyra.vega.replay.journal import RunJournal
+from lyra.vega.replay.timeline import TimelineStep, brief
 from lyra.vega.values.values import Process, shown
 
 __all__ = ["described"]
 
 
-def described(journal: Journal, pid: str, fiber: Fiber, effect: VmEffect) -> Step:
+def described(journal: RunJournal, pid: str, fiber: Fiber, effect: VmEffect) -> TimelineStep:
     """The step that an effect will be: what is asked of whom, and where in the source."""
     file, line, _ = fiber.place()
-    step = Step(pid=pid, kind=effect.kind, file=file, line=line)
+    step = TimelineStep(pid=pid, kind=effect.kind, file=file, line=line)
     program = fiber.linked.program
     arguments = effect.arguments
     if effect.kind in _SENDS:
@@ -51,7 +51,7 @@ def described(journal: Journal, pid: str, fiber: Fiber, effect: VmEffect) -> Ste
 _SENDS: Final = {"send": "<-", "send_stream": "<~", "parallel_send": "<- (beside others)"}
 
 
-def _whom(journal: Journal, target: Any) -> tuple[str, str]:
+def _whom(journal: RunJournal, target: Any) -> tuple[str, str]:
     return (journal.agent_of(target), target.pid) if type(target) is Process else ("", "")
 
 

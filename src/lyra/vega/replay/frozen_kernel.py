@@ -1,7 +1,8 @@
-"""A kernel's parts on which nothing new happens: every answer is the journal's, and nobody else is there.
+"""The parts of a kernel that does nothing new: every answer comes from the journal, and no agent is asked.
 
-`Recall` is what the journal answers one process; where it has no more, whatever is under way is given up. The world
-knows agents by what they said alone. A fiber here keeps what it was told, so that it can be told again.
+`RecordedReplay` is what the journal answers one process; where it has no more, whatever is under way is given up. A
+FrozenWorld knows agents by their journaled answers alone. A RecordingFiber keeps the messages that it was given, so
+that the player can give them again.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from lyra.core.naming import VEGA_PROCESS
 from lyra.kernel.journal.history import Entry
 from lyra.kernel.programs.registry import Programs
 from lyra.vega.machine.fiber import Fiber, OutOfFuel, VmEffect
-from lyra.vega.replay.journal import Journal
+from lyra.vega.replay.journal import RunJournal
 from lyra.vega.runtime.agents.plan import AgentPlan
-from lyra.vega.runtime.agents.slot import Cell, Turn
+from lyra.vega.runtime.agents.slot import AgentSlot, AgentTurn
 from lyra.vega.runtime.world import World, padded
 from lyra.vega.values.values import copied
 
@@ -24,18 +25,18 @@ if TYPE_CHECKING:
     from lyra.core.budgets.budget import Usage
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process as KernelProcess
-    from lyra.vega.machine.link import Linked
-    from lyra.vega.replay.timeline import Answer, Step
+    from lyra.vega.machine.link import LinkedProgram
+    from lyra.vega.replay.timeline import JournaledAnswer, TimelineStep
 
 __all__ = [
     "EndOfRecord",
-    "Heard",
+    "FrozenWorld",
     "JournalAnswers",
     "OnlyVega",
-    "Recall",
-    "StillWorld",
-    "Unprinted",
-    "Unwritten",
+    "PrintlessRecord",
+    "RecordedReplay",
+    "RecordingFiber",
+    "ReplayRecord",
     "depth_of",
 ]
 
@@ -63,11 +64,11 @@ class JournalAnswers(dict[Any, Any]):
         return (key for key in self if key != _END_OF_JOURNAL)
 
 
-class Recall(JournalAnswers):
+class RecordedReplay(JournalAnswers):
     """The answers of a process whose every step is written down. `taken` are the keys of those that it used on its own
     line since the reader last cleared the list; `beside` those of each branch beside it, by its path."""
 
-    def __init__(self, entries: dict[Any, Entry], process: KernelProcess, journal: Journal) -> None:
+    def __init__(self, entries: dict[Any, Entry], process: KernelProcess, journal: RunJournal) -> None:
         super().__init__(entries)
         self._process = process
         self._journal = journal
@@ -123,44 +124,44 @@ class OnlyVega(Programs):
         return self._process if name == VEGA_PROCESS else None
 
 
-class StillWorld(World):
-    """Nobody is asked, so nobody has to be there."""
+class FrozenWorld(World):
+    """The World of a replay: no agent is asked, so no agent has a process."""
 
     def plan(self, name: str, settings: dict[str, Any]) -> AgentPlan:
         """Tools of other servers are not looked for."""
         kept = {key: value for key, value in settings.items() if key not in ("tools", "output_tools")}
         return super().plan(name, kept)
 
-    def cell(self, pid: str, plan: AgentPlan, promised: Cell | None = None) -> Cell:  # noqa: ARG002 - nobody asks early
-        return self.cells.setdefault(pid, _Absent(plan))
+    def slot(self, pid: str, plan: AgentPlan, promised: AgentSlot | None = None) -> AgentSlot:  # noqa: ARG002 - no agent is asked early
+        return self.agent_slots.setdefault(pid, _Absent(plan))
 
-    def fiber(self, seed: Any, linked: Linked | None = None) -> Fiber:
+    def fiber(self, seed: Any, linked: LinkedProgram | None = None) -> Fiber:
         linked = linked or self.linked
         if seed is None:
-            return Heard.start(linked)
+            return RecordingFiber.start(linked)
         function, arguments, globals_ = self.read(seed)
-        fiber = Heard.call(linked, function, arguments, padded(linked, globals_))
+        fiber = RecordingFiber.call(linked, function, arguments, padded(linked, globals_))
         fiber.depth = depth_of(seed)
         return fiber
 
 
 def depth_of(seed: Any) -> int:
-    """How deep a process that began like this is in the calls of whoever waits for it."""
+    """How deep a process that began like this is in the calls of the process that waits for it."""
     return int(seed.get("depth", 0)) if type(seed) is dict else 0
 
 
-class _Absent(Cell):
+class _Absent(AgentSlot):
     __slots__ = ()
 
     async def ready(self) -> None:
         raise EndOfRecord
 
-    def room(self, outer: Turn | None) -> None:
-        """Nobody has to wait for a turn here."""
+    def room(self, outer: AgentTurn | None) -> None:
+        """No call waits for a turn in a replay."""
 
 
-class Heard(Fiber):
-    """A fiber that knows what it was told."""
+class RecordingFiber(Fiber):
+    """A fiber that keeps the messages it was given."""
 
     __slots__ = ("_told", "expired", "heard")
 
@@ -168,9 +169,9 @@ class Heard(Fiber):
         super().__init__(*parts)
         self.heard: list[Any] = []
         self.expired = False
-        self._told: tuple[Step, int] | None = None  # the last message, and how many there were with it
+        self._told: tuple[TimelineStep, int] | None = None  # the last message, and how many there were with it
 
-    def told(self, step: Step, answer: Answer) -> None:
+    def told(self, step: TimelineStep, answer: JournaledAnswer) -> None:
         """A receive was given a message; whether it wants that shows when it has looked."""
         if answer.is_receive and answer.heard:
             self._told = (step, len(self.mailbox or ()))
@@ -192,7 +193,7 @@ class Heard(Fiber):
         super().expire()
 
 
-class Unwritten:
+class ReplayRecord:
     """The record of a replay: nothing is written, since the journal has it."""
 
     def name(self, name: str, pid: str) -> None:
@@ -202,14 +203,14 @@ class Unwritten:
         return {}
 
     def pay(self, sessions: list[str], usage: Usage) -> None:
-        """Nobody is paid here."""
+        """Not written: the journal has it."""
 
     def leave(self, session: str) -> None:
         """Nothing was paid in it."""
 
 
-class Unprinted(Unwritten):
-    """The same, with nowhere to print to."""
+class PrintlessRecord(ReplayRecord):
+    """A replay record that drops printed lines: the steps of the timeline have them."""
 
     def print(self, pid: str, number: int, text: str) -> None:
-        """Nowhere: the step has it."""
+        """Not shown: the step of the timeline has it."""

@@ -1,8 +1,8 @@
 """The journal of a run as a replay wants it: who was created when, which row answered what, what was spent by whom.
 
-`doctored` are the rows for the replay's kernel: the same numbers, but nobody ends, nobody has a name that another one
-had later, and what is not about the program's own processes is left out. Rows are read once, in one go, so a run that
-lives on meanwhile is seen as it was at that moment.
+`doctored` are the rows for the replay's kernel: the same numbers, but no process ends, no process has a name that
+another one had later, and what is not about the program's own processes is left out. Rows are read once, in one go, so
+a run that lives on meanwhile is seen as it was at that moment.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from lyra.core import codec
 from lyra.core.naming import VEGA_PROCESS
 from lyra.errors import Corrupt, StoreError
 from lyra.kernel.journal import rows
-from lyra.vega.durable.durable_run import agent_made
-from lyra.vega.replay.agents import Aside
+from lyra.vega.durable.durable_run import agent_from_row
+from lyra.vega.replay.agents import AgentHistory
 from lyra.vega.replay.replies import Replies, questions
-from lyra.vega.replay.timeline import Spent, Step
+from lyra.vega.replay.timeline import Spent, TimelineStep
 from lyra.vega.values.values import Process
 
 if TYPE_CHECKING:
     from lyra.store.protocol import Record
-    from lyra.vega.durable.runs import Run
+    from lyra.vega.durable.runs import DurableRun
 
-__all__ = ["Journal"]
+__all__ = ["RunJournal"]
 
 _LEFT_OUT: Final = "replay.left_out"
 _GONE: Final = frozenset({"process.terminated", "process.stopping", "process.linked", "process.monitored"})
 _KEPT: Final = frozenset({"effect.started", "effect.finished", "message.received", "timer.set"})
-_SPAWNS: Final = frozenset({"spawn", "ahead_spawn"})  # what lives on is nobody's answer
+_SPAWNS: Final = frozenset({"spawn", "ahead_spawn"})  # a process that lives on answers no call
 _QUESTIONS: Final = frozenset({"interrupt.created", "interrupt.resolved", "interrupt.expired", "interrupt.cancelled"})
 
 
-class Journal:
-    def __init__(self, run: Run) -> None:
+class RunJournal:
+    def __init__(self, run: DurableRun) -> None:
         self.run = run
         self.processes: dict[str, rows.Created] = {}  # those that the program runs in
         self.created: dict[str, tuple[int, float]] = {}
@@ -61,7 +61,7 @@ class Journal:
         self._asked: dict[str, tuple[str, Any]] = {}  # interrupts by id: who asked, under which key
         self._kept: dict[str, list[tuple[int, int]]] = {}  # seq and key of each checkpoint
         self._saved: tuple[tuple[str, int], dict[str, Any] | None] | None = None  # the last one that was looked at
-        self.aside = Aside(run.space.get_blob)
+        self.agent_history = AgentHistory(run.space.get_blob)
         self.replies = Replies(run.space.get_blob)
         self._read()
 
@@ -96,7 +96,7 @@ class Journal:
             raise Corrupt(f"row {seq} ({kind}) cannot be read: {error}", seq=seq) from error
         blob = getattr(row, "blob", "")
         created = self._made(seq, time, pid, row) if kind == "process.created" else b""
-        self.aside.add(record, row)
+        self.agent_history.add(record, row)
         self.replies.add(record, row)
         if created:
             self.doctored.append((seq, time, pid, kind, created))
@@ -130,7 +130,7 @@ class Journal:
 
     def _made_agent(self, seq: int, pid: str, row: rows.Created) -> None:
         try:
-            agent = agent_made(pid, row, lambda: codec.decode(self._arguments(row)))
+            agent = agent_from_row(pid, row, lambda: codec.decode(self._arguments(row)))
         except (LookupError, TypeError, ValueError) as error:
             raise Corrupt(f"row {seq} creates an agent that cannot be read: {error}", seq=seq) from error
         if agent is not None:
@@ -207,7 +207,7 @@ class Journal:
         printed = self._prints.get(pid, [])
         return bool(answers and answers[-1][0] > seq) or bool(printed and printed[-1] > seq)
 
-    def charge(self, steps: list[Step]) -> None:
+    def charge(self, steps: list[TimelineStep]) -> None:
         """Lay what was spent on the steps that it was spent for: whose call it was, else the next one to end."""
         by_child = {child: step for step in steps if step.kind not in _SPAWNS for child in step.children}
         by_question = {name: step for step in steps if step.kind not in _SPAWNS for name in questions(step)}

@@ -15,15 +15,15 @@ import msgspec
 
 from lyra.errors import ConfigError
 from lyra.vega.machine.fiber import Done, Fiber, OutOfFuel, VmEffect
-from lyra.vega.machine.link import Linked, link
+from lyra.vega.machine.link import LinkedProgram, link
 from lyra.vega.machine.rare_instructions import again
 from lyra.vega.machine.snapshot import from_data, to_data, value_from_data
 from lyra.vega.machine.vm import run
 from lyra.vega.replay.agents import AgentView
-from lyra.vega.replay.evaluate import Expression
+from lyra.vega.replay.evaluate import WatchExpression
 from lyra.vega.replay.frozen_kernel import depth_of
 from lyra.vega.replay.silent_effects import answered
-from lyra.vega.replay.timeline import END, START, ProcessFacts, Step, Timeline
+from lyra.vega.replay.timeline import END, START, ProcessFacts, Timeline, TimelineStep
 from lyra.vega.replay.traps import Traps
 from lyra.vega.replay.variables import Variables
 from lyra.vega.runtime.world import padded
@@ -47,7 +47,7 @@ class Standing(msgspec.Struct):
     is_over: bool = False
 
 
-def _message(form: str, message: Any, linked: Linked) -> Any:
+def _message(form: str, message: Any, linked: LinkedProgram) -> Any:
     """A message as a program would get it."""
     if form:
         return ["DOWN" if form == "down" else form.upper(), message]
@@ -73,7 +73,7 @@ class Player:
         self._variables: dict[int, Variables] = {}
         self.position = 0
         self.inside: int | None = None
-        self.chosen: str | None = None  # the process that somebody looks at
+        self.chosen: str | None = None  # the process that the user chose to look at
         self.diverged = ""
         self._traps = Traps(*self._linked)
         self._standing: dict[str, Standing] = {}
@@ -103,7 +103,7 @@ class Player:
     def variables(self) -> Variables:
         return self.variables_of(self._linked[self.version])
 
-    def variables_of(self, linked: Linked) -> Variables:
+    def variables_of(self, linked: LinkedProgram) -> Variables:
         version = self._by_hash[linked.hash]
         if version not in self._variables:
             self._variables[version] = Variables(*self.timeline.versions[version])
@@ -136,11 +136,11 @@ class Player:
         return effect, ended, is_over
 
     @property
-    def next_step(self) -> Step | None:
+    def next_step(self) -> TimelineStep | None:
         return self.timeline.step(self.position)
 
     @property
-    def last_step(self) -> Step | None:
+    def last_step(self) -> TimelineStep | None:
         return self.timeline.step(self.position - 1)
 
     @property
@@ -203,8 +203,8 @@ class Player:
             return None
         return frozenset(name for variables in known for name in variables.names)
 
-    def expression(self, text: str) -> Expression:
-        return Expression(text, self.variables_of)
+    def expression(self, text: str) -> WatchExpression:
+        return WatchExpression(text, self.variables_of)
 
     def value(self, text: str, pid: str | None = None) -> Any:
         """What an expression comes to here."""
@@ -224,12 +224,12 @@ class Player:
     @property
     def agents(self) -> list[str]:
         """The agents that there are here, by the pids that the program knows."""
-        return self.timeline.aside.agents(self.seq)
+        return self.timeline.agent_history.agents(self.seq)
 
     def agent(self, pid: str) -> AgentView | None:
-        return self.timeline.aside.agent(pid, self.seq)
+        return self.timeline.agent_history.agent(pid, self.seq)
 
-    def answers(self, pid: str) -> list[Step]:
+    def answers(self, pid: str) -> list[TimelineStep]:
         """What the program has asked an agent and been answered so far."""
         return [step for step in self.timeline.steps[: self.position] if step.target == pid and step.agent]
 
@@ -238,7 +238,7 @@ class Player:
         standing = self.standing(pid)
         if standing is None or standing.is_over:
             return []
-        waiting = self.timeline.aside.inbox(pid, self.seq)
+        waiting = self.timeline.agent_history.inbox(pid, self.seq)
         return [
             *(standing.fiber.mailbox or ()),
             *(_message(form, message, standing.fiber.linked) for form, message in waiting),
@@ -306,7 +306,7 @@ class Player:
         if self.position - self._places[-1] >= self._every:
             self._save()
 
-    def _answer(self, step: Step) -> None:
+    def _answer(self, step: TimelineStep) -> None:
         """Give a process its recorded answer; it has not gone on yet."""
         pid = step.pid
         if step.kind == START:
@@ -340,7 +340,7 @@ class Player:
         if standing.fiber.linked is not self._linked[step.version]:
             standing.fiber.move_to(self._linked[step.version])
 
-    def _born(self, pid: str, linked: Linked) -> Fiber:
+    def _born(self, pid: str, linked: LinkedProgram) -> Fiber:
         seed = self.timeline.processes[pid].seed
         if seed is None:
             return Fiber.start(linked)
@@ -396,7 +396,7 @@ class Player:
         return True
 
     def _enter(self) -> bool:
-        """The next step's answer is given, and nobody has gone on yet. False at the end."""
+        """The next step's answer is given, and no process has gone on yet. False at the end."""
         if self.position >= len(self.timeline):
             return False
         step = self.timeline.steps[self.position]
@@ -481,7 +481,7 @@ class Player:
             self._changed.update(self._standing)
 
     def recover(self) -> None:
-        """Somebody stopped us in the middle of something: be at the last position that is whole."""
+        """Go to the last complete position after an interruption (Ctrl-C) in the middle of a step."""
         del self._states[len(self._places) :]
         position = self.position
         self._back_to(max(position - 1, 0) if self.inside is not None else position)

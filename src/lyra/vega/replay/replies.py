@@ -17,7 +17,7 @@ from lyra.core import codec
 if TYPE_CHECKING:
     from lyra.kernel.journal import rows
     from lyra.store.protocol import Record
-    from lyra.vega.replay.timeline import Step
+    from lyra.vega.replay.timeline import TimelineStep
 
 __all__ = ["Replies", "agent_of", "questions"]
 
@@ -86,7 +86,7 @@ class Replies:
         places = self._places.get(question)
         return places[-1][0] if places and places[-1][2] == _LATER else ""
 
-    def of(self, step: Step) -> int | None:
+    def of(self, step: TimelineStep) -> int | None:
         """The row of the reply to a step; None where no model answered it."""
         for pid, first, behind in reversed([place for name in questions(step) for place in self._places.get(name, ())]):
             reply = self._last(pid, step.agent, first, behind)
@@ -100,7 +100,7 @@ class Replies:
         return next((seq for seq, whose in reversed(replies) if whose == agent and first < seq < behind), None)
 
 
-def questions(step: Step) -> Iterator[str]:
+def questions(step: TimelineStep) -> Iterator[str]:
     """The names under which a step may have asked a conversation."""
     if step.stream:
         yield f"~{step.stream}"

@@ -1,7 +1,7 @@
 """Stopping the machine at the next line: instructions that begin a line are replaced by one that hands out an effect.
 
 The machine has no slow mode. While traps are set, the first instruction of every line of the program's own functions is
-`PAR_BEGIN` into no register, which changes nothing; whoever runs the fiber sees the effect, puts the fiber back by
+`PAR_BEGIN` into no register, which changes nothing; the caller of the machine sees the effect, puts the fiber back by
 one instruction, and runs it on with that one trap lifted.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from lyra.vega.bytecode.opcodes import OP_PAR_BEGIN
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect
-from lyra.vega.machine.link import Linked
+from lyra.vega.machine.link import LinkedProgram
 from lyra.vega.machine.vm import run
 from lyra.vega.replay.silent_effects import answered
 
@@ -26,7 +26,7 @@ _FUEL: Final = 65_536
 class Traps:
     """`with Traps(linked) as traps: traps.run(fiber)` until it gives None for a line, or what the fiber came to."""
 
-    def __init__(self, *programs: Linked) -> None:
+    def __init__(self, *programs: LinkedProgram) -> None:
         self._places: dict[int, tuple[list[Any], dict[int, Any]]] = {}
         for code in (code for linked in programs for code in linked.functions):
             if code.function.is_hidden:

@@ -27,7 +27,7 @@ _HAS_RUN = " has run"  # the end of the name of a file's own flag
 Place = tuple[int, int]
 
 
-class _Seen(NamedTuple):
+class _VariableRange(NamedTuple):
     """A variable, its register, and from where to where it is seen."""
 
     name: str
@@ -40,7 +40,7 @@ class Variables:
     def __init__(self, program: Program, sources: Mapping[str, str]) -> None:
         self._program = program
         self.has_names = False
-        self._functions: dict[int, list[_Seen]] = {}
+        self._functions: dict[int, list[_VariableRange]] = {}
         self.functions = _functions_by_name(program)
         if sources:
             self._find(dict(sources))
@@ -87,7 +87,7 @@ class Variables:
             if unit is not None and index < len(linker.program.functions):
                 count = len(linker.program.functions[index].parameters)
                 for offset, variable in enumerate(unit.captures):
-                    seen = _Seen(variable.name, count + offset, (0, 0), (1 << 40, 0))
+                    seen = _VariableRange(variable.name, count + offset, (0, 0), (1 << 40, 0))
                     self._functions.setdefault(index, []).insert(0, seen)
 
     def _add(self, functions: dict[int, int], variable: Variable, first: Place, last: Place) -> None:
@@ -95,7 +95,7 @@ class Variables:
         if index is not None:
             if variable.is_parameter:
                 first, last = (0, 0), (1 << 40, 0)
-            self._functions.setdefault(index, []).append(_Seen(variable.name, variable.register, first, last))
+            self._functions.setdefault(index, []).append(_VariableRange(variable.name, variable.register, first, last))
 
     # ------------------------------------------------------------ looking
 
@@ -117,7 +117,7 @@ class Variables:
         seen = self._functions.get(code.index)
         if seen is None:
             seen = [
-                _Seen(parameter.name, register, (0, 0), (1 << 40, 0))
+                _VariableRange(parameter.name, register, (0, 0), (1 << 40, 0))
                 for register, parameter in enumerate(function.parameters)
             ]
         values = {}

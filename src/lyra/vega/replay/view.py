@@ -15,7 +15,7 @@ from lyra.vega.replay.timeline import brief
 
 if TYPE_CHECKING:
     from lyra.vega.replay.player import Player
-    from lyra.vega.replay.timeline import Step
+    from lyra.vega.replay.timeline import TimelineStep
 
 __all__ = ["KEYS", "fitted", "screen"]
 
@@ -49,10 +49,10 @@ def _painted(row: list[Line], width: int, *, colours: bool) -> str:
     text, used = "", 0
     for index, (part, style) in enumerate(row):
         room = width - used if index == len(row) - 1 else min(_width(part), width - used)
-        cell = fitted(part, room)
+        slot = fitted(part, room)
         used += room
         code = _STYLES.get(style) if colours else None
-        text += f"\x1b[{code}m{cell}\x1b[0m" if code and cell.strip() else cell
+        text += f"\x1b[{code}m{slot}\x1b[0m" if code and slot.strip() else slot
     return text
 
 
@@ -178,7 +178,7 @@ def _effects(player: Player, height: int) -> list[Line]:
     return rows
 
 
-def _effect(step: Step, here: int) -> Line:
+def _effect(step: TimelineStep, here: int) -> Line:
     came = f" → error {step.error}" if step.error else f" → {step.result}" if step.result else ""
     cost = f" ${step.spent.micro_usd / 1_000_000:.4f}" if step.spent.micro_usd else ""
     mark = ">" if step.number == here else " "

@@ -12,14 +12,14 @@ from lyra.kernel.process.call_keys import upcoming
 from lyra.vega.values.values import Money
 
 if TYPE_CHECKING:
-    from lyra.vega.runtime.job import Job
+    from lyra.vega.runtime.job import VegaJob
 
 __all__ = ["BUDGETS"]
 
 _RESERVE: Final = "session.reserve"
 
 
-def _budget_enter(job: Job, limit: Money) -> None:
+def _budget_enter(job: VegaJob, limit: Money) -> None:
     """A session: a scope inside the one around it, for this process and all it starts."""
     outer = scopes.get()
     job.state.sessions.append(outer)
@@ -34,14 +34,14 @@ def _budget_enter(job: Job, limit: Money) -> None:
         job.world.picture.session(inner)
 
 
-def _budget_exit(job: Job) -> None:
+def _budget_exit(job: VegaJob) -> None:
     record = job.world.record
     if record is not None:
         record.leave(scopes.get()[-1].name)
     scopes.set(job.state.sessions.pop())
 
 
-def _budget(job: Job, what: str) -> float:
+def _budget(job: VegaJob, what: str) -> float:
     scope = scopes.get()[-1]
     reading: Callable[[], Any] = {
         "used": lambda: scope.used("usd"),
@@ -54,7 +54,7 @@ def _budget(job: Job, what: str) -> float:
     return math.inf if micro_usd is None else micro_usd / 1_000_000
 
 
-def _budget_reserve(job: Job, amount: Money) -> None:
+def _budget_reserve(job: VegaJob, amount: Money) -> None:
     """Whether there is room for an amount; BudgetExceeded before anything is spent."""
     scope = scopes.get()[-1]
 

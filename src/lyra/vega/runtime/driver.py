@@ -21,8 +21,8 @@ from lyra.vega.machine.vm import run
 from lyra.vega.runtime.agents.agent import agent_front
 from lyra.vega.runtime.early.calls import give_up
 from lyra.vega.runtime.handlers import HANDLERS, handler
-from lyra.vega.runtime.job import Job
-from lyra.vega.runtime.light_processes import FUEL, Member
+from lyra.vega.runtime.job import VegaJob
+from lyra.vega.runtime.light_processes import FUEL, ScheduledFiber
 from lyra.vega.runtime.world import ProcessPrograms, world_of
 from lyra.vega.values.errors import VegaError, fault_of
 
@@ -40,7 +40,7 @@ async def vega_process(ctx: Context, run_id: str, seed: Any, asked: VmEffect | D
     """A process of the run: `seed` is what it begins with, None for the main one; `asked` what a fiber that has run
     already wants first."""
     world = world_of(ctx, run_id)
-    job = Job(world, ctx, world.fiber(seed))
+    job = VegaJob(world, ctx, world.fiber(seed))
     if seed is None:
         world.begin(job)
         scopes.set((world.budget,))
@@ -53,17 +53,17 @@ async def vega_process(ctx: Context, run_id: str, seed: Any, asked: VmEffect | D
             scopes.set((world.early[ctx.pid].scope,))
     if world.picture is not None:
         world.picture.began(job, is_main=seed is None)
-    if world.fleet is None:
+    if world.light_processes is None:
         saver = None if world.start_saving is None else world.start_saving(job)
         return await _lived(job, asked, saver, is_main=seed is None)
-    world.fleet.board(job)
+    world.light_processes.attach(job)
     try:
         return await _lived(job, asked, None, is_main=seed is None)
     finally:
-        world.fleet.leave(job)
+        world.light_processes.detach(job)
 
 
-async def _lived(job: Job, asked: VmEffect | Done | None, saver: ProcessSaver | None, *, is_main: bool) -> Any:
+async def _lived(job: VegaJob, asked: VmEffect | Done | None, saver: ProcessSaver | None, *, is_main: bool) -> Any:
     """All steps of a process; one that is ended from outside gives up what it has asked ahead of its turn."""
     try:
         return await _steps(job, asked, saver, is_main=is_main)
@@ -73,8 +73,8 @@ async def _lived(job: Job, asked: VmEffect | Done | None, saver: ProcessSaver | 
         raise
 
 
-async def _steps(job: Job, asked: VmEffect | Done | None, saver: ProcessSaver | None, *, is_main: bool) -> Any:
-    fiber, fleet, time = job.fiber, job.world.fleet, job.world.kernel.loop.time
+async def _steps(job: VegaJob, asked: VmEffect | Done | None, saver: ProcessSaver | None, *, is_main: bool) -> Any:
+    fiber, light_processes, time = job.fiber, job.world.light_processes, job.world.kernel.loop.time
     left, until = EFFECTS_A_TURN, time() + TICK_S
     outcome: VmEffect | Done | OutOfFuel | None = asked
     while True:
@@ -82,7 +82,7 @@ async def _steps(job: Job, asked: VmEffect | Done | None, saver: ProcessSaver | 
             if saver is not None and saver.is_due():
                 await saver.save()
             outcome = run(fiber, FUEL)
-        if outcome is WAIT and fleet is not None:
+        if outcome is WAIT and light_processes is not None:
             outcome = await job
             left -= 1
             if left and time() < until:
@@ -107,7 +107,7 @@ async def _steps(job: Job, asked: VmEffect | Done | None, saver: ProcessSaver | 
             until = time() + TICK_S
 
 
-async def _answer(job: Job, effect: VmEffect) -> None:
+async def _answer(job: VegaJob, effect: VmEffect) -> None:
     """Do what the fiber asks for."""
     fiber = job.fiber
     if effect is WAIT:  # with a journal
@@ -125,17 +125,17 @@ async def _answer(job: Job, effect: VmEffect) -> None:
         fiber.throw(fault.name, fault.text)
     else:
         fiber.resume(value)
-    if type(fiber) is Member:
+    if type(fiber) is ScheduledFiber:
         fiber.origin = None  # the sessions and spans around it may be others now
 
 
-def _uncaught(job: Job, outcome: Done, *, is_main: bool) -> VegaError:
+def _uncaught(job: VegaJob, outcome: Done, *, is_main: bool) -> VegaError:
     assert outcome.error is not None
     error = VegaError.of(outcome.error)
     early = job.world.early.get(job.ctx.pid)
     if early is not None and early.scope.was_refused:
-        error.fields[NO_ROOM] = True  # for a life in which nobody saw that
-    is_heard = early is not None or job.ctx.pid in job.world.awaited  # whoever comes to it will say so
+        error.fields[NO_ROOM] = True  # so that a later life knows that the call was refused early
+    is_heard = early is not None or job.ctx.pid in job.world.awaited  # the caller reports the error
     if not is_main and not is_heard and not job.world.is_over:  # one stopped at the end of the run did not fail
         job.world.options.warn(f"process {job.ctx.pid} ended: {error.render()}")
     return error

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from lyra.core.budgets.budget import Usage
     from lyra.kernel.process.process import Process
-    from lyra.vega.runtime.job import Job
+    from lyra.vega.runtime.job import VegaJob
 
 __all__ = ["ProcessSaver", "ResumeBarrier", "RunRecord"]
 
@@ -48,7 +48,7 @@ class ProcessSaver(Protocol):
 class ResumeBarrier(Protocol):
     """Holds the processes of a run that resumes until all of them have replayed their journals."""
 
-    async def hold(self, job: Job, kind: str) -> None:
+    async def hold(self, job: VegaJob, kind: str) -> None:
         """Before an effect: one that is not in the journal waits."""
 
     async def wait(self, process: Process) -> None:

@@ -15,7 +15,7 @@ from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import ConfigError
 from lyra.vega.bytecode.program import SPELLINGS
 from lyra.vega.machine.fiber import Done, Fiber
-from lyra.vega.machine.link import Linked
+from lyra.vega.machine.link import LinkedProgram
 from lyra.vega.machine.vm import run
 from lyra.vega.values.values import UNSET
 
@@ -27,13 +27,13 @@ _FUEL: Final = 10_000
 
 
 class Rights:
-    """`grant` is the program's; `roots` are the folders that files may be opened below. `foreign` says what the tools
-    may do that the program names and does not declare."""
+    """`grant` is the program's; `roots` are the folders that files may be opened below. `undeclared` says what the
+    tools may do that the program names and does not declare."""
 
     __slots__ = ("base", "folder", "grant", "roots")
 
     def __init__(
-        self, linked: Linked, folder: str, foreign: Callable[[Iterable[Any]], list[Capability]] = lambda _: []
+        self, linked: LinkedProgram, folder: str, undeclared: Callable[[Iterable[Any]], list[Capability]] = lambda _: []
     ) -> None:
         self.folder = folder
         self.roots = [folder]
@@ -43,7 +43,7 @@ class Rights:
         ]
         every = list(_declared(linked))
         declared = [cap for settings in every for cap in self.capabilities(settings)]
-        declared += foreign([name for settings in every for name in settings.get("tools") or ()])
+        declared += undeclared([name for settings in every for name in settings.get("tools") or ()])
         self.grant = Grant(allow=list(dict.fromkeys([*self.base, *declared])))
 
     def of_tool(self, settings: Mapping[str, Any], agent: Mapping[str, Any]) -> Grant:
@@ -103,7 +103,7 @@ def _root(pattern: str) -> str:
     return folder if plain < len(parts) or os.path.isdir(folder) else os.path.dirname(folder) or "/"
 
 
-def _declared(linked: Linked) -> Iterable[Mapping[str, Any]]:
+def _declared(linked: LinkedProgram) -> Iterable[Mapping[str, Any]]:
     """The settings of all tools, as far as they can be known before the program runs."""
     program = linked.program
     for info in program.agents.values():
@@ -117,7 +117,7 @@ def _declared(linked: Linked) -> Iterable[Mapping[str, Any]]:
             yield settings
 
 
-def settings_of(linked: Linked, function: int, globals_: list[Any] | None = None) -> dict[str, Any] | None:
+def settings_of(linked: LinkedProgram, function: int, globals_: list[Any] | None = None) -> dict[str, Any] | None:
     """What a function of settings gives, with these variables; None where it cannot be known."""
     if function < 0:
         return None

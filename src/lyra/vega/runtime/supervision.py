@@ -16,7 +16,7 @@ from lyra.kernel.supervision.supervisor import supervise
 from lyra.vega.values.values import Duration, Fault, kind_of
 
 if TYPE_CHECKING:
-    from lyra.vega.runtime.job import Job
+    from lyra.vega.runtime.job import VegaJob
 
 __all__ = ["backoff", "children", "escalates", "flags", "seconds", "supervision"]
 
@@ -65,16 +65,16 @@ def supervision(settings: Mapping[str, Any] | None) -> Supervision:
     return Supervision(**kernel_flags)
 
 
-def escalates(job: Job, settings: Mapping[str, Any] | None) -> bool:
-    """Whether a crash of what is spawned goes on to whoever spawns it: only to one that is supervised itself, so that
-    there is somebody to handle it. To the main process and to those that nobody supervises it is a `stop`."""
+def escalates(job: VegaJob, settings: Mapping[str, Any] | None) -> bool:
+    """Whether a crash of the child also crashes the process that spawns it: only where that process is supervised
+    itself, so that a supervisor handles the crash. Elsewhere `escalate` means `stop`."""
     if settings is None or settings.get("strategy") != "escalate":
         return False
     kernel, parent = job.world.kernel, job.ctx.own_process.parent
     return parent is not None and parent.program == kernel.programs.name(supervise)
 
 
-def children(job: Job, settings: Mapping[str, Any]) -> list[Child]:
+def children(job: VegaJob, settings: Mapping[str, Any]) -> list[Child]:
     """The children of a supervisor, in order; nested ones are supervisors themselves."""
     world = job.world
     listed: list[Child] = []

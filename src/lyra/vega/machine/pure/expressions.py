@@ -11,7 +11,7 @@ import ast
 from typing import Any, Final
 
 from lyra.vega.machine.pure import GiveUp
-from lyra.vega.machine.pure.kinds import Facts, Look, Row, Trees, called, is_positive, row_name
+from lyra.vega.machine.pure.kinds import Look, Row, RowFacts, Trees, called, is_positive, row_name
 from lyra.vega.machine.pure.pieces import LOAD, SMALL, STORE, call, compare, constant, fitting, named
 from lyra.vega.stdlib.natives import native
 
@@ -26,7 +26,7 @@ _EQUALITIES: Final[dict[str, type[ast.cmpop]]] = {"==": ast.Eq, "!=": ast.NotEq}
 
 
 class Values:
-    def __init__(self, trees: Trees, row: Row, rows: dict[Row, Facts], into: dict[str, Any]) -> None:
+    def __init__(self, trees: Trees, row: Row, rows: dict[Row, RowFacts], into: dict[str, Any]) -> None:
         self.facts = rows[row]
         self.look = Look.again(trees, row, rows)
         self.into = into
@@ -203,7 +203,7 @@ class Values:
     def _call(self, function: int, arguments: list[Any]) -> ast.expr:
         row = called(function, tuple(self.kind(value) for value in arguments), self.look.results)
         values = [self.value(value) for value in arguments]
-        # Without a row nobody comes here: an argument has no value.
+        # A call without a row is unreachable: one of its arguments has no value.
         return call(row_name(row) if row in self.look.results else "give_up", *values)
 
     def _library(self, full: str, arguments: list[Any]) -> ast.expr:

@@ -2,9 +2,9 @@
 
 Nothing of a program's text is in it: variables are `v0 v1 …`, constants are constants, functions are looked up by the
 row of kinds they were made for. Statements are here, values in `expressions`. `STOP` and `PAUSE` are names in the
-functions' own namespace: whoever wants their turn sets them. Every call and every turn of a loop looks at `STOP`; but a
-function that loops is made a second time, as a generator for whoever calls it from outside, and that looks at `PAUSE`:
-it yields in the middle of its loop and goes on there later.
+functions' own namespace: the watch sets them when another process waits. Every call and every turn of a loop looks at
+`STOP`; but a function that loops is made a second time, as a generator that the machine calls, and that looks at
+`PAUSE`: it yields in the middle of its loop and goes on there later.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lyra.vega.bytecode.pure_shapes import CHANGING, nodes
 from lyra.vega.machine import rare_instructions as machinery
 from lyra.vega.machine.pure import GiveUp
 from lyra.vega.machine.pure.expressions import ARITHMETIC, GENERAL, STEP_MAX, Values
-from lyra.vega.machine.pure.kinds import Facts, Row, Trees, outer_name, row_name
+from lyra.vega.machine.pure.kinds import Row, RowFacts, Trees, outer_name, row_name
 from lyra.vega.machine.pure.pieces import STORE, assigned, call, compare, constant, fitting, give_up, named
 from lyra.vega.values import operators, values
 
@@ -59,10 +59,10 @@ def namespace() -> dict[str, Any]:
 
 
 def python_of(
-    trees: Trees, facts: dict[Row, Facts], rows: list[Row], into: dict[str, Any], outer: Row | None = None
+    trees: Trees, facts: dict[Row, RowFacts], rows: list[Row], into: dict[str, Any], outer: Row | None = None
 ) -> None:
     """Put the functions of these rows into a namespace, where those of the other rows are; and the generator of one."""
-    bodies: list[ast.stmt] = [_Function(trees, row, facts, into).function() for row in rows]
+    bodies: list[ast.stmt] = [_GeneratedFunction(trees, row, facts, into).function() for row in rows]
     if outer is not None:
         bodies.append(_Generator(trees, outer, facts, into).function())
     module = ast.Module(body=bodies, type_ignores=[])
@@ -70,8 +70,8 @@ def python_of(
     exec(compile(module, "<vega tier 2>", "exec"), into)  # noqa: S102 - of a tree made here, from checked parts
 
 
-class _Function(Values):
-    def __init__(self, trees: Trees, row: Row, rows: dict[Row, Facts], into: dict[str, Any]) -> None:
+class _GeneratedFunction(Values):
+    def __init__(self, trees: Trees, row: Row, rows: dict[Row, RowFacts], into: dict[str, Any]) -> None:
         super().__init__(trees, row, rows, into)
         self.row = row
         self.parameters, _, self.body = trees[row[0]][:3]
@@ -209,8 +209,8 @@ class _Function(Values):
         return [give_up()]
 
 
-class _Generator(_Function):
-    """The same function for whoever calls it from outside: it pauses instead of giving up."""
+class _Generator(_GeneratedFunction):
+    """The function as the machine calls it: a generator, which pauses instead of giving up."""
 
     def _name(self) -> str:
         return outer_name(self.row)

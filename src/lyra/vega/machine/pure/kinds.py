@@ -2,7 +2,7 @@
 
 A kind is a word: `int float str bool null list map any`, and `never` for what nothing is known of yet. Each function is
 looked at for each row of kinds it is called with; results of calls are found together, from `never` upwards, until
-nothing changes. What is in a list that the function made is known by its slot, because nobody else changes it.
+nothing changes. What is in a list that the function made is known by its slot, because no other code changes it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from lyra.vega.machine.pure import GiveUp
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 
 __all__ = [
-    "Facts",
     "Kinds",
     "Look",
     "Row",
+    "RowFacts",
     "Solver",
     "Trees",
     "binary_kind",
@@ -56,7 +56,8 @@ def row_name(row: Row) -> str:
 
 
 def outer_name(row: Row) -> str:
-    """The name of the same row for whoever calls it from outside, where that is another function."""
+    """The name of the function that the machine calls for a row, where that is not the one that generated code
+    calls."""
     return f"outer_{row_name(row)}"
 
 
@@ -70,7 +71,7 @@ def joined(left: str, right: str) -> str:
     return right if left == "never" else "any"
 
 
-class Facts(NamedTuple):
+class RowFacts(NamedTuple):
     """What is known of one row: kinds of its slots and of what is in their lists, its result, the slots that are never
     negative, the slots that are set but once or never (parameters)."""
 
@@ -107,12 +108,12 @@ class Solver:
 
     def __init__(self, trees: Trees) -> None:
         self._trees = trees
-        self._known: dict[Row, Facts] = {}
+        self._known: dict[Row, RowFacts] = {}
         self._calls: dict[Row, set[Row]] = {}
         self._sizes: dict[int, int] = {}
 
-    def solve(self, root: Row) -> dict[Row, Facts]:
-        """The facts of a row and of all it calls. What would take long is given up: whoever called waits for this."""
+    def solve(self, root: Row) -> dict[Row, RowFacts]:
+        """The facts of a row and of all it calls. What would take long is given up: the caller waits for this."""
         if root not in self._known:
             self._find(root)
         facts, todo = {root: self._known[root]}, [root]
@@ -126,7 +127,7 @@ class Solver:
     def _find(self, root: Row) -> None:
         """Look at each row, and again when something that it calls turns out to give something else."""
         results = self._results(root)
-        facts: dict[Row, Facts] = {}
+        facts: dict[Row, RowFacts] = {}
         calls: dict[Row, set[Row]] = {}
         callers: dict[Row, set[Row]] = {}
         todo = {root: None}
@@ -182,13 +183,13 @@ class Look:
         self.sets: dict[int, list[list[Any]]] = {}  # every value of a slot; under `~slot`, of what is in its list
 
     @classmethod
-    def again(cls, trees: Trees, row: Row, facts: dict[Row, Facts]) -> Look:
+    def again(cls, trees: Trees, row: Row, facts: dict[Row, RowFacts]) -> Look:
         """A look at a row when all is known: `kind` gives what was found."""
         look = cls(trees, row, Results({other: known.result for other, known in facts.items()}))
         look.slots, look.items = facts[row].slots[:], facts[row].items[:]
         return look
 
-    def facts(self) -> Facts:
+    def facts(self) -> RowFacts:
         while True:
             before = (self.slots[:], self.items[:], self.result)
             self.sets, self.calls = {}, set()
@@ -199,7 +200,7 @@ class Look:
                 break
         set_again = {slot for slot in self.sets if slot >= 0}
         steady = frozenset(set(range(len(self.slots))) - set_again)
-        return Facts(self.slots, self.items, self.result, self._positive(), steady)
+        return RowFacts(self.slots, self.items, self.result, self._positive(), steady)
 
     # ------------------------------------------------------------ statements
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from llvmlite import binding, ir
 
 from lyra.vega.bytecode.pure_shapes import nodes
-from lyra.vega.machine.pure.kinds import Facts, Look, Row, Trees, called, outer_name, row_name, size_of
+from lyra.vega.machine.pure.kinds import Look, Row, RowFacts, Trees, called, outer_name, row_name, size_of
 from lyra.vega.values.values import INT_MIN
 
 __all__ = ["Polled", "assemble"]
@@ -44,7 +44,7 @@ class Polled(NamedTuple):
 
 
 def assemble(
-    trees: Trees, facts: dict[Row, Facts], rows: list[Row], entries: list[Row], polled: Polled
+    trees: Trees, facts: dict[Row, RowFacts], rows: list[Row], entries: list[Row], polled: Polled
 ) -> tuple[Any, dict[Row, tuple[int, int]]]:
     """The engine that keeps the code, and the addresses of the entries: of each the plain one and, of a row that
     loops, the one that can be left and entered again (else 0)."""
@@ -98,7 +98,7 @@ def _entry_name(row: Row) -> str:
     return f"entry_{row_name(row)}"
 
 
-def _declared(module: Any, row: Row, facts: Facts, nested: int) -> list[Any]:
+def _declared(module: Any, row: Row, facts: RowFacts, nested: int) -> list[Any]:
     """The row, and those that are put into it: each calls the next one where it calls itself, the last one the row."""
     result = ir.LiteralStructType([_TYPES[facts.result], _BOOL])
     kind = ir.FunctionType(result, [_INT, *(_TYPES[kind] for kind in row[1])])
@@ -153,7 +153,7 @@ class _Body:
         self,
         trees: Trees,
         row: Row,
-        facts: dict[Row, Facts],
+        facts: dict[Row, RowFacts],
         functions: dict[Row, list[Any]],
         polled: Polled,
         level: int = -1,
@@ -173,8 +173,8 @@ class _Body:
         return self.function.append_basic_block(name)
 
     def write(self) -> None:
-        """There is one way out, and the value and whether it gave up come there apart: LLVM sees who comes with what
-        then, and where one is put into another, nobody looks again whether it gave up."""
+        """Write the function with one exit block. The value and the flag "gave up" reach it as separate phi nodes, so
+        that LLVM knows both for each way there and drops the second test of the flag where it inlines the function."""
         self.builder = ir.IRBuilder(self.block("entry"))
         self.leave = self.block("leave")
         result = self.function.function_type.return_type
@@ -184,7 +184,7 @@ class _Body:
         self.begin(depth, arguments)
         self.poll()
         self.end()
-        self.go_out(ir.Constant(self.result.type, ir.Undefined), has_failed=True)  # nobody uses the value
+        self.go_out(ir.Constant(self.result.type, ir.Undefined), has_failed=True)  # the value is never read
         self.builder.position_at_end(self.leave)
         pair = self.builder.insert_value(ir.Constant(result, ir.Undefined), self.result, 0)
         self.builder.ret(self.builder.insert_value(pair, self.has_failed, 1))
@@ -219,7 +219,7 @@ class _Body:
         self.builder.position_at_end(on)
 
     def poll(self) -> None:
-        """Look whether somebody wants something: to go on and to pause later are the same here."""
+        """Read the flag of the watch: the answers "go on" and "pause" are the same here, "stop" gives up."""
         answer, on = self.asked()
         goes_on = self.builder.icmp_unsigned("==", answer, ir.Constant(_BYTE, self.polled.go_on))
         pauses = self.builder.icmp_unsigned("==", answer, ir.Constant(_BYTE, self.polled.pause))
@@ -227,7 +227,7 @@ class _Body:
         self.builder.position_at_end(on)
 
     def poll_turn(self) -> None:
-        """The same at the beginning of a loop's turn."""
+        """Poll at the beginning of a loop's turn."""
         self.poll()
 
     def asked(self) -> tuple[Any, Any]:
@@ -247,7 +247,7 @@ class _Body:
     def statements(self, body: list[Any]) -> None:
         for node in body:
             if self.builder.block.is_terminated:
-                return  # nobody comes here
+                return  # code behind a return, break or continue is unreachable
             getattr(self, f"_{node[0].replace(' ', '_')}_statement")(*node[1:])
 
     def _set_statement(self, slot: int, value: list[Any]) -> None:

@@ -19,7 +19,7 @@ from lyra.vega.machine.pure import MISS, GiveUp
 from lyra.vega.values.values import Fault
 
 if TYPE_CHECKING:
-    from lyra.vega.machine.pure.kinds import Facts, Row, Solver, Trees
+    from lyra.vega.machine.pure.kinds import Row, RowFacts, Solver, Trees
     from lyra.vega.machine.pure.native import Native
 
 __all__ = ["Pure", "PureTier"]
@@ -96,7 +96,7 @@ class PureTier:
         function: Callable[..., Any] = self.names[(outer_name if self.pauses(row[0]) else row_name)(row)]
         return function
 
-    def solved(self, row: Row) -> dict[Row, Facts]:
+    def solved(self, row: Row) -> dict[Row, RowFacts]:
         """What is known of a row and of all it calls."""
         from lyra.vega.machine.pure.kinds import Solver
 
@@ -104,7 +104,7 @@ class PureTier:
             self._solver = self._solver or Solver(self.trees)
             return self._solver.solve(row)
 
-    def _look_for_numbers(self, facts: dict[Row, Facts]) -> None:
+    def _look_for_numbers(self, facts: dict[Row, RowFacts]) -> None:
         if self.native == "never":
             return
         from lyra.vega.machine.pure.native import is_installed, numeric_rows, worthwhile
@@ -116,7 +116,7 @@ class PureTier:
         elif not self.may_go_native:
             self.may_go_native = bool(worthwhile(self.trees, numeric_rows(self.trees, facts)))
 
-    def go_native(self, facts: dict[Row, Facts]) -> None:
+    def go_native(self, facts: dict[Row, RowFacts]) -> None:
         """Numeric rows that may run long become machine code, under the names that their Python had."""
         from lyra.vega.machine.pure.kinds import outer_name, row_name, size_of
         from lyra.vega.machine.pure.native import NODES_MAX, Native, numeric_rows, worthwhile
@@ -152,7 +152,7 @@ class PureTier:
             self.watch.has_become_native(pure)
 
     def turn(self) -> None:
-        """A process begins its turn: nobody has been kept waiting yet."""
+        """A process begins its turn: no other process has waited for it yet."""
         self.watch.turn += 1
         if self.names["PAUSE"]:
             self.names["PAUSE"] = self.names["STOP"] = False

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lyra.core.naming import VEGA_AGENT, named
 from lyra.errors import AgentFailed
 from lyra.kernel.programs.registry import program_of
-from lyra.vega.runtime.agents.setting_versions import made_with
+from lyra.vega.runtime.agents.setting_versions import plan_of_call
 from lyra.vega.runtime.agents.slot import CRASH
 from lyra.vega.runtime.world import world_of
 
@@ -26,13 +26,13 @@ async def agent_front(ctx: Context, run_id: str, name: str, settings: Any) -> No
     """The process of an agent. It waits to be told that a call failed, and crashes with it."""
     world = world_of(ctx, run_id)
     plan = world.plan(name, world.read(settings))
-    cell = world.cell(ctx.pid, plan)
+    slot = world.slot(ctx.pid, plan)
     session = None
     if plan.keeps:
-        session = ctx.spawn(program_of(made_with(ctx.own_process, plan).agent))
-    cell.up(ctx.own_process, None if session is None else session._found())
+        session = ctx.spawn(program_of(plan_of_call(ctx.own_process, plan).agent))
+    slot.up(ctx.own_process, None if session is None else session._found())
     if world.picture is not None:
-        world.picture.agent(ctx.own_process, cell)
+        world.picture.agent(ctx.own_process, slot)
     while True:
         message = await ctx.receive()
         if isinstance(message, dict) and CRASH in message:

@@ -14,7 +14,7 @@ from lyra.agents.declaration.agent import Agent
 from lyra.core.policies.policy import CircuitBreaker, RateLimit, Retry
 from lyra.errors import ConfigError
 from lyra.vega.runtime.agents.tools import tools_of
-from lyra.vega.runtime.agents.undeclared_tools import is_foreign
+from lyra.vega.runtime.agents.undeclared_tools import is_undeclared
 from lyra.vega.runtime.output import parsed_type, schema_of_type
 from lyra.vega.runtime.supervision import backoff, seconds
 from lyra.vega.values.values import Duration, Money
@@ -30,7 +30,7 @@ class AgentPlan:
 
     def __init__(self, world: World, name: str, settings: Mapping[str, Any]) -> None:
         self.name = name
-        self.older: dict[str, AgentPlan] = {}  # before its settings were renewed, by the names of their calls
+        self.older: dict[str, AgentPlan] = {}  # before its settings changed, by the names of their calls
         memory = settings.get("memory", "none")
         self.keeps = memory != "none"
         self.concurrency: int | None = settings.get("concurrency")
@@ -58,8 +58,8 @@ def _options(world: World, name: str, settings: Mapping[str, Any], memory: Any) 
         "system": str(settings.get("system", "")),
         "tools": [] if name in world.mocks else tools_of(world, name, settings),
     }
-    if any(is_foreign(tool) for tool in options["tools"]):
-        options["permissions"] = world.foreign.permissions(options["tools"])
+    if any(is_undeclared(tool) for tool in options["tools"]):
+        options["permissions"] = world.undeclared_tools.permissions(options["tools"])
     for plain in ("temperature", "max_tokens"):
         if plain in settings:
             options[plain] = settings[plain]

@@ -1,7 +1,7 @@
 """Where callers find an agent: the process that stands for it now, and the turns of its calls.
 
-Calls wait at the `Cell` while supervision restarts the agent's process, and while as many calls run as its concurrency
-allows.
+Calls wait at the `AgentSlot` while supervision restarts the agent's process, and while as many calls run as its
+concurrency allows.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process as KernelProcess
     from lyra.vega.runtime.agents.plan import AgentPlan
 
-__all__ = ["CRASH", "Cell", "Turn", "leave"]
+__all__ = ["CRASH", "AgentSlot", "AgentTurn", "leave_turn"]
 
 CRASH: Final = "vega.crash"  # the key of the message that ends an agent's process
 
 
-class Turn:
+class AgentTurn:
     """A call that is under way, for the process `asker`. What its own tools ask of the agent runs in its turn, one
     after the other (`inner`): it waits for them, and they must not wait for it."""
 
-    __slots__ = ("asker", "cell", "expire", "inner")
+    __slots__ = ("asker", "expire", "inner", "slot")
 
-    def __init__(self, cell: Cell, asker: KernelProcess) -> None:
-        self.cell = cell
+    def __init__(self, slot: AgentSlot, asker: KernelProcess) -> None:
+        self.slot = slot
         self.asker = asker
         self.inner = asyncio.Semaphore(1)
         self.expire: Callable[[], None] | None = None  # ends the time that it has, if it has one
 
 
-class Cell:
+class AgentSlot:
     """An agent as its callers find it: `front` is the process that stands for it now, None while it is restarted."""
 
     __slots__ = ("_gone", "_waiters", "ahead", "front", "is_promised", "plan", "session")
@@ -54,7 +54,7 @@ class Cell:
         self.front, self.session = front, session
         self._wake()
 
-    def keep(self, other: Cell | None) -> None:
+    def keep(self, other: AgentSlot | None) -> None:
         """The program has spawned what was promised; `other` stood for it, in a run that comes back."""
         self.is_promised = False
         if other is not None:
@@ -92,21 +92,21 @@ class Cell:
         assert self.session is not None
         return self.session
 
-    def room(self, outer: Turn | None) -> asyncio.Semaphore | None:
+    def room(self, outer: AgentTurn | None) -> asyncio.Semaphore | None:
         """Where a call waits for its turn: with all others, or with those of the call whose tool makes it."""
         return self.plan.turns if self.plan.turns is None or outer is None else outer.inner
 
-    async def enter(self, outer: Turn | None) -> asyncio.Semaphore | None:
+    async def enter(self, outer: AgentTurn | None) -> asyncio.Semaphore | None:
         """Wait for a call's turn: once the agent is there, and not too many others are running. Gives what to leave."""
         room = await self.enter_again(outer)
         try:
             await self.ready()
         except BaseException:
-            leave(room)
+            leave_turn(room)
             raise
         return room
 
-    async def enter_again(self, outer: Turn | None) -> asyncio.Semaphore | None:
+    async def enter_again(self, outer: AgentTurn | None) -> asyncio.Semaphore | None:
         """The turn of a call that had it in an earlier life; whether the agent is there now is another matter."""
         room = self.room(outer)
         if room is not None:
@@ -114,16 +114,16 @@ class Cell:
         return room
 
     @asynccontextmanager
-    async def turn(self, outer: Turn | None) -> AsyncIterator[None]:
+    async def turn(self, outer: AgentTurn | None) -> AsyncIterator[None]:
         """While a call is made."""
         room = await self.enter(outer)
         try:
             yield
         finally:
-            leave(room)
+            leave_turn(room)
 
     @asynccontextmanager
-    async def again(self, outer: Turn | None, *, is_open: bool) -> AsyncIterator[None]:
+    async def again(self, outer: AgentTurn | None, *, is_open: bool) -> AsyncIterator[None]:
         """The same, of a call that is under way."""
         if not is_open:
             yield
@@ -132,9 +132,9 @@ class Cell:
         try:
             yield
         finally:
-            leave(room)
+            leave_turn(room)
 
 
-def leave(room: asyncio.Semaphore | None) -> None:
+def leave_turn(room: asyncio.Semaphore | None) -> None:
     if room is not None:
         room.release()

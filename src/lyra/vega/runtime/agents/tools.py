@@ -50,7 +50,7 @@ def _named(world: World, named: Any, agent: Mapping[str, Any]) -> list[Any]:
         info = shared.get(named.function) or _of_function(world, named)
         return [_made(world, info, named, _shared_settings(world, info), agent)]
     host = world.function(str(named))
-    return [host] if host is not None else world.foreign.find(str(named))
+    return [host] if host is not None else world.undeclared_tools.find(str(named))
 
 
 def _of_function(world: World, closure: Closure) -> ToolInfo:
@@ -121,7 +121,7 @@ class ToolRun:
         child = ctx.spawn(world.programs.process, world.run_id, seed, grant=self._grant)
         try:
             ended = await child.wait()
-        except asyncio.CancelledError:  # nobody wants the answer any more
+        except asyncio.CancelledError:  # the call of the tool was cancelled
             if not world.kernel.stopping:
                 with suppress(NoSuchProcess):
                     ctx.stop(child, grace_s=1.0)

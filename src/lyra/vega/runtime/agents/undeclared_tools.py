@@ -5,8 +5,8 @@
 
 A name in `tools […]` is, in this order: a function of the host or an imported one; an imported server, which is all of
 its tools; a tool of an imported server, by its own name or by the one that models see (`mcp__files__search`);
-`AskUser`, a question to whoever runs it; a tool in YAML of the user or of the project. A server counts only where
-whoever runs the program gives it (`servers`), as `vega run` does with those of lyra.toml. That the program names a tool
+`AskUser`, a question to the user; a tool in YAML of the user or of the project. A server counts only where
+the caller of the run gives it (`servers`), as `vega run` does with those of lyra.toml. That the program names a tool
 is the rule that allows it; rules of the user that deny it still do.
 """
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from lyra.tools.source import ToolSource
     from lyra.vega.runtime.world import World
 
-__all__ = ["Foreign", "is_foreign"]
+__all__ = ["UndeclaredTools", "is_undeclared"]
 
 _ASK_USER: Final = "AskUser"
 START_S: Final = 30.0  # for the servers of a program to be there
 
 
-class Foreign:
+class UndeclaredTools:
     """What one run has of such tools. `servers` are lyra.mcp's McpServers, or None."""
 
     __slots__ = ("_sources", "_world", "servers")
@@ -132,7 +132,7 @@ class Foreign:
 
     @property
     def _is_attended(self) -> bool:
-        """A durable run waits for answers (`vega answer`) as long as it takes; any other has nobody to ask."""
+        """A durable run waits for answers (`vega answer`) as long as it takes; any other has no user to ask."""
         return self._world.record is not None
 
 
@@ -154,7 +154,7 @@ class _OfServer:
         return tuple(tool for tool in self._servers.__lyra_tools__() if tool.name in own)
 
 
-def is_foreign(tool: Any) -> bool:
+def is_undeclared(tool: Any) -> bool:
     """Whether a rule has to allow it: it comes from a file or a server."""
     return isinstance(tool, _OfServer) or (isinstance(tool, Tool) and tool.guarded)
 
