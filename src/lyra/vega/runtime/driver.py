@@ -23,7 +23,8 @@ from lyra.vega.runtime.early.calls import give_up
 from lyra.vega.runtime.handlers import HANDLERS, handler
 from lyra.vega.runtime.job import VegaJob
 from lyra.vega.runtime.light_processes import FUEL, ScheduledFiber
-from lyra.vega.runtime.world import ProcessPrograms, world_of
+from lyra.vega.runtime.programs import ProcessPrograms
+from lyra.vega.runtime.world import world_of
 from lyra.vega.values.errors import VegaError, fault_of
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process as KernelProcess
     from lyra.kernel.programs.context import Context
     from lyra.vega.runtime.agents.slot import AgentSlot, AgentTurn
-    from lyra.vega.runtime.early.calls import SpeculativeCalls
+    from lyra.vega.runtime.early.speculative import SpeculativeCalls
     from lyra.vega.runtime.world import World
 
 __all__ = ["VegaJob", "beside", "ended_because"]

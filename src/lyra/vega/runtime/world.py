@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.session.shared import Runtime, runtime_of, scopes
 from lyra.agents.session.spans import Span, current_span
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process as KernelProcess
     from lyra.kernel.programs.context import Context
-    from lyra.vega.runtime.agents.slot import AgentTurn
-    from lyra.vega.runtime.agents.streams import OpenStream
+    from lyra.vega.runtime.agents.slot import AgentStream, AgentTurn
     from lyra.vega.runtime.durability import ProcessSaver, ResumeBarrier, RunRecord
-    from lyra.vega.runtime.early.calls import SpeculativeCall
+    from lyra.vega.runtime.early.speculative import SpeculativeCall
     from lyra.vega.runtime.job import VegaJob
     from lyra.vega.runtime.picture import Picture
+    from lyra.vega.runtime.programs import ProcessPrograms
 
-__all__ = ["ProcessPrograms", "RunOptions", "World", "padded", "world_of"]
+__all__ = ["RunOptions", "World", "padded", "world_of"]
 
 _PART: Final = "vega"
 _ROUNDS: Final = 10_000  # that something waits for the main process of a run that comes back
@@ -137,14 +137,6 @@ class StartedPids:
         return iter(self._pids)
 
 
-class ProcessPrograms(NamedTuple):
-    """The kernel programs that a run's processes run: `driver.vega_process` and `agents.agent.agent_front`. The World
-    is given them, because the handlers that these programs call start further processes with the same programs."""
-
-    process: Callable[..., Any]
-    agent: Callable[..., Any]
-
-
 class World:
     """`agents` are the live agent processes by pid, `plans` what was made of declarations, `names` the names that
     processes gave each other."""
@@ -182,7 +174,7 @@ class World:
         self.spent_before: dict[str, Usage] = {}  # in earlier lives, by pid; charged when its start is replayed
         self.names: dict[str, str] = {}
         self.scopes: dict[str, Budget] = {}  # sessions by their names, where they have to be found again
-        self.streams: dict[str, tuple[OpenStream, int]] = {}  # with the characters read so far
+        self.streams: dict[str, tuple[AgentStream, int]] = {}  # with the characters read so far
         self.mocks: dict[str, list[tuple[str, Any]]] = {}
         self.has_crashed = False  # an agent crashed, and its supervisor counts restarts by the clock
         # calls under way by the pid of the process that answers; it answers the first

@@ -33,7 +33,7 @@ from lyra.errors import (
 )
 from lyra.kernel.process.call_keys import upcoming
 from lyra.kernel.programs.registry import program_of
-from lyra.vega.runtime.agents.deadlines import in_time
+from lyra.vega.runtime.agents.deadlines import in_time, now_s
 from lyra.vega.runtime.agents.refused_calls import journals_refusals
 from lyra.vega.runtime.agents.setting_versions import plan_of_call
 from lyra.vega.runtime.agents.slot import CRASH, AgentSlot, AgentTurn
@@ -45,7 +45,7 @@ from lyra.vega.values.values import Duration, Fault, Money, shown
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Exit
     from lyra.kernel.programs.context import ChildHandle
-    from lyra.vega.runtime.early.calls import SpeculativeCall
+    from lyra.vega.runtime.early.speculative import SpeculativeCall
     from lyra.vega.runtime.job import VegaJob
     from lyra.vega.runtime.world import World
     from lyra.vega.syntax.ast import Type
@@ -60,8 +60,8 @@ __all__ = [
     "failed",
     "is_crash",
     "mocked_reply",
-    "now_s",
     "once",
+    "publish",
     "read_answer",
     "recorded_scopes",
     "scopes_with_limit",
@@ -155,8 +155,11 @@ async def ask_agent(
             return read_answer(slot, await answer())
 
 
-def now_s() -> float:
-    return asyncio.get_running_loop().time()
+def publish(job: VegaJob, kind: str, pid: str) -> None:
+    """Tell listeners about the process of an agent that works on an early call."""
+    kernel = job.world.kernel
+    if kernel.agents_heard:
+        kernel.publish(job.ctx.pid, kind, {"pid": pid})
 
 
 def read_answer(slot: AgentSlot, answer: Any) -> Any:
@@ -220,7 +223,8 @@ async def once(
         child = ctx.spawn(program_of(plan.agent), content, priority=plan.priority)
     early = early or job.world.early.get(ctx.pid)
     if early is not None:
-        early.began(job, child.pid)
+        early.pids.append(child.pid)
+        publish(job, "call.ahead", child.pid)
     if job.world.barrier is not None:
         _go_inside(child, within, early)
     before = job.world.recharge(child.pid, within)

@@ -15,12 +15,12 @@ from lyra.core.policies.policy import CircuitBreaker, RateLimit, Retry
 from lyra.errors import ConfigError
 from lyra.vega.runtime.agents.tools import tools_of
 from lyra.vega.runtime.agents.undeclared_tools import is_undeclared
+from lyra.vega.runtime.durations import backoff, seconds
 from lyra.vega.runtime.output import parsed_type, schema_of_type
-from lyra.vega.runtime.supervision import backoff, seconds
 from lyra.vega.values.values import Duration, Money
 
 if TYPE_CHECKING:
-    from lyra.vega.runtime.world import World
+    from lyra.vega.runtime.agents.environment import AgentEnvironment
 
 __all__ = ["AgentPlan", "models_of"]
 
@@ -28,7 +28,7 @@ __all__ = ["AgentPlan", "models_of"]
 class AgentPlan:
     __slots__ = ("agent", "budget", "concurrency", "keeps", "name", "older", "output", "priority", "timeout_s", "turns")
 
-    def __init__(self, world: World, name: str, settings: Mapping[str, Any]) -> None:
+    def __init__(self, world: AgentEnvironment, name: str, settings: Mapping[str, Any]) -> None:
         self.name = name
         self.older: dict[str, AgentPlan] = {}  # before its settings changed, by the names of their calls
         memory = settings.get("memory", "none")
@@ -42,7 +42,7 @@ class AgentPlan:
         self.agent = Agent(name, **_options(world, name, settings, memory))
 
 
-def _options(world: World, name: str, settings: Mapping[str, Any], memory: Any) -> dict[str, Any]:
+def _options(world: AgentEnvironment, name: str, settings: Mapping[str, Any], memory: Any) -> dict[str, Any]:
     """The settings as lyra's Agent takes them."""
     models = models_of(world, settings)
     if not models and name in world.mocks:
@@ -76,7 +76,7 @@ def _options(world: World, name: str, settings: Mapping[str, Any], memory: Any) 
     return options
 
 
-def models_of(world: World, settings: Mapping[str, Any]) -> list[Any]:
+def models_of(world: AgentEnvironment, settings: Mapping[str, Any]) -> list[Any]:
     """The model of an agent, and those that it falls back to."""
     models = settings.get("model") if world.options.model is None else world.options.model
     return models if isinstance(models, list) else [models] if models else []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from lyra.core.limits import VEGA_AHEAD_CALLS_MAX
 from lyra.errors import AgentFailed
@@ -18,9 +18,18 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process as KernelProcess
     from lyra.vega.runtime.agents.plan import AgentPlan
 
-__all__ = ["CRASH", "AgentSlot", "AgentTurn", "leave_turn"]
+__all__ = ["CRASH", "AgentSlot", "AgentStream", "AgentTurn", "leave_turn"]
 
 CRASH: Final = "vega.crash"  # the key of the message that ends an agent's process
+
+
+class AgentStream(Protocol):
+    """An answer of an agent that is read piece by piece (`streams.OpenStream`), as other processes see it."""
+
+    slot: AgentSlot
+
+    def is_read_by(self, process: KernelProcess) -> bool:
+        """Whether this process reads the stream and holds a turn of the agent for it."""
 
 
 class AgentTurn:

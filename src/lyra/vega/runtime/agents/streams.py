@@ -203,6 +203,7 @@ async def _stream_next(job: VegaJob, stream: Stream) -> Any:
     if entry is None:
         raise Fault("ValueError", STREAM_IS_OVER)
     opened, passed = entry
+    assert isinstance(opened, OpenStream)
     if opened.session is None and not job.ctx.replaying:
         agent, is_timed = opened.slot.plan.agent, opened.limit_s is not None or opened.slot.plan.timeout_s is not None
         await job.give_back(partial(job.world.runtime.ready_in, agent, timed=is_timed))
@@ -237,6 +238,7 @@ async def _stream_close(job: VegaJob, stream: Stream) -> None:
     """Done with it."""
     opened, _ = job.world.streams.pop(stream.id, (None, 0))
     if opened is not None:
+        assert isinstance(opened, OpenStream)
         opened.close(job)
 
 

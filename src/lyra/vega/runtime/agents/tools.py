@@ -25,12 +25,12 @@ from lyra.vega.values.values import UNSET, Closure, Duration, Fault, Money
 
 if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
-    from lyra.vega.runtime.world import World
+    from lyra.vega.runtime.agents.environment import AgentEnvironment
 
 __all__ = ["tools_of"]
 
 
-def tools_of(world: World, agent: str, settings: Mapping[str, Any]) -> list[Any]:
+def tools_of(world: AgentEnvironment, agent: str, settings: Mapping[str, Any]) -> list[Any]:
     """Everything an agent may call: its own tools, those of `tools […]`, and the host's by their names."""
     program = world.linked.program
     own = program.agents.get(agent)
@@ -44,7 +44,7 @@ def tools_of(world: World, agent: str, settings: Mapping[str, Any]) -> list[Any]
     ]
 
 
-def _named(world: World, named: Any, agent: Mapping[str, Any]) -> list[Any]:
+def _named(world: AgentEnvironment, named: Any, agent: Mapping[str, Any]) -> list[Any]:
     if isinstance(named, Closure):
         shared = {info.function: info for info in world.linked.program.tools.values()}
         info = shared.get(named.function) or _of_function(world, named)
@@ -53,20 +53,20 @@ def _named(world: World, named: Any, agent: Mapping[str, Any]) -> list[Any]:
     return [host] if host is not None else world.undeclared_tools.find(str(named))
 
 
-def _of_function(world: World, closure: Closure) -> ToolInfo:
+def _of_function(world: AgentEnvironment, closure: Closure) -> ToolInfo:
     """A plain function given as a tool."""
     function = world.linked.program.functions[closure.function]
     return ToolInfo(name=function.name, function=closure.function, parameters=function.parameters)
 
 
-def _shared_settings(world: World, info: ToolInfo) -> Mapping[str, Any]:
+def _shared_settings(world: AgentEnvironment, info: ToolInfo) -> Mapping[str, Any]:
     from lyra.vega.runtime.rights import settings_of
 
     return settings_of(world.linked, info.configuration, world.globals) or {}
 
 
 def _made(
-    world: World, info: ToolInfo, closure: Closure, settings: Mapping[str, Any], agent: Mapping[str, Any]
+    world: AgentEnvironment, info: ToolInfo, closure: Closure, settings: Mapping[str, Any], agent: Mapping[str, Any]
 ) -> Tool:
     run = ToolRun(world, info, closure, world.rights.of_tool(settings, agent))
     description = str(settings.get("description", "")) or info.name.replace("_", " ")
@@ -81,7 +81,7 @@ class ToolRun:
     takes = ("ctx",)
     is_async = True
 
-    def __init__(self, world: World, info: ToolInfo, closure: Closure, grant: Grant) -> None:
+    def __init__(self, world: AgentEnvironment, info: ToolInfo, closure: Closure, grant: Grant) -> None:
         self._world = world
         self._info = info
         self._closure = closure

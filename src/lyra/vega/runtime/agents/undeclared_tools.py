@@ -23,7 +23,7 @@ from lyra.errors import ConfigError
 if TYPE_CHECKING:
     from lyra.tools.permissions.decision import Permissions
     from lyra.tools.source import ToolSource
-    from lyra.vega.runtime.world import World
+    from lyra.vega.runtime.agents.environment import AgentEnvironment
 
 __all__ = ["UndeclaredTools", "is_undeclared"]
 
@@ -36,7 +36,7 @@ class UndeclaredTools:
 
     __slots__ = ("_sources", "_world", "servers")
 
-    def __init__(self, world: World, servers: Any) -> None:
+    def __init__(self, world: AgentEnvironment, servers: Any) -> None:
         self._world = world
         self.servers = servers
         self._sources: list[ToolSource] | None = None

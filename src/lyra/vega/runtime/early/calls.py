@@ -18,8 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.session.shared import scopes
-from lyra.core.budgets.budget import NOTHING, Usage
-from lyra.core.budgets.early_budget import NO_ROOM, is_limited
+from lyra.core.budgets.early_budget import is_limited
 from lyra.core.limits import (
     VEGA_AHEAD_CALLS_MAX,
     VEGA_AHEAD_DEPTH_MAX,
@@ -30,9 +29,11 @@ from lyra.errors import AgentFailed, Divergence, LyraError, VegaError
 from lyra.kernel.process.call_keys import name_branch
 from lyra.vega.machine.early_calls import REFUSED, EarlyCall, Group, NotAhead
 from lyra.vega.machine.rare_instructions import again
-from lyra.vega.runtime.agents.calls import ask_agent, crash, crash_again, failed, is_crash, now_s, wait_for_end
+from lyra.vega.runtime.agents.calls import ask_agent, crash, crash_again, failed, is_crash, publish, wait_for_end
+from lyra.vega.runtime.agents.deadlines import now_s
 from lyra.vega.runtime.agents.slot import AgentSlot
 from lyra.vega.runtime.early.budget import EarlyCallBudget, take_back
+from lyra.vega.runtime.early.speculative import SpeculativeCall, SpeculativeCalls
 from lyra.vega.runtime.processes import PROCESSES, spawn_agent, start_fiber
 from lyra.vega.values.errors import fault_of
 from lyra.vega.values.values import ErrorValue, Fault, Process
@@ -40,98 +41,19 @@ from lyra.vega.values.values import ErrorValue, Fault, Process
 if TYPE_CHECKING:
     from lyra.vega.runtime.job import VegaJob
 
-__all__ = ["AHEAD", "AHEAD_PATH", "SpeculativeCall", "SpeculativeCalls", "give_up"]
+__all__ = ["AHEAD", "AHEAD_PATH", "give_up"]
 
 AHEAD_PATH: Final = "ahead"  # how the keys begin of what is done in early calls
 
 
-class SpeculativeCall:
-    """One early call under way: its task, which never raises but gives how the call ended, and its scope."""
-
-    __slots__ = (
-        "before",
-        "began_s",
-        "call",
-        "crashes",
-        "depth",
-        "ended_s",
-        "error",
-        "idle_s",
-        "is_taken",
-        "pids",
-        "scope",
-        "task",
-        "value",
-        "won_s",
-    )
-
-    def __init__(self, call: EarlyCall, scope: EarlyCallBudget, depth: int = 1) -> None:
-        self.call = call
-        self.scope = scope
-        self.depth = depth  # of early functions inside one another
-        self.task: asyncio.Task[None] | None = None
-        self.value: Any = None
-        self.error: BaseException | None = None
-        self.is_taken = False
-        self.pids: list[str] = []  # of the agents' processes that answer it
-        self.crashes: list[tuple[AgentSlot, LyraError]] = []  # of agents, for when its turn comes
-        self.began_s = now_s()
-        self.ended_s = self.began_s
-        self.idle_s = 0.0  # while it waited for others that were made early, and line by line would not have been there
-        self.won_s = 0.0  # by calls that were made early inside it
-        self.before: Usage = NOTHING  # what of it was spent in an earlier life of the run
-
-    def began(self, job: VegaJob, pid: str) -> None:
-        """A process of an agent works on it."""
-        self.pids.append(pid)
-        _publish(job, "call.ahead", pid)
-
-    @property
-    def took_s(self) -> float:
-        """How long it would have taken line by line."""
-        return self.ended_s - self.began_s - self.idle_s + self.won_s
-
-    @property
-    def was_refused(self) -> bool:
-        """It found no room in its budget, in this life of the run or in one before."""
-        return self.scope.was_refused or (isinstance(self.error, LyraError) and NO_ROOM in self.error.fields)
-
-    def over(self, job: VegaJob, kind: str) -> None:
-        """The program came to it (`call.taken`) or never will (`call.speculative`)."""
-        outer = job.world.early.get(job.ctx.pid)
-        if outer is not None and kind == "call.taken":  # what it belongs to is itself ahead of its turn
-            outer.pids.extend(self.pids)
-            return
-        for pid in self.pids:
-            _publish(job, kind, pid)
-
-
-def _publish(job: VegaJob, kind: str, pid: str) -> None:
-    kernel = job.world.kernel
-    if kernel.agents_heard:
-        kernel.publish(job.ctx.pid, kind, {"pid": pid})
-
-
-class SpeculativeCalls:
-    """The early calls of one group in this life of the process, in the order they were started."""
-
-    __slots__ = ("calls", "failed", "has_gap", "promised", "spawned", "under_way")
-
-    def __init__(self) -> None:
-        self.calls: dict[str, SpeculativeCall] = {}
-        self.promised: dict[str, AgentSlot] = {}  # agents that the program has not come to spawn
-        self.spawned: list[AgentSlot] = []  # those it has, whose processes may not have begun
-        self.failed: list[SpeculativeCall] = []  # in the order of time
-        self.has_gap = False  # a call was not made early: what it will cost is not known to those behind it
-        self.under_way: set[asyncio.Task[None]] = set()
-
-    def scopes_before(self, early: SpeculativeCall) -> list[EarlyCallBudget]:
-        scopes: list[EarlyCallBudget] = []
-        for call in self.calls.values():
-            if call is early:
-                break
-            scopes.append(call.scope)
-        return scopes
+def _call_over(job: VegaJob, early: SpeculativeCall, kind: str) -> None:
+    """The program came to an early call (`call.taken`) or never will (`call.speculative`)."""
+    outer = job.world.early.get(job.ctx.pid)
+    if outer is not None and kind == "call.taken":  # the function that made it runs early itself
+        outer.pids.extend(early.pids)
+        return
+    for pid in early.pids:
+        publish(job, kind, pid)
 
 
 # ---------------------------------------------------------------- beginning
@@ -421,7 +343,7 @@ def _spend(job: VegaJob, early: SpeculativeCall) -> None:
     early.is_taken = early.scope.is_over = True
     early.scope.around.charge(early.scope.usage)
     take_back(job.world.budget, early.before)
-    early.over(job, "call.taken")
+    _call_over(job, early, "call.taken")
 
 
 async def _now(job: VegaJob, group: Group, call: EarlyCall, key: str) -> SpeculativeCall:
@@ -523,7 +445,7 @@ async def _over(job: VegaJob, group_calls: SpeculativeCalls) -> None:
         early.scope.is_over = True
         take_back(job.world.budget, early.before)
         job.world.speculative = job.world.speculative + early.scope.usage + early.scope.guessed
-        early.over(job, "call.speculative")
+        _call_over(job, early, "call.speculative")
 
 
 def _found(job: VegaJob, group: Group, call: EarlyCall) -> SpeculativeCall | None:
