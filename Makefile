@@ -8,9 +8,15 @@ BIN    := $(VENV)/bin
 # For the long commands: make sim N=10000 SEED=7
 COUNT = $(if $(N),--n $(N)) $(if $(SEED),--seed $(SEED))
 
+# The files with tests that take the time: only they are read for those tests.
+TIMED = $$(grep -rl --include='*.py' 'mark\.timed' tests)
+
+# Compiled modules are kept, also where the environment says not to: the tests start many interpreters.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check lint sim crash damage races fuzz vegacrash vegaedits vegafaults parallel tiers soak recovery security bench docs coverage clean postgres otp erlang bubblewrap ripgrep node lua
+.PHONY: help run test check lint style types tests sim crash damage races fuzz vegacrash vegaedits vegafaults parallel tiers soak recovery security bench docs coverage clean postgres otp erlang bubblewrap ripgrep node lua
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -18,17 +24,25 @@ help: ## Show this list
 run: $(VENV)/.installed ## Run a team of agents in Vega, live: three reviewers, a crash, a budget; no key, no server
 	@$(BIN)/vega run examples/review_team.vega --live $(ARGS)
 
-test: lint postgres erlang bubblewrap ripgrep node ## Run every check and every test
-	$(BIN)/python -m pytest -m "not timed" -n auto $(ARGS)
-	$(BIN)/python -m pytest -m timed $(ARGS) || test $$? -eq 5  # 5: none among those asked for
+test: style postgres erlang bubblewrap ripgrep node ## Run every check and every test
+	@$(MAKE) --no-print-directory --jobs 2 types tests MARKED="not timed"
+	$(BIN)/python -m pytest -m timed $(or $(ARGS),$(TIMED)) || test $$? -eq 5  # 5: none among those asked for
 
-check: lint ## Run the quick part: format, lint, types, imports, unit tests (under two minutes)
-	$(BIN)/python -m pytest -m "not slow and not timed" -n auto $(ARGS)
+check: style ## Run the quick part: format, lint, types, imports, unit tests (under 100 seconds)
+	@$(MAKE) --no-print-directory --jobs 2 types tests MARKED="not slow and not timed"
 
-lint: $(VENV)/.installed-check
+lint: style types
+
+# mypy has work for one processor: it runs beside the tests.
+types: $(VENV)/.installed-check
+	$(BIN)/mypy
+
+tests: $(VENV)/.installed-check
+	$(BIN)/python -m pytest -m "$(MARKED)" -n auto --dist worksteal $(ARGS)
+
+style: $(VENV)/.installed-check
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 sim: $(VENV)/.installed-check ## Run seeded worlds with faults (N=…, SEED=…)
@@ -53,8 +67,9 @@ otp: $(VENV)/.installed-check erlang ## Run random traces on Erlang's supervisor
 fuzz: $(VENV)/.installed-check ## Give readers bad input by the thousand (N=…, SEED=…)
 	$(BIN)/python -m verify fuzz $(COUNT)
 
-parallel: $(VENV)/.installed-check ## Run random Vega programs line by line and with overlap (N=…, SEED=…)
+parallel: $(VENV)/.installed-check ## Run random Vega programs and Python functions line by line and with overlap (N=…, SEED=…)
 	$(BIN)/python -m verify vega-parallel $(COUNT)
+	$(BIN)/python -m verify parallel-python $(COUNT)
 
 vegacrash: $(VENV)/.installed-check ## Kill runs of Vega programs with SIGKILL and go on with them (N=…, SEED=…)
 	$(BIN)/python -m verify vega-crash $(COUNT)
@@ -65,8 +80,9 @@ vegaedits: $(VENV)/.installed-check ## Kill runs of Vega programs, edit them at 
 vegafaults: $(VENV)/.installed-check ## Run Vega programs on a model that crashes, refuses and hangs (N=…, SEED=…)
 	$(BIN)/python -m verify vega-faults $(COUNT)
 
-tiers: $(VENV)/.installed-check ## Run random pure functions interpreted and as generated code (N=…, SEED=…)
+tiers: $(VENV)/.installed-check ## Run random Vega functions and programs interpreted, as generated code and as a tree (N=…, SEED=…)
 	$(BIN)/python -m verify vega-tiers $(COUNT)
+	VEGA_PROGRAMS=$(or $(N),1500) VEGA_SEED=$(or $(SEED),6) $(BIN)/python -m pytest tests/vega/machine/test_random_programs.py
 
 soak: $(VENV)/.installed-check ## Run thousands of supervised processes for ten minutes (N=…, SEED=…)
 	$(BIN)/python -m verify soak $(COUNT)

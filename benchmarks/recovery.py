@@ -69,7 +69,7 @@ async def _settled(kernel: Kernel, processes: int) -> None:
 
 
 def _at_rest(process: Process) -> bool:
-    return process.state == "waiting" and process.receiver is not None and process.recall is None
+    return process.state == "waiting" and process.receiver is not None and process.replay is None
 
 
 async def _open(path: Path, processes: int) -> Timing:

@@ -70,6 +70,17 @@ _QUICK = (
     "vega/values/test_values.py",
     "vega/machine/test_vm.py",
 )
+# Tests that take the longest, by how their ids begin; they run first, so that no worker is left alone with one of them.
+_LONG = (
+    "tests/verify/simulation/test_sim.py",
+    "tests/verify/crash/",
+    "tests/agents/parallel/test_parallel.py::test_random",
+    "tests/agents/test_start_and_memory.py",
+    "tests/vega/plan/test_parallel_random.py",
+    "tests/vega/machine/test_pure_code.py",
+    "tests/vega/bytecode/test_file_fuzz.py",
+    "tests/verify/attacks/",
+)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -78,13 +89,26 @@ def pytest_xdist_auto_num_workers() -> int:
     return max(1, (os.cpu_count() or 1) * 3 // 2)
 
 
+def _is_slow(place: str) -> bool:
+    return place.startswith(_SLOW) and not place.startswith(_QUICK)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`make check` does not read the files that it leaves out."""
+    if not config.option.markexpr.startswith("not slow") or not collection_path.is_relative_to(_HERE):
+        return None
+    is_left_out = collection_path.is_file() and _is_slow(collection_path.relative_to(_HERE).as_posix())
+    return True if is_left_out else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         place = item.path.relative_to(_HERE).as_posix() if item.path.is_relative_to(_HERE) else ""
-        if place.startswith(_SLOW) and not place.startswith(_QUICK):
+        if _is_slow(place):
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("timed"):
             item.add_marker(pytest.mark.flaky(reruns=_MEASURED - 1, only_rerun=["AssertionError"]))
+    items.sort(key=lambda item: not item.nodeid.startswith(_LONG))
 
 
 def pytest_collection_finish() -> None:

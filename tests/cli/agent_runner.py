@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Any, Final
 
+from tests import warm
+
 TYPES: Final = {
     "system",
     "text_delta",
@@ -47,17 +49,8 @@ class Runner:
     def __call__(
         self, *args: str, task: str = "do it", stdin: str | None = None, **env: str
     ) -> subprocess.CompletedProcess[str]:
-        given: dict[str, Any] = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
-        return subprocess.run(
-            self.command(*args, task=task),
-            cwd=self.folder,
-            env={**self.env, **env},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            **given,
-        )
+        words = ["agent", "-p", task, *args]
+        return warm.run("lyra.cli.main:main", words, cwd=self.folder, env={**self.env, **env}, given=stdin)
 
     def lines(self, *args: str, **more: Any) -> list[dict[str, Any]]:
         """Every line of `stream-json`, whose shape is that of all of them."""

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import subprocess
-import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,10 +13,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from lyra.cli.main import main
+from tests import warm
 from tests.cli.agent_runner import Runner
 
 SOURCE = Path(__file__).parents[2] / "src"
-COMMAND = [sys.executable, "-c", "import sys; from lyra.cli.main import main; sys.exit(main())"]
+TARGET = "lyra.cli.main:main"
+COMMAND = warm.fresh(TARGET)
 
 
 class Done(NamedTuple):

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import warm
 from tests.cli.conftest import SOURCE, Done
 
-COMMAND = [sys.executable, "-c", "import sys; from lyra.cli.main import vega; sys.exit(vega())"]
+TARGET = "lyra.cli.main:vega"
+COMMAND = warm.fresh(TARGET)
 
 
 class Vega:
@@ -25,6 +26,10 @@ class Vega:
         self.env = {**kept, "HOME": str(folder / "home"), "PYTHONPATH": str(SOURCE), "LC_ALL": "C.UTF-8"}
 
     def __call__(self, *args: str, given: str | None = None, command: list[str] = COMMAND, **env: str) -> Done:
+        """Run it to its end; another `command` than `vega` is started in a fresh interpreter."""
+        if command is COMMAND:
+            ended = warm.run(TARGET, args, cwd=self.folder, env={**self.env, **env}, given=given)
+            return Done(ended.returncode, ended.stdout, ended.stderr)
         done = subprocess.run(
             [*command, *args],
             cwd=self.folder,

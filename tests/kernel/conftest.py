@@ -80,7 +80,7 @@ class Crash:
 
 def crash(kernel: Kernel) -> None:
     """As after kill -9: what was not committed is gone, the lease is left behind (and found to be nobody's)."""
-    kernel.stopping = True
+    kernel.core.stopping = True
     kernel.scheduler.stopped = True
     journal = kernel.journal
     assert journal is not None

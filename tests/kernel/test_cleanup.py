@@ -302,10 +302,10 @@ def test_a_close_that_fails_is_told(monkeypatch):
         kernel = Kernel()
         await kernel.start()
 
-        async def fails(**_: object) -> None:
+        async def fails(_: Kernel, **__: object) -> None:
             raise StoreError("the disk is gone")
 
-        monkeypatch.setattr(kernel, "close", fails)
+        monkeypatch.setattr(Kernel, "close", fails)
         with pytest.raises(ProcessError, match="the disk is gone"):
             await kernel.shutdown()
         monkeypatch.undo()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests import warm, warm_client
 from tests.mcp.node import NODE_22, SUITE
 from tests.mcp.support import HERE, PYTHON
 
@@ -35,32 +35,39 @@ SCENARIOS = (
 # that acts for itself, without a person).
 
 
-def _run(scenario: str) -> tuple[bool, str]:
-    command = f"{PYTHON} {HERE / 'conformance_client.py'}"
+def _run(scenario: str, cache: str) -> tuple[bool, str]:
+    """One scenario: the suite starts our client by a command, which forks from a warm interpreter."""
+    command = f"{PYTHON} -IS {warm_client.__file__} {warm.place()} {HERE / 'conformance_client.py'}"
     argv = [str(NODE_22), str(SUITE), "client", "--command", command, "--scenario", scenario]
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
-            argv, cwd=folder, capture_output=True, text=True, timeout=90, check=False, stdin=subprocess.DEVNULL
+            argv,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "NODE_COMPILE_CACHE": cache},
         )
     said = done.stdout + done.stderr
     return done.returncode == 0 and "OVERALL: PASSED" in said, said
 
 
 @pytest.fixture(scope="module")
-def outcomes() -> dict[str, tuple[bool, str]]:
-    """All of them, a few at a time: most of their time is the start of an interpreter."""
+def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Where Node keeps the suite as it has compiled it; the test is skipped where the suite is not there."""
     try:
         works = subprocess.run([str(NODE_22), "--version"], capture_output=True, text=True, timeout=20, check=False)
     except OSError:
         pytest.skip("the conformance suite is not installed: .ci/node")
     if not works.stdout.startswith("v22") or not SUITE.is_file():
         pytest.skip("the conformance suite needs Node 22: .ci/node")
-    with ThreadPoolExecutor(max_workers=min(4, (os.cpu_count() or 1) + 1)) as pool:
-        return dict(zip(SCENARIOS, pool.map(_run, SCENARIOS), strict=True))
+    return str(tmp_path_factory.mktemp("compiled"))
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_scenario(outcomes, scenario):
+def test_scenario(cache, scenario):
     """Passed, in the suite's own words."""
-    passed, output = outcomes[scenario]
+    passed, output = _run(scenario, cache)
     assert passed, output[-3000:]

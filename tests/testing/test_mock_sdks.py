@@ -10,8 +10,16 @@ import pytest
 from lyra.models.script import Reply, Script, ScriptedCall, ScriptedError
 from lyra.testing.mock import MockServer
 
-anthropic = pytest.importorskip("anthropic")
-openai = pytest.importorskip("openai")
+anthropic: Any = None
+openai: Any = None
+
+
+@pytest.fixture(scope="module", autouse=True)
+def sdks() -> None:
+    """Import the SDKs in the worker that runs these tests and in no other: that takes seconds."""
+    global anthropic, openai
+    anthropic, openai = pytest.importorskip("anthropic"), pytest.importorskip("openai")
+
 
 SCRIPT = Script(
     replies=(

@@ -13,7 +13,7 @@ from lyra.models.sim import SimProvider
 from lyra.store.space import Space
 from lyra.vega.durable.durable_run import RunLife
 from lyra.vega.durable.runs import DurableRun, Runs
-from lyra.vega.replay.fork import RecordedAnswers, live_on
+from lyra.vega.replay.fork import RecordedAnswers, fork_door, live_on
 from lyra.vega.replay.player import Player
 from lyra.vega.replay.reader import read
 from lyra.vega.replay.timeline import Timeline
@@ -88,8 +88,9 @@ class Recorded:
         space = Space(self.path, name)
         try:
             before = DurableRun(space)
-            life, _ = self._life(space, before.program(), model, before)
-            live_on(life, book, is_live=is_live)
+            door = fork_door(book, is_live=is_live)
+            life, _ = self._life(space, before.program(), model, before, door=door)
+            live_on(life)
             asyncio.run(life.run())
         except LyraError as error:
             return error.message
@@ -110,11 +111,11 @@ class Recorded:
         return lines
 
     def _life(
-        self, space: Space, program: Any, model: Any, before: DurableRun | None = None
+        self, space: Space, program: Any, model: Any, before: DurableRun | None = None, **options: Any
     ) -> tuple[RunLife, list[str]]:
         lines: list[str] = []
-        options = RunOptions(write=lines.append, warn=lambda _: None, folder=str(self.folder))
-        life = RunLife(space, program, options, before=before)
+        chosen = RunOptions(write=lines.append, warn=lambda _: None, folder=str(self.folder))
+        life = RunLife(space, program, chosen, before=before, **options)
         client = LLMClient()
         client.register("sim", SimProvider(script=model if model is not None else Seen()))
         life.world.runtime.client = client

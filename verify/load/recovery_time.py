@@ -69,7 +69,7 @@ def recovery(*, events: int = 100_000, processes: int = 1_000) -> Recovery:
 
 
 def _replaying(kernel: Kernel) -> bool:
-    return any(process.recall is not None for process in kernel.processes.values())
+    return any(process.replay is not None for process in kernel.processes.values())
 
 
 async def _open(store: Path) -> Recovery:

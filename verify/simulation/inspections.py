@@ -97,7 +97,7 @@ def _settled(process: Process | None) -> bool:
         process is not None
         and process.exit is None
         and process.coroutine is not None
-        and process.recall is None
+        and process.replay is None
         and not process.inbox
         and process.kill_reason is None
     )

@@ -294,7 +294,7 @@ def inspect_idle(kernel: Kernel) -> Iterator[Violation]:
             yield Violation("interrupt_waiting", f"{interrupt.id} is pending and {interrupt.pid} has ended")
         elif owner.state not in ("waiting", "blocked") and owner.coroutine is not None and not held:
             yield Violation("interrupt_waiting", f"{interrupt.id} is pending and {interrupt.pid} is {owner.state}")
-        elif not kernel.interrupts._waiters.get(interrupt.id) and owner.recall is None and owner.coroutine is not None:
+        elif not kernel.interrupts._waiters.get(interrupt.id) and owner.replay is None and owner.coroutine is not None:
             yield Violation(
                 "interrupt_waiting", f"{interrupt.id} is pending and nobody in {interrupt.pid} waits for it"
             )
@@ -302,8 +302,8 @@ def inspect_idle(kernel: Kernel) -> Iterator[Violation]:
 
 def inspect_rest(kernel: Kernel, ledger: Ledger) -> Iterator[Violation]:
     """Everything has ended: nothing may be held any more, and the books agree."""
-    if kernel.door.in_flight:
-        yield Violation("slots", f"{kernel.door.in_flight} effects in flight at rest")
+    if kernel.core.in_flight:
+        yield Violation("slots", f"{kernel.core.in_flight} effects in flight at rest")
     for pid, process in kernel.processes.items():
         if process.exit is None:
             yield Violation("ends", f"{pid} is still {process.state}")

@@ -153,7 +153,7 @@ class Life:
         kernel = self.kernel
         self.store.dead = True
         kernel.scheduler.stopped = True
-        kernel.stopping = True
+        kernel.core.stopping = True
         kernel.listeners.clear()
         if kernel.journal is not None:
             kernel.journal.frozen = True

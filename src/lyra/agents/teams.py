@@ -81,13 +81,13 @@ class _Desk:
         return await value if inspect.isawaitable(value) else value
 
     async def _send(self, process: AgentProcess, message: Any, content: Any) -> Any:
-        labels, pid = process._kernel.labels, process._process.pid
+        taint, pid = process._kernel.taint, process._process.pid
         if self._marked or getattr(message, "tainted", False):
-            labels.mark(pid, "an agent's answer")
+            taint.mark(pid, "an agent's answer")
         try:
             return await process.send(content)
         finally:
-            self._marked = self._marked or labels.tainted(pid)
+            self._marked = self._marked or taint.tainted(pid)
 
 
 def _needs_kernel(target: Any) -> bool:

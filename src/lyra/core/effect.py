@@ -79,6 +79,7 @@ class Effect:
         "cost_data",
         "decode",
         "digest",
+        "free",
         "gated",
         "idempotent",
         "name",
@@ -153,6 +154,8 @@ class Effect:
         self.takes_key, self.decode = _signature(run)
         self.typed = self.decode is not decode
         self.plain = not (self.gated or self.retry or self.timeout_s or self.takes_key)
+        # Nothing to check, to reserve or to wait for before it runs.
+        self.free = self.plain and not self.needy and quote is None and not self.cost.items
 
     @classmethod
     def of(cls, act: Any, **options: Any) -> Effect:

@@ -1,8 +1,8 @@
 """Processes and the door: the part of Lyra that everything else runs on.
 
-Read `door` first (one list, in order), then `process` (what is stepped), `scheduler` (in which order), `journal`
-(what is kept), `recovery` and `recall` (how it comes back), `kernel` (the table and the face). Programs hold a
-`context`.
+Read `effects.door` first (one list, in order), then `process.process` (what is stepped), `process.scheduler` (in which
+order), `journal.journal` (what is kept), `recovery` and `journal.history` (how it comes back), `base.core` (what every
+part shares) and `kernel` (the parts and the face). Programs hold a `programs.context.Context`.
 """
 
 from lyra.core.envelope import Envelope, TerminalReason

@@ -9,63 +9,65 @@ ever cleaned up.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from lyra.core import limits
 from lyra.core.checking.check import sendable_text
 from lyra.errors import LyraError, ProcessError, error_to_data
+from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.workers.lifecycle import TERMINAL
 
 if TYPE_CHECKING:
     from lyra.core.clock import Timer
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.parts import WorkerParts
 
 __all__ = ["Rounds", "clean", "shut_down"]
 
 
 def clean(
-    kernel: Kernel,
+    parts: WorkerParts,
     *,
     processes_s: float = limits.CLEANUP_PROCESSES_S,
     interrupts_s: float = limits.CLEANUP_INTERRUPTS_S,
     sessions_s: float = limits.CLEANUP_SESSIONS_S,
 ) -> dict[str, int]:
     """One round; gives how many of each were ended or forgotten."""
-    expired = kernel.interrupts.expire_old_interrupts()
-    ended = _ended(kernel, before=kernel.clock.now() - processes_s)
+    expired = parts.interrupts.expire_old_interrupts()
+    ended = _ended(parts, before=parts.core.clock.now() - processes_s)
     for pid in ended:
-        kernel.lifecycle.cleanup_process(pid)
+        parts.lifecycle.cleanup_process(pid)
     return {
         "processes": len(ended),
         "interrupts_expired": expired,
-        "interrupts": kernel.interrupts.cleanup_resolved(interrupts_s),
-        "sessions": kernel.orchestrator.cleanup_stale_sessions(sessions_s),
-        "accounts": kernel.resources.close_idle(processes_s),
-        "rate_windows": kernel.rate_limiter.cleanup_expired(),
+        "interrupts": parts.interrupts.cleanup_resolved(interrupts_s),
+        "sessions": parts.orchestrator.cleanup_stale_sessions(sessions_s),
+        "accounts": parts.resources.close_idle(processes_s),
+        "rate_windows": parts.rate_limiter.cleanup_expired(),
     }
 
 
-def _ended(kernel: Kernel, *, before: float) -> list[str]:
+def _ended(parts: WorkerParts, *, before: float) -> list[str]:
     """Entries, and where no store decides how long they are kept, programs."""
     entries = [
         pid
-        for pid, entry in kernel.lifecycle.state.entries.items()
+        for pid, entry in parts.lifecycle.state.entries.items()
         if entry.state in TERMINAL and entry.completed_at is not None and entry.completed_at <= before
     ]
-    if kernel.journal is not None:
+    if parts.core.journal is not None:
         return entries
-    ended = kernel.processes.ended()
+    ended = parts.core.processes.ended()
     programs = [one.pid for one in ended if one.ended_at is not None and one.ended_at <= before]
     return entries + programs
 
 
-class Rounds:
+class Rounds(Subsystem):
     """A round every so many seconds, until the kernel closes."""
 
-    __slots__ = ("_every_s", "_kernel", "_timer")
+    __slots__ = ("_every_s", "_parts", "_timer")
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(self, parts: WorkerParts) -> None:
+        self._parts = parts
         self._every_s = 0.0
         self._timer: Timer | None = None
 
@@ -80,45 +82,48 @@ class Rounds:
             self._timer = None
 
     def _next(self) -> None:
-        clock = self._kernel.clock
+        clock = self._parts.core.clock
         self._timer = clock.call_at(clock.monotonic() + self._every_s, self._round)
 
     def _round(self) -> None:
         self._timer = None
-        kernel = self._kernel
-        if kernel.stopping or kernel.draining or kernel.failure is not None:
+        core = self._parts.core
+        if core.stopping or core.draining or core.failure is not None:
             return
         try:
-            clean(kernel)
+            clean(self._parts)
         except LyraError as error:
-            kernel.publish("", "cleanup.failed", {"message": error.message})
+            core.publish("", "cleanup.failed", {"message": error.message})
         self._next()
 
 
-async def shut_down(kernel: Kernel, *, reason: str = "shutdown", drain_s: float) -> None:
+async def shut_down(
+    parts: WorkerParts, close: Callable[..., Awaitable[None]], *, reason: str = "shutdown", drain_s: float
+) -> None:
     """Take nothing new, let what is in flight finish, close. With a store an entry that runs is put back in line for
     the next start, and the others stay as they are; without one they end, in the order of their coming.
 
     Whatever goes wrong on the way does not stop the rest; it is raised together at the end.
     """
+    core = parts.core
     sendable_text(reason, "a reason")
     errors: list[LyraError] = []
-    if kernel.started and not kernel.stopping and kernel.failure is None and not kernel.lifecycle.closed:
-        kernel.lifecycle.closed = True
-        kernel.publish("", "kernel.stopping", {"reason": reason})
+    if core.started and not core.stopping and core.failure is None and not parts.lifecycle.closed:
+        parts.lifecycle.closed = True
+        core.publish("", "kernel.stopping", {"reason": reason})
         try:
-            await kernel.drain(drain_s, outside=True)
+            await core.drain(drain_s, outside=True)
         except LyraError as error:
             errors.append(error)
-        for pid, entry in list(kernel.lifecycle.state.entries.items()):
+        for pid, entry in list(parts.lifecycle.state.entries.items()):
             if entry.state not in TERMINAL:
                 try:
-                    _leave(kernel, pid, reason)
+                    _leave(parts, pid, reason)
                 except LyraError as error:
                     errors.append(error)
-    kernel.lifecycle.closed = True
+    parts.lifecycle.closed = True
     try:
-        await kernel.close(drain_s=drain_s)
+        await close(drain_s=drain_s)
     except LyraError as error:
         errors.append(error)
     if errors:
@@ -128,8 +133,8 @@ async def shut_down(kernel: Kernel, *, reason: str = "shutdown", drain_s: float)
         ) from errors[0]
 
 
-def _leave(kernel: Kernel, pid: str, reason: str) -> None:
-    if kernel.journal is None:
-        kernel.lifecycle.terminate(pid, reason, force=True)
+def _leave(parts: WorkerParts, pid: str, reason: str) -> None:
+    if parts.core.journal is None:
+        parts.lifecycle.terminate(pid, reason, force=True)
     else:
-        kernel.lifecycle.put_back(pid, reason)
+        parts.lifecycle.put_back(pid, reason)

@@ -29,13 +29,19 @@ from lyra.core.budgets.budget import Budget
 from lyra.core.checking.check import Declaration, real, whole
 from lyra.core.limits import HEALTH_INTERVAL_S
 from lyra.errors import InvalidTransition
+from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.journal import rows
 
 if TYPE_CHECKING:
     from lyra.core.clock import Timer
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import Core
+    from lyra.kernel.base.listeners import Watchers
+    from lyra.kernel.interrupts.service import InterruptService
     from lyra.kernel.process.process import Process
+    from lyra.kernel.process.scheduler import Scheduler
+    from lyra.kernel.programs.lifetime import Lifetimes
     from lyra.kernel.workers.entry import Entry
+    from lyra.kernel.workers.lifecycle import LifecycleManager
 
 __all__ = ["ALERTS", "HealthMonitor", "HealthThresholds"]
 
@@ -123,22 +129,37 @@ class _Watch:
         self.iterating = False
 
 
-class HealthMonitor:
+class HealthMonitor(Subsystem):
     __slots__ = (
         "_checking",
+        "_core",
+        "_interrupts",
         "_interval_s",
-        "_kernel",
+        "_lifecycle",
+        "_lifetimes",
         "_now",
         "_running",
+        "_scheduler",
         "_scopes",
         "_timer",
         "_watched",
         "thresholds",
     )
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
-        self._now = kernel.clock.monotonic
+    def __init__(
+        self,
+        core: Core[Process],
+        scheduler: Scheduler,
+        lifetimes: Lifetimes,
+        interrupts: InterruptService,
+        lifecycle: LifecycleManager,
+    ) -> None:
+        self._core = core
+        self._scheduler = scheduler
+        self._lifetimes = lifetimes
+        self._interrupts = interrupts
+        self._lifecycle = lifecycle
+        self._now = core.clock.monotonic
         self.thresholds = HealthThresholds()
         self._interval_s = HEALTH_INTERVAL_S
         self._watched: dict[str, _Watch] = {}
@@ -151,29 +172,35 @@ class HealthMonitor:
     def running(self) -> bool:
         return self._running
 
+    def watch(self, watchers: Watchers) -> None:
+        """Have a function a kind called with the pid and the data (or the row's bytes), which costs less than an Event
+        each. Meanwhile the scheduler notes when each program had its last step."""
+        self._scheduler.stepped = {} if watchers else None
+        self._core.listeners.watch(watchers)
+
     def start(
         self,
         interval_s: float = HEALTH_INTERVAL_S,
         thresholds: HealthThresholds | Mapping[str, Any] | None = None,
     ) -> None:
         """Begin to watch. One that runs already is refused: stop it first, to watch otherwise."""
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         if self.running:
             raise InvalidTransition("the health monitor runs already", hint="kernel.health.stop() first")
         interval_s = real(interval_s, "interval_s", above=0.0)
         self.thresholds = HealthThresholds.of(thresholds)
         self._interval_s = interval_s
-        self._kernel.watch(self._heard())
+        self.watch(self._heard())
         self._running = True
         now = self._now()
-        self._watched = {pid: _Watch(now) for pid, process in self._kernel.processes.items() if process.exit is None}
+        self._watched = {pid: _Watch(now) for pid, process in self._core.processes.items() if process.exit is None}
         self._watched.update({pid: _Watch(now) for pid, entry in self._entries() if entry.state == "running"})
         self._arm()
 
     def stop(self) -> None:
         """Watch no longer; stopping twice is harmless."""
         if self._running:
-            self._kernel.watch({})
+            self.watch({})
             self._running = False
         if self._timer is not None:
             self._timer.cancel()
@@ -202,8 +229,8 @@ class HealthMonitor:
         """A sign of life; None for one that is not in the table, or over, or in nobody's hands."""
         watch = self._watched.get(pid)
         if watch is None:
-            process = self._kernel.processes.get(pid)
-            entry = self._kernel.lifecycle.state.entries.get(pid) if process is None else None
+            process = self._core.processes.get(pid)
+            entry = self._lifecycle.state.entries.get(pid) if process is None else None
             if (process is None or process.exit is not None) and (entry is None or entry.state != "running"):
                 return None
             watch = self._watched[pid] = _Watch(self._now())
@@ -262,8 +289,8 @@ class HealthMonitor:
 
     def _ended(self, pid: str, _data: dict[str, Any] | bytes) -> None:
         self._watched.pop(pid, None)
-        if self._kernel.scheduler.stepped is not None:
-            self._kernel.scheduler.stepped.pop(pid, None)
+        if self._scheduler.stepped is not None:
+            self._scheduler.stepped.pop(pid, None)
 
     def _failed(self, watch: _Watch, pid: str, error: Mapping[str, Any]) -> None:
         most = self.thresholds.errors
@@ -281,7 +308,7 @@ class HealthMonitor:
 
     def _last_step(self, pid: str, watch: _Watch) -> None:
         """Steps are so many that they are only noted; what that comes to is seen here."""
-        stepped = self._kernel.scheduler.stepped
+        stepped = self._scheduler.stepped
         at = None if stepped is None else stepped.pop(pid, None)
         if at is not None:
             watch.moved_at = max(watch.moved_at, at)
@@ -292,23 +319,23 @@ class HealthMonitor:
     def check(self) -> int:
         """Look at every process now; gives how many alerts that came to."""
         self._scopes.clear()
-        found = sum(self._look(process) for process in list(self._kernel.processes.values()))
+        found = sum(self._look(process) for process in list(self._core.processes.values()))
         return found + sum(self._look_at_entry(pid, entry) for pid, entry in self._entries())
 
     def _entries(self) -> list[tuple[str, Entry]]:
-        return list(self._kernel.lifecycle.state.entries.items())
+        return list(self._lifecycle.state.entries.items())
 
     def _arm(self) -> None:
-        clock = self._kernel.clock
+        clock = self._core.clock
         self._timer = clock.call_at(clock.monotonic() + self._interval_s, self._ring)
 
     def _ring(self) -> None:
-        if self.running and not self._kernel.stopping:
-            self._checking = self._kernel.tasks.start(self._check_in_slices(), name="lyra-health")
+        if self.running and not self._core.stopping:
+            self._checking = self._core.tasks.start(self._check_in_slices(), name="lyra-health")
 
     async def _check_in_slices(self) -> None:
         self._scopes.clear()
-        for index, process in enumerate(list(self._kernel.processes.values()), 1):
+        for index, process in enumerate(list(self._core.processes.values()), 1):
             self._look(process)
             if index % _A_SLICE == 0:
                 await asyncio.sleep(0)  # the processes' turn
@@ -329,7 +356,7 @@ class HealthMonitor:
             watch = self._watched[process.pid] = _Watch(now)
         self._last_step(process.pid, watch)
         found = self._stale(process, watch, now) + self._effects(process, watch)
-        if process.budget is not self._kernel.budget and id(process.budget) not in self._scopes:
+        if process.budget is not self._core.budget and id(process.budget) not in self._scopes:
             self._scopes.add(id(process.budget))
             found += self._iterations(process, watch) + self._cost(process, watch) + self._time(process, watch, now)
         return found
@@ -337,7 +364,7 @@ class HealthMonitor:
     def _look_at_entry(self, pid: str, entry: Entry) -> int:
         """A worker took it: is it at work?"""
         limit_s = self.thresholds.stale_s
-        if entry.state != "running" or limit_s is None or self._kernel.interrupts.has_pending(pid):
+        if entry.state != "running" or limit_s is None or self._interrupts.has_pending(pid):
             return 0
         now = self._now()
         watch = self._watched.get(pid)
@@ -358,11 +385,11 @@ class HealthMonitor:
 
     def _in_the_middle(self, process: Process, watch: _Watch) -> bool:
         """Not at rest: it performs an effect, waits for a step, or awaits something that is not the kernel's."""
-        if self._kernel.interrupts.pending(process.pid):
+        if self._interrupts.pending(process.pid):
             return False
         if watch.in_flight or process.state in ("ready", "running"):
             return True
-        alone = process not in self._kernel.life._branches  # branches may receive, sleep, or wait for children
+        alone = process not in self._lifetimes._branches  # branches may receive, sleep, or wait for children
         return process._fut_waiter is not None and process.receiver is None and alone
 
     def _effects(self, process: Process, watch: _Watch) -> int:
@@ -390,7 +417,7 @@ class HealthMonitor:
 
     def _time(self, process: Process, watch: _Watch, now: float) -> int:
         scope: Budget = process.budget
-        due = self._kernel.life.due(scope)
+        due = self._lifetimes.due(scope)
         share = self.thresholds.timeout_percent
         if share is None or due is None or scope.seconds is None or watch.timed:
             return 0
@@ -402,7 +429,7 @@ class HealthMonitor:
 
     def _alert(self, pid: str, alert: str, **figures: Any) -> int:
         assert alert in ALERTS
-        process = self._kernel.processes.get(pid)
+        process = self._core.processes.get(pid)
         pid = pid if process is None else process.known_as
-        self._kernel.publish(pid, "health.alert", {"alert": alert, "pid": pid, **figures})
+        self._core.publish(pid, "health.alert", {"alert": alert, "pid": pid, **figures})
         return 1

@@ -4,10 +4,14 @@
         handle = kernel.spawn(review, "https://…", budget="$0.50")
         print((await handle.wait()).result)
 
-Everything here happens on one event loop. This module is the face: opening and closing, what callers ask for, what
-listeners hear. The life of a process (`life`), the door (`door`), the order of steps (`scheduler`), the journal
-(`journal`), mailboxes (`mailbox`), questions (`interrupts`), coming back (`recovery`) and owning the store
-(`ownership`) each have a module, and ARCHITECTURE.md walks one effect through them.
+Everything here happens on one event loop. This module is the face: it makes the parts, opens and closes, and has what
+callers ask for. The ground floor (`base.core`), the start and end of processes (`programs.lifetime`), the door
+(`effects.door`), the order of steps (`process.scheduler`), the journal (`journal.journal`), mailboxes
+(`process.mailbox`), questions (`interrupts`), coming back (`recovery`) and owning the store (`journal.lease`) each have
+a module, and ARCHITECTURE.md walks one effect through them. No module below this one knows it.
+
+Adding a subsystem: a folder with a class that derives from `base.subsystem.Subsystem`, and a row in
+`Kernel._make_subsystems`.
 """
 
 from __future__ import annotations
@@ -19,64 +23,54 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-from lyra.core import codec, limits
+from lyra.core import limits
 from lyra.core.budgets.budget import Budget
 from lyra.core.checking.check import sendable_text
 from lyra.core.clock import Clock, SystemClock
 from lyra.core.event import Event
 from lyra.core.faultpoint import point
-from lyra.core.ids import Entropy, seeded
+from lyra.core.ids import Entropy
 from lyra.core.rights.capability import Grant
-from lyra.errors import (
-    LyraError,
-    NoSuchProcess,
-    ProcessError,
-    ProcessExit,
-    StoreError,
-    StoreFull,
-)
-from lyra.kernel.base.listeners import EventHandler, Listeners, Watchers
-from lyra.kernel.base.subsystem import State
-from lyra.kernel.base.tasks import Flight, Tasks, Writer
+from lyra.errors import LyraError, ProcessError, ProcessExit, StoreError
+from lyra.kernel.base.core import AnyJournal, Core
+from lyra.kernel.base.listeners import EventHandler, Watchers
+from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.bus.bus import CommBus
 from lyra.kernel.cleanup import Rounds
 from lyra.kernel.effects.door import Door
-from lyra.kernel.effects.gates import GateState
 from lyra.kernel.effects.registry import Declared
 from lyra.kernel.health import HealthMonitor
 from lyra.kernel.interrupts.service import InterruptService
-from lyra.kernel.journal import rows
 from lyra.kernel.journal.journal import Journal
 from lyra.kernel.journal.lease import Ownership, owner_name
+from lyra.kernel.parts import WorkerParts
 from lyra.kernel.pipelines.orchestrator import Orchestrator
 from lyra.kernel.pipelines.runner import run_pipeline
 from lyra.kernel.process.links import Links
 from lyra.kernel.process.mailbox import Mailboxes
-from lyra.kernel.process.process import Process, resume, suspend
+from lyra.kernel.process.process import Process
 from lyra.kernel.process.scheduler import Scheduler
-from lyra.kernel.process.table import Table
-from lyra.kernel.programs.handle import Ack, Handle, stopped_before
-from lyra.kernel.programs.lifetime import Life
+from lyra.kernel.programs.context import Calls
+from lyra.kernel.programs.handle import Ack, Handle, acknowledge, stopped_before
+from lyra.kernel.programs.lifetime import Lifetimes
 from lyra.kernel.programs.registry import Programs, Spawnable, dormant_process, program_of
 from lyra.kernel.recovery import Recovery
+from lyra.kernel.seams import Seams
 from lyra.kernel.services.registry import ServiceRegistry
 from lyra.kernel.shared.groups import Groups
 from lyra.kernel.shared.memories import Memories
-from lyra.kernel.shared.taint import Labels
+from lyra.kernel.shared.taint import Taint
 from lyra.kernel.supervision.handle import SupervisorHandle, Supervisors
 from lyra.kernel.supervision.supervisor import supervise
-from lyra.kernel.worker_api import DRAIN_S, Requests
+from lyra.kernel.worker_api import DRAIN_S, WorkerApi, forward
 from lyra.kernel.workers.lifecycle import LifecycleManager
 from lyra.kernel.workers.rate_limits import RateLimiter
 from lyra.kernel.workers.time_limits import TimeLimits
-from lyra.kernel.workers.usage import (
-    ResourceTracker,
-)
+from lyra.kernel.workers.usage import ResourceTracker
 from lyra.store.protocol import Store, open_store
 
 if TYPE_CHECKING:
     from lyra.config import Config
-    from lyra.kernel.journal.history import Entry
 
 __all__ = ["Kernel"]
 
@@ -85,8 +79,73 @@ _REPLAY_LOOK_S: Final = 0.01  # between two looks whether a replay has registere
 _REPLAY_LOOKS: Final = 500
 
 
-class Kernel(Requests):
-    def __init__(  # noqa: PLR0915 (one line a part)
+class Kernel:
+    """See the module. The parts are attributes; the door, the programs and `kill` are the kernel's for good: other ones
+    are handed in when it is made (`seams`)."""
+
+    __slots__ = (
+        "__weakref__",
+        "_closing",
+        "_door",
+        "_durability",
+        "_kills",
+        "_lease_s",
+        "_ownership",
+        "_programs",
+        "_recovery",
+        "_target",
+        "abort",
+        "budget",
+        "bus",
+        "call",
+        "call_now",
+        "cleanup_rounds",
+        "clock",
+        "config",
+        "core",
+        "declared",
+        "entropy",
+        "fact",
+        "find",
+        "find_again",
+        "flight",
+        "gate_state",
+        "grant",
+        "groups",
+        "health",
+        "interrupts",
+        "lifecycle",
+        "lifetimes",
+        "links",
+        "listeners",
+        "lookup",
+        "mailboxes",
+        "memories",
+        "names",
+        "orchestrator",
+        "outside_pause",
+        "parts",
+        "pause",
+        "processes",
+        "publish",
+        "raise_if_failed",
+        "rate_limiter",
+        "resources",
+        "retention_s",
+        "rng",
+        "scheduler",
+        "services",
+        "snapshot_every_events",
+        "states",
+        "supervisors",
+        "taint",
+        "tasks",
+        "time_limits",
+        "value_of",
+        "worker_api",
+    )
+
+    def __init__(
         self,
         store: str | os.PathLike[str] | Store = "memory",
         clock: Clock | None = None,
@@ -101,88 +160,125 @@ class Kernel(Requests):
         retention_s: float = limits.RETENTION_S,
         mailbox_messages_max: int = limits.MAILBOX_MESSAGES_MAX,
         processes_max: int = limits.PROCESSES_MAX,
+        seams: Seams = Seams(),  # noqa: B008 (unchanging)
     ) -> None:
         self._target: str | Store = os.fspath(store) if isinstance(store, os.PathLike) else store
         self._durability = durability
         self._lease_s = lease_s
-        self.clock: Clock = clock if clock is not None else SystemClock()
-        self.entropy = Entropy(seed)
-        self.rng = seeded(self.entropy.bits())
-        self.budget = Budget.of(budget)
-        self.grant = Grant.of(grant)
-        self.processes_max = processes_max
         self.snapshot_every_events = snapshot_every_events
         self.retention_s = retention_s
         self.parts: dict[str, Any] = {}  # what the layers above keep for this kernel, by name
         self.config: Config | None = None  # that it was made from, for the layers above
-        self.processes = Table()
-        self.names: dict[str, Process] = {}
-        self.live = 0
-        self.journal: Journal | None = None
-        self.scheduler = Scheduler(self)
-        self.door = Door(self)
-        self.life = Life(self)
-        self.declared = Declared(self)
-        self.links = Links(self)
-        self.states: dict[str, State] = {}  # what the subsystems remember, by name
-        self.mailboxes = Mailboxes(self, limit=mailbox_messages_max)
-        self._make_subsystems()
-        self.supervisors = Supervisors(self)
-        self.tasks = Tasks()
-        self.services = ServiceRegistry(self)
-        self.states[self.services.state.NAME] = self.services.state
-        self.groups = Groups(self)
-        self.states[self.groups.state.NAME] = self.groups.state
-        self.memories = Memories(self)
-        self.states[self.memories.state.NAME] = self.memories.state
-        self.labels = Labels(self)
-        self.states[self.labels.state.NAME] = self.labels.state
-        self.orchestrator = Orchestrator(self)
-        self.states[self.orchestrator.state.NAME] = self.orchestrator.state
-        self.bus = CommBus(self)
-        self.health = HealthMonitor(self)
-        self.held: list[Any] = []  # processes stopped at the door while the kernel drains
-        self.open = False
-        self.draining = False
-        self.stopping = False
-        self.failure: LyraError | None = None
-        self.listening = False
-        self.listeners_want_states = False
-        self.agents_heard = False
-        self.listeners = Listeners(self)
-        self.publish = self.listeners.publish
-        self._early: list[tuple[State, str, dict[str, Any]]] = []  # settings from before it was opened
-        self.flight = Flight(self.came_to_its_end)
-        self._left = 0  # of that, what nobody waits for when it closes
+        self._closing: asyncio.Future[None] | None = None
         self._ownership: Ownership | None = None
         self._recovery: Recovery | None = None
-        self._writer: Writer | None = None
-        self._drained: asyncio.Future[None] | None = None
-        self._closing: asyncio.Future[None] | None = None
-        self.programs = Programs(self, programs)
-        self.programs.name(supervise)
-        self.programs.name(run_pipeline)
-        self.started = False
-        self.started_s = 0.0  # on the monotonic clock
-        self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # set by start()
+        self.core: Core[Process] = Core(
+            SystemClock() if clock is None else clock,
+            entropy=Entropy(seed),
+            budget=Budget.of(budget),
+            grant=Grant.of(grant),
+            processes_max=processes_max,
+            face=self,
+        )
+        self._forward_core()
+        self._make_process_parts(seams, mailbox_messages_max)
+        self._make_subsystems()
+        self.core.calls = Calls(
+            door=self._door,
+            declared=self.declared,
+            programs=self._programs,
+            lifetimes=self.lifetimes,
+            links=self.links,
+            ask=self.interrupts.ask,
+            guard=self.supervisors.guard,
+            supervisor=self.supervisors.program,
+        )
+        for program in (*programs, supervise, run_pipeline):
+            self._programs.name(program)
+
+    def _forward_core(self) -> None:
+        """What callers and the layers above use of the ground floor, under its own name."""
+        core = self.core
+        self.clock = core.clock
+        self.entropy = core.entropy
+        self.rng = core.rng
+        self.budget = core.budget
+        self.grant = core.grant
+        self.processes = core.processes
+        self.names = core.names
+        self.states = core.states
+        self.tasks = core.tasks
+        self.flight = core.flight
+        self.listeners = core.listeners
+        self.publish = core.publish
+        self.fact = core.fact
+        self.find = core.find
+        self.find_again = core.find_again
+        self.lookup = core.lookup
+        self.pause = core.pause
+        self.outside_pause = core.outside_pause
+        self.call = core.call
+        self.call_now = core.call_now
+        self.value_of = core.value_of
+        self.raise_if_failed = core.raise_if_failed
+        self.abort = core.abort
+
+    def _make_process_parts(self, seams: Seams, mailbox_messages_max: int) -> None:
+        """The parts that run processes: each is given the core and the parts below it."""
+        core = self.core
+        self.scheduler = Scheduler(core)
+        self.mailboxes = Mailboxes(core, limit=mailbox_messages_max)
+        self.links = Links(core, self.mailboxes)
+        self.declared = Declared(core)
+        self.gate_state = self.declared.gate_state
+        self.interrupts = InterruptService(core)
+        self._door = seams.door(core, self.declared, self.interrupts.ask)
+        self._programs = seams.programs(self._became_known, ())
+        self._kills = seams.kills
+        self.lifetimes = Lifetimes(core, self._programs, self.mailboxes, self.links, seams.pids)
+        self.supervisors = Supervisors(core, self._programs, self.lifetimes, self.mailboxes, self.links)
+        self.supervisors.until_known = self.until_known
 
     def _make_subsystems(self) -> None:
-        """What keeps its facts in a State: made here, remembered by name."""
-        self.interrupts = InterruptService(self)
-        self.lifecycle = LifecycleManager(self)
-        self.resources = ResourceTracker(self)
-        self.rate_limiter = RateLimiter(self)
-        self.gate_state = GateState()
-        for state in (
-            self.interrupts.state,
-            self.lifecycle.state,
-            self.resources.state,
-            self.rate_limiter.state,
-            self.gate_state,
-        ):
-            self.states[state.NAME] = state
-        self.time_limits = TimeLimits(self)
-        self._rounds = Rounds(self)
+        """The subsystems, in the order in which they are told of each moment."""
+        core, interrupts = self.core, self.interrupts
+        self.lifecycle = LifecycleManager(core, self.lifetimes, interrupts)
+        self.resources = ResourceTracker(core, self.lifetimes, self.lifecycle)
+        self.time_limits = TimeLimits(core, self.lifecycle, self.resources)
+        self.rate_limiter = RateLimiter(core, self.lifecycle, self.resources)
+        self.services = ServiceRegistry(core, self.lifecycle, self.resources, self.time_limits)
+        self.groups = Groups(core, self.mailboxes)
+        self.taint = Taint(core)
+        self.memories = Memories(core, self.taint)
+        self.orchestrator = Orchestrator(
+            core, self._programs, self.lifetimes, interrupts, self.lifecycle, self.resources
+        )
+        self.bus = CommBus(core)
+        self.health = HealthMonitor(core, self.scheduler, self.lifetimes, interrupts, self.lifecycle)
+        parts = WorkerParts(
+            core, interrupts, self.lifecycle, self.resources, self.rate_limiter, self.services, self.orchestrator
+        )
+        self.cleanup_rounds = Rounds(parts)
+        self.worker_api = WorkerApi(parts, self.cleanup_rounds, lambda drain_s: self.close(drain_s=drain_s))
+        subsystems: tuple[Subsystem, ...] = (
+            interrupts,
+            self.lifecycle,
+            self.resources,
+            self.time_limits,
+            self.services,
+            self.rate_limiter,
+            self.declared,
+            self.groups,
+            self.memories,
+            self.taint,
+            self.supervisors,
+            self.orchestrator,
+            self.health,
+            self.bus,
+            self.cleanup_rounds,
+        )
+        for subsystem in subsystems:
+            core.subsystems.add(subsystem)
 
     @classmethod
     def from_config(cls, config: Config, **overrides: Any) -> Kernel:
@@ -199,9 +295,74 @@ class Kernel(Requests):
             "budget": {"usd": budget.usd, "seconds": budget.seconds, "on_exceed": budget.on_exceed},
             "grant": config.grant,
         }
-        made = cls(**{**settings, **overrides})
-        made.config = config
-        return made
+        configured = cls(**{**settings, **overrides})
+        configured.config = config
+        return configured
+
+    # ------------------------------------------------------------------ what cannot be assigned over
+
+    @property
+    def door(self) -> Door:
+        return self._door
+
+    @property
+    def programs(self) -> Programs:
+        return self._programs
+
+    # ------------------------------------------------------------------ the state of the ground floor
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self.core.loop
+
+    @property
+    def journal(self) -> AnyJournal | None:
+        return self.core.journal
+
+    @property
+    def live(self) -> int:
+        """Processes that have not ended."""
+        return self.core.live
+
+    @property
+    def processes_max(self) -> int:
+        return self.core.processes_max
+
+    @processes_max.setter
+    def processes_max(self, most: int) -> None:
+        self.core.processes_max = most
+
+    @property
+    def started(self) -> bool:
+        return self.core.started
+
+    @property
+    def open(self) -> bool:
+        return self.core.open
+
+    @property
+    def draining(self) -> bool:
+        return self.core.draining
+
+    @property
+    def stopping(self) -> bool:
+        return self.core.stopping
+
+    @property
+    def failure(self) -> LyraError | None:
+        return self.core.failure
+
+    @property
+    def listening(self) -> bool:
+        return self.core.listening
+
+    @property
+    def listeners_want_states(self) -> bool:
+        return self.core.listeners_want_states
+
+    @property
+    def agents_heard(self) -> bool:
+        return self.core.agents_heard
 
     # ------------------------------------------------------------------ opening and closing
 
@@ -220,36 +381,43 @@ class Kernel(Requests):
         `owned` is called once the store is this kernel's and nothing has been read from it: what it finds there nobody
         else can change, and where it raises, the store is given back as it was.
         """
-        if self.started or self.stopping:
+        core = self.core
+        if core.started or core.stopping:
             raise ProcessError("a kernel is opened once", hint="make a new one: Kernel(…)")
-        self.loop = asyncio.get_running_loop()
-        self.started = self.open = True
-        self.started_s = self.clock.monotonic()
+        core.loop = asyncio.get_running_loop()
+        core.started = core.open = True
+        core.started_s = core.clock.monotonic()
         store = self._store()
         if store is None:
             return
         try:
-            self._ownership = Ownership(self, store, lease_s=self._lease_s)
+            self._ownership = Ownership(core, store, lease_s=self._lease_s)
             lease = await self._ownership.take(owner_name(self.entropy.text(8)))
             if owned is not None:
                 owned()
-            self._recovery = Recovery(self, store)
-            self.journal = Journal(self, store, epoch=lease.epoch, seq=0)
+            self._recovery = Recovery(
+                core,
+                store,
+                programs=self._programs,
+                lifetimes=self.lifetimes,
+                links=self.links,
+                interrupts=self.interrupts,
+                supervisors=self.supervisors,
+                snapshot_every_events=self.snapshot_every_events,
+                retention_s=self.retention_s,
+            )
+            core.journal = Journal(core, store, epoch=lease.epoch, seq=0)
             await self._recovery.load()
-            self.interrupts.restored()
-            self.time_limits.restored()
-            self.services.restored()
-            self.rate_limiter.restored()
-            self.groups.restored()
+            for restored in core.subsystems.restored:
+                restored()
         except BaseException:
-            self.started = self.open = False
-            self.journal = None
+            core.started = core.open = False
+            core.journal = None
             if self._ownership is not None:
                 self._ownership.give_up()
             self._release_store(store)
             raise
-        for state, kind, data in self._early:
-            self.fact(state, "", kind, data)
+        core.write_early_settings()
         self._ownership.keep()
         self.scheduler.poke()
         point("recovery.done")
@@ -261,30 +429,9 @@ class Kernel(Requests):
         return self._target
 
     def _release_store(self, store: Store) -> None:
-        if self._writer is not None:
-            self._writer.close()
+        self.core.close_writer()
         if isinstance(self._target, str):  # a Store that was handed in belongs to whoever made it
             store.close()
-
-    @property
-    def writer(self) -> Writer:
-        if self._writer is None:
-            self._writer = Writer(self.loop)
-        return self._writer
-
-    def call_now(self, fn: Callable[..., Any], /, *args: Any) -> Any:
-        """The same where nothing can wait: a slow store holds the loop up for one call, and is never used by two."""
-        assert self.journal is not None
-        if self.journal.store.inline:
-            return fn(*args)
-        return self.writer.wait_for(fn, *args)
-
-    async def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """A call to the store: on the loop if it is quick, else in the writer's thread."""
-        assert self.journal is not None
-        if self.journal.store.inline:
-            return fn(*args, **kwargs)
-        return await self.writer.submit(fn, *args, **kwargs)
 
     async def close(self, *, drain_s: float = DRAIN_S, snapshot: bool = True) -> None:
         """Stop in order: let effects in flight finish, write the rest, keep the processes for next time.
@@ -304,18 +451,15 @@ class Kernel(Requests):
             self._closing.set_result(None)
 
     async def _close(self, drain_s: float, *, snapshot: bool) -> None:
-        if not self.started:
-            self.stopping = True
+        core = self.core
+        if not core.started:
+            core.stopping = True
             return
-        if self.failure is None:
-            await self.drain(drain_s)
-        self.stopping = True
-        self.interrupts.stop()
-        self.time_limits.stop()
-        self.services.stop()
-        self.health.stop()
-        self.bus.stop()
-        self._rounds.stop()
+        if core.failure is None:
+            await core.drain(drain_s)
+        core.stopping = True
+        for stop in core.subsystems.stop:
+            stop()
         if self._recovery is not None:
             self._recovery.stop()
         journal = self.journal
@@ -325,7 +469,7 @@ class Kernel(Requests):
         finally:  # also when the last rows find no room: nobody was told that they are kept
             await self._shut(journal)
 
-    async def _shut(self, journal: Journal | None) -> None:
+    async def _shut(self, journal: AnyJournal | None) -> None:
         self.scheduler.stopped = True
         if journal is not None:
             journal.frozen = True
@@ -339,30 +483,7 @@ class Kernel(Requests):
                 self._ownership.give_up()
             self._release_store(journal.store)
 
-    async def drain(self, drain_s: float, *, outside: bool = False) -> None:
-        """Take nothing new and let effects in flight come to their end, for so long; with `outside` also dispatches and
-        messages on the bus."""
-        self._left = self.flight.mine if outside else self.flight.count
-        self.draining = True
-        self.open = False
-        if self.door.in_flight == 0 and self.flight.count <= self._left:
-            return
-        if self._drained is None:
-            self._drained = self.loop.create_future()
-            timer = self.clock.call_at(self.clock.monotonic() + drain_s, self.drained)
-            self._drained.add_done_callback(lambda _: timer.cancel())
-        await asyncio.shield(self._drained)  # whoever asks a second time waits for the same end
-
-    def came_to_its_end(self) -> None:
-        """An effect, a dispatch or a message on the bus."""
-        if self.draining and self.door.in_flight == 0 and self.flight.count <= self._left:
-            self.drained()
-
-    def drained(self) -> None:
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
-
-    async def _last_commit(self, journal: Journal, *, snapshot: bool) -> None:
+    async def _last_commit(self, journal: AnyJournal, *, snapshot: bool) -> None:
         await journal.acknowledged(journal.seq)
         if snapshot and self._recovery is not None and self.failure is None:
             await self._recovery.snapshot_at_close()
@@ -376,42 +497,11 @@ class Kernel(Requests):
                 continue
             if self.journal is None:
                 process.kill_reason = "shutdown"
-            self.life.close_program(process)
-            self.life.stop_branches(process)
+            self.lifetimes.close_program(process)
+            self.lifetimes.stop_branches(process)
             if self.journal is None and process.exit is None:
-                self.life.finish(process, "shutdown")
-            self.life.let_go(process, self.failure or stopped_before(process.pid))
-
-    def abort(self, error: LyraError) -> None:
-        """The store is lost to us (fenced, damaged, gone): stop at once and tell everybody who waits."""
-        if self.failure is not None or self.stopping:
-            return
-        self.failure = error
-        self.open = False
-        self.scheduler.stopped = True
-        if self.journal is not None:
-            self.journal.frozen = True
-            self.journal.answer(error)
-        self.publish("", "store.fenced" if error.code == "conflict" else "store.failed", {"message": error.message})
-        for process in self.processes.present():
-            self.life.let_go(process, error)
-        self.drained()
-
-    def abort_on_error(self, future: asyncio.Future[Any]) -> None:
-        error = None if future.cancelled() else future.exception()
-        if isinstance(error, LyraError) and not isinstance(error, StoreFull):
-            self.abort(error)
-
-    def raise_if_failed(self) -> None:
-        if self.failure is not None:
-            raise self.failure
-
-    def _raise_if_closed(self) -> None:
-        self.raise_if_failed()
-        if not self.started:
-            raise ProcessError("the kernel is not open", hint="use `async with Kernel(…) as kernel:`")
-        if self.stopping:
-            raise ProcessError("the kernel is closed", hint="open the store again")
+                self.lifetimes.finish(process, "shutdown")
+            self.lifetimes.let_go(process, self.core.failure or stopped_before(process.pid))
 
     # ------------------------------------------------------------------ processes, from outside
 
@@ -446,7 +536,7 @@ class Kernel(Requests):
             budget = getattr(program, "budget", None)
         if supervision is not None:
             program, args = self.supervisors.guard(program, args, supervision)
-        process = self.life.start(
+        process = self.lifetimes.start(
             program_of(program), args, parent=None, pid=pid, name=name, budget=budget, grant=grant, priority=priority
         )
         return handle_of(self, process)
@@ -493,50 +583,43 @@ class Kernel(Requests):
         return ended.result
 
     def process(self, pid: str | Handle) -> Handle:
-        return Handle(self, self._find(pid))
+        return Handle(self, self.core.find_process(pid))
 
     def whereis(self, name: str) -> Handle | None:
-        found = self.names.get(name)
-        return Handle(self, found) if found is not None else None
+        process = self.names.get(name)
+        return Handle(self, process) if process is not None else None
 
     def send(self, to: str | Handle, message: Any) -> Ack:
         """Put a message in a mailbox; awaiting it waits for room and until the message is durable."""
-        self._raise_if_closed()
-        return Ack(self, self.send_to(self._find(to), message))
+        self.core.raise_if_closed()
+        return Ack(self.core, self.mailboxes.send(self.core.find_process(to), message))
 
     def send_to(self, receiver: Process, message: Any) -> int | Awaitable[int]:
-        """The same for who has the process and does not wait: the seq of its row, or what gives it after a wait."""
-        if receiver.senders or self.mailboxes.full(receiver):  # no room, or others were here first
-            return self.mailboxes.send_in_turn(receiver, message)
-        return self.mailboxes.deliver(receiver, message)
+        """Send to a process without an Ack: the seq of the message's row, or what gives it after a wait for room."""
+        return self.mailboxes.send(receiver, message)
 
     def kill(self, pid: str | Handle, reason: str = "killed") -> Ack:
         """Stop a process and everything it spawned; a dead one stays dead."""
-        self._raise_if_closed()
-        self.life.stop_tree(self._find(pid), sendable_text(reason, "a reason to kill"))
-        return Ack(self, self.journal.seq if self.journal is not None else 0)
+        if self._kills:
+            self.core.raise_if_closed()
+            self.lifetimes.stop_tree(self.core.find_process(pid), sendable_text(reason, "a reason to kill"))
+        return acknowledge(self.core)
 
     def link(self, one: str | Handle, other: str | Handle) -> Ack:
         """Tie two processes together: if one ends abnormally, the other ends too, or is told if it traps exits."""
-        self._raise_if_closed()
-        self.links.link(self._find(one), self._find(other))
-        return self._acknowledge()
+        self.core.raise_if_closed()
+        self.links.link(self.core.find_process(one), self.core.find_process(other))
+        return acknowledge(self.core)
 
     def unlink(self, one: str | Handle, other: str | Handle) -> Ack:
-        self._raise_if_closed()
-        self.links.unlink(self._find(one), self._find(other))
-        return self._acknowledge()
-
-    def _find(self, process: Any) -> Process:
-        return self.find(process if isinstance(process, str) else getattr(process, "pid", process))
+        self.core.raise_if_closed()
+        self.links.unlink(self.core.find_process(one), self.core.find_process(other))
+        return acknowledge(self.core)
 
     def durable(self) -> Ack:
         """Await it to know that everything that happened so far is kept: for calls that give a value, not an Ack."""
-        self._raise_if_closed()
-        return self._acknowledge()
-
-    def _acknowledge(self) -> Ack:
-        return Ack(self, self.journal.seq if self.journal is not None else 0)
+        self.core.raise_if_closed()
+        return acknowledge(self.core)
 
     # ------------------------------------------------------------------ events, for listeners
 
@@ -549,33 +632,12 @@ class Kernel(Requests):
 
     def emit_event(self, event: Event | Mapping[str, Any]) -> None:
         """Tell all listeners of an Event from outside: its kind is one of the known ones, and nothing is kept."""
-        self._raise_if_closed()
+        self.core.raise_if_closed()
         self.listeners.emit(event)
 
     def watch(self, watchers: Watchers) -> None:
-        """For the health monitor: have a function a kind called with the pid and the data (or the row's bytes), which
-        costs less than an Event each. The steps of programs are in `scheduler.stepped` meanwhile."""
-        self.scheduler.stepped = {} if watchers else None
-        self.listeners.watch(watchers)
-
-    # ------------------------------------------------------------------ the table
-
-    def find_again(self, pid: str) -> Process:
-        """For a replay: also processes that the table has let go since."""
-        found = self.processes.get(pid) or (self._recovery.recalled(pid) if self._recovery is not None else None)
-        return found if found is not None else self.find(pid)
-
-    def lookup(self, pid_or_name: str) -> Process | None:
-        try:
-            return self.processes[pid_or_name]
-        except KeyError:
-            return self.names.get(pid_or_name)
-
-    def find(self, pid_or_name: Any) -> Process:
-        found = self.lookup(pid_or_name) if isinstance(pid_or_name, str) else None
-        if found is None:
-            raise NoSuchProcess(f"no process {pid_or_name!r}", hint="kernel.processes lists them", pid=pid_or_name)
-        return found
+        """Have a function a kind called with the pid and the data: see `HealthMonitor.watch`."""
+        self.health.watch(watchers)
 
     # ------------------------------------------------------------------ what the other modules need
 
@@ -611,7 +673,8 @@ class Kernel(Requests):
         """Whether the replay of another process is about to register a program."""
         return self._recovery is not None and self._recovery.may_become_known(program)
 
-    def start_dormant(self, name: str) -> None:
+    def _became_known(self, name: str) -> None:
+        """A program has a name for the first time: what waited for it goes on."""
         self.supervisors.known(name)
         if self._recovery is not None:
             self._recovery.revive(name)
@@ -626,64 +689,47 @@ class Kernel(Requests):
         if self._recovery is not None:
             self._recovery.let_go(but)
 
-    async def pause(self, process: Process, seconds: float) -> None:
-        """Wait on the kernel's clock; not journaled."""
-        waiters: list[Any] = []
+    # ------------------------------------------------------------------ for workers outside
 
-        def ring() -> None:
-            if waiters:
-                resume(waiters.pop())
+    submit = forward("lifecycle", LifecycleManager.submit)
+    schedule = forward("lifecycle", LifecycleManager.schedule)
+    get_next_runnable = forward("lifecycle", LifecycleManager.get_next_runnable)
+    transition_state = forward("lifecycle", LifecycleManager.transition_state)
+    terminate = forward("lifecycle", LifecycleManager.terminate)
+    get_process = forward("lifecycle", LifecycleManager.get_process)
+    list_processes = forward("lifecycle", LifecycleManager.list_processes)
+    get_process_counts = forward("lifecycle", LifecycleManager.get_process_counts)
+    cleanup_process = forward("worker_api", WorkerApi.cleanup_process)
 
-        timer = self.clock.call_at(self.clock.monotonic() + seconds, ring)
-        try:
-            await suspend(process, waiters)
-        finally:
-            timer.cancel()
+    check_quota = forward("resources", ResourceTracker.check_quota)
+    record_usage = forward("worker_api", WorkerApi.record_usage)
+    record_tool_call = forward("resources", ResourceTracker.record_tool_call)
+    record_agent_hop = forward("resources", ResourceTracker.record_agent_hop)
+    get_remaining_budget = forward("resources", ResourceTracker.get_remaining_budget)
+    adjust_quota = forward("resources", ResourceTracker.adjust_quota)
+    check_rate_limit = forward("rate_limiter", RateLimiter.check_rate_limit)
 
-    async def outside_pause(self, seconds: float) -> None:
-        done = self.loop.create_future()
-        self.clock.call_at(self.clock.monotonic() + seconds, lambda: resume(done))
-        await done
+    create_interrupt = forward("worker_api", WorkerApi.create_interrupt)
+    resolve_interrupt = forward("worker_api", WorkerApi.resolve_interrupt)
+    get_pending_interrupt = forward("worker_api", WorkerApi.get_pending_interrupt)
 
-    async def value_of(self, entry: Entry) -> bytes:
-        """A journaled value's bytes, from the row or from its blob."""
-        if not entry.blob:
-            return bytes(entry.value)
-        assert self.journal is not None
-        data: bytes = await self.call(self.journal.store.get_blob, entry.blob)
-        return data
+    get_system_status = forward("worker_api", WorkerApi.get_system_status)
+    get_request_status = forward("worker_api", WorkerApi.get_request_status)
+    cleanup = forward("worker_api", WorkerApi.cleanup)
+    cleanup_every = forward("worker_api", WorkerApi.cleanup_every)
+    shutdown = forward("worker_api", WorkerApi.shutdown)
 
-    # ------------------------------------------------------------------ events
+    register_service = forward("services", ServiceRegistry.register_service)
+    unregister_service = forward("services", ServiceRegistry.unregister_service)
+    register_handler = forward("services", ServiceRegistry.register_handler)
+    dispatch = forward("worker_api", WorkerApi.dispatch)
+    dispatch_inference = forward("worker_api", WorkerApi.dispatch_inference)
 
-    def record(self, pid: str, kind: str, row: rows.Row) -> int:
-        """A fact: into the journal if there is one (and published from there), else published now."""
-        if self.journal is not None:
-            return self.journal.write(pid, kind, rows.encode(row))
-        if self.listening:
-            self.publish(pid, kind, codec.decode(rows.encode(row)) if self.listeners_want_states else {})
-        return 0
-
-    def fact(self, state: State, pid: str, kind: str, data: dict[str, Any]) -> int:
-        """A subsystem's state changes: applied, journaled if there is a journal, and published. Gives the row's seq."""
-        assert kind in state.KINDS, kind
-        if self.journal is None:
-            state.apply(kind, pid, self.clock.now(), data)
-            self.publish(pid, kind, data)
-            return 0
-        raw = codec.encode(data)
-        state.apply(kind, pid, self.clock.now(), codec.decode(raw))  # what a restart will apply
-        seq = self.journal.write(pid, kind, raw)
-        point("fact.written")
-        return seq
-
-    def setting(self, state: State, kind: str, data: dict[str, Any]) -> None:
-        """A fact that may be set before the kernel is open: then it is written when it opens."""
-        if not self.started:
-            self._early.append((state, kind, data))
-        self.fact(state, "", kind, data)
-
-    def committed(self, batch: list[tuple[int, float, str, str, bytes]]) -> None:
-        """A batch is durable: publish it, and think of a snapshot."""
-        self.listeners.committed(batch)
-        if self._recovery is not None:
-            self._recovery.rows_written(batch[-1][0])
+    initialize_orchestration = forward("worker_api", WorkerApi.initialize_orchestration)
+    get_next_instruction = forward("worker_api", WorkerApi.get_next_instruction)
+    report_agent_result = forward("worker_api", WorkerApi.report_agent_result)
+    store_envelope = forward("worker_api", WorkerApi.store_envelope)
+    get_envelope = forward("worker_api", WorkerApi.get_envelope)
+    get_orchestration_state = forward("worker_api", WorkerApi.get_orchestration_state)
+    register_agent = forward("worker_api", WorkerApi.register_agent)
+    execute_pipeline = forward("worker_api", WorkerApi.execute_pipeline)

@@ -32,7 +32,12 @@ from lyra.kernel.programs.context import Context
 from lyra.store.protocol import Store
 
 if TYPE_CHECKING:
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import Core
+    from lyra.kernel.interrupts.service import InterruptService
+    from lyra.kernel.process.links import Links
+    from lyra.kernel.programs.lifetime import Lifetimes
+    from lyra.kernel.programs.registry import Programs
+    from lyra.kernel.supervision.handle import Supervisors
 
 __all__ = ["Recovery"]
 
@@ -41,27 +46,64 @@ _WORTH_A_SNAPSHOT = 1_000  # rows; fewer are folded faster than a snapshot is wr
 
 
 class Recovery:
-    __slots__ = ("_held", "_kept", "_kernel", "_rebuilt", "_snapshot_seq", "_snapshotting", "_store", "dormant")
+    __slots__ = (
+        "_blocked",
+        "_core",
+        "_held",
+        "_interrupts",
+        "_lifetimes",
+        "_links",
+        "_programs",
+        "_rebuilt",
+        "_retention_s",
+        "_snapshot_every_events",
+        "_snapshot_seq",
+        "_snapshotting",
+        "_store",
+        "_supervisors",
+        "dormant",
+    )
 
-    def __init__(self, kernel: Kernel, store: Store) -> None:
-        self._kernel = kernel
+    def __init__(
+        self,
+        core: Core[Process],
+        store: Store,
+        *,
+        programs: Programs,
+        lifetimes: Lifetimes,
+        links: Links,
+        interrupts: InterruptService,
+        supervisors: Supervisors,
+        snapshot_every_events: int,
+        retention_s: float,
+    ) -> None:
+        self._core = core
         self._store = store
+        self._programs = programs
+        self._lifetimes = lifetimes
+        self._links = links
+        self._interrupts = interrupts
+        self._supervisors = supervisors
+        self._snapshot_every_events = snapshot_every_events
+        self._retention_s = retention_s
+        core.find_replayed = self.rebuilt
+        core.after_commit.append(self.rows_written)
         self._snapshot_seq = 0
         self._snapshotting: asyncio.Task[None] | None = None
         self.dormant: dict[str, list[tuple[Process, ProcessState]]] = {}  # by the program they wait for
         self._rebuilt: dict[str, Process] = {}
-        self._held: list[Process] | None = None  # revived while they may not go on
-        self._kept: Collection[str] | None = None  # who may not; None: nobody may
+        self._held: list[Process] | None = None  # revived processes that wait for `let_go`
+        self._blocked: Collection[str] | None = None  # pids that must not resume yet; None blocks all
 
     # ------------------------------------------------------------------ loading
 
     async def load(self) -> None:
-        fold: Fold = await self._kernel.call(self._fold)
-        journal = self._kernel.journal
+        fold: Fold = await self._core.call(self._fold)
+        journal = self._core.journal
         assert journal is not None
         journal.seq = journal.durable_seq = max(fold.seq, self._store.last_seq())
         point("recovery.loaded")
-        self._kernel.budget.charge(Usage.from_data(fold.spent))
+        self._core.budget.charge(Usage.from_data(fold.spent))
         try:
             self._bring_back(sorted(fold.processes.items(), key=lambda item: item[1].created_seq))
         except (StoreFull, Conflict, Corrupt):
@@ -72,12 +114,12 @@ class Recovery:
     def _bring_back(self, ordered: list[tuple[str, ProcessState]]) -> None:
         for pid, state in ordered:
             self._rebuild(pid, state)
-        now = self._kernel.clock.now()
+        now = self._core.clock.now()
         for pid, state in ordered:
             self._tie(pid, state)
             scope = self._rebuilt[pid].budget
             if state.created.budget is not None and scope.seconds is not None:
-                self._kernel.life.limit_time(scope, max(0.0, scope.seconds - (now - state.created_at)))
+                self._lifetimes.limit_time(scope, max(0.0, scope.seconds - (now - state.created_at)))
         for pid, state in ordered:
             # One that had been told to end has ended just now, and may have taken others that were linked to it along.
             if state.exit is None and self._rebuilt[pid].exit is None:
@@ -89,41 +131,41 @@ class Recovery:
             if state.created.parent in self._rebuilt and self._rebuilt[state.created.parent].exit is None
         }
 
-    def recalled(self, pid: str) -> Process | None:
+    def rebuilt(self, pid: str) -> Process | None:
         """A process of an earlier life that a program asks for again."""
         return self._rebuilt.get(pid)
 
     def _fold(self) -> Fold:
         snapshot = self._store.load_snapshots()
-        fold = Fold.load(snapshot.seq, snapshot.states, self._kernel.states.values())
+        fold = Fold.load(snapshot.seq, snapshot.states, self._core.states.values())
         self._snapshot_seq = snapshot.seq
         fold.add_all(self._store.read(after=snapshot.seq))
         return fold
 
     def _rebuild(self, pid: str, state: ProcessState) -> None:
-        kernel = self._kernel
+        core = self._core
         created = state.created
         parent = self._rebuilt.get(created.parent)
-        scope = parent.budget if parent is not None else kernel.budget
+        scope = parent.budget if parent is not None else core.budget
         if Apart.is_saved_in(created.budget):
             scope = Apart(scope, (created.budget or {}).get("limits"))
         elif created.budget is not None:
             scope = scope.child(created.budget.get("limits"))
-        right = parent.grant if parent is not None else kernel.grant
+        right = parent.grant if parent is not None else core.grant
         if created.grant is not None:
             # Narrowed once more by today's root: what the journal allows, the user may have taken back since.
             right = right.narrow(Grant.from_data(created.grant))
-        process = Process(kernel, pid, created.program, parent, scope, right, created.priority, copy_context())
+        process = Process(core, pid, created.program, parent, scope, right, created.priority, copy_context())
         process.created_at = state.created_at
         if created.key is not None and parent is not None:
             process.line = f"{parent.line}.{created.key}"
         process.name = created.name or None
         if created.guarded and created.parent:
             process.known_as = created.parent
-        if state.exit is None and created.name in kernel.names:
+        if state.exit is None and created.name in core.names:
             raise Corrupt(
                 f"row {state.created_seq} creates process {pid} with the name {created.name!r}, "
-                f"which is that of process {kernel.names[created.name].pid}",
+                f"which is that of process {core.names[created.name].pid}",
                 seq=state.created_seq,
             )
         self._rebuilt[pid] = process
@@ -136,12 +178,12 @@ class Recovery:
         else:
             if parent is not None and parent.exit is not None:
                 process.parent = None
-            kernel.life.enter(process)
+            self._lifetimes.enter(process)
             self._refill(process, state)
 
     def _tie(self, pid: str, state: ProcessState) -> None:
         """Links and monitors whose other end still lives; the rest was told when that one ended."""
-        links, processes = self._kernel.links, self._kernel.processes
+        links, processes = self._links, self._core.processes
         for other in state.links:
             if other in processes and processes[other].exit is None:
                 links.restore_link(pid, other)
@@ -159,10 +201,10 @@ class Recovery:
         process.exit_seq = state.exit_seq
         process.ended_at = state.exit_at
         process.state = "terminated"
-        self._kernel.life.keep_ended(process)
+        self._lifetimes.keep_ended(process)
 
     def _refill(self, process: Process, state: ProcessState) -> None:
-        process.recall = dict(state.effects) or None
+        process.replay = dict(state.effects) or None
         process.traps = state.traps
         process.keys = state.first_key
         process.branches = state.first_branch
@@ -176,7 +218,7 @@ class Recovery:
                 for seq, message, blob, form in state.inbox
             )
         for pending in state.interrupts.values():
-            self._kernel.interrupts.restore(
+            self._interrupts.restore(
                 process,
                 Interrupt(
                     pending.id,
@@ -190,44 +232,44 @@ class Recovery:
             )
 
     def _go_on(self, process: Process, state: ProcessState) -> None:
-        kernel = self._kernel
+        core = self._core
         if state.stopping:  # it was told to end; what it still wanted to tidy up ended with its kernel
             cause = None if state.stopping_error is None else error_from_row(state.stopping_error)
-            kernel.life.stopped(process, state.stopping, cause=cause)
+            self._lifetimes.stopped(process, state.stopping, cause=cause)
             return
-        program = kernel.programs.get(process.program)
+        program = self._programs.get(process.program)
         if program is None:
             self.dormant.setdefault(process.program, []).append((process, state))
-            kernel.publish(process.pid, "process.dormant", {"program": process.program})
+            core.publish(process.pid, "process.dormant", {"program": process.program})
             return
         created = state.created
-        data = kernel.call_now(self._store.get_blob, created.blob) if created.blob else bytes(created.args)
-        args = kernel.programs.arguments(program, data)
+        data = core.call_now(self._store.get_blob, created.blob) if created.blob else bytes(created.args)
+        args = self._programs.arguments(program, data)
         try:
-            process.coroutine = kernel.programs.begin(program, Context(process), args)
+            process.coroutine = self._programs.begin(program, Context(process), args)
         except LyraError as error:
-            kernel.life.finish(process, "error", error=error)
+            self._lifetimes.finish(process, "error", error=error)
             return
-        kernel.supervisors.came_back(process, args)
+        self._supervisors.came_back(process, args)
         process.move("ready")
         self._push(process)
 
     def hold_back(self) -> None:
         """Dormant processes that are revived from now on are ready and wait, until they are let go."""
-        self._held, self._kept = [], None
+        self._held, self._blocked = [], None
 
     def let_go(self, but: Collection[str]) -> None:
         """`but` are pids of those that wait on, also once they are revived."""
         held, self._held = self._held or [], [] if but else None
-        self._kept = but
+        self._blocked = but
         for process in held:
             self._push(process)
 
     def _push(self, process: Process) -> None:
-        if self._held is not None and (self._kept is None or process.pid in self._kept):
+        if self._held is not None and (self._blocked is None or process.pid in self._blocked):
             self._held.append(process)
         elif process.state == "ready":
-            self._kernel.scheduler.push(process)
+            self._core.scheduler.push(process)
 
     def revive(self, program: str) -> None:
         """The program is known now: its dormant processes go on."""
@@ -240,55 +282,55 @@ class Recovery:
         return any(
             entry.kind == "spawn" and entry.name == program
             for process in self._kernel.processes.present()
-            if process.recall is not None and not process.is_dormant
-            for entry in process.recall.values()
+            if process.replay is not None and not process.is_dormant
+            for entry in process.replay.values()
         )
 
     # ------------------------------------------------------------------ snapshots
 
     def rows_written(self, seq: int) -> None:
-        if seq - self._snapshot_seq >= self._kernel.snapshot_every_events and self._snapshotting is None:
-            self._snapshotting = self._kernel.tasks.start(self._in_background(), name="lyra-snapshot")
+        if seq - self._snapshot_seq >= self._snapshot_every_events and self._snapshotting is None:
+            self._snapshotting = self._core.tasks.start(self._in_background(), name="lyra-snapshot")
 
     async def _in_background(self) -> None:
         try:
             await self.snapshot()
         except LyraError as error:
             # Not the end of anything: the journal has it all, the next restart is only slower.
-            self._kernel.publish("", "snapshot.failed", {"message": error.message})
-            journal = self._kernel.journal
+            self._core.publish("", "snapshot.failed", {"message": error.message})
+            journal = self._core.journal
             assert journal is not None
             self._snapshot_seq = journal.durable_seq
         finally:
             self._snapshotting = None
 
     async def snapshot_at_close(self) -> None:
-        journal = self._kernel.journal
+        journal = self._core.journal
         assert journal is not None
         if journal.durable_seq - self._snapshot_seq >= _WORTH_A_SNAPSHOT:
             await self.snapshot()
 
     async def snapshot(self) -> int:
         """Fold the journal up to now and write it down; then drop what is older than the retention."""
-        kernel = self._kernel
-        journal = kernel.journal
+        core = self._core
+        journal = core.journal
         assert journal is not None
         upto = journal.durable_seq
-        loaded = await kernel.call(self._store.load_snapshots)
-        fold = Fold.load(loaded.seq, loaded.states, [type(state)() for state in kernel.states.values()])
+        loaded = await core.call(self._store.load_snapshots)
+        fold = Fold.load(loaded.seq, loaded.states, [type(state)() for state in core.states.values()])
         for after in range(loaded.seq, upto, _ROWS_A_SLICE):
             last = min(after + _ROWS_A_SLICE, upto)
-            fold.add_all(await kernel.call(self._read, after, last))
+            fold.add_all(await core.call(self._read, after, last))
             await asyncio.sleep(0)  # the processes' turn
-        before = kernel.clock.now() - kernel.retention_s
+        before = core.clock.now() - self._retention_s
         states = fold.dump(forget_before=before)
         for pid in [pid for pid, state in states.items() if state is None]:
-            kernel.life.forget(pid)
+            self._lifetimes.forget(pid)
         point("snapshot.before")
-        await kernel.call(self._store.save_snapshots, upto, states, journal.epoch)
+        await core.call(self._store.save_snapshots, upto, states, journal.epoch)
         point("snapshot.after")
         self._snapshot_seq = upto
-        await kernel.call(self._store.compact, before=before, epoch=journal.epoch)
+        await core.call(self._store.compact, before=before, epoch=journal.epoch)
         return upto
 
     def _read(self, after: int, upto: int) -> list[Any]:

@@ -18,7 +18,7 @@ from lyra.kernel.workers.rate_limits import RateLimitUsage
 from lyra.kernel.workers.usage import RemainingBudget, SystemUsage
 
 if TYPE_CHECKING:
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.parts import WorkerParts
 
 __all__ = ["RequestStatus", "SystemStatus", "request_status", "system_status"]
 
@@ -50,37 +50,37 @@ class RequestStatus(_Picture, frozen=True):
     remaining_budget: RemainingBudget
 
 
-def system_status(kernel: Kernel) -> SystemStatus:
+def system_status(parts: WorkerParts) -> SystemStatus:
     return SystemStatus(
-        uptime_seconds=kernel.clock.monotonic() - kernel.started_s if kernel.started else 0.0,
-        process_counts=kernel.lifecycle.get_process_counts(),
-        total_processes=kernel.lifecycle.total,
-        queue_depth=kernel.lifecycle.queue_depth,
-        service_counts=_service_counts(kernel),
-        rate_limit_usage=kernel.rate_limiter.get_usage_by_user(),
-        resources=kernel.resources.get_system_usage(),
-        interrupts=kernel.interrupts.get_counts(),
+        uptime_seconds=parts.core.clock.monotonic() - parts.core.started_s if parts.core.started else 0.0,
+        process_counts=parts.lifecycle.get_process_counts(),
+        total_processes=parts.lifecycle.total,
+        queue_depth=parts.lifecycle.queue_depth,
+        service_counts=_service_counts(parts),
+        rate_limit_usage=parts.rate_limiter.get_usage_by_user(),
+        resources=parts.resources.get_system_usage(),
+        interrupts=parts.interrupts.get_counts(),
     )
 
 
-def request_status(kernel: Kernel, pid: str) -> RequestStatus:
+def request_status(parts: WorkerParts, pid: str) -> RequestStatus:
     return RequestStatus(
-        pcb=kernel.lifecycle.get_process(pid),
-        envelope=_envelope(kernel, pid),
-        pending_interrupt=kernel.interrupts.get_pending_interrupt(pid),
-        remaining_budget=kernel.resources.get_remaining_budget(pid),
+        pcb=parts.lifecycle.get_process(pid),
+        envelope=_envelope(parts, pid),
+        pending_interrupt=parts.interrupts.get_pending_interrupt(pid),
+        remaining_budget=parts.resources.get_remaining_budget(pid),
     )
 
 
-def _service_counts(kernel: Kernel) -> dict[str, int]:
+def _service_counts(parts: WorkerParts) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for service in kernel.services.list_services():
+    for service in parts.services.list_services():
         counts[service.service_type] = counts.get(service.service_type, 0) + 1
     return counts
 
 
-def _envelope(kernel: Kernel, pid: str) -> Any:
+def _envelope(parts: WorkerParts, pid: str) -> Any:
     try:
-        return kernel.orchestrator.get_session_state(pid).envelope
+        return parts.orchestrator.get_session_state(pid).envelope
     except NoSuchProcess:  # no pipeline drives it
         return None

@@ -216,9 +216,9 @@ def test_what_strangers_say_of_their_tools_marks_whoever_is_shown_it(query, mark
         async with Kernel() as kernel:
             process = await kernel.spawn(agent)
             await process.send("go")
-            assert not kernel.labels.tainted(process.pid)
+            assert not kernel.taint.tainted(process.pid)
             await process.send("look")
-            assert kernel.labels.tainted(process.pid) == marked
+            assert kernel.taint.tainted(process.pid) == marked
 
     run(main())
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests import warm
 from tests.cli.agent_runner import DONE, call
 from tests.mcp.support import HERE, PYTHON, SEEN
 
@@ -369,15 +370,16 @@ def test_no_ui_is_imported(run):
 
 
 @pytest.mark.timed
-def test_the_first_token_comes_soon(run):
+def test_the_first_token_comes_soon(run, monkeypatch):
     """From the shell to the end of a one-word answer with all tools on: 0.6 s of CPU, the best of three."""
+    monkeypatch.setenv(warm.FRESH, "1")
     best = float("inf")
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert run("--model", "sim/echo", task="go").stdout == "go\n"
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert best <= 0.6 * SLACK, f"{best:.2f} s"
+    assert 0 < best <= 0.6 * SLACK, f"{best:.2f} s"
 
 
 def test_what_a_project_allows_itself_is_told_to_be_passed_over(lyra):

@@ -21,6 +21,7 @@ import pytest
 from lyra.cli.demo.team import FILES
 from lyra.core.codec import decode
 from lyra.store.sqlite import SqliteStore
+from tests import warm
 
 BUDGETS = {"lead": "$0.50", **{file: budget for file, (_, budget, _) in FILES.items()}}
 
@@ -35,15 +36,8 @@ def environment(tmp_path):
 
 
 def demo(tmp_path, *arguments, text_in=None):
-    return subprocess.run(
-        command(*arguments),
-        env=environment(tmp_path),
-        check=False,
-        capture_output=True,
-        text=True,
-        input=text_in,
-        timeout=60,
-    )
+    words = ["demo", *arguments]
+    return warm.run("lyra.cli.main:main", words, cwd=Path.cwd(), env=environment(tmp_path), given=text_in)
 
 
 @pytest.fixture

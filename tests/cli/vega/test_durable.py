@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -13,8 +12,9 @@ import pytest
 
 from lyra.cli.main import vega as command
 from lyra.vega.durable.runs import Runs
+from tests import warm
 from tests.cli.conftest import COMMAND as LYRA
-from tests.cli.vega_runner import COMMAND, Vega, vega
+from tests.cli.vega_runner import TARGET, Vega, vega
 
 __all__ = ["vega"]
 
@@ -35,25 +35,16 @@ print(a <- "two");
 """
 
 
-def begin(vega: Vega, *args: str, until: str = "one") -> subprocess.Popen[str]:
+def begin(vega: Vega, *args: str, until: str = "one") -> warm.Started:
     """`vega …` in a process of its own, once it has printed a line."""
-    child = subprocess.Popen(
-        [*COMMAND, *args],
-        cwd=vega.folder,
-        env=vega.env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdout is not None
+    child = warm.Started(TARGET, args, cwd=vega.folder, env=vega.env)
     for line in child.stdout:
         if line.strip() == until:
             return child
-    raise AssertionError(child.communicate()[1])
+    raise AssertionError(child.communicate(timeout=30)[1])
 
 
-def kill(child: subprocess.Popen[str], number: int = signal.SIGKILL) -> str:
+def kill(child: warm.Started, number: int = signal.SIGKILL) -> str:
     child.send_signal(number)
     return child.communicate(timeout=30)[1]
 
@@ -348,7 +339,8 @@ print(q <- "tea");
 
 def waiting(vega: Vega) -> list[dict[str, str]]:
     """The questions of the run, once there are some."""
-    for _ in range(100):
+    began = time.monotonic()
+    while time.monotonic() - began < 60:
         found = vega.json("answer", "r", "--db", "run.db")["questions"]
         if found:
             return list(found)
@@ -362,6 +354,9 @@ def test_a_question_is_answered_while_the_run_waits(vega: Vega):
     (question,) = waiting(vega)
     assert question["kind"] == "clarification"
     assert "Which tea?" in question["question"]
+    began = time.monotonic()
+    while "Which tea?" not in child.told() and time.monotonic() - began < 30:  # the run looks for questions in turns
+        time.sleep(0.05)
     assert vega("answer", "r", "green", "--db", "run.db") == (0, "", "")
     out, told = child.communicate(timeout=30)
     assert (child.returncode, out) == (0, "You said green.\n")

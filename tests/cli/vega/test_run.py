@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from lyra.agents.session.records import CALL_FIELDS
+from tests import warm
 from tests.cli.conftest import COMMAND as LYRA
 from tests.cli.test_startup import SLACK
 from tests.cli.vega_runner import COMMAND, Vega, vega
@@ -219,8 +220,9 @@ def test_a_reader_that_goes_away_ends_the_run(vega: Vega):
 
 
 @pytest.mark.timed
-def test_hello_starts_quickly(vega: Vega):
-    """At most 0.35 s of CPU in all."""
+def test_hello_starts_quickly(vega: Vega, monkeypatch: pytest.MonkeyPatch):
+    """At most 0.35 s of CPU in all, from the start of an interpreter."""
+    monkeypatch.setenv(warm.FRESH, "1")
     vega.write("hello.vega", 'print("hello");')
     best = float("inf")
     for _ in range(4):
@@ -228,7 +230,7 @@ def test_hello_starts_quickly(vega: Vega):
         assert vega("run", "hello.vega").stdout == "hello\n"
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert best <= 0.35 * SLACK, f"{best:.2f} s"
+    assert 0 < best <= 0.35 * SLACK, f"{best:.2f} s"
 
 
 def test_processes_run_in_as_many_threads_as_asked_for(vega: Vega):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import settings
@@ -14,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from lyra.core.envelope import Envelope
 from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess
 from lyra.kernel import Kernel
+from lyra.kernel.base.core import Core
 from lyra.kernel.pipelines.runner import AgentResult
 from lyra.kernel.pipelines.session import session_data
 from lyra.testing import SimClock
@@ -1020,14 +1022,15 @@ class Sessions(RuleBasedStateMachine):
         self.kernel = Kernel(clock=SimClock(1000.0))  # its timers need no loop
         self.loop.run_until_complete(self.kernel.start())
         self.rows = []
-        fact = self.kernel.fact
+        fact = Core.fact
 
-        def remember(state, pid, kind, data):
+        def remember(core, state, pid, kind, data):
             if state is self.kernel.orchestrator.state:
                 self.rows.append((kind, pid, data))
-            return fact(state, pid, kind, data)
+            return fact(core, state, pid, kind, data)
 
-        setattr(self.kernel, "fact", remember)  # noqa: B010 (a method of one object)
+        self.recording = patch.object(Core, "fact", remember)
+        self.recording.start()
 
     @property
     def session(self):
@@ -1095,6 +1098,7 @@ class Sessions(RuleBasedStateMachine):
     def teardown(self):
         from lyra.kernel.pipelines.state import PipelineState
 
+        self.recording.stop()
         again = PipelineState()
         for kind, pid, data in self.rows:
             again.apply(kind, pid, 0.0, data)

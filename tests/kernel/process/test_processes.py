@@ -383,7 +383,7 @@ def test_a_time_limit_reaches_into_an_effect():
         async with Kernel() as kernel:
             ended = await kernel.spawn(program, budget={"seconds": 0.05}).wait()
             assert isinstance(ended.error, DeadlineExceeded)
-            assert kernel.door.in_flight == 0
+            assert kernel.core.in_flight == 0
 
     run(main())
 

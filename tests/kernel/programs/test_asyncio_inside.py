@@ -78,7 +78,7 @@ def test_task_groups(target):
     async def main():
         async with Kernel(target) as kernel:
             assert await kernel.run(program) == [0, 1, 2]
-            assert kernel.door.in_flight == 0
+            assert kernel.core.in_flight == 0
 
     run(main())
 
@@ -93,11 +93,11 @@ def test_killing_a_process_with_branches(target):
         async with Kernel(target) as kernel:
             handle = kernel.spawn(program)
             await asyncio.sleep(0.02)
-            assert kernel.door.in_flight == 2
+            assert kernel.core.in_flight == 2
             await kernel.kill(handle)
             assert (await handle.wait()).reason == "killed"
             await settle(kernel)
-            assert kernel.door.in_flight == 0
+            assert kernel.core.in_flight == 0
 
     run(main())
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lyra import Context, Kernel
-from lyra.kernel.programs.milestone import passed, written
+from lyra.kernel.programs.milestone import replayed_milestone, write_milestone
 from tests.kernel.conftest import settle
 
 
@@ -21,13 +21,13 @@ def _program(version: str, seen: list[Any]) -> Any:
         while True:
             message = await ctx.receive()
             begin = process.keys
-            outcome = await passed(process, "work")
+            outcome = await replayed_milestone(process, "work")
             if outcome is None:
                 outcome = await ctx.do(note, f"{version}:{message}")
                 async with asyncio.TaskGroup() as group:
                     for _ in range(len(version)):  # as many branches as the version has letters
                         group.create_task(ctx.sleep(0))
-                await written(process, "work", begin, outcome)
+                await write_milestone(process, "work", begin, outcome)
             seen.append(outcome)
 
     worker.__module__, worker.__qualname__ = "work", "er"

@@ -45,15 +45,15 @@ def test_a_mark_goes_with_a_message_and_no_further():
         async with Kernel() as kernel:
             one, other = await kernel.spawn(listener), await kernel.spawn(listener)
             plain, marked = await kernel.spawn(sender, one.pid), await kernel.spawn(sender, one.pid)
-            kernel.labels.mark(marked.pid, "a page")
+            kernel.taint.mark(marked.pid, "a page")
             plain.send("go")
             await plain.wait()
-            assert not kernel.labels.tainted(one.pid)
+            assert not kernel.taint.tainted(one.pid)
             marked.send("go")
             await marked.wait()
-            assert kernel.labels.state.pids[one.pid] == f"a message from {marked.pid}"
-            assert not kernel.labels.tainted(other.pid)
-            assert not kernel.labels.tainted(plain.pid)
+            assert kernel.taint.state.pids[one.pid] == f"a message from {marked.pid}"
+            assert not kernel.taint.tainted(other.pid)
+            assert not kernel.taint.tainted(plain.pid)
 
     run(work())
 
@@ -64,18 +64,18 @@ def test_a_mark_goes_to_a_child_and_back_with_its_end():
     async def work() -> None:
         async with Kernel() as kernel:
             down = await kernel.spawn(parent)
-            kernel.labels.mark(down.pid, "a page")
+            kernel.taint.mark(down.pid, "a page")
             down.send("go")
             ended = await down.wait()
-            assert kernel.labels.tainted(ended.result.split()[0])
+            assert kernel.taint.tainted(ended.result.split()[0])
 
             up = await kernel.spawn(holder)
             while not up_child(kernel, up.pid):
                 await asyncio.sleep(0)
-            kernel.labels.mark(up_child(kernel, up.pid), "a page")
+            kernel.taint.mark(up_child(kernel, up.pid), "a page")
             kernel.send(up_child(kernel, up.pid), "end")
             await up.wait()
-            assert kernel.labels.tainted(up.pid)
+            assert kernel.taint.tainted(up.pid)
 
     def up_child(kernel: Kernel, pid: str) -> str:
         return next(iter(kernel.processes[pid].children or {}), "")
@@ -95,8 +95,8 @@ def test_marks_outlive_their_kernel(tmp_path, snapshot):
     async def first() -> str:
         async with Kernel(path, programs=PROGRAMS) as kernel:
             process = await kernel.spawn(listener, pid="one")
-            kernel.labels.mark(process.pid, "a page")
-            kernel.labels.mark(process.pid, "another page")
+            kernel.taint.mark(process.pid, "a page")
+            kernel.taint.mark(process.pid, "another page")
             if snapshot:
                 await settle(kernel)
                 await kernel._recovery.snapshot()
@@ -104,7 +104,7 @@ def test_marks_outlive_their_kernel(tmp_path, snapshot):
 
     async def second() -> dict[str, str]:
         async with Kernel(path, programs=PROGRAMS) as kernel:
-            return dict(kernel.labels.state.pids)
+            return dict(kernel.taint.state.pids)
 
     assert run(first()) == "one"
     assert run(second()) == {"one": "a page"}
@@ -116,12 +116,12 @@ def test_a_mark_is_forgotten_with_its_process():
     async def work() -> None:
         async with Kernel() as kernel:
             process = await kernel.spawn(listener)
-            kernel.labels.mark(process.pid, "a page")
+            kernel.taint.mark(process.pid, "a page")
             process.send("end")
             await process.wait()
-            assert kernel.labels.tainted(process.pid)
-            kernel.life.forget(process.pid)
-            assert not kernel.labels.tainted(process.pid)
+            assert kernel.taint.tainted(process.pid)
+            kernel.lifetimes.forget(process.pid)
+            assert not kernel.taint.tainted(process.pid)
 
     run(work())
 
@@ -134,7 +134,7 @@ def test_a_memory_of_a_marked_process_carries_the_mark(tmp_path):
         async with Kernel(path, programs=PROGRAMS) as kernel:
             process = await kernel.spawn(listener, pid="one")
             kernel.memories.add("team", "before", pid=process.pid)
-            kernel.labels.mark(process.pid, "a page")
+            kernel.taint.mark(process.pid, "a page")
             kernel.memories.add("team", "after", pid=process.pid)
 
     async def second() -> list[bool]:

@@ -334,7 +334,7 @@ def test_the_end_of_a_supervisor_is_the_end_of_its_children(target):
             assert (await sup.wait()).reason == "killed"
             assert kernel.live == 0
             other = await kernel.supervise([Child.supervisor("inner", children("b"))])
-            kernel.life.stop(kernel.processes[other.pid], "odd")  # not the tree: links do the rest
+            kernel.lifetimes.stop(kernel.processes[other.pid], "odd")  # not the tree: links do the rest
             await other.wait()
             await settle(kernel)
             assert kernel.live == 0
@@ -628,7 +628,7 @@ def test_its_journal_stays_short(path):
             pids = [child.pid for child in await sup.which_children()]
         kernel = Kernel(path, programs=[worker])
         await kernel.start()
-        replayed = len(kernel.processes["sup"].recall or ())
+        replayed = len(kernel.processes["sup"].replay or ())
         assert replayed < 200
         await settle(kernel)
         sup = kernel.supervisor("sup")

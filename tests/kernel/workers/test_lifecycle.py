@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import settings
@@ -22,6 +23,7 @@ from lyra.errors import (
 )
 from lyra.kernel import Kernel, ProcessControlBlock
 from lyra.kernel.base import subsystem
+from lyra.kernel.base.core import Core
 from lyra.kernel.process.process import PRIORITIES, TRANSITIONS
 from lyra.kernel.workers.lifecycle import STATES, TERMINAL, LifecycleState
 from lyra.testing.clock import SimClock
@@ -455,13 +457,15 @@ class Rows:
         self.kernel = Kernel("memory", clock)
         self.loop.run_until_complete(self.kernel.start())
         self.rows: list[tuple[str, str, str, float, bytes]] = []
-        inner = self.kernel.fact
+        inner = Core.fact
 
-        def fact(state: Any, pid: str, kind: str, data: dict[str, Any]) -> int:
-            self.rows.append((state.NAME, kind, pid, clock.now(), codec.encode(data)))
-            return inner(state, pid, kind, data)
+        def fact(core: Core[Any], state: Any, pid: str, kind: str, data: dict[str, Any]) -> int:
+            if core is self.kernel.core:
+                self.rows.append((state.NAME, kind, pid, clock.now(), codec.encode(data)))
+            return inner(core, state, pid, kind, data)
 
-        self.kernel.fact = fact  # type: ignore[method-assign]
+        self._recording = patch.object(Core, "fact", fact)
+        self._recording.start()
 
     def check(self) -> None:
         """The fold of the rows, and a snapshot read back, are the live state."""
@@ -474,6 +478,7 @@ class Rows:
             assert subsystem.dump(folded) == subsystem.dump(live) == subsystem.dump(read_back), name
 
     def close(self) -> None:
+        self._recording.stop()
         self.check()
         self.loop.run_until_complete(self.kernel.close())
         self.loop.close()

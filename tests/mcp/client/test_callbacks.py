@@ -156,7 +156,7 @@ def test_a_rule_gives_a_server_text_of_the_agents_model(tmp_path):
             assert "Say hello." in asked.messages[0].text
             assert "a program of somebody else" in asked.system
             assert (len(asked.messages), asked.tools, asked.max_tokens) == (1, (), 100)
-            assert kernel.labels.tainted(process.pid)
+            assert kernel.taint.tainted(process.pid)
             assert process.budget.used("llm_calls") == 3
             assert process.metrics.calls == 3
             assert [each["tool"] for each in decided] == ["mcp__tiny__think", "mcp_sampling__tiny"]
@@ -235,7 +235,7 @@ def test_a_replay_asks_for_nothing_twice_and_forgets_no_money(tmp_path):
                 assert process.messages[3].text == "done"
                 assert process.budget.used("llm_calls") == 3
                 assert len(model.requests) == 4
-                assert not process._process.recall  # nothing is left that nobody will ask for
+                assert not process._process.replay  # nothing is left that nobody will ask for
                 assert await process.send("more") == "done"
             async with Kernel(store, programs=[agent]) as kernel:
                 process = await kernel.spawn(agent, pid="a")

@@ -37,7 +37,7 @@ from verify.planted.vega_generated_code import BUGS
 
 __all__ = ["vega_command"]  # the fixture
 
-COUNT = int(os.environ.get("VEGA_FUNCTIONS", "2000"))
+COUNT = int(os.environ.get("VEGA_FUNCTIONS", "500"))
 SEED = int(os.environ.get("VEGA_SEED", "7"))
 
 
@@ -48,12 +48,15 @@ def test_random_functions_come_to_the_same():
     assert result.taken > result.calls // 4
 
 
+NOTICED = {"index": 105, "mutation": 34, "order": 176}  # the functions that need these guards are few
+
+
 @pytest.mark.parametrize("guard", sorted(guards.GUARDS.keys() - {"poll"}))
 def test_a_guard_that_is_left_out_is_noticed(guard: str):
     """Each guard of generated code matters: without it some random function differs. (`poll` has tests of its own.)"""
     result = vega_tiers.Result()
     with planted(BUGS, guard):
-        for number in range(1_000):
+        for number in (NOTICED.get(guard, 0), *range(1_000)):
             vega_tiers.compare(SEED * 1_000_000 + number, result, is_native=False)
             if result.failures:
                 return

@@ -12,7 +12,7 @@ from lyra.vega.syntax.source import Source
 from tests.vega.random_programs import random_program
 from tests.vega.reference import TooLong, Walker
 
-COUNT = int(os.environ.get("VEGA_PROGRAMS", "150"))
+COUNT = int(os.environ.get("VEGA_PROGRAMS", "50"))
 SEED = int(os.environ.get("VEGA_SEED", "6"))
 
 

@@ -94,7 +94,7 @@ def test_the_table_shows_them_all(ask: Callable[[Kernel], list[str]]):
 def test_counting_and_cleaning_up_leave_them_light():
     def look(kernel: Kernel, _: Any) -> list[Any]:
         counts = kernel.get_system_status().process_counts
-        clean(kernel, processes_s=0.0)
+        clean(kernel.worker_api.parts, processes_s=0.0)
         return [
             counts["waiting"],
             counts["terminated"],

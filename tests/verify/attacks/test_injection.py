@@ -8,7 +8,7 @@ import pytest
 
 from lyra.agents.turn import admission
 from lyra.agents.turn.admission import Admitted
-from lyra.kernel.shared.taint import Labels
+from lyra.kernel.shared.taint import Taint
 from lyra.sandbox.bubblewrap import find_program
 from verify.attacks.injection import Attack, attacks, benign, run
 from verify.attacks.injection.channels import CHANNELS
@@ -62,7 +62,7 @@ def test_without_admission_attacks_succeed(monkeypatch):
 
 def test_without_labels_attacks_succeed(monkeypatch):
     """A planted bug: text from outside marks nobody, and a rule with a pattern counts as an answer."""
-    monkeypatch.setattr(Labels, "mark", lambda self, pid, by: None)
+    monkeypatch.setattr(Taint, "mark", lambda self, pid, by: None)
     found = "\n".join(run(few("exfiltrate by URL", "exfiltrate by name")).failures)
     assert "a request" in found
     assert "a lookup" in found

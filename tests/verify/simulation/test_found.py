@@ -53,7 +53,7 @@ class Lives:
 
     def bury(self) -> None:
         for loop, kernel, tasks in self._kept:
-            kernel.stopping = True
+            kernel.core.stopping = True
             for process in kernel.processes.values():
                 if process.coroutine is not None:
                     process.coroutine.close()

@@ -11,17 +11,17 @@ from lyra.core.budgets.budget import Budget, Reservation
 from lyra.core.ids import seeded
 from lyra.core.policies.restart import RestartWindow
 from lyra.core.rights.capability import Grant
+from lyra.kernel.base import waiting
+from lyra.kernel.base.core import Core
 from lyra.kernel.effects import door
 from lyra.kernel.interrupts.service import Interrupts
 from lyra.kernel.journal import history as recall
 from lyra.kernel.journal.journal import Journal
-from lyra.kernel.kernel import Kernel
-from lyra.kernel.process import process as process_module
 from lyra.kernel.process.mailbox import Mailboxes
 from lyra.kernel.process.process import Process
 from lyra.kernel.process.scheduler import Scheduler
 from lyra.kernel.programs.context import Context
-from lyra.kernel.programs.lifetime import Life
+from lyra.kernel.programs.lifetime import Lifetimes
 from lyra.store.memory import MemoryStore
 from tests.verify.simulation.test_parts import PLANTED as IN_PARTS
 from verify.simulation.failing_disk import FaultStore
@@ -87,7 +87,7 @@ def _generous_children(patch):
 
 def _forgetful_parents(patch):
     """Children of an ended process stay where they were."""
-    end = Life._end
+    end = Lifetimes._end
 
     def keep(self, process, ended):
         children = dict(process.children or {})
@@ -95,7 +95,7 @@ def _forgetful_parents(patch):
         for child in children.values():
             child.parent = process
 
-    patch.setattr(Life, "_end", keep)
+    patch.setattr(Lifetimes, "_end", keep)
 
 
 def _lost_pushes(patch):
@@ -124,7 +124,7 @@ def _forget_finished(patch):
 
 
 def _never_ask(patch):
-    async def retry(self, process, key, effect, args):
+    async def retry(self, attempt):
         return False, None
 
     patch.setattr(door.Door, "_ask_about_doubt", retry)
@@ -132,7 +132,7 @@ def _never_ask(patch):
 
 def _start_unwritten(patch):
     """The door does not wait until a start is durable."""
-    suspend = process_module.suspend
+    suspend = waiting.suspend
 
     async def hasty(process, waiters):
         if process.kernel.journal is None or waiters is not process.kernel.journal.waiters:
@@ -168,12 +168,12 @@ def _anybodys(patch):
 
 
 def _drop_an_event(patch):
-    committed = Kernel.committed
+    committed = Core.committed
 
     def quiet(self, batch):
         committed(self, batch[1:] if len(batch) > 2 else batch)
 
-    patch.setattr(Kernel, "committed", quiet)
+    patch.setattr(Core, "committed", quiet)
 
 
 def _broken_timer(patch):
@@ -184,7 +184,7 @@ def _broken_timer(patch):
 
 
 def _unkillable(patch):
-    patch.setattr(Life, "stop_tree", lambda self, process, reason: None)
+    patch.setattr(Lifetimes, "stop_tree", lambda self, process, reason: None)
 
 
 def _new_dice(patch):

@@ -13,6 +13,7 @@ from lyra.core.policies.restart import RestartWindow
 from lyra.kernel import Kernel, PipelineConfig
 from lyra.kernel.journal import history as recall
 from lyra.kernel.journal.journal import Journal
+from lyra.kernel.programs.handle import acknowledge
 from lyra.kernel.supervision.supervisor import Run
 from verify.simulation.scenes import CASTS, cast_of
 from verify.simulation.scenes.pipelines import SHAPES, draw_pipeline
@@ -113,7 +114,7 @@ def _tell_twice(patch):
 def _health_without_a_row(patch):
     def quiet(self, name, status):
         self.state.services[name]["status"] = status
-        return self._kernel._acknowledge()
+        return acknowledge(self.core)
 
     patch.setattr(type(_KERNEL.services), "update_health", quiet)
 

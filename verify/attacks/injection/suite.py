@@ -221,7 +221,7 @@ class _Suite:
         """A process that has read text from outside says something to the agent."""
 
         async def messenger(ctx: Any) -> None:
-            self.kernel.labels.mark(ctx.pid, "a test")
+            self.kernel.taint.mark(ctx.pid, "a test")
             await ctx.send(process.pid, text)
 
         await (await self.kernel.spawn(messenger)).wait()

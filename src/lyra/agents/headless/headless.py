@@ -191,7 +191,7 @@ class Headless:
         assert self.process is not None
         say = _said(tell or _ignore)
         if beside.strip():
-            self.kernel.labels.mark(self.session_id, "text beside the task")
+            self.kernel.taint.mark(self.session_id, "text beside the task")
             task = f"{task}\n\n{beside}"
         self._began_s = self.kernel.clock.monotonic()
         await say(await self.opening())

@@ -10,9 +10,10 @@ from typing import Final
 
 from lyra.core import codec
 from lyra.core.budgets.budget import NOTHING, Usage
-from lyra.kernel.effects.door import recalled
+from lyra.kernel.effects.door import take_entry
 from lyra.kernel.journal import rows
 from lyra.kernel.process.call_keys import next_key
+from lyra.kernel.process.cut_short import process_lives_on
 from lyra.kernel.process.process import Process
 
 __all__ = ["AGAIN", "TAKEN", "Kept"]
@@ -31,8 +32,8 @@ class Kept:
         self._process = process
         self._key = next_key(process)
         self.word = ""
-        if process.recall is not None:
-            entry = recalled(process, self._key, _FORM, "", b"")
+        if process.replay is not None:
+            entry = take_entry(process, self._key, _FORM, "", b"")
             if entry is not None:
                 self.word = str(codec.decode(bytes(entry.value)))
 
@@ -41,7 +42,7 @@ class Kept:
         self.word = word
         journal = self._process.kernel.journal
         assert journal is not None
-        if self._process.kernel.door._goes_on(self._process):
+        if process_lives_on(self._process):
             spent = usage.to_data() if usage.items else None
             row = rows.Finished(self._key, rows.Raw(codec.encode(word)), usage=spent, form=_FORM)
             journal.write(self._process.pid, "effect.finished", rows.encode(row))

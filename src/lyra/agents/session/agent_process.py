@@ -99,7 +99,7 @@ class AgentProcess(Handle):
     def _mark(self, message: Any) -> None:
         """An answer of an agent that has read text from outside is text from outside."""
         if type(message) is MarkedReply:
-            self._kernel.labels.mark(self._process.pid, "an agent's answer")
+            self._kernel.taint.mark(self._process.pid, "an agent's answer")
 
     def _check_loop(self) -> None:
         """A kernel lives in one loop, and so do those who ask its agents."""

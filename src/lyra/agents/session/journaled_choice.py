@@ -17,7 +17,7 @@ __all__ = ["noted"]
 
 def noted(process: Process, what: str, decide: Callable[[], str | None]) -> str | None:
     """What was decided, in a word; None: nothing, and nothing is written."""
-    recall = process.recall
+    recall = process.replay
     entry = recall.get(process.keys) if recall else None
     if entry is not None and entry.kind != what:
         return None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lyra.agents.declaration.agent import Agent
     from lyra.agents.session.replies import Pending, Sink
     from lyra.agents.session.spans import Span
-    from lyra.kernel.shared.taint import Labels
+    from lyra.kernel.shared.taint import Taint
     from lyra.tools.permissions.decision import Permissions
 
 __all__ = ["Metrics", "Session"]
@@ -108,8 +108,8 @@ class Session:
         "durable",
         "execution",
         "judged",
-        "labels",
         "ledger",
+        "marks",
         "messages",
         "metrics",
         "outer",
@@ -146,7 +146,7 @@ class Session:
         self.parent_span: str | None = None  # the tool call of another agent that asks, if one does
         self.sink: Sink | None = None  # who hears of the turn that is under way
         self.pid = ""
-        self.labels: Labels | None = None  # where it stands who has read text from outside
+        self.marks: Taint | None = None  # where it stands who has read text from outside
         self.permissions: Permissions | None = agent.permissions  # its own, or those of the agent that asks
         self.outer: tuple[Permissions, ...] = ()  # of the agents that ask, where it has its own
         self.wary = False  # an agent that asks is, so what this one reads without a mark would reach it unmarked
@@ -155,7 +155,7 @@ class Session:
     @property
     def tainted(self) -> bool:
         """It has read text from outside: what it does next may be somebody else's idea."""
-        return self.labels is not None and self.pid in self.labels.state.pids
+        return self.marks is not None and self.pid in self.marks.state.pids
 
     @property
     def is_given_up(self) -> bool:
@@ -173,8 +173,8 @@ class Session:
         return self.wary or self.permissions is not None or self.tools.guarded
 
     def taint(self, by: str) -> None:
-        if self.labels is not None:
-            self.labels.mark(self.pid, by)
+        if self.marks is not None:
+            self.marks.mark(self.pid, by)
 
     def begin(self, now: float, *, replayed: bool) -> None:
         """A run begins, with what is said next."""

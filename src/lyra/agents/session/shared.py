@@ -27,7 +27,8 @@ from lyra.core.secrets.redact import redact_data
 from lyra.core.secrets.secret import MASK
 from lyra.core.tool import caller
 from lyra.errors import AgentFailed, ConfigError, LyraError
-from lyra.kernel.process.process import GIVEN_UP, Process, suspend
+from lyra.kernel.base.waiting import suspend
+from lyra.kernel.process.process import GIVEN_UP, Process
 from lyra.kernel.programs.registry import dormant_process
 from lyra.kernel.supervision.supervisor import supervise
 from lyra.models.client import LLMClient
@@ -153,7 +154,7 @@ class Runtime:
             return pending
         pending.ahead = call
         pending.asker = caller.get()
-        if kernel.labels.state.pids and pending.asker:
+        if kernel.taint.state.pids and pending.asker:
             self._pass_on(pending.asker, process.pid)
         self._await(pending, process)
         kernel.send_to(process, {"lyra.ask": request_id, "content": self.clean_data(content)})
@@ -190,7 +191,7 @@ class Runtime:
         pending = self.pending.pop(request_id, None)
         if pending is not None:
             self._asked[pending.pid].discard(request_id)
-            if pending.asker and self.kernel.labels.state.pids:
+            if pending.asker and self.kernel.taint.state.pids:
                 self._pass_on(pending.pid, pending.asker)
         return pending
 
@@ -199,7 +200,7 @@ class Runtime:
         told, hears = self.sessions.get(giver), self.sessions.get(taker)
         pid = hears.pid if hears is not None else taker
         if told is not None and told.tainted and told is not hears:
-            self.kernel.labels.mark(pid, f"a message from {told.pid}")
+            self.kernel.taint.mark(pid, f"a message from {told.pid}")
 
     def _over(self, process: Process) -> None:
         """A process ended: what it was asked and has not answered it never will."""
@@ -252,7 +253,7 @@ class Runtime:
             session.trace_id, session.parent_span = outer.trace_id, outer.span_id or None
         session.metrics.started_at = session.metrics.started_at or self.kernel.clock.now()
         self.sessions[process.pid] = session
-        session.pid, session.labels = process.pid, self.kernel.labels
+        session.pid, session.marks = process.pid, self.kernel.taint
         self._inherit(session, process)
         guard = process.parent
         if guard is not None and guard.program == self.kernel.programs.name(supervise):

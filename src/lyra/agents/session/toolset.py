@@ -71,14 +71,14 @@ class Toolset:
 
     def _mark(self, process: Process) -> None:
         if self._foreign:  # what a stranger's tool says of itself is read with every request
-            process.kernel.labels.mark(process.pid, "the description of a tool")
+            process.kernel.taint.mark(process.pid, "the description of a tool")
 
     def _look(self, process: Process, now: dict[str, Tool]) -> None:
         listed = read(process, _ROW, lambda: [[tool.name, tool.deferred] for tool in now.values()])
         theirs = {name: _as_it_was(now.get(name), name, deferred) for name, deferred in listed}
         changed, self._now = theirs != self._now, theirs
         self._know((*self._agent.toolbox, *theirs.values()))
-        if changed and process.recall is None:
+        if changed and process.replay is None:
             process.kernel.publish(process.known_as, "tools.changed", {"tools": list(theirs)})
 
     def _current(self) -> dict[str, Tool]:
@@ -115,7 +115,7 @@ class Toolset:
         problems = (*self._failed, *said)
         if problems != self._told:
             self._told = problems
-            if process.recall is None:
+            if process.replay is None:
                 process.kernel.publish(process.known_as, "tools.problems", {"problems": list(problems)})
 
     # ------------------------------------------------------------ asking

@@ -62,9 +62,9 @@ async def admit(
 ) -> Admitted:
     """The call as it may be made; ApprovalRefused where it may not."""
     process = ctx.own_process
-    if process.recall is not None and not decided_before(process) and upcoming(process) is not None:
+    if process.replay is not None and not decided_before(process) and upcoming(process) is not None:
         return Admitted(call, None, None, process.grant)  # made in a life that did not ask
-    replaying = process.recall is not None and upcoming(process) is not None
+    replaying = process.replay is not None and upcoming(process) is not None
     # A copy: whoever was shown the arguments cannot change what runs.
     call = ToolCall(call.id, call.name, codec.decode(codec.encode(call.arguments)))
     case = Case(runtime, session, tool, call, process.grant)
@@ -263,7 +263,7 @@ async def _ask(ctx: Context, case: Case, row: dict[str, Any], sink: Sink | None)
     replayed = False
     try:
         key = next_key(process)
-        replayed = process.recall is not None and getattr(process.recall.get(key), "done", False)
+        replayed = process.replay is not None and getattr(process.replay.get(key), "done", False)
         answer = await interrupts.ask(
             process,
             kind="confirmation",

@@ -168,7 +168,7 @@ async def fit(
         window = msgspec.structs.replace(window, summary=summary)
     elif policy.kind == "window":
         window = msgspec.structs.replace(window, summary="")
-    if runtime.kernel.agents_heard and process.recall is None:
+    if runtime.kernel.agents_heard and process.replay is None:
         told = {
             "agent": session.agent.name,
             "kind": policy.kind,

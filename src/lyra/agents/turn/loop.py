@@ -33,7 +33,7 @@ from lyra.kernel.journal.error_rows import error_from_row, error_to_row
 from lyra.kernel.process.call_keys import next_key
 from lyra.kernel.process.process import GIVEN_UP, Process
 from lyra.kernel.programs.context import Context, read
-from lyra.kernel.programs.milestone import passed, written
+from lyra.kernel.programs.milestone import replayed_milestone, write_milestone
 from lyra.models.request import Request
 from lyra.models.stream import Completion, cut
 
@@ -84,8 +84,8 @@ async def serve(ctx: Context, agent: Agent) -> None:
         if content is None:
             continue
         begin, mark = process.keys, len(session.messages)
-        if process.recall is not None:
-            over = await passed(process, "turn")
+        if process.replay is not None:
+            over = await replayed_milestone(process, "turn")
             if over is not None:  # whatever the agent is like now
                 session.replay(over)
                 _tell_again(runtime, session, over)
@@ -109,7 +109,7 @@ async def serve(ctx: Context, agent: Agent) -> None:
             if sum(pending.sink.lengths) == said:
                 told["pieces"] = pending.sink.lengths
         if len(session.messages) - kept < _CHECKPOINT_EVERY:
-            await written(process, "turn", begin, {**session.since(mark), **told})
+            await write_milestone(process, "turn", begin, {**session.since(mark), **told})
         else:
             kept = len(session.messages)
             await ctx.checkpoint({**session.to_data(), **told})
@@ -164,7 +164,7 @@ async def _answer(
         call.enter()
         if not runtime.is_own:  # what others spend from too
             process.budget = call.apart(budget)
-    session.begin(runtime.kernel.clock.now(), replayed=process.recall is not None)
+    session.begin(runtime.kernel.clock.now(), replayed=process.replay is not None)
     failure: BaseException | None = None
     value: Any = None
     try:
@@ -218,7 +218,7 @@ async def once(ctx: Context, agent: Agent, content: Any) -> str:
     process = ctx.own_process
     runtime = runtime_of(process.kernel)
     session = runtime.begin(process, agent, None)
-    session.begin(runtime.kernel.clock.now(), replayed=process.recall is not None)
+    session.begin(runtime.kernel.clock.now(), replayed=process.replay is not None)
     call = ahead.get()
     inside = scopes.get() if call is None else call.around(scopes.get())
     pending = Pending(runtime, "", process.pid, inside, None)  # nobody waits for it; it brings the scopes
@@ -348,7 +348,7 @@ async def _system(process: Process, runtime: Runtime, session: Session) -> str:
 async def _made(process: Process, runtime: Runtime, session: Session) -> str:
     """What the agent's function says; on a replay, what it said then."""
     text = ""
-    if not process.recall or process.keys not in process.recall:
+    if not process.replay or process.keys not in process.replay:
         assert callable(session.agent.system)
         text = session.agent.system(session)
         if asyncio.iscoroutine(text):

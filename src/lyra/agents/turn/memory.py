@@ -123,7 +123,7 @@ def _recall(runtime: Runtime, pid: str, memory: Memory, question: str) -> str:
             break
         lines.append(line)
         if item.tainted:
-            runtime.kernel.labels.mark(pid, _MEMORY)
+            runtime.kernel.taint.mark(pid, _MEMORY)
     return "\n".join([_MARK, *lines]) if lines else ""
 
 
@@ -149,14 +149,15 @@ async def _add(place: _Place, text: str, kind: str) -> int:
     from lyra.agents.session.shared import runtime_of
 
     clean = runtime_of(place.kernel).clean(text)
-    tainted = place.kernel.labels.tainted(place.process)
-    return place.kernel.memories.add(place.scope, clean, kind=kind, pid=place.pid, tainted=tainted).id
+    tainted = place.kernel.taint.tainted(place.process)
+    number: int = place.kernel.memories.add(place.scope, clean, kind=kind, pid=place.pid, tainted=tainted).id
+    return number
 
 
 async def _search(place: _Place, question: str) -> list[str]:
     found = place.kernel.memories.search(place.scope, question)
     if any(item.tainted for item in found):
-        place.kernel.labels.mark(place.process, _MEMORY)
+        place.kernel.taint.mark(place.process, _MEMORY)
     return [f"[{item.kind}] {item.text}" for item in found]
 
 

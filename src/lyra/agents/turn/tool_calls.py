@@ -130,7 +130,7 @@ def _was_given_up(process: Process) -> bool:
     Then they are not begun again: what came of some of them is in the journal, what became of the others nobody knows,
     and nobody waits for either. Their branches count as used, so that later ones have the numbers they had.
     """
-    recall = process.recall
+    recall = process.replay
     entry = recall.get(process.keys) if recall else None
     if recall is None or entry is None or entry.kind != _GIVEN_UP:
         return False
@@ -228,14 +228,15 @@ class _ToolContext(Context):
         self._sink = sink
 
     def ask(self, question: str, kind: str = "clarification", *, message: str = "") -> Awaitable[Answer]:
-        process = self._process
-        return process.kernel.interrupts.ask(
+        process = self.own_process
+        answer: Awaitable[Answer] = process.kernel.interrupts.ask(
             process, kind=kind, key=next_key(process), question=question, message=message, asked=self._tell
         )
+        return answer
 
     def _tell(self, interrupt_id: str) -> None:
         if self._sink is not None:
-            interrupt = self._process.kernel.interrupts.get_interrupt(interrupt_id)
+            interrupt = self.own_process.kernel.interrupts.get_interrupt(interrupt_id)
             self._sink.put(Interrupted(interrupt.id, interrupt.kind, interrupt.question, interrupt.message))
 
 

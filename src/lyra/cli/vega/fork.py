@@ -74,7 +74,7 @@ def _lived(session: Session, space: Space, run: DurableRun, book: Any, *, is_liv
     from lyra.core.budgets.money import Money
     from lyra.vega.durable.durable_run import RunLife
     from lyra.vega.durable.runs import DurableRun
-    from lyra.vega.replay.fork import live_on
+    from lyra.vega.replay.fork import fork_door, live_on
     from lyra.vega.runtime.world import RunOptions
 
     forked = DurableRun(space)  # at its place the run may have had another program than it has now
@@ -92,8 +92,8 @@ def _lived(session: Session, space: Space, run: DurableRun, book: Any, *, is_liv
     async def main() -> Any:
         config = session.config if flags else None
         chosen = RunOptions(write=lambda _: None, warn=lambda _: None, **options)
-        life = RunLife(space, program, chosen, before=forked, config=config)
-        live_on(life, book, is_live=is_live)
+        life = RunLife(space, program, chosen, before=forked, config=config, door=fork_door(book, is_live=is_live))
+        live_on(life)
         return await life.run()
 
     try:

@@ -19,7 +19,7 @@ from lyra.core.event import KINDS, Event
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import Core
 
 __all__ = ["OF_AGENTS", "EventHandler", "Listeners", "Watchers"]
 
@@ -57,8 +57,8 @@ class _Act:
 
 class Listeners:
     __slots__ = (
+        "_core",
         "_hearing",
-        "_kernel",
         "_listeners",
         "_speaking",
         "_untold",
@@ -69,8 +69,8 @@ class Listeners:
         "watchers",
     )
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(self, core: Core[Any]) -> None:
+        self._core = core
         # By a token: one function may listen twice. With the kinds it wants; None wants all.
         self._listeners: dict[object, tuple[EventHandler, frozenset[str] | None]] = {}
         self._wanted: frozenset[str] | None = frozenset()  # by any of them
@@ -110,16 +110,16 @@ class Listeners:
         self._changed()
 
     def _changed(self) -> None:
-        kernel = self._kernel
+        core = self._core
         wanted: frozenset[str] | None = frozenset()
         for _, kinds in self._listeners.values():
             wanted = None if wanted is None or kinds is None else wanted | kinds
         self._wanted = wanted
         self._hearing.clear()
         # Three questions for hot places: does anybody hear of processes, of each of their states, of agents?
-        kernel.listening = bool(self.watchers) or wanted is None or not wanted <= OF_AGENTS
-        kernel.listeners_want_states = wanted is None or bool(wanted & _WITH_STATES)
-        kernel.agents_heard = bool(self.watchers) or wanted is None or bool(wanted & OF_AGENTS)
+        core.listening = bool(self.watchers) or wanted is None or not wanted <= OF_AGENTS
+        core.listeners_want_states = wanted is None or bool(wanted & _WITH_STATES)
+        core.agents_heard = bool(self.watchers) or wanted is None or bool(wanted & OF_AGENTS)
 
     def hears(self, kind: str) -> bool:
         """Whether anybody at all does: worth making an Event's data for."""
@@ -136,22 +136,22 @@ class Listeners:
         if (heard := self.watchers.get(kind)) is not None:
             heard(pid, data)
         if self._wanted is None or kind in self._wanted:
-            self._say(Event(0, self._kernel.clock.now(), pid, kind, data))
+            self._say(Event(0, self._core.clock.now(), pid, kind, data))
 
     def tell(self, pid: str, kind: str, data: dict[str, Any]) -> None:
         """What the rows written so far say, in other words: not before they are durable."""
-        journal = self._kernel.journal
+        journal = self._core.journal
         if journal is None:
             self.publish(pid, kind, data)
         elif not journal.frozen and (kind in self.watchers or self.wants(kind)):
-            self._untold.append((journal.seq, Event(0, self._kernel.clock.now(), pid, kind, data)))
+            self._untold.append((journal.seq, Event(0, self._core.clock.now(), pid, kind, data)))
 
     def emit(self, event: Event | Mapping[str, Any]) -> None:
         """Somebody outside has something to say: an Event, or a mapping with its `kind`, `pid` and `data`."""
         if not isinstance(event, Event):
             if not isinstance(event, Mapping):
                 raise ConfigError(f"an event is an Event or a mapping, not {event!r}", key="event")
-            now = self._kernel.clock.now()
+            now = self._core.clock.now()
             data = event.get("data") or {}
             if not isinstance(data, Mapping):
                 raise ConfigError(f"an event's data is a mapping, not {data!r}", key="data")
@@ -224,7 +224,7 @@ class Listeners:
                 self._report(event.kind, error)
                 continue
             if result is not None and inspect.iscoroutine(result):
-                self._kernel.tasks.start(self._run(event.kind, result), name=f"lyra-listener {event.kind}")
+                self._core.tasks.start(self._run(event.kind, result), name=f"lyra-listener {event.kind}")
 
     async def _run(self, kind: str, work: Any) -> None:
         try:
@@ -233,7 +233,7 @@ class Listeners:
             self._report(kind, error)
 
     def _report(self, kind: str, error: Exception) -> None:
-        self._kernel.loop.call_exception_handler({"message": f"an event listener failed on {kind}", "exception": error})
+        self._core.loop.call_exception_handler({"message": f"an event listener failed on {kind}", "exception": error})
 
 
 def _private(value: Any) -> Any:

@@ -1,22 +1,25 @@
-"""A subsystem's state, and how it survives: every change is a row, and the state is the fold of its rows.
+"""A subsystem of the kernel: the moments it is told of, and how what it knows survives a restart.
 
-A subsystem (lifecycle, services, pipelines, …) keeps its facts in a `State`: plain data and one method, `apply`, that
-takes a row and changes it. Live, `Kernel.fact` writes the row and applies it; after a restart the same rows are applied
-again; a snapshot is the state written down. So whatever a subsystem knows is either in its state or can be worked out
-again from it. Handlers, tasks and timers belong to the subsystem, not to its state.
+A subsystem (interrupts, worker entries, services, pipelines, …) is one object in `Kernel`'s list. The kernel tells it
+of the moments below: it overrides those that concern it. Adding a subsystem is a folder and a row in that list.
 
-A `State` never reads a clock, draws a number or looks at the kernel: all it may use is in the row.
+A subsystem keeps its facts in a `State`: plain data and one method, `apply`, that takes a row and changes it. Live,
+`Core.fact` writes the row and applies it; after a restart the same rows are applied again; a snapshot is the state
+written down. So what a subsystem knows is either in its state or can be worked out again from it. Handlers, tasks and
+timers belong to the subsystem, not to its state. A `State` never reads a clock, draws a number or looks at the kernel:
+all it may use is in the row.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 from lyra.core import codec
 from lyra.errors import Corrupt, LyraError
 from lyra.store.protocol import Record
 
-__all__ = ["State", "apply", "dump", "load"]
+__all__ = ["State", "Subsystem", "Subsystems", "apply", "dump", "load"]
 
 
 class State(Protocol):
@@ -36,6 +39,96 @@ class State(Protocol):
     def load(self, data: Any) -> None:
         """The opposite, on a fresh state."""
         ...
+
+
+class Subsystem:
+    """A part of the kernel that is told of these moments. Each does nothing unless a subsystem overrides it."""
+
+    __slots__ = ()
+
+    NAME: ClassVar[str] = ""  # by which programs of the kernel's own find it; empty where none does
+
+    def states(self) -> tuple[State, ...]:
+        """What it remembers across restarts: its attribute `state`, unless it says otherwise. Asked for once."""
+        state = getattr(self, "state", None)
+        return () if state is None else (state,)
+
+    def restored(self) -> None:
+        """The journal has been read and all states are as the last kernel left them; no program has run yet."""
+
+    def process_started(self, parent: Any, process: Any) -> None:
+        """A process (with a parent) begins; the row that says so is written right after this."""
+
+    def process_ending(self, process: Any) -> None:
+        """A process is about to end: it still counts as alive."""
+
+    def process_ended(self, process: Any, how: Any) -> None:
+        """A process has ended; `how` is its Exit."""
+
+    def process_diverged(self, process: Any) -> None:
+        """A process stopped because its program no longer fits its journal. It has no end in the journal."""
+
+    def replay_dropped(self, process: Any) -> None:
+        """A process was told to end while it replayed: it asks for none of its journaled answers any more."""
+
+    def forgotten(self, process: Any) -> None:
+        """An ended process leaves the table."""
+
+    def has_name(self, word: str) -> bool:  # noqa: ARG002 (one signature)
+        """Whether a pid or name belongs to something of this subsystem, so that no process may take it."""
+        return False
+
+    def stop(self) -> None:
+        """The kernel closes: cancel timers, end readers, start nothing new."""
+
+
+class Subsystems:
+    """The subsystems of one kernel, in the order in which they are told of each moment.
+
+    A moment that no subsystem overrides costs nothing: each is a list of the methods that do override it.
+    """
+
+    __slots__ = (
+        "_states",
+        "all",
+        "forgotten",
+        "has_name",
+        "process_diverged",
+        "process_ended",
+        "process_ending",
+        "process_started",
+        "replay_dropped",
+        "restored",
+        "stop",
+    )
+
+    def __init__(self, states: dict[str, State]) -> None:
+        self._states = states
+        self.all: list[Subsystem] = []
+        self.restored: list[Callable[[], None]] = []
+        self.process_started: list[Callable[[Any, Any], None]] = []
+        self.process_ending: list[Callable[[Any], None]] = []
+        self.process_ended: list[Callable[[Any, Any], None]] = []
+        self.process_diverged: list[Callable[[Any], None]] = []
+        self.replay_dropped: list[Callable[[Any], None]] = []
+        self.forgotten: list[Callable[[Any], None]] = []
+        self.has_name: list[Callable[[str], bool]] = []
+        self.stop: list[Callable[[], None]] = []
+
+    def add(self, subsystem: Subsystem) -> None:
+        self.all.append(subsystem)
+        for state in subsystem.states():
+            self._states[state.NAME] = state
+        for moment in _MOMENTS:
+            if getattr(type(subsystem), moment) is not getattr(Subsystem, moment):
+                getattr(self, moment).append(getattr(subsystem, moment))
+
+    def named(self, name: str) -> Any:
+        """A subsystem by its NAME, for the programs that the kernel itself runs (supervisors, pipelines)."""
+        return next(subsystem for subsystem in self.all if name == subsystem.NAME)
+
+
+_MOMENTS = tuple(moment for moment in Subsystems.__slots__ if moment not in ("_states", "all"))
 
 
 def apply(state: State, record: Record) -> None:

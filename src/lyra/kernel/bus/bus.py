@@ -25,13 +25,14 @@ from lyra.core.checking.check import real, whole
 from lyra.core.limits import BUS_QUERY_TIMEOUT_S, BUS_STREAM_MESSAGES_MAX, BUS_SUBSCRIBERS_MAX
 from lyra.core.naming import named
 from lyra.errors import ConfigError, DeadlineExceeded, NameTaken, NoSuchHandler, Overloaded, ProcessError
+from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.base.timeouts import in_time
 from lyra.kernel.bus.breaker import CircuitBreakerMiddleware
 from lyra.kernel.bus.message import CATEGORIES, BusMessage, check_type, checked_trust
 from lyra.kernel.bus.stream import BusStream, Queue
 
 if TYPE_CHECKING:
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import Core
 
 __all__ = ["CATEGORIES", "BusMessage", "BusStream", "CircuitBreakerMiddleware", "CommBus", "Middleware"]
 
@@ -56,11 +57,11 @@ class Subscriber:
         self.live = True
 
 
-class CommBus:
-    __slots__ = ("_handlers", "_kernel", "_middleware", "_queues", "_subscribers")
+class CommBus(Subsystem):
+    __slots__ = ("_core", "_handlers", "_middleware", "_queues", "_subscribers")
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(self, core: Core[Any]) -> None:
+        self._core = core
         self._subscribers: dict[str, dict[Subscriber, None]] = {}
         self._handlers: dict[str, Callable[[BusMessage], Any]] = {}
         self._middleware: list[Any] = []
@@ -118,7 +119,7 @@ class CommBus:
         if not callable(getattr(middleware, "before", None)) and not callable(getattr(middleware, "after", None)):
             raise ConfigError(f"{middleware!r} has neither `before` nor `after`", hint="a middleware has one or both")
         if isinstance(middleware, CircuitBreakerMiddleware):
-            middleware.bind(self._kernel.clock)
+            middleware.bind(self._core.clock)
         self._middleware.append(middleware)
 
         def remove() -> None:
@@ -136,7 +137,7 @@ class CommBus:
         whole(size, "size", least=1, most=BUS_STREAM_MESSAGES_MAX)
         for word in wanted:
             check_type(word)
-        queue = Queue(self._kernel, size)
+        queue = Queue(self._core, size)
         self._queues[queue] = None
         queue.ends = [self.subscribe(word, queue.put) for word in dict.fromkeys(wanted)]
         queue.ends.append(lambda: self._queues.pop(queue, None))
@@ -148,7 +149,7 @@ class CommBus:
     async def publish(self, type: str, payload: Any = None, *, trust: str = "trusted") -> int:  # noqa: A002
         """Tell everybody; returns when all have run, with how many that were."""
         message = self._message("event", type, payload, trust)
-        with self._kernel.flight:
+        with self._core.flight:
             return await self._publish(message)
 
     async def _publish(self, message: BusMessage) -> int:
@@ -167,7 +168,7 @@ class CommBus:
     async def send(self, type: str, payload: Any = None, *, trust: str = "trusted") -> None:  # noqa: A002
         """Have it done; returns when it is. What the handler raises is raised here."""
         message = self._message("command", type, payload, trust)
-        with self._kernel.flight:
+        with self._core.flight:
             await self._through(message, self._handle)
 
     @named("lyra:CommBus.query")
@@ -186,18 +187,18 @@ class CommBus:
             if limit_s is None:
                 return await self._handle(message)
             late = DeadlineExceeded(f"query {message.type} timed out after {limit_s:.2f}s", timeout_s=limit_s)
-            return await in_time(self._kernel.clock, self._handle(message), limit_s, late)
+            return await in_time(self._core.clock, self._handle(message), limit_s, late)
 
         message = self._message("query", type, payload, trust)
-        with self._kernel.flight:
+        with self._core.flight:
             return await self._through(message, ask)
 
     def _message(self, category: str, type: str, payload: Any, trust: str) -> BusMessage:  # noqa: A002
         self._open()
         check_type(type)
-        kernel = self._kernel
+        core = self._core
         return BusMessage(
-            category, type, payload, checked_trust(trust), f"msg_{kernel.entropy.text(_ID_LENGTH)}", kernel.clock.now()
+            category, type, payload, checked_trust(trust), f"msg_{core.entropy.text(_ID_LENGTH)}", core.clock.now()
         )
 
     async def _handle(self, message: BusMessage) -> Any:
@@ -220,7 +221,7 @@ class CommBus:
                 self._report(message, error)
                 continue
             if result is not None and _awaitable(result):
-                running.append(self._kernel.tasks.start(self._run(message, result), name=f"lyra-bus {message.type}"))
+                running.append(self._core.tasks.start(self._run(message, result), name=f"lyra-bus {message.type}"))
         if running:
             await asyncio.gather(*running, return_exceptions=True)
         return delivered
@@ -232,7 +233,7 @@ class CommBus:
             self._report(message, error)
 
     def _report(self, message: BusMessage, error: Exception) -> None:
-        self._kernel.loop.call_exception_handler(
+        self._core.loop.call_exception_handler(
             {"message": f"a subscriber of {message.type} failed", "exception": error}
         )
 
@@ -273,9 +274,9 @@ class CommBus:
     # ------------------------------------------------------------------ the end
 
     def _open(self) -> None:
-        kernel = self._kernel
-        kernel.raise_if_failed()
-        if not kernel.started or kernel.stopping:
+        core = self._core
+        core.raise_if_failed()
+        if not core.started or core.stopping:
             raise ProcessError("the kernel is not open", hint="use `async with Kernel(…) as kernel:`")
 
     def stop(self) -> None:

@@ -11,7 +11,7 @@ from lyra.errors import ProcessError
 from lyra.kernel.bus.message import BusMessage
 
 if TYPE_CHECKING:
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import Core
 
 __all__ = ["BusStream", "Queue"]
 
@@ -19,10 +19,10 @@ __all__ = ["BusStream", "Queue"]
 class Queue:
     """What a stream has not read yet; the bus holds this, and the reader holds the stream."""
 
-    __slots__ = ("__weakref__", "_kernel", "closed", "dropped", "ends", "messages", "size", "waiter")
+    __slots__ = ("__weakref__", "_core", "closed", "dropped", "ends", "messages", "size", "waiter")
 
-    def __init__(self, kernel: Kernel, size: int) -> None:
-        self._kernel = kernel
+    def __init__(self, core: Core[Any], size: int) -> None:
+        self._core = core
         self.size = size
         self.messages: deque[BusMessage] = deque()
         self.ends: list[Callable[[], Any]] = []
@@ -34,7 +34,7 @@ class Queue:
         if len(self.messages) >= self.size:
             oldest = self.messages.popleft()
             self.dropped += 1
-            self._kernel.publish("", "bus.dropped", {"type": oldest.type, "id": oldest.id, "dropped": self.dropped})
+            self._core.publish("", "bus.dropped", {"type": oldest.type, "id": oldest.id, "dropped": self.dropped})
         self.messages.append(message)
         self.wake()
 
@@ -47,7 +47,7 @@ class Queue:
         if self.waiter is not None:
             raise ProcessError("this stream is being read already", hint="one reader a stream: open another")
         while not self.messages and not self.closed:
-            self.waiter = self._kernel.loop.create_future()
+            self.waiter = self._core.loop.create_future()
             try:
                 await self.waiter
             finally:

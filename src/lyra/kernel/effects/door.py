@@ -4,9 +4,9 @@
         → grant allows? → budget reserve → rate limit / breaker admit
         → journal "started" → run (retry by error class) → journal "finished" → budget settle → Event published
 
-`perform` is that list, in that order. With no journal (a kernel in memory) the two journal steps fall away and
-nothing else changes. What the program sees is what the journal holds: a result is encoded, stored, and decoded
-again before the program gets it, so a replay can not differ. A refusal (denied, over budget, rate limited) is a
+`_perform` is that list, in that order, for one `Attempt`. With no journal (a kernel in memory) the two journal steps
+fall away and nothing else changes. What the program sees is what the journal holds: a result is encoded, stored, and
+decoded again before the program gets it, so a replay can not differ. A refusal (denied, over budget, rate limited) is a
 fact too and is journaled, because it may depend on what other processes did at the time.
 """
 
@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
 
 from lyra.core import codec, faultpoint
 from lyra.core.budgets.budget import Usage
@@ -31,126 +33,166 @@ from lyra.errors import (
     LyraError,
 )
 from lyra.kernel.base.timeouts import in_time
+from lyra.kernel.base.waiting import suspend
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_from_row, error_to_row, text_of
-from lyra.kernel.process.process import GIVEN_UP, OUT_OF_TIME, Process, suspend
+from lyra.kernel.process.cut_short import CUT_OFF, cancellation_code, cut_short, process_lives_on
+from lyra.kernel.process.process import Process
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from lyra.core.budgets.budget import Budget, Reservation
+    from lyra.kernel.base.core import Core
     from lyra.kernel.effects.gates import Gate, TwoGates
+    from lyra.kernel.effects.registry import Declared
     from lyra.kernel.journal.history import Entry
-    from lyra.kernel.kernel import Kernel
 
-__all__ = ["Door"]
+__all__ = ["Attempt", "Diverged", "Door", "raise_journaled", "take_entry"]
 
-# How far a call came, for those who clean up after it.
-_ADMITTED, _STARTED, _RUNNING, _PERFORMED, _FINISHED = 0, 1, 2, 3, 4
+# How far an attempt came.
+_ADMITTED, _STARTED, _RUNNING, _PERFORMED, _FINISHED = range(5)
 
-# Cancellations that are an end of their own, as a journal has them; after all others the canceller says how it goes on.
-_CUT_OFF = {"given_up": GIVEN_UP, "out_of_time": OUT_OF_TIME}
+
+class Attempt(msgspec.Struct):
+    """One call at the door: what was asked, and how far it came."""
+
+    process: Process
+    key: rows.Key
+    effect: Effect
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    digest: bytes  # of the effect's name and the arguments; empty without a journal
+    cost: Usage  # what it is expected to use; once it is performed, what it used
+    reservation: Reservation | None = None
+    gate: Gate | TwoGates | None = None
+    tokens: int = 0  # expected, where a gate counts them
+    stage: int = _ADMITTED  # set when it fails, for the code that cleans up
 
 
 class Door:
-    __slots__ = ("_kernel", "in_flight")
+    __slots__ = ("_ask", "_core", "_declared")
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
-        self.in_flight = 0
+    def __init__(self, core: Core[Process], declared: Declared, ask: Callable[..., Awaitable[Any]]) -> None:
+        self._core = core
+        self._declared = declared
+        self._ask = ask  # puts a question to a human: InterruptService.ask
 
-    async def perform(
+    def perform(
+        self, process: Process, key: rows.Key, effect: Effect, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Awaitable[Any]:
+        """Perform an effect for a process; awaiting it gives its value, or raises its error."""
+        if effect.free and self._core.journal is None:
+            return self._perform_free(process, key, effect, args, kwargs)
+        return self._perform(process, key, effect, args, kwargs)
+
+    async def _perform_free(
         self, process: Process, key: rows.Key, effect: Effect, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        kernel = self._kernel
-        journal = kernel.journal
+        """The same list where only running it is left: no journal, and an effect that needs no leave."""
+        core = self._core
+        must_wait = core.draining or faultpoint.hook is not None
+        if must_wait:
+            return await self._perform(process, key, effect, args, kwargs)
+        if not process.stepping:
+            core.branch_began(process)
+        usage = effect.cost
+        core.in_flight += 1
+        try:
+            if core.listening:
+                core.publish(process.pid, "effect.started", {"key": key, "name": effect.name})
+            value = await effect.run(*args, **kwargs)
+            if type(value) is Charged:
+                value, usage = value.value, value.usage
+                process.budget.charge(usage)
+        except BaseException as raised:
+            attempt = Attempt(process, key, effect, args, kwargs, b"", usage, stage=_RUNNING)
+            error = await self._failed(attempt, raised)
+            if error is not raised:
+                raise error from raised
+            raise
+        finally:
+            core.in_flight -= 1
+            if core.draining:
+                core.came_to_its_end()
+        if core.listening:
+            self._publish_finished(process, key, effect, "usage", _data(usage))
+        return value
+
+    async def _perform(
+        self, process: Process, key: rows.Key, effect: Effect, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        core = self._core
+        journal = core.journal
         digest = b""
         entry: Entry | None = None
         if not process.stepping:  # in a task of its own: that ends with the process, or when the kernel closes
-            kernel.life.branch_began(process)
+            core.branch_began(process)
 
         # Already finished in the journal?
         if journal is not None:
             digest = canonical_hash(effect.name, args, kwargs) if args or kwargs else effect.digest
-            if process.recall is not None:
-                entry = recalled(process, key, "do", effect.name, digest, (args, kwargs))
-                if entry is not None:
-                    if entry.done:
-                        _no_more_doubt(process, key)
-                        return await self._replayed(process, entry, effect)
-                    if not entry.idempotent:
-                        settled, value = await self._ask_about_doubt(process, key, effect, args)
-                        if settled:
-                            return value
-        if kernel.draining:
-            try:
-                await suspend(process, kernel.held)
-            except BaseException as cut:
-                self.cut_short(process, key, cut, name=effect.name, digest=digest)
-                raise
+            if process.replay is not None:
+                entry = take_entry(process, key, "do", effect.name, digest, (args, kwargs))
+                if entry is not None and entry.done:
+                    _no_more_doubt(process, key)
+                    return await self._replayed(process, entry, effect)
+        attempt = Attempt(process, key, effect, args, kwargs, digest, effect.cost)
+        if entry is not None and not entry.idempotent:
+            settled, value = await self._ask_about_doubt(attempt)
+            if settled:
+                return value
+        if core.draining:
+            await self._hold(attempt)
 
         # Grant allows? Budget reserve. Rate limit and breaker admit.
-        reservation = gate = None
-        tokens = 0  # expected, where a gate counts them
-        cost, cost_data = effect.cost, effect.cost_data
-        try:
-            if effect.quote is not None:
-                cost = effect.quote(process.budget, *args, **kwargs)
-                cost_data = cost.to_data() if cost.items and journal is not None else None
-            if effect.needy:
-                for need in effect.needs_for(args, kwargs):
-                    process.grant.check(need)
-            if cost.items:
-                reservation = self._reserve(process, effect, cost)
-            if effect.gated:
-                gate, tokens = kernel.declared.gate(effect), cost.tokens
-                if entry is not None:  # it was let through before its kernel stopped
-                    gate.readmit()
-                elif (turn := gate.admit(process, tokens)) is not None:
+        if not effect.free:
+            try:
+                turn = self._admit(attempt, was_admitted=entry is not None)
+                if turn is not None:
                     await turn
-        except BaseException as refusal:
-            self._refused(process, key, effect, digest, reservation, refusal)
-            raise
+            except BaseException as refusal:
+                self._refused(attempt, refusal)
+                raise
         if faultpoint.hook is not None:
             point("door.admitted")
 
         # Journal "started", run, journal "finished", budget settle, Event published.
-        self.in_flight += 1
+        core.in_flight += 1
         stage = _ADMITTED
         try:
             if journal is not None:
-                started = rows.Started(key, effect.name, digest, effect.idempotent, cost_data)
-                journal.write(process.pid, "effect.started", rows.encode(started))
-                stage = _STARTED
+                cost_data = effect.cost_data if effect.quote is None else _data(attempt.cost)
+                row = rows.Started(key, effect.name, digest, effect.idempotent, cost_data)
+                journal.write(process.pid, "effect.started", rows.encode(row))
                 if not effect.idempotent:
+                    stage = _STARTED
                     await suspend(process, journal.waiters)
                     if faultpoint.hook is not None:
                         point("door.started")
-            elif kernel.listening:
-                kernel.publish(process.pid, "effect.started", {"key": key, "name": effect.name})
+            elif core.listening:
+                core.publish(process.pid, "effect.started", {"key": key, "name": effect.name})
             stage = _RUNNING
             if effect.plain:
                 value = await effect.run(*args, **kwargs)
             else:
-                value = await self._run(process, key, effect, args, kwargs, gate, tokens)
+                value = await self._run(attempt)
             if faultpoint.hook is not None:
                 point("door.performed")
-            usage = cost
             if type(value) is Charged:
-                value, usage = value.value, value.usage
-                if gate is not None:
-                    gate.adjust(usage.tokens - tokens)
+                value = self._charged(attempt, value)
             stage = _PERFORMED
             if journal is None:
-                if reservation is not None or usage.items:
-                    self._settle(process, effect, reservation, usage)
+                self._settle(attempt, attempt.cost)
             else:
-                # Encode first: a value that cannot be kept is a failed effect.
-                data = codec.encode(value)
+                data = codec.encode(value)  # before it is written: a value that cannot be kept is a failed effect
                 blob = await self.put_blob(effect.name, data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
+                usage = attempt.cost
                 spent = usage.to_data() if usage.items else None
                 finished = rows.Finished(key, rows.NIL if blob else rows.Raw(data), blob, None, spent)
                 journal.write(process.pid, "effect.finished", rows.encode(finished))
-                if reservation is not None or usage.items:
-                    self._settle(process, effect, reservation, usage)
+                if attempt.reservation is not None or usage.items:
+                    self._settle(attempt, usage)
                 stage = _FINISHED
                 await suspend(process, journal.waiters)
                 if faultpoint.hook is not None:
@@ -163,172 +205,97 @@ class Door:
                 elif effect.typed or type(value) not in codec.UNCHANGED:
                     value = effect.decode(data)
         except BaseException as raised:
-            if stage == _FINISHED:
-                self.cut_short(process, key, raised)
-                raise
-            if gate is not None and stage < _RUNNING:
-                gate.failed(raised)  # admitted and never run: its place is free again
-            error: BaseException = raised if isinstance(raised, _PASSED_ON) else _wrapped(effect, raised)
-            if stage == _RUNNING and _is_not_async(raised):
-                error = ConfigError(
-                    f"{effect.name} is not an async function",
-                    hint="make it `async def`, or await asyncio.to_thread(…) in one",
-                )
-            if stage == _PERFORMED:
-                cost = usage
-            row = self._failed(process, key, effect, reservation, error, stage, cost)
-            if journal is not None and row is not None:
-                try:
-                    await suspend(process, journal.waiters)
-                except BaseException as late:
-                    self.cut_short(process, key, late)
-                    raise
-                # What the program catches now is what it will catch on replay.
-                error = _same(error, error_from_row(row))
+            attempt.stage = stage
+            error = await self._failed(attempt, raised)
             if error is not raised:
                 raise error from raised
             raise
         finally:
-            self.in_flight -= 1
-            if kernel.draining:
-                kernel.came_to_its_end()
-        if journal is None and kernel.listening:
-            self._publish_finished(process, key, effect, "usage", usage.to_data() if usage.items else None)
+            core.in_flight -= 1
+            if core.draining:
+                core.came_to_its_end()
+        if journal is None and core.listening:
+            self._publish_finished(process, key, effect, "usage", _data(attempt.cost))
         return value
 
-    # ------------------------------------------------------------------ the steps that are not a line
+    # ------------------------------------------------------------------ before it runs
 
-    def _reserve(self, process: Process, effect: Effect, cost: Usage) -> Reservation:
-        reservation = process.budget.reserve(cost)
+    async def _hold(self, attempt: Attempt) -> None:
+        """The kernel drains: an effect that has not begun waits until the next kernel opens the store."""
+        try:
+            await suspend(attempt.process, self._core.held)
+        except BaseException as cut:
+            cut_short(attempt.process, attempt.key, cut, name=attempt.effect.name, digest=attempt.digest)
+            raise
+
+    def _admit(self, attempt: Attempt, *, was_admitted: bool) -> Awaitable[None] | None:
+        """Check the grant, reserve the budget, pass the gate; gives what to wait for, if the gate makes it wait."""
+        effect, process = attempt.effect, attempt.process
+        if effect.quote is not None:
+            attempt.cost = effect.quote(process.budget, *attempt.args, **attempt.kwargs)
+        if effect.needy:
+            for need in effect.needs_for(attempt.args, attempt.kwargs):
+                process.grant.check(need)
+        if attempt.cost.items:
+            attempt.reservation = self._reserve(attempt)
+        if not effect.gated:
+            return None
+        gate = attempt.gate = self._declared.gate(effect)
+        attempt.tokens = attempt.cost.tokens
+        if was_admitted:  # by the kernel that stopped before it was finished
+            gate.readmit()
+            return None
+        return gate.admit(process, attempt.tokens)
+
+    def _reserve(self, attempt: Attempt) -> Reservation:
+        reservation = attempt.process.budget.reserve(attempt.cost)
         if reservation.over:
             over = [excess.to_data() for excess in reservation.over]
-            self._kernel.publish(process.pid, "budget.warning", {"effect": effect.name, "over": over})
+            self._core.publish(attempt.process.pid, "budget.warning", {"effect": attempt.effect.name, "over": over})
         return reservation
 
-    def _refused(
-        self,
-        process: Process,
-        key: rows.Key,
-        effect: Effect,
-        digest: bytes,
-        reservation: Reservation | None,
-        refusal: BaseException,
-    ) -> None:
-        if reservation is not None:
-            reservation.scope.release(reservation)
+    def _refused(self, attempt: Attempt, refusal: BaseException) -> None:
+        """It was not let through, or cancelled while it waited for its turn."""
+        process, key, name = attempt.process, attempt.key, attempt.effect.name
+        if attempt.reservation is not None:
+            attempt.reservation.scope.release(attempt.reservation)
         if not isinstance(refusal, LyraError):
-            self.cut_short(process, key, refusal, name=effect.name, digest=digest)
+            cut_short(process, key, refusal, name=name, digest=attempt.digest)
             return
         error = error_to_row(refusal)
         if isinstance(refusal, LimitExceeded):
-            self._kernel.publish(process.pid, "resource.exceeded", {"effect": effect.name, "error": error})
+            self._core.publish(process.pid, "resource.exceeded", {"effect": name, "error": error})
         elif isinstance(refusal, CapabilityDenied):
-            self._kernel.publish(process.pid, "capability.denied", {"effect": effect.name, "error": error})
-        if self._kernel.journal is not None:
-            row = rows.Finished(key, error=error, name=effect.name, hash=digest)
-            self._kernel.journal.write(process.pid, "effect.finished", rows.encode(row))
-
-    def _failed(
-        self,
-        process: Process,
-        key: rows.Key,
-        effect: Effect,
-        reservation: Reservation | None,
-        error: BaseException,
-        stage: int,
-        cost: Usage,
-    ) -> dict[str, Any] | None:
-        """It raised or was cancelled; gives the row of an error that the program will see.
-
-        Cancelled while it ran, it may have happened out there: what was set aside counts as spent.
-        """
-        kernel = self._kernel
-        if isinstance(error, Exception):  # a value that cannot be kept was paid for all the same
-            usage = cost if stage == _PERFORMED else Usage.of(getattr(error, "usage", None))
-            row = error_to_row(error)
-        else:
-            said = getattr(error, "usage", None)  # what ran may know better than what was set aside for it
-            usage = Usage() if stage < _RUNNING else cost if said is None else Usage.of(said)
-            row = {"code": _cancellation(error) if self._goes_on(process) else "cut_off"}
-        self._settle(process, effect, reservation, usage)
-        if kernel.journal is None:
-            if kernel.listening:
-                self._publish_finished(process, key, effect, "error", row)
-        elif stage >= _STARTED and not kernel.stopping and (usage.items or row["code"] != "cut_off"):
-            finished = rows.Finished(key, error=row, usage=usage.to_data() if usage.items else None)
-            kernel.journal.write(process.pid, "effect.finished", rows.encode(finished))
-            return row if isinstance(error, Exception) else None
-        return None
-
-    def cut_short(
-        self,
-        process: Process,
-        key: rows.Key,
-        error: BaseException,
-        *,
-        form: str = "do",
-        name: str = "",
-        digest: bytes = b"",
-    ) -> None:
-        """A call was cancelled (or its process's time ran out) while it waited, and the program may go on from there.
-
-        That is an outcome like any other: a replay has to meet it at the same call, whatever its journal has for it.
-        """
-        journal = self._kernel.journal
-        if journal is None or not self._goes_on(process):
-            return
-        if isinstance(error, asyncio.CancelledError):
-            row = {"code": _cancellation(error)}
-        elif isinstance(error, LyraError):
-            row = error_to_row(error)
-        else:
-            return
-        finished = rows.Finished(key, error=row, name=name, hash=digest, form=form)
-        journal.write(process.pid, "effect.finished", rows.encode(finished))
-
-    def _goes_on(self, process: Process) -> bool:
-        """A cancelled effect of a process that lives on is finished; one cut off with its process is in doubt."""
-        return not self._kernel.stopping and process.kill_reason is None and process.exit is None
-
-    def _publish_finished(self, process: Process, key: rows.Key, effect: Effect, word: str, fact: Any) -> None:
-        self._kernel.publish(process.pid, "effect.finished", {"key": key, "name": effect.name, word: fact})
+            self._core.publish(process.pid, "capability.denied", {"effect": name, "error": error})
+        if self._core.journal is not None:
+            row = rows.Finished(key, error=error, name=name, hash=attempt.digest)
+            self._core.journal.write(process.pid, "effect.finished", rows.encode(row))
 
     # ------------------------------------------------------------------ running
 
-    async def _run(
-        self,
-        process: Process,
-        key: rows.Key,
-        effect: Effect,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        gate: Gate | TwoGates | None,
-        tokens: int,
-    ) -> Any:
+    async def _run(self, attempt: Attempt) -> Any:
         """Call the function, again while the policy says so; the breaker hears of each try, and which was the last."""
+        process, effect, gate = attempt.process, attempt.effect, attempt.gate
         if effect.takes_key:
-            kwargs = {**kwargs, "idempotency_key": f"{process.pid}:{key}"}
-        attempt = 1
+            attempt.kwargs = {**attempt.kwargs, "idempotency_key": f"{process.pid}:{attempt.key}"}
+        tries = 1
         while True:
             try:
                 if effect.timeout_s is None:
-                    value = await effect.run(*args, **kwargs)
+                    value = await effect.run(*attempt.args, **attempt.kwargs)
                 else:
-                    value = await self._run_in_time(effect, args, kwargs)
+                    value = await self._run_in_time(attempt)
             except Exception as error:
                 retry = effect.retry
-                last = retry is None or process.out_of_time or not retry.should_retry(error, attempt)
+                last = retry is None or process.out_of_time or not retry.should_retry(error, tries)
                 if gate is not None:
                     gate.failed(error, last)
                 if retry is None or last:
                     raise
-                delay_s = retry.delay(attempt, self._kernel.rng, error)
-                self._retried(
-                    process,
-                    {"key": key, "name": effect.name, "attempt": attempt, "delay_s": delay_s, "error": text_of(error)},
-                )
-                await self._before_retry(process, delay_s, gate, tokens)
-                attempt += 1
+                delay_s = retry.delay(tries, self._core.rng, error)
+                self._retried(attempt, {"attempt": tries, "delay_s": delay_s, "error": text_of(error)})
+                await self._before_retry(attempt, delay_s)
+                tries += 1
             except BaseException as error:
                 if gate is not None:
                     gate.failed(error)
@@ -338,42 +305,107 @@ class Door:
                     gate.succeeded()
                 return value
 
-    async def _before_retry(self, process: Process, delay_s: float, gate: Gate | TwoGates | None, tokens: int) -> None:
+    async def _run_in_time(self, attempt: Attempt) -> Any:
+        """Call the function once, bounded by the kernel's clock."""
+        effect = attempt.effect
+        assert effect.timeout_s is not None
+        work = effect.run(*attempt.args, **attempt.kwargs)
+        if not hasattr(work, "__await__"):  # a generator that is a coroutine, or a mistake that awaiting tells
+            work = _awaited(work)
+        return await in_time(self._core.clock, work, effect.timeout_s, effect.name)
+
+    async def _before_retry(self, attempt: Attempt, delay_s: float) -> None:
+        gate = attempt.gate
         try:
-            await self._kernel.pause(process, delay_s)
-            if gate is not None and (turn := gate.admit(process, tokens, again=True)) is not None:
+            await self._core.pause(attempt.process, delay_s)
+            if gate is not None and (turn := gate.admit(attempt.process, attempt.tokens, again=True)) is not None:
                 await turn
         except BaseException:
             if gate is not None:
                 gate.given_up()
             raise
 
-    def _retried(self, process: Process, told: dict[str, Any]) -> None:
-        """Told to whoever listens, and kept for whoever asks later how a call went; no replay needs it."""
-        journal = self._kernel.journal
+    def _retried(self, attempt: Attempt, facts: dict[str, Any]) -> None:
+        """Publish a retry, and journal it for readers of the run; no replay needs it."""
+        journal = self._core.journal
+        facts = {"key": attempt.key, "name": attempt.effect.name, **facts}
         if journal is None:
-            self._kernel.publish(process.pid, "effect.retried", told)
+            self._core.publish(attempt.process.pid, "effect.retried", facts)
         else:
-            journal.write(process.pid, "effect.retried", codec.encode(told))
+            journal.write(attempt.process.pid, "effect.retried", codec.encode(facts))
 
-    async def _run_in_time(self, effect: Effect, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The same, bounded by the kernel's clock."""
-        assert effect.timeout_s is not None
-        work = effect.run(*args, **kwargs)
-        if not hasattr(work, "__await__"):  # a generator that is a coroutine, or a mistake that awaiting tells
-            work = _awaited(work)
-        return await in_time(self._kernel.clock, work, effect.timeout_s, effect.name)
+    def _charged(self, attempt: Attempt, charged: Charged) -> Any:
+        """The value of a call that says itself what it used."""
+        attempt.cost = charged.usage
+        if attempt.gate is not None:
+            attempt.gate.adjust(charged.usage.tokens - attempt.tokens)
+        return charged.value
 
-    # ------------------------------------------------------------------ writing down
+    # ------------------------------------------------------------------ what came of it
 
-    def _settle(self, process: Process, effect: Effect, reservation: Reservation | None, usage: Usage) -> None:
+    async def _failed(self, attempt: Attempt, raised: BaseException) -> BaseException:
+        """It raised or was cancelled: write that down, and give what a replay will raise."""
+        process, effect, stage = attempt.process, attempt.effect, attempt.stage
+        if stage == _FINISHED:
+            cut_short(process, attempt.key, raised)
+            return raised
+        if attempt.gate is not None and stage < _RUNNING:
+            attempt.gate.failed(raised)  # admitted and never run: its place is free again
+        error: BaseException = raised if isinstance(raised, _PASSED_ON) else _wrapped(effect, raised)
+        if stage == _RUNNING and _is_not_async(raised):
+            error = ConfigError(
+                f"{effect.name} is not an async function",
+                hint="make it `async def`, or await asyncio.to_thread(…) in one",
+            )
+        row = self._write_failed(attempt, error)
+        journal = self._core.journal
+        if journal is not None and row is not None:
+            try:
+                await suspend(process, journal.waiters)
+            except BaseException as late:
+                cut_short(process, attempt.key, late)
+                raise
+            error = as_replayed(
+                error, error_from_row(row)
+            )  # what the program catches now is what it will catch on replay
+        return error
+
+    def _write_failed(self, attempt: Attempt, error: BaseException) -> dict[str, Any] | None:
+        """Settle and write the failure; gives the row of an error that the program will see.
+
+        Cancelled while it ran, it may have happened outside: what was set aside counts as spent.
+        """
+        core, process, stage = self._core, attempt.process, attempt.stage
+        if isinstance(error, Exception):  # a value that cannot be kept was paid for all the same
+            usage = attempt.cost if stage == _PERFORMED else Usage.of(getattr(error, "usage", None))
+            row = error_to_row(error)
+        else:
+            told = getattr(error, "usage", None)  # what ran may know better than what was set aside for it
+            usage = Usage() if stage < _RUNNING else attempt.cost if told is None else Usage.of(told)
+            row = {"code": cancellation_code(error) if process_lives_on(process) else "cut_off"}
+        self._settle(attempt, usage)
+        if core.journal is None:
+            if core.listening:
+                self._publish_finished(process, attempt.key, attempt.effect, "error", row)
+        elif stage >= _STARTED and not core.stopping and (usage.items or row["code"] != "cut_off"):
+            finished = rows.Finished(attempt.key, error=row, usage=_data(usage))
+            core.journal.write(process.pid, "effect.finished", rows.encode(finished))
+            return row if isinstance(error, Exception) else None
+        return None
+
+    def _publish_finished(self, process: Process, key: rows.Key, effect: Effect, word: str, fact: Any) -> None:
+        self._core.publish(process.pid, "effect.finished", {"key": key, "name": effect.name, word: fact})
+
+    def _settle(self, attempt: Attempt, usage: Usage) -> None:
+        process, reservation = attempt.process, attempt.reservation
         if reservation is None:
             if usage.items:
                 process.budget.charge(usage)
             return
         overrun = reservation.scope.settle(reservation, usage)
-        if overrun.items and (effect.quote is None or _limited(process.budget, overrun)):
-            self._kernel.publish(process.pid, "budget.overrun", {"effect": effect.name, "overrun": overrun.to_data()})
+        if overrun.items and (attempt.effect.quote is None or _limited(process.budget, overrun)):
+            facts = {"effect": attempt.effect.name, "overrun": overrun.to_data()}
+            self._core.publish(process.pid, "budget.overrun", facts)
 
     async def put_blob(self, name: str, data: bytes) -> str:
         """Keep a large value beside the journal; its row holds the digest."""
@@ -382,30 +414,30 @@ class Door:
                 f"{name} gave {len(data)} bytes; at most {EFFECT_VALUE_BYTES_MAX} are kept",
                 hint="write it to a file or a database and return where it is",
             )
-        journal = self._kernel.journal
+        journal = self._core.journal
         assert journal is not None
         if journal.store.inline:
             return journal.store.put_blob(data)
-        return await self._kernel.writer.submit(journal.store.put_blob, data)
+        return await self._core.writer.submit(journal.store.put_blob, data)
 
     # ------------------------------------------------------------------ replay
 
     async def _replayed(self, process: Process, entry: Entry, effect: Effect) -> Any:
         """The answer that was journaled. Its spending was charged when the journal was folded."""
         if entry.error is not None:
-            await met_again(process, entry.error)
-        return effect.decode(await self._kernel.value_of(entry))
+            await raise_journaled(process, entry.error)
+        return effect.decode(await self._core.value_of(entry))
 
-    async def _ask_about_doubt(
-        self, process: Process, key: rows.Key, effect: Effect, args: tuple[Any, ...]
-    ) -> tuple[bool, Any]:
-        """It was in flight when the last kernel died, and doing it twice may matter: ask."""
-        said = effect.name if effect.about is None else effect.about(*args)
-        answer = await self._kernel.interrupts.ask(
+    async def _ask_about_doubt(self, attempt: Attempt) -> tuple[bool, Any]:
+        """It was in flight when the last kernel died, and doing it twice may matter: ask a human. Gives whether that
+        settles the call, and its value then."""
+        process, key, effect = attempt.process, attempt.key, attempt.effect
+        act = effect.name if effect.about is None else effect.about(*attempt.args)
+        answer = await self._ask(
             process,
             kind="in_doubt",
             key=f"doubt:{key}",
-            question=f"Was {said} performed? retry, skip or fail",
+            question=f"Was {act} performed? retry, skip or fail",
             message=f"effect {key} of process {process.pid} ({effect.name}) was in flight when its kernel stopped",
         )
         if answer.decision == "retry":
@@ -418,13 +450,13 @@ class Door:
             error = EffectInDoubt(f"{effect.name} may or may not have been performed", key=str(key))
             row = rows.Finished(key, error=error_to_row(error), usage=effect.cost_data)
             process.budget.charge(effect.cost)
-        journal = self._kernel.journal
+        journal = self._core.journal
         assert journal is not None
         journal.write(process.pid, "effect.finished", rows.encode(row))
         try:
             await suspend(process, journal.waiters)
         except BaseException as cut:
-            self.cut_short(process, key, cut)
+            cut_short(process, key, cut)
             raise
         if answer.decision == "skip":
             return True, effect.decode(data)
@@ -446,6 +478,10 @@ def _wrapped(effect: Effect, raised: BaseException) -> EffectFailed:
     )
 
 
+def _data(usage: Usage) -> dict[str, Any] | None:
+    return usage.to_data() if usage.items else None
+
+
 async def _awaited(work: Any) -> Any:
     return await work
 
@@ -461,37 +497,33 @@ def _is_not_async(raised: BaseException) -> bool:
     )
 
 
-def _same(live: BaseException, again: BaseException) -> BaseException:
+def as_replayed(live: BaseException, again: BaseException) -> BaseException:
     """The error itself if a replay makes the same of it (class, arguments, attributes), else what a replay makes."""
     if isinstance(live, BaseExceptionGroup):
         return again
     same = type(live) is type(again) and live.args == again.args
-    return live if same and _seen(live) == _seen(again) else again
+    return live if same and public_attributes(live) == public_attributes(again) else again
 
 
-def _seen(error: BaseException) -> dict[str, Any]:
+def public_attributes(error: BaseException) -> dict[str, Any]:
     return {name: value for name, value in getattr(error, "__dict__", {}).items() if not name.startswith("_")}
 
 
-def _cancellation(error: BaseException) -> str:
-    return next((code for code, why in _CUT_OFF.items() if error.args == (why,)), "cancelled")
-
-
-async def met_again(process: Process, error: dict[str, Any]) -> NoReturn:
+async def raise_journaled(process: Process, error: dict[str, Any]) -> NoReturn:
     """On replay: raise what was journaled; where the call was cancelled then, wait to be cancelled now.
 
-    What somebody outside gave up on is not cancelled again by anybody, and what ran out of time has waited already: it
-    ends here, as it did then.
+    A call whose caller gave up is not cancelled a second time, and one that ran out of time has waited already: both
+    end here, as they did then.
     """
     code = error.get("code")
-    if code in _CUT_OFF:
-        raise asyncio.CancelledError(_CUT_OFF[code])
+    if code in CUT_OFF:
+        raise asyncio.CancelledError(CUT_OFF[code])
     if code == "cancelled":
         await suspend(process, [])
     raise error_from_row(error)
 
 
-def recalled(
+def take_entry(
     process: Process,
     key: rows.Key,
     kind: str,
@@ -501,15 +533,15 @@ def recalled(
 ) -> Entry | None:
     """What the journal holds under this key, if it is the same request; a different one is a Divergence.
 
-    An empty `name` is not compared: a message's receiver goes by the hash, since a name may be somebody else's by now.
+    An empty `name` is not compared: a message's receiver goes by the hash, since its name may be another process's now.
     `call` has the arguments that the digest was made of, where an earlier version may have journaled an old name.
     """
-    assert process.recall is not None
-    if isinstance(process.recall, Diverged):
-        raise process.recall.error
-    entry: Entry | None = process.recall.pop(key, None)
-    if not process.recall:
-        process.recall = None
+    assert process.replay is not None
+    if isinstance(process.replay, Diverged):
+        raise process.replay.error
+    entry: Entry | None = process.replay.pop(key, None)
+    if not process.replay:
+        process.replay = None
     if entry is None:
         return None
     if (
@@ -518,7 +550,7 @@ def recalled(
         asked = f"{kind} {name}".strip()
         held = f"{entry.kind} {entry.name}".strip()
         detail = " with other arguments" if asked == held else ""
-        process.recall = Diverged(
+        process.replay = Diverged(
             f"process {process.pid} asked for {asked}{detail} where its journal has {held}",
             hint="the program changed under its journal; run the old one to its end, or start a new process",
             expected=held,
@@ -526,7 +558,7 @@ def recalled(
             at=str(key),
             pid=process.pid,
         )
-        raise process.recall.error
+        raise process.replay.error
     return entry
 
 
@@ -541,12 +573,12 @@ def _is_under_old_names(entry: Entry, name: str, digest: bytes, args: tuple[Any,
 
 
 def _no_more_doubt(process: Process, key: rows.Key) -> None:
-    """What was said about an effect that is over: nobody asks for it again."""
-    recall, said = process.recall, f"doubt:{key}"
-    if recall is not None and said in recall:
-        del recall[said]
-        if not recall:
-            process.recall = None
+    """Drop the answer about an effect in doubt that is finished: the replay does not ask for it."""
+    replay, doubt = process.replay, f"doubt:{key}"
+    if replay is not None and doubt in replay:
+        del replay[doubt]
+        if not replay:
+            process.replay = None
 
 
 class Diverged(dict[Any, Any]):

@@ -23,11 +23,12 @@ from lyra.core.naming import old_names
 from lyra.core.policies.admission import Admission
 from lyra.core.policies.policy import RateLimit, counts_as_failure
 from lyra.errors import CircuitOpen, Overloaded, RateLimited
-from lyra.kernel.process.process import Process, resume, suspend
+from lyra.kernel.base.waiting import resume, suspend
+from lyra.kernel.process.process import Process
 
 if TYPE_CHECKING:
     from lyra.core.policies.breaker import Breaker
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import Core
 
 __all__ = ["Gate", "GateState", "TwoGates"]
 
@@ -64,17 +65,21 @@ class Gate:
         "_breaker",
         "_bucket",
         "_busy",
-        "_kernel",
+        "_core",
         "_label",
         "_line",
         "_per_call",
+        "_state",
         "_strategy",
         "name",
         "waiting_max",
     )
 
-    def __init__(self, kernel: Kernel, name: str, limit: RateLimit | None, admission: Admission) -> None:
-        self._kernel = kernel
+    def __init__(
+        self, core: Core[Process], state: GateState, name: str, limit: RateLimit | None, admission: Admission
+    ) -> None:
+        self._core = core
+        self._state = state
         self._label = ""
         self.name = name
         self._bucket = admission.bucket
@@ -84,7 +89,7 @@ class Gate:
         self._per_call = self._breaker is not None and self._breaker.circuit_breaker.per == "call"
         self._line: deque[deque[Any]] = deque()
         self._busy = False
-        if kernel.journal is not None:
+        if core.journal is not None:
             limits_word = _limits(limit, self._breaker).hex()[:16]
             self._label = f"{name} {limits_word}"
             self._come_back([self._label, *(f"{old} {limits_word}" for old in old_names(name))])
@@ -93,12 +98,12 @@ class Gate:
 
     def _come_back(self, labels: Iterable[str]) -> None:
         """As the last kernel left it, and as much later as it is now; one that is in use here knows better."""
-        moved = self._kernel.gate_state.moved
+        moved = self._state.moved
         before = next((moved[label] for label in labels if label in moved), None)
         if before is None:
             return
         at, levels, breaker = before
-        clock = self._kernel.clock
+        clock = self._core.clock
         now, passed_s = clock.monotonic(), max(0.0, clock.now() - at)
         if self._bucket is not None and levels is not None and self._bucket.is_unused:
             self._bucket.load(levels, now - passed_s)
@@ -107,15 +112,15 @@ class Gate:
 
     def _moved(self) -> None:
         """Keep how it stands, beside the rows of the call that moved it."""
-        kernel = self._kernel
-        if self._label and not kernel.stopping:
-            now = kernel.clock.monotonic()
+        core = self._core
+        if self._label and not core.stopping:
+            now = core.clock.monotonic()
             told: dict[str, Any] = {"gate": self._label}
             if self._bucket is not None:
                 told["levels"] = self._bucket.to_data(now)
             if self._breaker is not None:
                 told["breaker"] = self._breaker.to_data(now)
-            kernel.fact(kernel.gate_state, "", "gate.moved", told)
+            core.fact(self._state, "", "gate.moved", told)
 
     def readmit(self) -> None:
         """A call goes on that an earlier kernel has admitted."""
@@ -131,7 +136,7 @@ class Gate:
 
     def ready_in(self, requests: int, *, timed: bool) -> float:
         """Seconds until it refuses none of so many calls; and makes none wait, where their time is limited."""
-        now = self._kernel.clock.monotonic()
+        now = self._core.clock.monotonic()
         wait_s = 0.0 if self._breaker is None else self._breaker.ready_in(now)
         if self._bucket is not None and (timed or self._strategy != "queue"):
             wait_s = max(wait_s, self._bucket.ready_in(now, requests))
@@ -143,7 +148,7 @@ class Gate:
         None where it may be made at once, which is the rule; else what to await before it may.
         """
         if self._bucket is not None:
-            wait_s = 0.0 if self._busy else self._bucket.take(self._kernel.clock.monotonic(), tokens)
+            wait_s = 0.0 if self._busy else self._bucket.take(self._core.clock.monotonic(), tokens)
             if self._busy or wait_s > 0:
                 return self._admit_in_turn(process, wait_s, tokens, again)
             self._moved()
@@ -159,7 +164,7 @@ class Gate:
         if breaker is None or breaker.state == "closed" or (again and self._per_call):  # a call passes it once
             return
         try:
-            breaker.admit(self._kernel.clock.monotonic())
+            breaker.admit(self._core.clock.monotonic())
         except CircuitOpen:
             if self._bucket is not None:
                 self._bucket.refund(tokens)  # no call was made
@@ -207,8 +212,8 @@ class Gate:
             await self._turn(process)
         self._busy = True
         try:
-            while (wait_s := bucket.take(self._kernel.clock.monotonic(), tokens)) > 0:
-                await self._kernel.pause(process, wait_s)
+            while (wait_s := bucket.take(self._core.clock.monotonic(), tokens)) > 0:
+                await self._core.pause(process, wait_s)
             self._moved()
         finally:
             self._next()
@@ -234,7 +239,7 @@ class Gate:
     def succeeded(self) -> None:
         breaker = self._breaker
         if breaker is not None and not breaker.at_rest:
-            state = breaker.success(self._kernel.clock.monotonic())
+            state = breaker.success(self._core.clock.monotonic())
             self._moved()
             self._tell(state)
 
@@ -246,7 +251,7 @@ class Gate:
         if self._breaker is None or (self._per_call and not last):
             return
         if counts_as_failure(error):
-            state = self._breaker.failure(self._kernel.clock.monotonic())
+            state = self._breaker.failure(self._core.clock.monotonic())
             self._moved()
             self._tell(state)
         else:
@@ -263,8 +268,8 @@ class Gate:
             _log.exception("a callback of the circuit breaker of %s failed", self.name)
             return
         if isinstance(said, Awaitable):
-            self._kernel.door.in_flight += 1  # a kernel that closes lets it end
-            self._kernel.tasks.start(self._heard(said), name=f"lyra-breaker-{self.name}")
+            self._core.in_flight += 1  # a kernel that closes lets it end
+            self._core.tasks.start(self._heard(said), name=f"lyra-breaker-{self.name}")
 
     async def _heard(self, said: Awaitable[object]) -> None:
         try:
@@ -272,8 +277,8 @@ class Gate:
         except Exception:  # noqa: BLE001 (it is the user's, and may raise anything)
             _log.exception("a callback of the circuit breaker of %s failed", self.name)
         finally:
-            self._kernel.door.in_flight -= 1
-            self._kernel.came_to_its_end()
+            self._core.in_flight -= 1
+            self._core.came_to_its_end()
 
 
 class TwoGates:

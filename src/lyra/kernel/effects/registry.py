@@ -13,24 +13,30 @@ from lyra.core import limits
 from lyra.core.effect import Effect
 from lyra.core.policies.admission import Admission, Admissions
 from lyra.core.policies.policy import CircuitBreaker, RateLimit
-from lyra.kernel.effects.gates import Gate, TwoGates
+from lyra.kernel.base.subsystem import State, Subsystem
+from lyra.kernel.effects.gates import Gate, GateState, TwoGates
 
 if TYPE_CHECKING:
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import Core
+    from lyra.kernel.process.process import Process
 
 __all__ = ["Declared"]
 
 _NO_KEYWORDS: dict[str, Any] = {}
 
 
-class Declared:
-    __slots__ = ("_effects", "_gate_of", "_kernel", "gates")
+class Declared(Subsystem):
+    __slots__ = ("_core", "_effects", "_gate_of", "gate_state", "gates")
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(self, core: Core[Process]) -> None:
+        self._core = core
+        self.gate_state = GateState()
         self._effects: dict[Any, Effect] = {}
         self.gates: dict[Any, Gate] = {}
         self._gate_of: dict[Effect, Gate | TwoGates] = {}  # found before; hashing limits takes longer than passing them
+
+    def states(self) -> tuple[State, ...]:
+        return (self.gate_state,)
 
     def of(self, act: Any, options: dict[str, Any]) -> tuple[Effect, dict[str, Any]]:
         """The declared effect behind a function and options, and the keywords that are the function's own."""
@@ -87,8 +93,8 @@ class Declared:
                 self.gates = {key: gate for key, gate in self.gates.items() if gate.in_use}
                 self._gate_of.clear()
             name, limit, circuit_breaker = key
-            admission = lasting.on(self._kernel.clock) if lasting is not None else Admission(limit, circuit_breaker)
-            found = self.gates[key] = Gate(self._kernel, name, limit, admission)
+            admission = lasting.on(self._core.clock) if lasting is not None else Admission(limit, circuit_breaker)
+            found = self.gates[key] = Gate(self._core, self.gate_state, name, limit, admission)
         return found
 
 

@@ -15,7 +15,7 @@ import msgspec
 from lyra.core import codec
 from lyra.core.checking.check import Declaration, one_of, real
 from lyra.errors import ConfigError
-from lyra.kernel.journal.durable_value import Kept
+from lyra.kernel.journal.durable_value import DurableValue
 
 __all__ = [
     "DECISIONS_IN_DOUBT",
@@ -110,7 +110,7 @@ class Answer(msgspec.Struct, frozen=True):
         return not self.text and self.approved is None and not self.decision and self.data is None
 
 
-class Interrupt(Kept, msgspec.Struct, dict=True):
+class Interrupt(DurableValue, msgspec.Struct, dict=True):
     id: str
     pid: str
     kind: str

@@ -23,7 +23,9 @@ from lyra.core.effect import canonical_hash
 from lyra.core.faultpoint import SimulatedCrash, point
 from lyra.core.limits import ENDED_INTERRUPTS_KEPT
 from lyra.errors import ConfigError, Corrupt, DeadlineExceeded, Denied, InvalidTransition, NoSuchInterrupt
-from lyra.kernel.effects.door import met_again, recalled
+from lyra.kernel.base.subsystem import Subsystem
+from lyra.kernel.base.waiting import resume, suspend
+from lyra.kernel.effects.door import raise_journaled, take_entry
 from lyra.kernel.interrupts.interrupt import (
     DECISIONS_IN_DOUBT,
     KINDS,
@@ -38,12 +40,13 @@ from lyra.kernel.interrupts.interrupt import (
 )
 from lyra.kernel.interrupts.state import InterruptState, Line
 from lyra.kernel.journal import rows
-from lyra.kernel.journal.durable_value import kept
-from lyra.kernel.process.process import Process, resume, suspend
+from lyra.kernel.journal.durable_value import durable_value
+from lyra.kernel.process.cut_short import cut_short
+from lyra.kernel.process.process import Process
 
 if TYPE_CHECKING:
     from lyra.core.clock import Timer
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import Core
 
 __all__ = [
     "KINDS",
@@ -60,24 +63,33 @@ __all__ = [
 ]
 
 
-class InterruptService:
+class InterruptService(Subsystem):
     """Every question there is."""
 
     __slots__ = (
         "_askers",
         "_by_id",
         "_by_pid",
+        "_core",
         "_ended",
-        "_kernel",
         "_line",
         "_timers",
         "_waiters",
+        "on_answered",
+        "on_asked",
+        "on_doubt",
+        "owner_of",
         "state",
     )
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(self, core: Core[Process]) -> None:
+        self._core = core
         self.state = InterruptState()
+        # Filled in by the parts above: who owns a pid that is no program's, and who is told about questions.
+        self.owner_of: Callable[[str], Any]  # LifecycleManager.owner
+        self.on_asked: list[Callable[[str], None]] = []  # with the pid of a question from outside a program
+        self.on_answered: list[Callable[[str], None]] = []  # the same, when it is over
+        self.on_doubt: list[Callable[[Interrupt], None]] = []  # with a question about an effect in doubt
         self._line = Line()
         self._by_id: dict[str, Interrupt] = {}
         self._by_pid: dict[str, dict[str, None]] = {}
@@ -100,7 +112,7 @@ class InterruptService:
 
     def _known(self, pid: str) -> str:
         """A guarded process is known by its guard's pid, and so are its questions."""
-        process = self._kernel.processes.get(_text(pid))
+        process = self._core.processes.get(_text(pid))
         return pid if process is None else process.known_as
 
     def get(self, interrupt_id: str) -> Interrupt:
@@ -147,7 +159,7 @@ class InterruptService:
             )
         if interrupt.kind == "in_doubt" and answer.decision not in DECISIONS_IN_DOUBT:
             raise ConfigError(f"decision is {answer.decision!r}", hint="decide retry, skip or fail", id=interrupt_id)
-        answer = msgspec.structs.replace(answer, received_at=self._kernel.clock.now())
+        answer = msgspec.structs.replace(answer, received_at=self._core.clock.now())
         if interrupt_id in self.state.by_id:
             return self._close(interrupt, "resolved", response=answer)
         raw = rows.Raw(codec.encode(answer))
@@ -199,10 +211,10 @@ class InterruptService:
     ) -> Interrupt:
         """Put a question about a process to a human. Its owner and its ids are the process's unless said; `ttl_s` is
         the kind's unless said. A running entry of the lifecycle waits until it is answered."""
-        kernel = self._kernel
-        kernel._raise_if_closed()
+        core = self._core
+        core.raise_if_closed()
         word = known_word(kind, KINDS, "an interrupt's kind")
-        owner = kernel.lifecycle.owner(pid)  # a pipeline without a process keeps its questions in its envelope
+        owner = self.owner_of(pid)  # a pipeline without a process keeps its questions in its envelope
         if owner.terminal:
             raise InvalidTransition(
                 f"process {pid} has ended and asks nothing", hint="submit another", pid=pid, state=owner.state
@@ -210,9 +222,9 @@ class InterruptService:
         pid = self._known(pid)
         config = self.configs[word]
         life_s = config.default_ttl if ttl_s is None else real(ttl_s, "ttl_s", above=0.0)
-        now = kernel.clock.now()
+        now = core.clock.now()
         row = {
-            "id": f"int_{kernel.entropy.text(16)}",
+            "id": f"int_{core.entropy.text(16)}",
             "kind": word,
             "question": sendable_text(question, "a question"),
             "message": sendable_text(message, "a message to a human"),
@@ -227,29 +239,30 @@ class InterruptService:
             "span_id": sendable_text(span_id, "span_id"),
             "auto_expire": config.auto_expire,
         }
-        with kernel.listeners.act:
-            kernel.fact(self.state, pid, "pcb.interrupt_created", row)
+        with core.listeners.act:
+            core.fact(self.state, pid, "pcb.interrupt_created", row)
             interrupt = self.state.by_id[row["id"]]
             self._line.enter(interrupt, outside=True)
             self._arm(interrupt)
             self._tell(interrupt, "created", row)
-            kernel.lifecycle.asked(pid)
-            return kept(kernel, interrupt.copy())
+            for asked in self.on_asked:
+                asked(pid)
+            return durable_value(core, interrupt.copy())
 
     def _tell(self, interrupt: Interrupt, word: str, data: dict[str, Any]) -> None:
-        kernel = self._kernel
-        if kernel.listening:
-            if kernel.listeners_want_states:
+        core = self._core
+        if core.listening:
+            if core.listeners_want_states:
                 data = {**data, "interrupt": msgspec.to_builtins(interrupt)}
-            kernel.listeners.tell(interrupt.pid, f"interrupt.{word}", data)
+            core.listeners.tell(interrupt.pid, f"interrupt.{word}", data)
 
     def resolve_interrupt(
         self, interrupt_id: str, response: Answer | Mapping[str, Any], user_id: str | None = None
     ) -> Interrupt:
         """Answer a question, as `user_id` if that is said: a question that belongs to somebody else is `Denied`."""
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         self.resolve(interrupt_id, response, user_id=user_id)
-        return kept(self._kernel, self.get_interrupt(interrupt_id))
+        return durable_value(self._core, self.get_interrupt(interrupt_id))
 
     def get_interrupt(self, interrupt_id: str) -> Interrupt:
         return self.get(interrupt_id).copy()
@@ -258,7 +271,7 @@ class InterruptService:
         """The oldest question of a process that can still be answered; None when there is none."""
         pid = self._known(pid)
         while (found := self._line.first(_text(pid))) is not None and self._overdue(found):
-            if self._kernel.stopping or self._kernel.failure is not None:  # nothing ends any more: look past it
+            if self._core.stopping or self._core.failure is not None:  # nothing ends any more: look past it
                 return self._oldest_left(pid)
             self._expire(found)
         return None if found is None else found.copy()
@@ -278,13 +291,13 @@ class InterruptService:
         return [one.copy() for one in sorted(found, key=lambda one: one.created_at)]
 
     def cancel_interrupt(self, interrupt_id: str, reason: str = "cancelled") -> Interrupt:
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         self.cancel(interrupt_id, reason)
-        return kept(self._kernel, self.get_interrupt(interrupt_id))
+        return durable_value(self._core, self.get_interrupt(interrupt_id))
 
     def expire_old_interrupts(self) -> int:
         """End what nobody answered in time; gives how many. Timers do the same one by one."""
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         overdue = [one for one in self._all(None) if self._overdue(one)]
         for interrupt in overdue:
             self._expire(interrupt)
@@ -295,18 +308,18 @@ class InterruptService:
 
     def has_pending(self, pid: str) -> bool:
         """Whether one of its questions can still be answered."""
-        return self._line.open_until(self._known(pid)) > self._kernel.clock.now()
+        return self._line.open_until(self._known(pid)) > self._core.clock.now()
 
     def cleanup_process_interrupts(self, pid: str) -> int:
         """Cancel what a process still asks and forget its ended questions; gives how many were forgotten."""
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         self.cancel_all(_text(pid), "its process was cleaned up")
         return self._forget([one.id for one in self._all(pid) if one.id in self.state.by_id])
 
     def cleanup_resolved(self, age_s: float) -> int:
         """Forget questions from outside programs that ended at least `age_s` ago; gives how many."""
-        self._kernel._raise_if_closed()
-        before = self._kernel.clock.now() - age_s
+        self._core.raise_if_closed()
+        before = self._core.clock.now() - age_s
         ended = (self.state.by_id[key] for key in self.state.ended)
         return self._forget([one.id for one in ended if one.resolved_at is not None and one.resolved_at <= before])
 
@@ -315,7 +328,7 @@ class InterruptService:
         live."""
         word = known_word(kind, KINDS, "an interrupt's kind")
         row = {"kind": word, **msgspec.to_builtins(InterruptConfig.of(config))}
-        self._kernel.setting(self.state, "pcb.interrupt_config", row)
+        self._core.setting(self.state, "pcb.interrupt_config", row)
 
     def get_counts(self) -> dict[str, int]:
         """How many questions there are, by status."""
@@ -334,31 +347,31 @@ class InterruptService:
 
     def _overdue(self, interrupt: Interrupt) -> bool:
         due = interrupt.due
-        return interrupt.status == "pending" and due is not None and self._kernel.clock.now() >= due
+        return interrupt.status == "pending" and due is not None and self._core.clock.now() >= due
 
     def _close(self, interrupt: Interrupt, status: str, *, response: Answer | None = None, reason: str = "") -> int:
         """End a question from outside a program: a row, an Event, and the process that waited may go on."""
-        kernel = self._kernel
+        core = self._core
         row = {
             "id": interrupt.id,
             "status": status,
-            "at": kernel.clock.now(),
+            "at": core.clock.now(),
             "reason": reason,
             "response": None if response is None else codec.decode(codec.encode(response)),
         }
-        with kernel.listeners.act:
-            seq = kernel.fact(self.state, interrupt.pid, "pcb.interrupt_ended", row)
+        with core.listeners.act:
+            seq = core.fact(self.state, interrupt.pid, "pcb.interrupt_ended", row)
             self._line.leave(interrupt)
             self._disarm(interrupt.id)
             event = {**row, "kind": interrupt.kind, "user_id": interrupt.user_id, "request_id": interrupt.request_id}
             self._tell(interrupt, status, event)
-            kernel.lifecycle.answered(interrupt.pid)
-            kernel.orchestrator.runner.look_again(interrupt.pid)
+            for answered in self.on_answered:
+                answered(interrupt.pid)
             return seq
 
     def _forget(self, ids: list[str]) -> int:
         if ids:
-            self._kernel.fact(self.state, "", "pcb.interrupts_forgotten", {"ids": ids})
+            self._core.fact(self.state, "", "pcb.interrupts_forgotten", {"ids": ids})
         return len(ids)
 
     # ------------------------------------------------------------------ for processes
@@ -378,21 +391,21 @@ class InterruptService:
         sendable_text(message, "a message to a human")
         if kind not in KINDS:
             raise ConfigError(f"no interrupt kind {kind!r}", hint=f"one of {', '.join(KINDS)}")
-        digest = canonical_hash("ask", (kind, question), {}) if self._kernel.journal is not None else b""
+        digest = canonical_hash("ask", (kind, question), {}) if self._core.journal is not None else b""
         interrupt: Interrupt | None = None
-        if process.recall is not None:
-            entry = recalled(process, key, "ask", kind, digest)
+        if process.replay is not None:
+            entry = take_entry(process, key, "ask", kind, digest)
             if entry is not None and entry.done:
                 if entry.error is not None:
-                    await met_again(process, entry.error)
-                return Answer.of(codec.decode(await self._kernel.value_of(entry)))
+                    await raise_journaled(process, entry.error)
+                return Answer.of(codec.decode(await self._core.value_of(entry)))
             if entry is not None:
                 interrupt = self._by_id[entry.link]
         if interrupt is None:
             interrupt = self.create(process, kind, question=question, message=message, key=key, digest=digest)
         if asked is not None and interrupt.status == "pending":
             asked(interrupt.id)
-        journal = self._kernel.journal
+        journal = self._core.journal
         try:
             if interrupt.status == "pending":  # a restored one may be answered before its program is back here
                 await suspend(process, self._waiters.setdefault(interrupt.id, []))
@@ -412,11 +425,11 @@ class InterruptService:
         self, process: Process, key: rows.Key, kind: str, digest: bytes, interrupt: Interrupt, error: BaseException
     ) -> None:
         """Whoever asked was cancelled and may go on without an answer: the question is taken back."""
-        if self._kernel.stopping or process.exit is not None or isinstance(error, (GeneratorExit, SimulatedCrash)):
+        if self._core.stopping or process.exit is not None or isinstance(error, (GeneratorExit, SimulatedCrash)):
             return
         if interrupt.status == "pending":
             self.cancel(interrupt.id, "nobody waits for the answer any more")
-        self._kernel.door.cut_short(process, key, error, form="ask", name=kind, digest=digest)
+        cut_short(process, key, error, form="ask", name=kind, digest=digest)
 
     def create(
         self,
@@ -428,12 +441,12 @@ class InterruptService:
         key: rows.Key | None = None,
         digest: bytes = b"",
     ) -> Interrupt:
-        kernel = self._kernel
-        now = kernel.clock.now()
+        core = self._core
+        now = core.clock.now()
         config = self.configs[kind]
         ttl_s = config.default_ttl
         interrupt = Interrupt(
-            id=f"int_{kernel.entropy.text(16)}",
+            id=f"int_{core.entropy.text(16)}",
             pid=process.known_as,
             kind=kind,
             question=question,
@@ -443,9 +456,10 @@ class InterruptService:
         )
         row = rows.InterruptRaised(interrupt.id, kind, key, digest, question, message, interrupt.expires_at)
         self._keep(process, interrupt)  # before it is told: a listener may answer at once
-        kernel.record(process.pid, "interrupt.created", row)
+        core.record(process.pid, "interrupt.created", row)
         if kind == "in_doubt":
-            kernel.orchestrator.in_doubt(interrupt)
+            for in_doubt in self.on_doubt:
+                in_doubt(interrupt)
         return interrupt
 
     def restore(self, process: Process, interrupt: Interrupt) -> None:
@@ -453,6 +467,16 @@ class InterruptService:
         if interrupt.kind not in KINDS:
             raise Corrupt(f"interrupt {interrupt.id} is of a kind {interrupt.kind!r} that nobody knows")
         self._keep(process, interrupt)
+
+    def process_ending(self, process: Process) -> None:
+        if self._line.of(process.known_as):
+            self.cancel_all(process.pid, "its process ended")
+
+    def process_diverged(self, process: Process) -> None:
+        self.forget(process.pid)
+
+    def replay_dropped(self, process: Process) -> None:
+        self.cancel_unasked(process.pid, "its process was told to end")
 
     def cancel_all(self, pid: str, reason: str) -> None:
         """The process ended: nobody needs its answers."""
@@ -506,7 +530,7 @@ class InterruptService:
 
     def _arm(self, interrupt: Interrupt) -> None:
         if interrupt.due is not None:
-            clock = self._kernel.clock
+            clock = self._core.clock
             rings_at = clock.monotonic() + max(0.0, interrupt.due - clock.now())
             self._timers[interrupt.id] = clock.call_at(rings_at, lambda: self._expire(interrupt))
 
@@ -516,7 +540,7 @@ class InterruptService:
             timer.cancel()
 
     def _expire(self, interrupt: Interrupt) -> None:
-        if interrupt.status != "pending" or self._kernel.stopping:
+        if interrupt.status != "pending" or self._core.stopping:
             return
         reason = f"nobody answered the {interrupt.kind} in time"
         if interrupt.id in self.state.by_id:
@@ -527,10 +551,10 @@ class InterruptService:
 
     def _end(self, interrupt: Interrupt, status: str, *, row: rows.InterruptEnded) -> int:
         interrupt.status = status
-        interrupt.resolved_at = self._kernel.clock.now()
+        interrupt.resolved_at = self._core.clock.now()
         self._line.leave(interrupt)
         self._disarm(interrupt.id)
-        seq = interrupt.seq = self._kernel.record(self.asker(interrupt), f"interrupt.{status}", row)
+        seq = interrupt.seq = self._core.record(self.asker(interrupt), f"interrupt.{status}", row)
         point("interrupt.ended")
         for waker in self._waiters.pop(interrupt.id, []):
             resume(waker)

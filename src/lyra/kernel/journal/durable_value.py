@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import msgspec
 
 if TYPE_CHECKING:
-    from lyra.kernel.journal.journal import Journal
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import AnyJournal, Core
 
-__all__ = ["Kept", "kept"]
+__all__ = ["DurableValue", "durable_value"]
 
-T = TypeVar("T", bound="Kept")
+T = TypeVar("T", bound="DurableValue")
 
 
-class Kept:
+class DurableValue:
     """Mixed into a Struct with `dict=True`: what it waits for is no field, and is not compared, copied or saved."""
 
     __slots__ = ()
@@ -28,14 +27,14 @@ class Kept:
         return self._durable().__await__()
 
     async def _durable(self) -> Self:
-        row: tuple[Journal, int] | None = self.__dict__.get("_row")
+        row: tuple[AnyJournal, int] | None = self.__dict__.get("_row")
         if row is not None:
             await row[0].acknowledged(row[1])
         return self
 
 
-def kept(kernel: Kernel, value: T) -> T:
+def durable_value(core: Core[Any], value: T) -> T:
     """The same value; awaiting it waits for everything that is written so far."""
-    if kernel.journal is not None:
-        msgspec.structs.force_setattr(value, "_row", (kernel.journal, kernel.journal.seq))  # type: ignore[arg-type]
+    if core.journal is not None:
+        msgspec.structs.force_setattr(value, "_row", (core.journal, core.journal.seq))  # type: ignore[arg-type]
     return value

@@ -1,9 +1,9 @@
-"""The journal: rows in order, committed in batches, and nobody told before they are durable.
+"""The journal: rows in order, committed in batches, and published only once they are durable.
 
 `write` puts a row in the pending batch and gives it its sequence number. The scheduler calls `flush` after a round
-whose rows somebody waits for, and when its slice ends: one commit for all that happened since the last. `durable` waits
-until all rows written so far are in the store. Since rows reach the store in order and batches are atomic, what
-survives a crash is always a prefix of what happened.
+whose rows a process or caller waits for, and when its slice ends: one commit for all that happened since the last.
+`durable` waits until all rows written so far are in the store. Since rows reach the store in order and batches are
+atomic, what survives a crash is always a prefix of what happened.
 
 A store that is quick (`inline`) is called on the loop; any other is called from the writer thread, and rows that
 arrive meanwhile form the next batch. A full disk holds the whole kernel still and is tried again; any other store
@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 from lyra.core import faultpoint
 from lyra.core.faultpoint import point
 from lyra.errors import InternalError, LyraError, StoreError, StoreFull
-from lyra.kernel.process.process import Process, resume, suspend
+from lyra.kernel.base.waiting import AnyProcess, resume, suspend
 from lyra.store.protocol import Store
 
 if TYPE_CHECKING:
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import Core
 
 __all__ = ["Journal"]
 
@@ -35,9 +35,9 @@ Row = tuple[int, float, str, str, bytes]
 
 class Journal:
     __slots__ = (
+        "_core",
         "_flying",
         "_held",
-        "_kernel",
         "_now",
         "_scheduler",
         "callers",
@@ -54,28 +54,29 @@ class Journal:
         "waiters",
     )
 
-    def __init__(self, kernel: Kernel, store: Store, *, epoch: int, seq: int) -> None:
-        self._kernel = kernel
-        self._scheduler = kernel.scheduler
-        self._now: Callable[[], float] = kernel.clock.now
+    def __init__(self, core: Core[Any], store: Store, *, epoch: int, seq: int) -> None:
+        self._core = core
+        self._scheduler = core.scheduler
+        self._now: Callable[[], float] = core.clock.now
         self.store = store
         self.epoch = epoch
         self.seq = seq
         self.durable_seq = seq
         self.pending: list[Row] = []
-        self.waiters: list[Process | asyncio.Future[Any]] = []  # processes and their branches
-        self.onlookers: list[Process | asyncio.Future[Any]] = []  # the same, for rows of earlier batches
+        self.waiters: list[AnyProcess | asyncio.Future[Any]] = []  # processes and their branches
+        self.onlookers: list[AnyProcess | asyncio.Future[Any]] = []  # the same, for rows of earlier batches
         self.callers: list[asyncio.Future[Any]] = []  # everybody else
         self.stuck: StoreFull | None = None
         self.frozen = False
         self.told: Callable[[int], object] | None = None  # called after each commit with the last row in the store
         self.commits = 0
         self._flying = False
-        self._held: list[list[Process | asyncio.Future[Any]]] = []  # waiters of rows that found no room
+        self._held: list[list[AnyProcess | asyncio.Future[Any]]] = []  # waiters of rows that found no room
 
     def write(self, pid: str, kind: str, data: bytes) -> int:
         if self.frozen:
-            return self.seq + 1  # a row that will never be: nobody who waits for it is told otherwise
+            # After a failed commit rows are dropped; processes that wait for one stay suspended until the kernel ends.
+            return self.seq + 1
         self.seq = seq = self.seq + 1
         self.pending.append((seq, self._now(), pid, kind, data))
         if not self._scheduler.running:
@@ -92,7 +93,7 @@ class Journal:
         """When the last row was written that is not in the store yet."""
         return self.pending[-1][1] if self.pending else self._now()
 
-    async def durable(self, process: Process, seq: int) -> None:
+    async def durable(self, process: AnyProcess, seq: int) -> None:
         """Wait, inside a process, until a row that was written earlier is in the store."""
         while self.durable_seq < seq:
             await suspend(process, self.onlookers)
@@ -102,12 +103,12 @@ class Journal:
         while self.durable_seq < seq:
             if self.stuck is not None:
                 raise self.stuck
-            self._kernel.raise_if_failed()
+            self._core.raise_if_failed()
             if self.frozen:
                 raise StoreError("the kernel closed before this was stored", hint="open the store again and repeat it")
-            future: asyncio.Future[None] = self._kernel.loop.create_future()
+            future: asyncio.Future[None] = self._core.loop.create_future()
             self.callers.append(future)
-            self._kernel.scheduler.poke()
+            self._scheduler.poke()
             await future
 
     # ------------------------------------------------------------------ committing
@@ -129,7 +130,7 @@ class Journal:
             self._settle(batch, waiters, error)
             return
         self._flying = True
-        done = self._kernel.writer.submit(self.store.append, batch, self.epoch)
+        done = self._core.writer.submit(self.store.append, batch, self.epoch)
         done.add_done_callback(lambda future: self._landed(batch, waiters, future))
 
     def _landed(self, batch: list[Row], waiters: list[list[Any]], future: asyncio.Future[None]) -> None:
@@ -138,7 +139,7 @@ class Journal:
         if error is not None and not isinstance(error, LyraError):
             error = InternalError(f"the store failed in an unforeseen way: {error}")
         self._settle(batch, waiters, error)
-        self._kernel.scheduler.poke()
+        self._scheduler.poke()
 
     def _settle(self, batch: list[Row], waiters: list[list[Any]], error: LyraError | None) -> None:
         if error is None:
@@ -146,7 +147,7 @@ class Journal:
             self.commits += 1
             if faultpoint.hook is not None:
                 point("journal.after_commit")
-            self._kernel.committed(batch)
+            self._core.committed(batch)
             if self.told is not None:
                 self.told(self.durable_seq)
             for group in waiters:
@@ -161,7 +162,7 @@ class Journal:
             self._hold(batch, waiters, error)
         else:
             self.frozen = True
-            self._kernel.abort(error)
+            self._core.abort(error)
             self.answer(error)
 
     def answer(self, error: LyraError | None) -> None:
@@ -176,8 +177,8 @@ class Journal:
         self._held = waiters  # the very lists: who is cancelled meanwhile takes itself off the one it is on
         self.stuck = error
         self.answer(error)
-        self._kernel.publish("", "store.full", {"rows": len(self.pending), "message": error.message})
-        clock = self._kernel.clock
+        self._core.publish("", "store.full", {"rows": len(self.pending), "message": error.message})
+        clock = self._core.clock
         clock.call_at(clock.monotonic() + _RETRY_FULL_S, self.retry)
 
     def retry(self) -> None:
@@ -185,4 +186,4 @@ class Journal:
         if self.stuck is not None and not self.frozen:
             self.stuck = None
             self.flush()
-            self._kernel.scheduler.poke()
+            self._scheduler.poke()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lyra.core.faultpoint import point
 from lyra.errors import Conflict, LyraError, StoreError, StoreFull
@@ -18,7 +18,7 @@ from lyra.store.protocol import Lease, Store
 
 if TYPE_CHECKING:
     from lyra.core.clock import Timer
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import Core
 
 __all__ = ["Ownership", "owner_is_dead", "owner_name"]
 
@@ -28,10 +28,10 @@ _POLL_S = 0.1
 class Ownership:
     """This kernel's lease on its store."""
 
-    __slots__ = ("_kernel", "_lease_s", "_timer", "lease", "store")
+    __slots__ = ("_core", "_lease_s", "_timer", "lease", "store")
 
-    def __init__(self, kernel: Kernel, store: Store, *, lease_s: float) -> None:
-        self._kernel = kernel
+    def __init__(self, core: Core[Any], store: Store, *, lease_s: float) -> None:
+        self._core = core
         self._lease_s = lease_s
         self._timer: Timer | None = None
         self.store = store
@@ -39,7 +39,7 @@ class Ownership:
 
     async def take(self, owner: str) -> Lease:
         """Become the owner, or say who is. Waits only for a lease that may be nobody's any more."""
-        clock = self._kernel.clock
+        clock = self._core.clock
         first_seen: float | None = None
         while True:
             try:
@@ -58,31 +58,31 @@ class Ownership:
                         expires_at=expires_at,
                     ) from held
                 first_seen = expires_at
-                await self._kernel.outside_pause(_POLL_S)
+                await self._core.outside_pause(_POLL_S)
         point("lease.acquired")
         return self.lease
 
     def keep(self) -> None:
         """Renew, and arrange to renew again."""
-        clock = self._kernel.clock
+        clock = self._core.clock
         self._timer = clock.call_at(clock.monotonic() + self._lease_s / 3, self._renew)
 
     def _renew(self) -> None:
-        if self._kernel.stopping or self.lease is None:
+        if self._core.stopping or self.lease is None:
             return
         if self.store.inline:
             try:
-                self.lease = self.store.renew(self.lease, now=self._kernel.clock.now(), ttl_s=self._lease_s)
+                self.lease = self.store.renew(self.lease, now=self._core.clock.now(), ttl_s=self._lease_s)
             except StoreFull:
                 pass  # the lease may outlast it; if not, whoever took over fences us
             except LyraError as error:
-                self._kernel.abort(error)
+                self._core.abort(error)
                 return
         else:
-            done = self._kernel.writer.submit(
-                self.store.renew, self.lease, now=self._kernel.clock.now(), ttl_s=self._lease_s
+            done = self._core.writer.submit(
+                self.store.renew, self.lease, now=self._core.clock.now(), ttl_s=self._lease_s
             )
-            done.add_done_callback(self._kernel.abort_on_error)
+            done.add_done_callback(self._core.abort_on_error)
         self.keep()
 
     def stop(self) -> None:

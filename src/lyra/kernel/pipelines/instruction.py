@@ -18,7 +18,7 @@ from lyra.core.envelope import Envelope, TerminalReason
 from lyra.core.open_question import Asked
 from lyra.errors import ConfigError
 from lyra.kernel.interrupts.interrupt import KINDS, known_word
-from lyra.kernel.journal.durable_value import Kept
+from lyra.kernel.journal.durable_value import DurableValue
 from lyra.kernel.pipelines.declaration import AgentConfig
 from lyra.kernel.pipelines.session import Session, Token
 
@@ -61,7 +61,7 @@ class AgentExecutionMetrics(msgspec.Struct, frozen=True):
     duration_ms: int = 0
 
 
-class Instruction(Kept, msgspec.Struct, kw_only=True, dict=True):
+class Instruction(DurableValue, msgspec.Struct, kw_only=True, dict=True):
     """What to do next. The envelope is a copy: what an agent does to it changes nothing."""
 
     kind: InstructionKind
@@ -80,7 +80,7 @@ class Instruction(Kept, msgspec.Struct, kw_only=True, dict=True):
         return data
 
 
-class SessionState(Kept, msgspec.Struct, kw_only=True, dict=True):
+class SessionState(DurableValue, msgspec.Struct, kw_only=True, dict=True):
     """A session as others may look at it: a copy. `interrupts` are the open questions, oldest first."""
 
     process_id: str

@@ -13,7 +13,7 @@ is said to and by workers is in `instruction`, questions to people in `pipeline_
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
@@ -22,6 +22,7 @@ from lyra.core.checking.check import sendable_text
 from lyra.core.envelope import Envelope, TerminalReason
 from lyra.core.limits import PIPELINE_SESSION_IDLE_S
 from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess
+from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.interrupts.interrupt import Interrupt
 from lyra.kernel.pipelines.declaration import PipelineConfig
 from lyra.kernel.pipelines.events import Feed, PipelineEvent
@@ -40,28 +41,48 @@ from lyra.kernel.pipelines.runner import Agents, Runner, effect_name
 from lyra.kernel.pipelines.session import Session, Token, evaluate_routing, session_data, session_of, unmergeable
 from lyra.kernel.pipelines.state import PipelineState
 from lyra.kernel.programs.handle import Ack
+from lyra.kernel.workers.envelopes import ANONYMOUS, envelope_of
 
 if TYPE_CHECKING:
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import Core
+    from lyra.kernel.interrupts.service import InterruptService
     from lyra.kernel.process.process import Exit, Process
+    from lyra.kernel.programs.lifetime import Lifetimes
+    from lyra.kernel.programs.registry import Programs
+    from lyra.kernel.workers.lifecycle import LifecycleManager
+    from lyra.kernel.workers.usage import ResourceTracker
 
 __all__ = ["Orchestrator"]
 
 CHECKPOINT_VERSION: Final = "1.0"
-ANONYMOUS: Final = "anonymous"  # whose an envelope is that does not say
-_OWNED: Final = ("request_id", "user_id", "session_id")
 
 
-class Orchestrator:
+class Orchestrator(Subsystem):
     """See the module. Its facts are in `state`; agents, listeners and runners belong to this kernel alone."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    NAME: ClassVar[str] = "pipelines"
+
+    def __init__(
+        self,
+        core: Core[Process],
+        programs: Programs,
+        lifetimes: Lifetimes,
+        interrupts: InterruptService,
+        lifecycle: LifecycleManager,
+        resources: ResourceTracker,
+    ) -> None:
+        self._core = core
+        self._interrupts = interrupts
+        self._lifecycle = lifecycle
+        self._resources = resources
         self.state = PipelineState()
         self.state.tell = self._tell
-        self.agents = Agents(kernel)
-        self.questions = Questions(kernel, self)
-        self.runner = Runner(kernel, self)
+        self.agents = Agents(core)
+        self.questions = Questions(core, interrupts, self)
+        self.runner = Runner(core, programs, lifetimes, interrupts, self)
+        lifecycle.pipelines = self
+        interrupts.on_answered.append(self.runner.look_again)
+        interrupts.on_doubt.append(self.in_doubt)
         self._feeds: dict[str, list[Feed]] = {}
 
     # ------------------------------------------------------------------ sessions
@@ -70,7 +91,7 @@ class Orchestrator:
         self, pid: str, config: Any, envelope: Envelope | Mapping[str, Any] | None = None, force: bool = False
     ) -> SessionState:
         """Begin a pipeline for a pid. One that has a session already keeps it, unless `force` begins anew."""
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         if not sendable_text(pid, "a pid"):
             raise ConfigError("a session needs a pid", key="pid")
         checked = PipelineConfig.of(config)
@@ -78,20 +99,20 @@ class Orchestrator:
         if pid in self.state.sessions and not force:
             raise NameTaken(f"there is a pipeline session for {pid} already", hint="force=True begins it anew", pid=pid)
         self._must_be_driven_outside(pid)
-        with self._kernel.listeners.act:
+        with self._core.listeners.act:
             self._make_known(pid, work)
             self._begin(pid, checked, work)
         return self.get_session_state(pid)
 
     def _begin(self, pid: str, checked: PipelineConfig, work: Envelope) -> None:
         row: dict[str, Any] = {"config": checked, "envelope": work}
-        if self._kernel.journal is None and self._kernel.listening:
+        if self._core.journal is None and self._core.listening:
             row = codec.decode(codec.encode(row))  # listeners get plain data, as they would from a journal
         self.fact(pid, "pipeline.initialized", row)
 
     def _make_known(self, pid: str, work: Envelope) -> None:
         """A pid that nobody submitted gets an entry of the process table, for as long as its pipeline is known."""
-        lifecycle = self._kernel.lifecycle
+        lifecycle = self._lifecycle
         if lifecycle.came_with_pipeline(pid) and not lifecycle.is_live(pid):
             lifecycle.forget_with_pipeline(pid)  # of a pipeline that ended
         if lifecycle.find(pid) is None:
@@ -121,14 +142,14 @@ class Orchestrator:
             raise ConfigError(f"there is no terminal reason {reason!r}", hint=f"one of {words}", key="reason") from None
         seq = 0 if session.terminated else self._terminate(pid, word, sendable_text(message, "a message"))
         self.runner.stop(pid, f"pipeline terminated: {session.envelope.termination_reason}")
-        return Ack(self._kernel, seq)
+        return Ack(self._core, seq)
 
     def process_ended(self, process: Process, ended: Exit) -> None:
         """A process that ran a pipeline was ended before it: so is the pipeline. One that diverged comes back."""
         if process.pid not in self.state.sessions or ended.reason == "divergence":
             return
-        kernel = self._kernel
-        if kernel.stopping or kernel.draining or kernel.failure is not None or not self.runner.runs(process):
+        core = self._core
+        if core.stopping or core.draining or core.failure is not None or not self.runner.runs(process):
             return
         session = self.state.sessions[process.pid]
         if not session.terminated:
@@ -139,19 +160,19 @@ class Orchestrator:
     def cleanup_session(self, pid: str) -> bool:
         """Forget a session, and the entry that came with it; False if there is none. One that a process of this kernel
         still runs is refused."""
-        with self._kernel.listeners.act:
+        with self._core.listeners.act:
             forgotten = self.forget_session(pid)
             if forgotten:
-                self._kernel.lifecycle.forget_with_pipeline(pid)
+                self._lifecycle.forget_with_pipeline(pid)
             return forgotten
 
     def forget_session(self, pid: str) -> bool:
         """The same without its entry."""
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         session = self.state.sessions.get(pid)
         if session is None:
             return False
-        process = self._kernel.processes.get(pid)
+        process = self._core.processes.get(pid)
         if not session.terminated and process is not None and process.exit is None:
             raise InvalidTransition(f"pipeline {pid} is under way", hint="terminate_session ends it", pid=pid)
         self.fact(pid, "pipeline.forgotten", {})
@@ -160,26 +181,26 @@ class Orchestrator:
     def cleanup_stale_sessions(self, idle_s: float = PIPELINE_SESSION_IDLE_S) -> int:
         """Forget sessions that ended, and those that nobody touched for `idle_s`, drives or is asked about. Their
         entries end, and are kept as long as others."""
-        kernel = self._kernel
-        kernel._raise_if_closed()
+        core = self._core
+        core.raise_if_closed()
         forgotten = 0
-        for pid in list(self.state.idle_since(kernel.clock.now() - idle_s)):
+        for pid in list(self.state.idle_since(core.clock.now() - idle_s)):
             if self.state.sessions[pid].terminated or not self._is_alive(pid):
-                process = kernel.processes.get(pid)
+                process = core.processes.get(pid)
                 if process is None or process.exit is not None:
-                    if not self.state.sessions[pid].terminated and kernel.lifecycle.came_with_pipeline(pid):
+                    if not self.state.sessions[pid].terminated and self._lifecycle.came_with_pipeline(pid):
                         self._terminate(pid, TerminalReason.USER_CANCELLED, f"nobody drove it for {idle_s:g} s")
                     forgotten += self.forget_session(pid)
         return forgotten
 
     def _is_alive(self, pid: str) -> bool:
         """Somebody drives it, or a person may still answer what it asks."""
-        kernel, session = self._kernel, self.state.sessions[pid]
-        driven = kernel.lifecycle.is_live(pid) and not kernel.lifecycle.came_with_pipeline(pid)
-        if driven or kernel.interrupts.has_pending(pid):
+        core, session = self._core, self.state.sessions[pid]
+        driven = self._lifecycle.is_live(pid) and not self._lifecycle.came_with_pipeline(pid)
+        if driven or self._interrupts.has_pending(pid):
             return True
-        idle_s = kernel.clock.now() - session.last_activity_at
-        return any(kernel.interrupts.lives_longer(question.kind, idle_s) for question in session.waiting)
+        idle_s = core.clock.now() - session.last_activity_at
+        return any(self._interrupts.lives_longer(question.kind, idle_s) for question in session.waiting)
 
     def entry_ended(self, pid: str, reason: str) -> None:
         """The entry that a pipeline runs under was ended: the pipeline is over, too."""
@@ -191,7 +212,7 @@ class Orchestrator:
 
     def get_next_instruction(self, pid: str) -> Instruction:
         """What to do now; asked again, the same."""
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         session = self._session(pid)
         self._end_late_runs(session)
         return self._next(session)
@@ -205,7 +226,7 @@ class Orchestrator:
 
     def get_ready_instructions(self, pid: str) -> list[Instruction]:
         """All that may run at the same time (branches of a fork, stages in parallel mode), or the one other thing."""
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         session = self._session(pid)
         self._end_late_runs(session)
         self.start_ready(session)
@@ -216,7 +237,7 @@ class Orchestrator:
 
     def report_agent_result(self, pid: str, result: Mapping[str, Any]) -> Instruction:
         """Take the result of a run and say what comes next. A run reported again changes nothing."""
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         session = self._session(pid)
         row = report_row(result)
         if not session.terminated:
@@ -233,8 +254,8 @@ class Orchestrator:
         """Runs of outside workers that took longer than their stage may have failed, whatever is reported later."""
         if not session.pipeline_config.timed:
             return
-        pid, now = session.process_id, self._kernel.clock.now()
-        process = self._kernel.processes.get(pid)
+        pid, now = session.process_id, self._core.clock.now()
+        process = self._core.processes.get(pid)
         if process is not None and self.runner.runs(process):
             return  # its own runs are timed where they run
         for token in [each for each in session.tokens if each.state == "running"]:
@@ -268,7 +289,7 @@ class Orchestrator:
             row = {**row, "success": False, "error": wrong} if wrong else row
         self.fact(pid, "pipeline.reported", {**row, "token": token.id})
         used = {name: metrics[name] for name in ("llm_calls", "tool_calls", "tokens_in", "tokens_out") if metrics[name]}
-        self._kernel.resources.count(pid, {"agent_hops": 1, **used})
+        self._resources.count(pid, {"agent_hops": 1, **used})
 
     def evaluate_routing(self, pid: str, agent_name: str | None = None) -> str:
         """Where the pipeline would go if that stage (the current one unless said) ended well as its output stands."""
@@ -305,8 +326,8 @@ class Orchestrator:
 
     def _quota_reached(self, pid: str) -> tuple[TerminalReason | None, str]:
         """The quota of the entry that a pipeline runs under, except its time: that is told, not enforced."""
-        resources = self._kernel.resources
-        entry = self._kernel.lifecycle.state.entries.get(pid)
+        resources = self._resources
+        entry = self._lifecycle.state.entries.get(pid)
         if entry is None or (entry.pipeline and resources.get_quota(pid) == resources.default_quota):
             return None, ""  # nobody gave it one: its bounds are the pipeline's own
         reason = resources.first_over(pid, timed=False)
@@ -319,7 +340,7 @@ class Orchestrator:
 
     def resume_after_interrupt(self, pid: str, interrupt: Any, response: Any) -> Instruction:
         """The question a pipeline waits for was answered: go on at the stage the pipeline names for its kind."""
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         self.questions.resume(self._session(pid), interrupt, response)
         return self.get_next_instruction(pid)
 
@@ -339,7 +360,7 @@ class Orchestrator:
 
     def resume_from_checkpoint(self, pid: str, checkpoint: Any, *, force: bool = False) -> SessionState:
         """A session that goes on where the checkpoint was taken."""
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         if not isinstance(checkpoint, Mapping) or checkpoint.get("version") != CHECKPOINT_VERSION:
             raise ConfigError(f"not a checkpoint of version {CHECKPOINT_VERSION}", key="version")
         if pid in self.state.sessions and not force:
@@ -354,7 +375,7 @@ class Orchestrator:
             work = session_of(kept).envelope
         except msgspec.ValidationError as error:
             raise ConfigError(f"not a checkpoint: {error}", key="session") from None
-        with self._kernel.listeners.act:
+        with self._core.listeners.act:
             self._make_known(pid, work)
             self.fact(pid, "pipeline.restored", {"session": kept})
         return self.get_session_state(pid)
@@ -367,9 +388,9 @@ class Orchestrator:
         """Run a pipeline as a durable process and tell what happens. The same pid again goes on where it was."""
         checked = PipelineConfig.of(config)
         self.agents.check(stage.agent_name for stage in checked.agents if stage.node_kind is NodeKind.AGENT)
-        kernel = self._kernel
-        kernel._raise_if_closed()
-        pid = pid or f"pipeline_{kernel.entropy.text(16)}"
+        core = self._core
+        core.raise_if_closed()
+        pid = pid or f"pipeline_{core.entropy.text(16)}"
         session = self.state.sessions.get(pid)
         if session is not None and session.pipeline_config != checked:
             raise NameTaken(f"{pid} runs another pipeline", hint="use another pid, or the same declaration", pid=pid)
@@ -390,8 +411,8 @@ class Orchestrator:
                 event = feed.events.popleft()
                 if event is None:
                     break
-                if kernel.journal is not None:  # what is told has happened for good
-                    await kernel.journal.acknowledged(int(event.data.get("seq", 0)))
+                if core.journal is not None:  # what is told has happened for good
+                    await core.journal.acknowledged(int(event.data.get("seq", 0)))
                 yield event
                 if event.type == "pipeline_completed":
                     return
@@ -403,14 +424,14 @@ class Orchestrator:
 
     def take_over(self, session: Session) -> None:
         """From a worker outside: its entry makes way for the process, which asks the open questions itself."""
-        pid, kernel = session.process_id, self._kernel
-        if kernel.lifecycle.came_with_pipeline(pid):
-            with kernel.listeners.act:
+        pid, core = session.process_id, self._core
+        if self._lifecycle.came_with_pipeline(pid):
+            with core.listeners.act:
                 for question in [each for each in session.waiting if each.token and each.id]:
                     known, unasked = question.id, {**question.interrupt, "id": ""}
                     self.fact(pid, "pipeline.waiting", {"interrupt": unasked, "question": question.number})
                     self.questions.withdraw(known, "its process asks it again")
-                kernel.lifecycle.make_way(pid)
+                self._lifecycle.make_way(pid)
 
     def _tell_where_it_stands(self, session: Session, feed: Feed) -> None:
         """To one who listens to a pipeline under way: the stages that run, and the questions that are open."""
@@ -423,14 +444,14 @@ class Orchestrator:
         for question in self.questions.still_open(session):
             asked = {"interrupt": dict(question.interrupt)}
             feed.put(PipelineEvent("interrupt_raised", question.stage, pid, envelope, asked))
-        for one in self._kernel.interrupts.pending(pid):
+        for one in self._interrupts.pending(pid):
             if one.kind == "in_doubt":
                 asked = {"interrupt": interrupt_data(one)}
                 feed.put(PipelineEvent("interrupt_raised", _stage_in_doubt(session, one), pid, envelope, asked))
 
     def in_doubt(self, interrupt: Interrupt) -> None:
         """Nobody knows whether a stage was performed; the door asked, and its row is the last that was written."""
-        session, journal = self.state.sessions.get(interrupt.pid), self._kernel.journal
+        session, journal = self.state.sessions.get(interrupt.pid), self._core.journal
         if session is not None:
             stage, seq = _stage_in_doubt(session, interrupt), journal.seq if journal is not None else 0
             self._put(interrupt.pid, "interrupt_raised", stage, {"interrupt": interrupt_data(interrupt), "seq": seq})
@@ -443,7 +464,7 @@ class Orchestrator:
 
     def _tell(self, pid: str, kind: str, stage: str, facts: dict[str, Any]) -> None:
         if pid in self._feeds:
-            journal = self._kernel.journal
+            journal = self._core.journal
             facts["seq"] = journal.seq + 1 if journal is not None else 0  # the row that is being applied
             self._put(pid, kind, stage, facts)
 
@@ -465,24 +486,11 @@ class Orchestrator:
 
     def envelope_of(self, value: Envelope | Mapping[str, Any] | str | None, pid: str = "") -> Envelope:
         """An envelope as it is; text and mappings as a new one, with the ids of the pid's entry where they say none."""
-        owner = self._kernel.lifecycle.state.entries.get(pid)
-        if isinstance(value, Envelope):
-            if owner is not None and owner.user_id and value.user_id == ANONYMOUS:
-                return msgspec.structs.replace(value, user_id=owner.user_id)
-            return value
-        if isinstance(value, str):
-            value = {"raw_input": value}
-        if value is not None and not isinstance(value, Mapping):
-            raise ConfigError(f"an envelope is a mapping of fields, not {type(value).__name__}", key="envelope")
-        fields = dict(value or {})
-        for name in _OWNED if owner is not None and not owner.pipeline else ():
-            if not fields.get(name) and getattr(owner, name):
-                fields[name] = getattr(owner, name)
-        return Envelope.create(self._kernel.entropy, now=self._kernel.clock.now(), **fields)
+        return envelope_of(self._core, self._lifecycle, value, pid)
 
     def _must_be_driven_outside(self, pid: str) -> None:
         """What a process of this kernel runs, nobody else reports into or replaces."""
-        process = self._kernel.processes.get(pid)
+        process = self._core.processes.get(pid)
         if pid in self.state.sessions and process is not None and process.exit is None and self.runner.runs(process):
             hint = "its agents report by themselves; terminate_session ends it"
             raise InvalidTransition(f"pipeline {pid} is run by a process of this kernel", hint=hint, pid=pid)
@@ -492,10 +500,10 @@ class Orchestrator:
 
     def fact(self, pid: str, kind: str, data: dict[str, Any]) -> int:
         """A session changes: a row, and a runner that waits for a change looks again."""
-        with self._kernel.listeners.act:
+        with self._core.listeners.act:
             was = self.state.sessions.get(pid)
             before, over = (was.waiting, was.terminated) if was is not None else ((), False)
-            seq = self._kernel.fact(self.state, pid, kind, {**data, "at": self._kernel.clock.now()})
+            seq = self._core.fact(self.state, pid, kind, {**data, "at": self._core.clock.now()})
             session = self.state.sessions.get(pid)
             if before:
                 self.questions.take_back(before, session.waiting if session is not None else ())
@@ -508,8 +516,8 @@ class Orchestrator:
         """The row that was written last ended it: say so in one of its own, and let its entry end with it."""
         pid, message = session.process_id, session.envelope.termination_reason
         reason = session.terminal_reason.value if session.terminal_reason is not None else ""
-        self._kernel.fact(self.state, pid, "pipeline.ended", {"reason": reason, "message": message})
-        self._kernel.lifecycle.pipeline_over(pid, reason or message)
+        self._core.fact(self.state, pid, "pipeline.ended", {"reason": reason, "message": message})
+        self._lifecycle.pipeline_over(pid, reason or message)
 
 
 def _stage_in_doubt(session: Session, interrupt: Interrupt) -> str:

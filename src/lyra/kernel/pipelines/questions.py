@@ -17,8 +17,10 @@ from lyra.kernel.pipelines.instruction import interrupt_data, response_data
 from lyra.kernel.pipelines.session import Question, Session
 
 if TYPE_CHECKING:
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import Core
+    from lyra.kernel.interrupts.service import InterruptService
     from lyra.kernel.pipelines.orchestrator import Orchestrator
+    from lyra.kernel.process.process import Process
 
 __all__ = ["Questions"]
 
@@ -26,8 +28,9 @@ NOBODY_WAITS: Final = "nobody waits for the answer any more"
 
 
 class Questions:
-    def __init__(self, kernel: Kernel, orchestrator: Orchestrator) -> None:
-        self._kernel = kernel
+    def __init__(self, core: Core[Process], interrupts: InterruptService, orchestrator: Orchestrator) -> None:
+        self._core = core
+        self._interrupts = interrupts
         self._orchestrator = orchestrator
 
     def hold_up(self, session: Session) -> bool:
@@ -41,7 +44,7 @@ class Questions:
             return True
         if raised is not None and not session.held_up:
             self._orchestrator.fact(pid, "pipeline.waiting", {"interrupt": interrupt_data(raised), "question": 0})
-        if pid not in self._kernel.processes:  # else its program asks
+        if pid not in self._core.processes:  # else its program asks
             for question in [each for each in session.waiting if each.token and not each.id]:
                 self._ask_kernel(pid, question)
         return session.held_up
@@ -57,7 +60,7 @@ class Questions:
         asked = self._known(question.id) if question.id else None
         if asked is not None and asked.status == "pending":
             said = {name: value for name, value in answer.items() if value is not None}
-            self._kernel.interrupts.resolve(asked.id, said)
+            self._interrupts.resolve(asked.id, said)
         self.over(pid, question, answer, given)
 
     def over(
@@ -85,7 +88,7 @@ class Questions:
         session = self._orchestrator.state.sessions.get(pid)
         question = session.question(number) if session is not None else None
         if question is None:
-            self._kernel.interrupts.cancel(interrupt_id, NOBODY_WAITS)
+            self._interrupts.cancel(interrupt_id, NOBODY_WAITS)
         elif question.id != interrupt_id:
             row = {"interrupt": {**question.interrupt, "id": interrupt_id}, "question": number}
             self._orchestrator.fact(pid, "pipeline.waiting", row)
@@ -101,17 +104,17 @@ class Questions:
         """Nobody is to answer it any more."""
         asked = self._known(interrupt_id)
         if asked is not None and asked.status == "pending":
-            self._kernel.interrupts.cancel(asked.id, reason)
+            self._interrupts.cancel(asked.id, reason)
 
     def _any_about(self, pid: str) -> bool:
-        interrupts = self._kernel.interrupts
+        interrupts = self._interrupts
         return pid in interrupts.state.by_pid or bool(interrupts.pending(pid))
 
     def _clear_ended(self, session: Session) -> None:
         """Questions that the kernel knows by their ids and that are over: resolved, expired or cancelled."""
         pid = session.process_id
         for question in session.waiting:
-            if not question.id or (question.token and pid in self._kernel.processes):  # its program gets the answer
+            if not question.id or (question.token and pid in self._core.processes):  # its program gets the answer
                 continue
             found = self._known(question.id)
             if found is not None and found.status == "pending":
@@ -126,13 +129,13 @@ class Questions:
 
     def _known(self, interrupt_id: str) -> Interrupt | None:
         try:
-            return self._kernel.interrupts.get(interrupt_id)
+            return self._interrupts.get(interrupt_id)
         except NoSuchInterrupt:
             return None  # never one of the kernel's, or ended so long ago that nobody remembers it
 
     def _raised_outside(self, session: Session) -> Interrupt | None:
         """The oldest open question about the process that neither its program nor its session asked."""
-        interrupts, pid = self._kernel.interrupts, session.process_id
+        interrupts, pid = self._interrupts, session.process_id
         asked = {question.id for question in session.waiting}
         first = interrupts.get_pending_interrupt(pid)
         if first is None or (first.id in interrupts.state.by_id and first.id not in asked):
@@ -144,7 +147,7 @@ class Questions:
         """A stage led to a question: make it one of the kernel's, where the kernel knows the pid."""
         asked = question.interrupt
         try:
-            made = self._kernel.create_interrupt(
+            made = self._interrupts.create_interrupt(
                 pid, question.kind, str(asked.get("message", "")), question=str(asked.get("question", ""))
             )
         except NoSuchProcess:

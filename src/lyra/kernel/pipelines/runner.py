@@ -17,25 +17,29 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 
 from lyra.core import codec
-from lyra.core.checking.check import did_you_mean, short_text
+from lyra.core.checking.check import did_you_mean, sendable_text, short_text
 from lyra.core.effect import Charged, Effect
 from lyra.core.faultpoint import point
 from lyra.core.limits import EFFECTS_KEPT, NAME_LENGTH_MAX
 from lyra.core.naming import PIPELINE, named
 from lyra.errors import AgentFailed, ConfigError, Divergence, LyraError, NameTaken, ProcessExit
 from lyra.kernel.base.timeouts import in_time
+from lyra.kernel.base.waiting import resume, suspend
 from lyra.kernel.pipelines.instruction import asked_data, metrics_data, response_data
 from lyra.kernel.pipelines.keys import OutputMode
 from lyra.kernel.process.call_keys import current_branch, next_key
-from lyra.kernel.process.process import Process, resume, suspend
+from lyra.kernel.process.process import Process
 from lyra.kernel.programs.context import Context, read
 
 if TYPE_CHECKING:
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import Core
+    from lyra.kernel.interrupts.service import InterruptService
     from lyra.kernel.pipelines.declaration import AgentConfig
     from lyra.kernel.pipelines.events import Feed
     from lyra.kernel.pipelines.orchestrator import Orchestrator
     from lyra.kernel.pipelines.session import Question, Session
+    from lyra.kernel.programs.lifetime import Lifetimes
+    from lyra.kernel.programs.registry import Programs
 
 __all__ = ["AgentResult", "Agents", "Runner", "effect_name", "run_pipeline"]
 
@@ -79,8 +83,8 @@ class _Agent(msgspec.Struct, frozen=True):
 class Agents:
     """Agents by name."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(self, core: Core[Process]) -> None:
+        self._core = core
         self._by_name: dict[str, _Agent] = {}
         self._waiters: dict[str, list[Any]] = {}
 
@@ -121,7 +125,7 @@ class Agents:
     async def wait_for(self, process: Process, name: str) -> _Agent:
         """The agent, as soon as it is registered; not journaled."""
         while name not in self._by_name:
-            self._kernel.publish(process.pid, "process.dormant", {"agent": name})
+            self._core.publish(process.pid, "process.dormant", {"agent": name})
             await suspend(process, self._waiters.setdefault(name, []))
         return self._by_name[name]
 
@@ -129,8 +133,18 @@ class Agents:
 class Runner:
     """Runs sessions of one kernel as processes."""
 
-    def __init__(self, kernel: Kernel, orchestrator: Orchestrator) -> None:
-        self._kernel = kernel
+    def __init__(
+        self,
+        core: Core[Process],
+        programs: Programs,
+        lifetimes: Lifetimes,
+        interrupts: InterruptService,
+        orchestrator: Orchestrator,
+    ) -> None:
+        self._core = core
+        self._programs = programs
+        self._lifetimes = lifetimes
+        self._interrupts = interrupts
         self._orchestrator = orchestrator
         self._effects: dict[Any, Effect] = {}  # one for each way that an agent is run
         self._waiters: dict[str, list[Any]] = {}  # runners that wait for their session to change
@@ -139,16 +153,17 @@ class Runner:
 
     def start(self, pid: str, feed: Feed) -> Process:
         """The process that runs a session; the feed gets a None when it ends."""
-        kernel = self._kernel
+        core = self._core
         self._orchestrator.take_over(self._orchestrator.state.sessions[pid])
-        handle = kernel.spawn(run_pipeline, pid=pid)
-        process = kernel.find(handle.pid)
+        process = core.processes.get(pid)
+        if process is None:
+            process = self._lifetimes.start(run_pipeline, (), parent=None, pid=pid)
         if not self.runs(process):
             raise NameTaken(f"process {pid} is no pipeline", hint="use another pid", pid=pid)
         if process.exit is not None:
             feed.put(None)
             return process
-        ended: asyncio.Future[None] = kernel.loop.create_future()
+        ended: asyncio.Future[None] = core.loop.create_future()
 
         def tell(future: asyncio.Future[None]) -> None:
             if not future.cancelled():
@@ -161,16 +176,17 @@ class Runner:
 
     def stop(self, pid: str, reason: str) -> None:
         """End the process of a session that is over: what its agents still do is not waited for."""
-        process = self._kernel.processes.get(pid)
+        process = self._core.processes.get(pid)
         if process is not None and process.exit is None and self.runs(process):
-            self._kernel.kill(pid, reason)
+            self._core.raise_if_closed()
+            self._lifetimes.stop_tree(process, sendable_text(reason, "a reason to kill"))
 
     def runs(self, process: Process) -> bool:
         """Whether that process is a pipeline's."""
-        return process.program == self._kernel.programs.name(run_pipeline)
+        return process.program == self._programs.name(run_pipeline)
 
     def raise_unless_finished(self, process: Process, pid: str) -> None:
-        self._kernel.raise_if_failed()
+        self._core.raise_if_failed()
         ended = process.exit
         if ended is not None and ended.error is not None:
             raise ended.error
@@ -218,7 +234,7 @@ class Runner:
     @staticmethod
     def _may_go_on(process: Process, session: Session) -> bool:
         """Something can run or be asked, or the journal knows what came next; else a new look would be the same."""
-        entry = process.recall.get(process.keys) if process.recall is not None else None
+        entry = process.replay.get(process.keys) if process.replay is not None else None
         return entry is not None or any(token.state in ("ready", "running", "waiting") for token in session.tokens)
 
     def _plan(self, pid: str, *, beside: bool = False) -> list[Any]:
@@ -251,9 +267,9 @@ class Runner:
                 due = self._due(ctx, plan)
                 for key in [key for key in tasks if key not in due]:
                     tasks.pop(key).cancel()
-                new = {key: self._kernel.loop.create_future() for key in due if key not in begun}
+                new = {key: self._core.loop.create_future() for key in due if key not in begun}
                 for key, numbered in new.items():
-                    tasks[key] = self._kernel.tasks.start(due[key](numbered), name=f"{process.pid} {key}")
+                    tasks[key] = self._core.tasks.start(due[key](numbered), name=f"{process.pid} {key}")
                 begun.update(new)
                 for numbered in new.values():  # before it is looked what ended: a replay may know that at once
                     await numbered
@@ -293,7 +309,7 @@ class Runner:
         while not any(task.done() for task in tasks.values()):
             if self._changed(process.pid, begun, tasks):
                 return 0
-            change = self._kernel.loop.create_future()
+            change = self._core.loop.create_future()
             waiters = self._waiters.setdefault(process.pid, [])
             waiters.append(change)
             try:
@@ -318,7 +334,7 @@ class Runner:
     @staticmethod
     def _ended_then(process: Process) -> int | None:
         """On replay: what ended before the next reading of the plan (0: nothing did); None when nobody can say."""
-        entry = process.recall.get(process.keys) if process.recall is not None else None
+        entry = process.replay.get(process.keys) if process.replay is not None else None
         last = codec.decode(bytes(entry.value))[-1] if entry is not None and entry.name == "pipeline" else None
         return int(last["after"]) if isinstance(last, dict) else None
 
@@ -379,7 +395,7 @@ class Runner:
         if token is None:
             raise AgentFailed(f"nobody waits for run {run} of {stage_name} any more")
         agent = self._orchestrator.agents.get(stage.agent_name)
-        clock = self._kernel.clock
+        clock = self._core.clock
         began = clock.monotonic()
         value = agent.call(session.view(token))
         if hasattr(value, "__await__"):
@@ -393,7 +409,7 @@ class Runner:
         if usage is not None:
             for name, dimension in _SPENT.items():
                 metrics.setdefault(name, usage[dimension])
-        if self._kernel.journal is None:  # what the door makes of it for a journal: plain, and the session's own
+        if self._core.journal is None:  # what the door makes of it for a journal: plain, and the session's own
             result = codec.decode(codec.encode(result))
         return result if usage is None else Charged(result, usage)
 
@@ -405,7 +421,7 @@ class Runner:
         response: dict[str, Any] | None = None
         unanswered = ""
         try:
-            answer = await self._kernel.interrupts.ask(
+            answer = await self._interrupts.ask(
                 process,
                 kind=kind,
                 key=next_key(process),
@@ -443,7 +459,8 @@ def _asked(question: Question) -> list[Any]:
 @named(PIPELINE)
 async def run_pipeline(ctx: Context) -> dict[str, Any]:
     """The program of every pipeline; its session has the pid of its process."""
-    return await ctx.own_process.kernel.orchestrator.runner.run(ctx)
+    pipelines: Orchestrator = ctx.own_process.core.subsystems.named("pipelines")
+    return await pipelines.runner.run(ctx)
 
 
 def _result(stage: AgentConfig, value: Any) -> dict[str, Any]:

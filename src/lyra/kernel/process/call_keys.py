@@ -79,7 +79,7 @@ def current_branch(process: Process) -> Branch:
     parent.branches += 1
     branch = Branch(task, path)
     if isinstance(task, asyncio.Task):
-        process.kernel.life.branch_began(process)
+        process.core.branch_began(process)
     _branch.set((process, branch))
     return branch
 
@@ -87,7 +87,7 @@ def current_branch(process: Process) -> Branch:
 def name_branch(process: Process, path: str) -> None:
     """Give the task that runs a branch of that path, for programs whose branches are not always made in one order."""
     task = asyncio.current_task()
-    process.kernel.life.branch_began(process)
+    process.core.branch_began(process)
     _branch.set((process, Branch(task, path)))
 
 
@@ -109,9 +109,9 @@ def after(key: rows.Key) -> rows.Key:
 
 def upcoming(process: Process) -> Entry | None:
     """The journal's next answer on this line of the program, if it has one; takes no key."""
-    if process.recall is None:
+    if process.replay is None:
         return None
-    return process.recall.get(upcoming_key(process))
+    return process.replay.get(upcoming_key(process))
 
 
 def upcoming_key(process: Process) -> rows.Key:

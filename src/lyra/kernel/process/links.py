@@ -22,7 +22,8 @@ from lyra.kernel.journal.error_rows import text_of
 from lyra.kernel.process.process import Exit, Process
 
 if TYPE_CHECKING:
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import Core
+    from lyra.kernel.process.mailbox import Mailboxes
 
 __all__ = ["Down", "ExitSignal", "Links", "Ready", "read_signal", "register_signal"]
 
@@ -75,10 +76,11 @@ def read_signal(form: str, data: bytes) -> Any:
 
 
 class Links:
-    __slots__ = ("_kernel", "_links", "_monitors", "_watched", "_watching")
+    __slots__ = ("_core", "_links", "_mailboxes", "_monitors", "_watched", "_watching")
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(self, core: Core[Process], mailboxes: Mailboxes) -> None:
+        self._core = core
+        self._mailboxes = mailboxes
         self._links: dict[str, dict[str, None]] = {}
         self._monitors: dict[str, tuple[str, str]] = {}  # ref → (watcher, watched)
         self._watched: dict[str, dict[str, None]] = {}  # watched → refs
@@ -93,12 +95,12 @@ class Links:
         if other.exit is not None:
             self._signal(one, ExitSignal(other.pid, NO_PROCESS))
             return
-        self._kernel.record(one.pid, "process.linked", rows.Linked(other.pid))
+        self._core.record(one.pid, "process.linked", rows.Linked(other.pid))
         self.restore_link(one.pid, other.pid)
 
     def unlink(self, one: Process, other: Process) -> None:
         if other.pid in self._links.get(one.pid, ()):
-            self._kernel.record(one.pid, "process.unlinked", rows.Linked(other.pid))
+            self._core.record(one.pid, "process.unlinked", rows.Linked(other.pid))
             self._cut(one.pid, other.pid)
 
     def linked(self, pid: str) -> list[str]:
@@ -106,15 +108,15 @@ class Links:
 
     def monitor(self, watcher: Process, watched: Process, ref: str) -> None:
         if watched.exit is not None:
-            self._kernel.mailboxes.deliver(watcher, Down(ref, watched.pid, NO_PROCESS))
+            self._mailboxes.deliver(watcher, Down(ref, watched.pid, NO_PROCESS))
             return
-        self._kernel.record(watcher.pid, "process.monitored", rows.Monitored(watched.pid, ref))
+        self._core.record(watcher.pid, "process.monitored", rows.Monitored(watched.pid, ref))
         self.restore_monitor(watcher.pid, watched.pid, ref)
 
     def demonitor(self, watcher: Process, ref: str) -> bool:
         if self._monitors.get(ref, ("", ""))[0] != watcher.pid:
             return False
-        self._kernel.record(watcher.pid, "process.demonitored", rows.Monitored("", ref))
+        self._core.record(watcher.pid, "process.demonitored", rows.Monitored("", ref))
         self._forget(ref)
         return True
 
@@ -123,7 +125,7 @@ class Links:
 
     def trap(self, process: Process, on: bool) -> None:
         if process.traps != on:
-            self._kernel.record(process.pid, "process.trapping", rows.Trapping(on))
+            self._core.record(process.pid, "process.trapping", rows.Trapping(on))
             process.traps = on
 
     def restore_link(self, one: str, other: str) -> None:
@@ -142,22 +144,22 @@ class Links:
         text = text_of(how.error) if how.error is not None else ""
         for pid in self.linked(process.pid):
             self._cut(process.pid, pid)
-            other = self._kernel.processes.get(pid)
+            other = self._core.processes.get(pid)
             if other is not None and other.exit is None:
                 self._signal(other, ExitSignal(process.pid, how.reason, text), how.error)
         for ref in list(self._watched.get(process.pid, ())):
-            watcher = self._kernel.processes.get(self._monitors[ref][0])
+            watcher = self._core.processes.get(self._monitors[ref][0])
             self._forget(ref)
             if watcher is not None and watcher.exit is None:
-                self._kernel.mailboxes.deliver(watcher, Down(ref, process.pid, how.reason, text))
+                self._mailboxes.deliver(watcher, Down(ref, process.pid, how.reason, text))
         for ref in list(self._watching.get(process.pid, ())):
             self._forget(ref)
 
     def _signal(self, process: Process, signal: ExitSignal, error: BaseException | None = None) -> None:
         if process.traps:
-            self._kernel.mailboxes.deliver(process, signal)
+            self._mailboxes.deliver(process, signal)
         elif signal.reason != "normal":
-            self._kernel.life.stop(process, LINKED, cause=_died_with(process.pid, signal, error))
+            self._core.stop_process(process, LINKED, cause=_died_with(process.pid, signal, error))
 
     def _cut(self, one: str, other: str) -> None:
         _drop(self._links, one, other)

@@ -15,12 +15,14 @@ from lyra.core import codec
 from lyra.core.faultpoint import point
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, WAITING_SENDERS_MAX
 from lyra.errors import LimitExceeded, Overloaded, ProcessError
+from lyra.kernel.base.waiting import resume, suspend
 from lyra.kernel.journal import rows
+from lyra.kernel.process.cut_short import cut_short
 from lyra.kernel.process.links import form_of, read_signal
-from lyra.kernel.process.process import Process, resume, suspend
+from lyra.kernel.process.process import Process
 
 if TYPE_CHECKING:
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import Core
 
 __all__ = ["NOTHING", "Mailboxes", "Turn", "receive_within"]
 
@@ -33,10 +35,11 @@ NOTHING = _Nothing()  # no message came in time
 
 
 class Mailboxes:
-    __slots__ = ("_kernel", "limit")
+    __slots__ = ("_core", "limit")
 
-    def __init__(self, kernel: Kernel, *, limit: int) -> None:
-        self._kernel = kernel
+    def __init__(self, core: Core[Process], *, limit: int) -> None:
+        self._core = core
+        core.mailboxes = self
         self.limit = limit
 
     def full(self, process: Process) -> bool:
@@ -56,12 +59,12 @@ class Mailboxes:
         digest: bytes = b"",
     ) -> int:
         """Hand over a message for which there is room; gives the journal seq of its row."""
-        data = b"" if self._kernel.journal is None else self.encoded(message)
+        data = b"" if self._core.journal is None else self.encoded(message)
         return self._hand_over(process, message, data, sender, key, digest)
 
     def encoded(self, message: Any) -> bytes:
         """The message as its row holds it, so that one which has no such form fails in its sender's hands."""
-        if self._kernel.journal is None:
+        if self._core.journal is None:
             return b""
         data = codec.encode(message)
         if len(data) > MESSAGE_BYTES_MAX:
@@ -78,14 +81,14 @@ class Mailboxes:
         digest: bytes,
     ) -> int:
         seq = 0
-        labels = self._kernel.labels
-        if labels.state.pids and sender is not None:
-            labels.pass_on(sender.pid, process.pid, "a message from")
-        journal = self._kernel.journal
+        taint = self._core.taint
+        if taint.state.pids and sender is not None:
+            taint.pass_on(sender.pid, process.pid, "a message from")
+        journal = self._core.journal
         if journal is not None:
             seq, message = self._write(process, form_of(message), data, sender, key, digest)
-        elif self._kernel.listening:
-            self._kernel.publish(process.pid, "message.sent", {"to": process.pid})
+        elif self._core.listening:
+            self._core.publish(process.pid, "message.sent", {"to": process.pid})
         if process.exit is not None:
             self.dropped(process, 1, "process has ended")
             return seq
@@ -108,9 +111,9 @@ class Mailboxes:
         key: rows.Key | None,
         digest: bytes,
     ) -> tuple[int, Any]:
-        journal = self._kernel.journal
+        journal = self._core.journal
         assert journal is not None
-        blob = self._kernel.life.blob(data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
+        blob = self._core.put_blob_now(data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
         row = rows.Sent(
             process.pid,
             rows.NIL if blob else rows.Raw(data),
@@ -127,17 +130,17 @@ class Mailboxes:
         return seq, read_signal(form, data)
 
     def dropped(self, process: Process, count: int, why: str) -> None:
-        self._kernel.publish(process.pid, "message.dropped", {"count": count, "reason": why})
+        self._core.publish(process.pid, "message.dropped", {"count": count, "reason": why})
 
     def take(self, process: Process, key: rows.Key) -> Any:
         """The first message in the inbox, and the row that says it was read."""
         assert process.inbox is not None
         seq, message = process.inbox.popleft()
-        kernel = self._kernel
-        if kernel.journal is not None:
-            kernel.journal.write(process.pid, "message.received", rows.encode(rows.Received(key, seq)))
-        elif kernel.listening:
-            kernel.publish(process.pid, "message.received", {"key": key})
+        core = self._core
+        if core.journal is not None:
+            core.journal.write(process.pid, "message.received", rows.encode(rows.Received(key, seq)))
+        elif core.listening:
+            core.publish(process.pid, "message.received", {"key": key})
         if process.senders:  # there is room again: the sender that waited longest goes on
             self._next_sender(process)
         return message
@@ -173,6 +176,13 @@ class Mailboxes:
         turn.taken = True
         if turn.waker is not None:
             resume(turn.waker)
+
+    def send(self, receiver: Process, message: Any) -> int | Turn:
+        """Deliver a message from outside any process, or put it in line for room: the seq of its row, or what gives
+        it after a wait."""
+        if receiver.senders or self.full(receiver):  # no room, or other messages were here first
+            return self.send_in_turn(receiver, message)
+        return self.deliver(receiver, message)
 
     def close(self, process: Process) -> None:
         """The process ended: say what was not read, and let waiting senders go on."""
@@ -214,21 +224,18 @@ class Turn:
     async def _wait(self) -> int:
         if self.taken:
             return self.seq
-        kernel = self.receiver.kernel
         try:
             if self.sender is not None:
                 await suspend(self.sender, self)
             else:
-                self.waker = kernel.loop.create_future()
+                self.waker = self.receiver.core.loop.create_future()
                 await self.waker
         except BaseException as error:
             senders = self.receiver.senders
             if senders is not None and self in senders:
                 senders.remove(self)
             if self.sender is not None and self.key is not None:
-                kernel.door.cut_short(
-                    self.sender, self.key, error, form="send", name=self.receiver.pid, digest=self.digest
-                )
+                cut_short(self.sender, self.key, error, form="send", name=self.receiver.pid, digest=self.digest)
             raise
         return self.seq
 
@@ -264,12 +271,12 @@ class Slot:
 
 async def receive_within(process: Process, key: rows.Key, timeout_s: float | None) -> Any:
     """The next message, or NOTHING when time runs out first."""
-    kernel = process.kernel
+    core = process.core
     if process.inbox:
-        return kernel.mailboxes.take(process, key)
+        return core.mailboxes.take(process, key)
     timer = None
     if timeout_s is not None:
-        clock = kernel.clock
+        clock = core.clock
 
         def ring() -> None:
             waker, process.receiver = process.receiver, None
@@ -280,13 +287,13 @@ async def receive_within(process: Process, key: rows.Key, timeout_s: float | Non
     try:
         await suspend(process, Slot(process))
     except BaseException as error:
-        kernel.door.cut_short(process, key, error, form="receive")
+        cut_short(process, key, error, form="receive")
         raise
     finally:
         if timer is not None:
             timer.cancel()
     if process.inbox:
-        return kernel.mailboxes.take(process, key)
-    if kernel.journal is not None:
-        kernel.journal.write(process.pid, "message.received", rows.encode(rows.Received(key, 0)))
+        return core.mailboxes.take(process, key)
+    if core.journal is not None:
+        core.journal.write(process.pid, "message.received", rows.encode(rows.Received(key, 0)))
     return NOTHING

@@ -5,8 +5,8 @@ process smaller and cheaper than a task and puts the order of steps in the kerne
 a seed under simulation. It keeps to the contract that asyncio publishes for other task types, so `asyncio.timeout`,
 `TaskGroup`, `gather` and libraries built on them work inside a program and inside an effect.
 
-States and their legal transitions are one table. What a process is waiting for is never stored here as logic:
-whoever makes it wait (journal, mailbox, timer, interrupt) parks it and wakes it.
+States and their legal transitions are one table. What a process is waiting for is never stored here as logic: the part
+that makes it wait (journal, mailbox, timer, interrupt) parks it and wakes it (`base.waiting`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context as ContextVars
-from types import coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -24,23 +23,21 @@ from lyra.core.budgets.budget import Budget
 from lyra.core.faultpoint import SimulatedCrash
 from lyra.core.rights.capability import Grant
 from lyra.errors import InvalidTransition, LyraError
+from lyra.kernel.base.waiting import PARKED, looked_at
+from lyra.kernel.process.cut_short import GIVEN_UP, OUT_OF_TIME, cut_short
 
 if TYPE_CHECKING:
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import Core
 
 __all__ = [
     "GIVEN_UP",
     "NORMAL",
     "OUT_OF_TIME",
-    "PARKED",
     "PRIORITIES",
     "TIME_IS_UP",
     "TRANSITIONS",
     "Exit",
     "Process",
-    "looked_at",
-    "resume",
-    "suspend",
 ]
 
 # Legal moves, exactly as the requirement document's kernel has them; everything else is refused.
@@ -62,20 +59,7 @@ enter_task = asyncio.tasks._enter_task
 leave_task = asyncio.tasks._leave_task
 
 
-# The message of a cancellation that ends what a process is doing and not the process: its caller gave up.
-GIVEN_UP: Final = "the caller gave up"
-OUT_OF_TIME: Final = "the time of the call is over"  # the same, by whoever set it a time
-
 TIME_IS_UP: Final = "deadline_exceeded"  # the reason in `process.stopping` when a budget's seconds have passed
-
-
-class _Parked:
-    """What a program's coroutine yields when someone in the kernel has promised to wake it."""
-
-    __slots__ = ()
-
-
-PARKED: Final = _Parked()
 
 
 class Exit(msgspec.Struct, frozen=True):
@@ -107,6 +91,7 @@ class Process:
         "cancelling_count",
         "children",
         "context",
+        "core",
         "coroutine",
         "created_at",
         "depth",
@@ -116,7 +101,6 @@ class Process:
         "exit_seq",
         "grant",
         "inbox",
-        "kernel",
         "keys",
         "kill_reason",
         "known_as",
@@ -126,9 +110,9 @@ class Process:
         "pid",
         "priority",
         "program",
-        "recall",
         "receive_key",
         "receiver",
+        "replay",
         "restored",
         "rng",
         "senders",
@@ -140,7 +124,7 @@ class Process:
 
     def __init__(
         self,
-        kernel: Kernel,
+        core: Core[Process],
         pid: str,
         program: str,
         parent: Process | None,
@@ -149,7 +133,7 @@ class Process:
         priority: int,
         context: ContextVars,
     ) -> None:
-        self.kernel = kernel
+        self.core = core
         self.pid = pid
         self.known_as = pid  # to the others: its guard's pid, if it has a guard
         self.line = pid  # with a journal: whose call made it, up to the first; the same in every life, as no pid is
@@ -181,7 +165,7 @@ class Process:
         self.receiver: Process | asyncio.Future[Any] | None = None
         self.senders: deque[Any] | None = None
         self.watchers: list[Any] | None = None
-        self.recall: dict[int | str, Any] | None = None
+        self.replay: dict[int | str, Any] | None = None
         self.restored: Any = None
         self.rng: Any = None
         self._fut_waiter: asyncio.Future[Any] | None = None
@@ -190,6 +174,11 @@ class Process:
     def __repr__(self) -> str:
         label = f" {self.name!r}" if self.name else ""
         return f"<Process {self.pid}{label} {self.program} {self.state}>"
+
+    @property
+    def kernel(self) -> Any:
+        """The Kernel that runs it, for the layers above the kernel (agents, Vega); inside the kernel use `core`."""
+        return self.core.face
 
     # ------------------------------------------------------------------ state
 
@@ -226,17 +215,17 @@ class Process:
                 f"process {self.pid} cannot go from {old} to {state}", pid=self.pid, old_state=old, new_state=state
             )
         self.state = state
-        if self.kernel.listeners_want_states:
-            self.kernel.publish(self.pid, "process.state_changed", {"old_state": old, "new_state": state})
+        if self.core.listeners_want_states:
+            self.core.publish(self.pid, "process.state_changed", {"old_state": old, "new_state": state})
 
     def wake(self) -> None:
         """Put a parked process back on the run queue; waking one that is already there changes nothing."""
         if self.state == "waiting" or self.state == "blocked":
-            if self.kernel.listeners_want_states:
+            if self.core.listeners_want_states:
                 self.move("ready")
             else:  # the same move, on the hot path
                 self.state = "ready"
-            self.kernel.scheduler.push(self)
+            self.core.scheduler.push(self)
 
     def wake_with(self, error: BaseException) -> None:
         """Wake it with an error at the place where it waits."""
@@ -292,7 +281,7 @@ class Process:
         return self.coroutine
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        return self.kernel.loop
+        return self.core.loop
 
     def get_context(self) -> ContextVars:
         return self.context
@@ -305,7 +294,7 @@ class Process:
 
     def add_done_callback(self, fn: Callable[[Any], object], *, context: ContextVars | None = None) -> None:
         if self.exit is not None:
-            self.kernel.loop.call_soon(fn, self, context=context)
+            self.core.loop.call_soon(fn, self, context=context)
         else:
             self.watch((fn, context))
 
@@ -329,7 +318,8 @@ class Process:
             return self  # type: ignore[return-value]  # the part of a generator that await uses
         # Awaited by another task (gather, wait_for): there it is an ordinary wait of a branch.
         key, self.receive_key = self.receive_key, None
-        return self.kernel.mailboxes.receive(self, key).__await__()
+        waiting: Generator[Any, None, Any] = self.core.mailboxes.receive(self, key).__await__()
+        return waiting
 
     def __iter__(self) -> Process:
         return self
@@ -339,13 +329,13 @@ class Process:
             self.receiver = self
             return PARKED
         key, self.receive_key = self.receive_key, None
-        raise StopIteration(self.kernel.mailboxes.take(self, key))
+        raise StopIteration(self.core.mailboxes.take(self, key))
 
     def throw(self, error: Any, value: Any = None, _trace: Any = None) -> Any:
         """Called by the interpreter when an error arrives while it waits for a message."""
         thrown = error if value is None else value
         if self.receive_key is not None and isinstance(thrown, BaseException):
-            self.kernel.door.cut_short(self, self.receive_key, thrown, form="receive")
+            cut_short(self, self.receive_key, thrown, form="receive")
         self.close()
         raise thrown
 
@@ -356,8 +346,8 @@ class Process:
 
     def step(self) -> None:
         """Run the program until it parks, waits for a future, yields or ends."""
-        kernel = self.kernel
-        if kernel.listeners_want_states or self.state != "ready":
+        core = self.core
+        if core.listeners_want_states or self.state != "ready":
             self.move("running")
         else:  # the same move, on the hot path
             self.state = "running"
@@ -370,7 +360,7 @@ class Process:
         assert program is not None
         self._fut_waiter = None
         self.stepping = True
-        loop = kernel.loop
+        loop = core.loop
         enter_task(loop, self)  # type: ignore[arg-type]  # a task type of our own
         try:
             if error is None:
@@ -378,16 +368,16 @@ class Process:
             else:
                 yielded = self.context.run(program.throw, error)
         except StopIteration as stop:
-            kernel.life.finish(self, "normal", result=stop.value)
+            core.finish(self, "normal", result=stop.value)
         except asyncio.CancelledError:
-            kernel.life.finish(self, self.kill_reason or "killed")
+            core.finish(self, self.kill_reason or "killed")
         except (KeyboardInterrupt, SystemExit):
-            kernel.life.finish(self, "killed")
+            core.finish(self, "killed")
             raise
         except SimulatedCrash:
             raise
         except BaseException as failure:  # noqa: BLE001 - a program may raise anything; it must not take the kernel along
-            kernel.life.fail(self, failure)
+            core.fail(self, failure)
         else:
             self._rest(yielded)
         finally:
@@ -397,18 +387,18 @@ class Process:
     def _rest(self, yielded: Any) -> None:
         """What to do with what the coroutine yielded."""
         if yielded is PARKED:
-            if self.kernel.listeners_want_states:
+            if self.core.listeners_want_states:
                 self.move("waiting")
             else:  # the same move, on the hot path
                 self.state = "waiting"
             if self._must_cancel is not None or self.error is not None:
                 self.wake()
         elif yielded is None:
-            if self.kernel.listeners_want_states:
+            if self.core.listeners_want_states:
                 self.move("ready")
             else:  # the same move, on the hot path
                 self.state = "ready"
-            self.kernel.scheduler.give_way(self)
+            self.core.scheduler.give_way(self)
         elif getattr(yielded, "_asyncio_future_blocking", None):
             yielded._asyncio_future_blocking = False
             self.move("waiting")
@@ -427,55 +417,3 @@ class Process:
         # stays: cancel scopes look there to see that a cancellation is already on its way.
         if self._fut_waiter is future:
             self.wake()
-
-
-@coroutine
-def suspend(process: Process, waiters: Any) -> Generator[Any, Any, Any]:
-    """Wait to be resumed by whoever drains `waiters` (anything with append and remove).
-
-    The program's own coroutine parks the process. A branch of it (a task made by gather or a TaskGroup) waits on a
-    future, since the process itself may be busy elsewhere.
-    """
-    waker: Any
-    if process.stepping:
-        waker = process
-        waiters.append(process)
-        try:
-            yield PARKED
-        except BaseException:
-            _forget(waiters, process)
-            raise
-    else:
-        waker = process.kernel.loop.create_future()
-        waiters.append(waker)
-        process.kernel.scheduler.poke()
-        try:
-            yield from waker
-        except BaseException:
-            _forget(waiters, waker)
-            raise
-
-
-def looked_at(future: asyncio.Future[Any]) -> None:
-    """Nobody waits for it any more; asyncio complains about errors that nobody looked at."""
-    if not future.cancelled():
-        future.exception()
-
-
-def _forget(waiters: Any, waker: Any) -> None:
-    if waker in waiters:
-        waiters.remove(waker)
-
-
-def resume(waker: Process | asyncio.Future[Any], error: BaseException | None = None) -> None:
-    """Wake what `suspend` put to sleep."""
-    if isinstance(waker, Process):
-        if error is None:
-            waker.wake()
-        else:
-            waker.wake_with(error)
-    elif not waker.done():
-        if error is None:
-            waker.set_result(None)
-        else:
-            waker.set_exception(error)

@@ -18,11 +18,11 @@ from operator import length_hint
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lyra.core.limits import TICK_S
-from lyra.kernel.process.process import Process, enter_task, leave_task, resume
+from lyra.kernel.base.waiting import resume
+from lyra.kernel.process.process import Process, enter_task, leave_task
 
 if TYPE_CHECKING:
-    from lyra.kernel.journal.journal import Journal
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import AnyJournal, Core
 
 __all__ = ["SHARES", "Scheduler", "Steppable"]
 
@@ -46,10 +46,10 @@ class Steppable(Protocol):
 
 class Scheduler:
     __slots__ = (
+        "_core",
         "_gave_way",
         "_handed_over",
         "_in_loop",
-        "_kernel",
         "_levels",
         "_poked",
         "_steps",
@@ -61,8 +61,9 @@ class Scheduler:
         "stopped",
     )
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(self, core: Core[Process]) -> None:
+        self._core = core
+        core.scheduler = self
         self._levels: tuple[deque[Steppable], ...] = tuple(deque() for _ in SHARES)
         self._poked = False
         self._in_loop = False  # the loop will call
@@ -98,7 +99,7 @@ class Scheduler:
 
     def wake_all(self, wakers: list[Process | asyncio.Future[Any]]) -> None:
         """`resume` for everybody who waited for one commit, in one loop: the hottest place of a durable kernel."""
-        if self._kernel.listeners_want_states:
+        if self._core.listeners_want_states:
             for waker in wakers:
                 resume(waker)
             return
@@ -119,7 +120,7 @@ class Scheduler:
             self._poked = True
             if not self._in_loop:
                 self._in_loop = True
-                self._kernel.loop.call_soon(self._turn)
+                self._core.loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         """The loop's turn for us."""
@@ -136,7 +137,7 @@ class Scheduler:
         """
         if not self._poked or self.running or self.order is not None or self._handed_over >= HANDED_OVER_MAX:
             return
-        loop = self._kernel.loop
+        loop = self._core.loop
         task = asyncio.current_task(loop)
         if task is None or asyncio._get_running_loop() is not loop:
             return
@@ -149,9 +150,9 @@ class Scheduler:
 
     def _slice(self) -> None:
         self._poked = False
-        kernel = self._kernel
-        journal = kernel.journal
-        time = kernel.loop.time
+        core = self._core
+        journal = core.journal
+        time = core.loop.time
         self.running = True
         try:
             until, rounds = time() + TICK_S, ROUNDS_MAX
@@ -159,28 +160,28 @@ class Scheduler:
                 if journal is not None and journal.stuck is not None:
                     break
                 self._gave_way = False
-                if self.ready and not kernel.stopping:  # closing: only what was written is still committed
+                if self.ready and not core.stopping:  # closing: only what was written is still committed
                     if self.ready == 1 and self.order is None and self.stepped is None:  # two that talk: most rounds
                         self._step_few(journal)
                     else:
                         self._step_all(self._round())
                 rounds -= 1
-                over = not self.ready or kernel.stopping or self._gave_way or not rounds or time() >= until
+                over = not self.ready or core.stopping or self._gave_way or not rounds or time() >= until
                 # A slice may end after any round: a simulation, where time stands still meanwhile, commits after each.
                 if journal is not None and journal.pending and (over or journal.awaited or self.order is not None):
                     journal.flush()
                 # The commit may have woken some.
-                if over and (not self.ready or kernel.stopping or self._gave_way or not rounds or time() >= until):
+                if over and (not self.ready or core.stopping or self._gave_way or not rounds or time() >= until):
                     break
         finally:
             self.running = False
-        if self.ready and not kernel.stopping and (journal is None or journal.stuck is None):
+        if self.ready and not core.stopping and (journal is None or journal.stuck is None):
             self.poke()
 
-    def _step_few(self, journal: Journal | None) -> None:
+    def _step_few(self, journal: AnyJournal | None) -> None:
         """Step the only one that is ready, and again, while there is only one and nobody waits for a commit."""
         levels = self._levels
-        kernel = self._kernel
+        core = self._core
         most = FEW
         while True:
             self.ready = 0
@@ -192,7 +193,7 @@ class Scheduler:
                         process.step()
                     break
             most -= 1
-            if self.ready != 1 or not most or self._gave_way or kernel.stopping or self.stopped:
+            if self.ready != 1 or not most or self._gave_way or core.stopping or self.stopped:
                 return
             if journal is not None and journal.awaited:
                 return
@@ -200,7 +201,7 @@ class Scheduler:
     def _step_all(self, batch: list[Steppable]) -> None:
         self.steps += len(batch)
         if self.stepped is not None:
-            self.stepped.update(dict.fromkeys([process.pid for process in batch], self._kernel.clock.monotonic()))
+            self.stepped.update(dict.fromkeys([process.pid for process in batch], self._core.clock.monotonic()))
         steps = self._steps = iter(batch)
         try:
             for process in steps:

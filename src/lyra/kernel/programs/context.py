@@ -14,6 +14,7 @@ Every call takes the next key of the program (a number, or a path such as `0/3` 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Iterable
+from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -26,19 +27,22 @@ from lyra.core.limits import BLOB_INLINE_BYTES_MAX
 from lyra.core.naming import fixed_name
 from lyra.core.rights.capability import Grant
 from lyra.errors import ConfigError, Corrupt, Denied, Divergence, LyraError, NoSuchProcess, ProcessError
-from lyra.kernel.effects.door import Diverged, met_again, recalled
+from lyra.kernel.base.waiting import suspend
+from lyra.kernel.effects.door import Diverged, Door, raise_journaled, take_entry
+from lyra.kernel.effects.registry import Declared
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_from_row, error_to_row
 from lyra.kernel.process.call_keys import Branch, after, comes_next, current_branch, next_key
-from lyra.kernel.process.links import Ready, read_signal
+from lyra.kernel.process.cut_short import cut_short
+from lyra.kernel.process.links import Links, Ready, read_signal
 from lyra.kernel.process.mailbox import NOTHING, receive_within
-from lyra.kernel.process.process import Exit, Process, suspend
-from lyra.kernel.programs.registry import program_of, unknown_program
+from lyra.kernel.process.process import Exit, Process
+from lyra.kernel.programs.registry import Programs, program_of, unknown_program
 
 if TYPE_CHECKING:
-    from lyra.kernel.interrupts.service import Answer
+    from lyra.kernel.programs.lifetime import Lifetimes
 
-__all__ = ["ChildHandle", "Context", "ExitProgram"]
+__all__ = ["Calls", "ChildHandle", "Context", "ExitProgram"]
 
 
 class ExitProgram(BaseException):
@@ -69,6 +73,20 @@ def ready(value: Any) -> Generator[Any, None, Any]:
     """The body of an await that waits for nothing."""
     yield from ()
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The parts of the kernel behind `ctx`, at `core.calls`: those below, and callbacks of those above."""
+
+    door: Door
+    declared: Declared
+    programs: Programs
+    lifetimes: Lifetimes
+    links: Links
+    ask: Callable[..., Awaitable[Any]]  # InterruptService.ask
+    guard: Callable[..., tuple[Callable[..., Any], tuple[Any, ...]]]  # Supervisors.guard
+    supervisor: Callable[..., tuple[Callable[..., Any], tuple[Any, ...]]]  # Supervisors.program
 
 
 class Context:
@@ -114,7 +132,7 @@ class Context:
     @property
     def replaying(self) -> bool:
         """True while answers come from the journal: the place to skip progress output, nothing else."""
-        return self.own_process.recall is not None
+        return self.own_process.replay is not None
 
     # ------------------------------------------------------------------ acts
 
@@ -125,8 +143,9 @@ class Context:
         other keyword goes to the function.
         """
         process = self.own_process
-        effect, kwargs = process.kernel.declared.of(act, options)
-        return process.kernel.door.perform(process, next_key(process), effect, args, kwargs)
+        calls: Calls = process.core.calls
+        effect, kwargs = calls.declared.of(act, options)
+        return calls.door.perform(process, next_key(process), effect, args, kwargs)
 
     def spawn(
         self,
@@ -145,35 +164,36 @@ class Context:
         if budget is None:
             budget = getattr(program, "budget", None)
         if supervision is not None:
-            program, args = self.own_process.kernel.supervisors.guard(program, args, supervision)
+            program, args = self.own_process.core.calls.guard(program, args, supervision)
         program = program_of(program)
         options = {"pid": pid, "name": name, "budget": budget, "grant": grant, "priority": priority}
-        return self._spawn(self.own_process.kernel.programs.name(program), program, args, options)
+        return self._spawn(self.own_process.core.calls.programs.name(program), program, args, options)
 
     def _spawn(
         self, word: str, program: Callable[..., Any] | None, args: Iterable[Any], options: dict[str, Any]
     ) -> ChildHandle:
         """Start the program of that name. A replay finds the child it started, and needs no function for that."""
         process = self.own_process
-        kernel = process.kernel
+        core = process.core
+        calls: Calls = core.calls
         args = tuple(args)
         key = next_key(process)
         digest = b""
-        if kernel.journal is not None:
+        if core.journal is not None:
             digest = canonical_hash(word, args, {})
-            if process.recall is not None:
-                entry = recalled(process, key, "spawn", word, digest, (args, {}))
+            if process.replay is not None:
+                entry = take_entry(process, key, "spawn", word, digest, (args, {}))
                 if entry is not None:
                     if entry.error is not None:
                         raise error_from_row(entry.error)
-                    return ChildHandle(process, kernel.find_again(entry.link))
+                    return ChildHandle(process, core.find_again(entry.link))
         try:
-            program = program or kernel.programs.get(word)
+            program = program or calls.programs.get(word)
             if program is None:
                 raise unknown_program(word)
-            child = kernel.life.start(program, args, parent=process, key=key, digest=digest, **options)
+            child = calls.lifetimes.start(program, args, parent=process, key=key, digest=digest, **options)
         except LyraError as refusal:  # a name that is taken now may be free at a replay
-            kernel.door.cut_short(process, key, refusal, form="spawn", name=fixed_name(word), digest=digest)
+            cut_short(process, key, refusal, form="spawn", name=fixed_name(word), digest=digest)
             raise
         return ChildHandle(process, child)
 
@@ -191,7 +211,7 @@ class Context:
 
         With the strategy `stop`, a child that crashes is told here as `{"child", "supervisor", "reason"}`.
         """
-        program, args = self.own_process.kernel.supervisors.program(children, **flags)
+        program, args = self.own_process.core.calls.supervisor(children, **flags)
         handle = self.spawn(program, *args, name=name, budget=budget, grant=grant, priority=priority)
         self.link(handle)
         return handle
@@ -199,29 +219,31 @@ class Context:
     def send(self, to: str | ChildHandle | Any, message: Any) -> Awaitable[Any]:
         """Put a message in another process's mailbox; await it to be held back while that one is full."""
         process = self.own_process
-        kernel = process.kernel
+        core = process.core
         key = next_key(process)
         target = to if isinstance(to, str) else to.pid
         digest = b""
-        if kernel.journal is not None:
+        if core.journal is not None:
             digest = canonical_hash("send", (target, message), {})
-            if process.recall is not None:
-                entry = recalled(process, key, "send", "", digest)
+            if process.replay is not None:
+                entry = take_entry(process, key, "send", "", digest)
                 if entry is not None:
                     if entry.error is None:
                         return _DONE
                     if entry.error.get("code") != "cancelled":
                         raise error_from_row(entry.error)
-                    return met_again(process, entry.error)
-        receiver = kernel.lookup(target)
+                    return raise_journaled(process, entry.error)
+        receiver = core.lookup(target)
         if receiver is None:
             refusal = NoSuchProcess(f"no process {target!r}", pid=target)
             # A fact like any other refusal: by the time of a replay there may be such a process.
-            kernel.door.cut_short(process, key, refusal, form="send", name=target, digest=digest)
+            cut_short(process, key, refusal, form="send", name=target, digest=digest)
             raise refusal
-        if kernel.mailboxes.must_wait(receiver):
-            return kernel.mailboxes.send_in_turn(receiver, message, sender=process, key=key, digest=digest)
-        kernel.mailboxes.deliver(receiver, message, sender=process, key=key, digest=digest)
+        mailboxes = core.mailboxes
+        if mailboxes.must_wait(receiver):
+            turn: Awaitable[Any] = mailboxes.send_in_turn(receiver, message, sender=process, key=key, digest=digest)
+            return turn
+        mailboxes.deliver(receiver, message, sender=process, key=key, digest=digest)
         return _DONE
 
     def receive(self, timeout: float | None = None, *, timeout_s: float | None = None) -> Awaitable[Any]:
@@ -231,30 +253,29 @@ class Context:
         key = next_key(process)
         if process.receiver is not None:
             raise ProcessError(f"process {process.pid} is receiving already", pid=process.pid)
-        if process.recall is None and limit_s is None and process.stepping:
+        if process.replay is None and limit_s is None and process.stepping:
             process.receive_key = key
             return process
         return self._receive(key, limit_s)
 
     async def _receive(self, key: rows.Key, limit_s: float | None) -> Any:
         process = self.own_process
-        if process.recall is not None:
-            entry = recalled(process, key, "receive", "", b"")
+        if process.replay is not None:
+            entry = take_entry(process, key, "receive", "", b"")
             if entry is not None:
                 if entry.error is not None:
-                    await met_again(process, entry.error)
+                    await raise_journaled(process, entry.error)
                 if entry.link == "timeout":
                     return None
-                return read_signal(entry.link, await process.kernel.value_of(entry))
+                return read_signal(entry.link, await process.core.value_of(entry))
         message = await receive_within(process, key, limit_s)
         return None if message is NOTHING else message
 
-    def ask(self, question: str, kind: str = "clarification", *, message: str = "") -> Awaitable[Answer]:
-        """Put a question to a human and wait for the answer, across restarts."""
+    def ask(self, question: str, kind: str = "clarification", *, message: str = "") -> Awaitable[Any]:
+        """Put a question to a human and wait for the Answer, across restarts."""
         process = self.own_process
-        return process.kernel.interrupts.ask(
-            process, kind=kind, key=next_key(process), question=question, message=message
-        )
+        calls: Calls = process.core.calls
+        return calls.ask(process, kind=kind, key=next_key(process), question=question, message=message)
 
     # ------------------------------------------------------------------ time and chance
 
@@ -262,31 +283,31 @@ class Context:
         """Wait; a restart waits only for what is left."""
         seconds = _seconds(seconds, "a sleep") or 0.0
         process = self.own_process
-        kernel = process.kernel
+        core = process.core
         key = next_key(process)
-        clock = kernel.clock
+        clock = core.clock
         left_s = seconds
-        if kernel.journal is not None:
-            entry = recalled(process, key, "sleep", "", b"") if process.recall is not None else None
+        if core.journal is not None:
+            entry = take_entry(process, key, "sleep", "", b"") if process.replay is not None else None
             if entry is not None:
                 if entry.error is not None:
-                    await met_again(process, entry.error)
+                    await raise_journaled(process, entry.error)
                 # A next call in the journal says that it was over, whatever the wall clock says by now.
-                went_on = process.recall is not None and after(key) in process.recall
+                went_on = process.replay is not None and after(key) in process.replay
                 left_s = 0.0 if went_on else min(seconds, entry.due - clock.now())
             else:
                 row = rows.TimerSet(key, clock.now() + seconds)
-                kernel.journal.write(process.pid, "timer.set", rows.encode(row))
+                core.journal.write(process.pid, "timer.set", rows.encode(row))
         if left_s > 0:
             try:
-                await kernel.pause(process, left_s)
+                await core.pause(process, left_s)
             except BaseException as error:
-                kernel.door.cut_short(process, key, error, form="sleep")
+                cut_short(process, key, error, form="sleep")
                 raise
 
     def now(self) -> float:
         """The wall clock, read once: a replay sees the same time."""
-        return float(self.journaled_read("clock", self.own_process.kernel.clock.now))
+        return float(self.journaled_read("clock", self.own_process.core.clock.now))
 
     @property
     def random(self) -> ProcessRandom:
@@ -294,7 +315,7 @@ class Context:
         process = self.own_process
         holder: Process | Branch = process if process.stepping else current_branch(process)
         if holder.rng is None:
-            holder.rng = seeded(self.journaled_read("seed", process.kernel.entropy.bits))
+            holder.rng = seeded(self.journaled_read("seed", process.core.entropy.bits))
         rng: ProcessRandom = holder.rng
         return rng
 
@@ -306,27 +327,34 @@ class Context:
 
     def link(self, pid: str | ChildHandle | Any) -> None:
         """Be ended with another process, and it with this one; or get its ExitSignal, if this one traps exits."""
-        self._tie("link", _pid(pid), lambda other: self.own_process.kernel.links.link(self.own_process, other))
+        self._tie("link", _pid(pid), lambda other: self.own_process.core.calls.links.link(self.own_process, other))
 
     def unlink(self, pid: str | ChildHandle | Any) -> None:
-        self._tie("unlink", _pid(pid), lambda other: self.own_process.kernel.links.unlink(self.own_process, other))
+        self._tie("unlink", _pid(pid), lambda other: self.own_process.core.calls.links.unlink(self.own_process, other))
 
     def monitor(self, pid: str | ChildHandle | Any) -> str:
         """Get one Down message when another process ends; the result names the monitor."""
         ref = f"{self.own_process.pid}#{next_key(self.own_process)}"
         self._tie(
-            "monitor", _pid(pid), lambda other: self.own_process.kernel.links.monitor(self.own_process, other, ref)
+            "monitor", _pid(pid), lambda other: self.own_process.core.calls.links.monitor(self.own_process, other, ref)
         )
         return ref
 
     def demonitor(self, ref: str) -> None:
-        once(self.own_process, "demonitor", ref, lambda: self.own_process.kernel.links.demonitor(self.own_process, ref))
+        once(
+            self.own_process,
+            "demonitor",
+            ref,
+            lambda: self.own_process.core.calls.links.demonitor(self.own_process, ref),
+        )
 
     def trap_exit(self, on: bool = True) -> None:
         """From now on the end of a linked process is a message, not the end of this one."""
         if not isinstance(on, bool):
             raise ConfigError(f"trap_exit is True or False, not {on!r}")
-        once(self.own_process, "trap_exit", str(on), lambda: self.own_process.kernel.links.trap(self.own_process, on))
+        once(
+            self.own_process, "trap_exit", str(on), lambda: self.own_process.core.calls.links.trap(self.own_process, on)
+        )
 
     def stop(self, pid: str | ChildHandle | Any, *, grace_s: float | None = 5.0, reason: str = "shutdown") -> None:
         """Tell a process that this one spawned (and all below it) to end: CancelledError where it waits.
@@ -340,7 +368,7 @@ class Context:
         def tell(other: Process) -> None:
             if other.parent is not self.own_process:
                 raise Denied(f"process {self.own_process.pid} did not spawn {target!r}", pid=target)
-            self.own_process.kernel.life.stop_tree(other, reason, grace_s=limit_s, overdue="killed")
+            self.own_process.core.calls.lifetimes.stop_tree(other, reason, grace_s=limit_s, overdue="killed")
 
         self._tie("stop", target, tell)
 
@@ -348,15 +376,15 @@ class Context:
         """Tell the supervisor (or whoever spawned this process) that it has begun to work."""
         process, parent = self.own_process, self.own_process.parent
         if parent is not None:
-            once(process, "ready", "", lambda: process.kernel.mailboxes.deliver(parent, Ready(process.pid)))
+            once(process, "ready", "", lambda: process.core.mailboxes.deliver(parent, Ready(process.pid)))
         elif comes_next(process, "ready"):  # its parent was told and has ended since
             once(process, "ready", "", lambda: None)
 
     def _tie(self, what: str, pid: str, make: Callable[[Process], object]) -> None:
-        kernel = self.own_process.kernel
+        core = self.own_process.core
 
         def tie() -> None:
-            other = kernel.lookup(pid)
+            other = core.lookup(pid)
             if other is None:
                 raise NoSuchProcess(f"no process {pid!r}", pid=pid)
             make(other)
@@ -373,18 +401,18 @@ class Context:
         """Keep `state` and forget the answers so far: after a restart the program begins again with
         `ctx.restored`."""
         process = self.own_process
-        kernel = process.kernel
+        core = process.core
         if not process.stepping:
             raise ProcessError("checkpoint belongs in the program itself, not in a parallel branch", pid=process.pid)
         key = next_key(process)
         assert isinstance(key, int)
-        journal = kernel.journal
+        journal = core.journal
         if journal is None:
             return
-        if process.recall is not None:
-            recalled(process, key, "checkpoint", "", b"")
+        if process.replay is not None:
+            take_entry(process, key, "checkpoint", "", b"")
         data = codec.encode(state)
-        blob = await kernel.door.put_blob("checkpoint", data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
+        blob = await core.calls.door.put_blob("checkpoint", data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
         row = rows.Checkpointed(key, rows.NIL if blob else rows.Raw(data), blob, process.branches)
         journal.write(process.pid, "program.checkpoint", rows.encode(row))
         process.rng = None  # a restart begins here with a new seed, so this life does too
@@ -423,12 +451,12 @@ class BudgetView:
 
 def read(process: Process, what: str, reading: Callable[[], Any]) -> Any:
     """A reading of something that changes by itself. It needs no wait: later rows are behind it in the journal."""
-    journal = process.kernel.journal
+    journal = process.core.journal
     key = next_key(process)
     if journal is None:
         return reading()
-    if process.recall is not None:
-        entry = recalled(process, key, "read", what, b"")
+    if process.replay is not None:
+        entry = take_entry(process, key, "read", what, b"")
         if entry is not None:
             return _money(what, codec.decode(bytes(entry.value)))
     value = reading()
@@ -439,13 +467,13 @@ def read(process: Process, what: str, reading: Callable[[], Any]) -> Any:
 
 def once(process: Process, what: str, name: str, act: Callable[[], object]) -> None:
     """Something the kernel does at once and only the first time: a replay finds that it was done (or refused)."""
-    journal = process.kernel.journal
+    journal = process.core.journal
     key = next_key(process)
     if journal is None:
         act()
         return
-    if process.recall is not None:
-        entry = recalled(process, key, what, name, b"")
+    if process.replay is not None:
+        entry = take_entry(process, key, what, name, b"")
         if entry is not None:
             if entry.error is not None:
                 raise error_from_row(entry.error)
@@ -453,7 +481,7 @@ def once(process: Process, what: str, name: str, act: Callable[[], object]) -> N
     try:
         act()
     except LyraError as refusal:
-        process.kernel.door.cut_short(process, key, refusal, form=what, name=name)
+        cut_short(process, key, refusal, form=what, name=name)
         raise
     journal.write(process.pid, "effect.finished", rows.encode(rows.Finished(key, name=name, form=what)))
 
@@ -492,7 +520,7 @@ class ChildHandle:
 
     def _found(self) -> Process | None:
         if self._process is None:
-            self._process = self._owner.kernel.lookup(self._target)
+            self._process = self._owner.core.lookup(self._target)
         return self._process
 
     @property
@@ -516,14 +544,14 @@ class ChildHandle:
     async def wait(self) -> Exit:
         """How it ended; on replay, how it ended then."""
         owner = self._owner
-        kernel = owner.kernel
+        core = owner.core
         key = next_key(owner)
-        if kernel.journal is not None and owner.recall is not None:
-            entry = recalled(owner, key, "wait", self._target, b"")
+        if core.journal is not None and owner.replay is not None:
+            entry = take_entry(owner, key, "wait", self._target, b"")
             if entry is not None:
                 if entry.error is not None:
-                    await met_again(owner, entry.error)
-                kept = await kernel.value_of(entry)
+                    await raise_journaled(owner, entry.error)
+                kept = await core.value_of(entry)
                 fault = rows.answer_fault("wait", self._target, rows.Raw(kept)) if entry.blob else None
                 if fault is not None:
                     raise Corrupt(f"the end of {self._target} that {owner.pid} waited for: {fault}", pid=owner.pid)
@@ -537,26 +565,26 @@ class ChildHandle:
             if process.exit is None:
                 await suspend(owner, _Watchers(process))
         except BaseException as cut:
-            kernel.door.cut_short(owner, key, cut, form="wait", name=self._target)
+            cut_short(owner, key, cut, form="wait", name=self._target)
             raise
         ended = process.exit
         assert ended is not None
-        if kernel.labels.state.pids:
-            kernel.labels.pass_on(process.pid, owner.pid, "what came of")
+        if core.taint.state.pids:
+            core.taint.pass_on(process.pid, owner.pid, "what came of")
         if isinstance(ended.error, Divergence) and ended.reason == "divergence":
             # Not an end that may be written down: with the right program the child goes on, and so must its parent.
-            owner.recall = Diverged(ended.error.message, **ended.error.fields)
-            raise owner.recall.error
-        if kernel.journal is not None:
+            owner.replay = Diverged(ended.error.message, **ended.error.fields)
+            raise owner.replay.error
+        if core.journal is not None:
             value = {
                 "reason": ended.reason,
                 "result": ended.result,
                 "error": error_to_row(ended.error) if ended.error is not None else None,
             }
             data = codec.encode(value)
-            blob = await kernel.door.put_blob("wait", data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
+            blob = await core.calls.door.put_blob("wait", data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
             row = rows.Finished(key, rows.NIL if blob else rows.Raw(data), blob, name=self._target, form="wait")
-            kernel.journal.write(owner.pid, "effect.finished", rows.encode(row))
+            core.journal.write(owner.pid, "effect.finished", rows.encode(row))
         return ended
 
 

@@ -16,18 +16,18 @@ from lyra.errors import Denied, ProcessExit
 from lyra.kernel.process.process import Exit, Process
 
 if TYPE_CHECKING:
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import Core
 
-__all__ = ["Ack", "Handle", "stopped_before"]
+__all__ = ["Ack", "Handle", "acknowledge", "stopped_before"]
 
 
 class Ack:
     """A promise of the kernel: await it to know that the act is durable (and, for a send, that there was room)."""
 
-    __slots__ = ("_kernel", "_seq")
+    __slots__ = ("_core", "_seq")
 
-    def __init__(self, kernel: Kernel, seq: int | Any) -> None:
-        self._kernel = kernel
+    def __init__(self, core: Core[Process], seq: int | Any) -> None:
+        self._core = core
         self._seq = seq
 
     def __await__(self) -> Generator[Any, None, None]:
@@ -35,8 +35,14 @@ class Ack:
 
     async def _wait(self) -> None:
         seq = self._seq if isinstance(self._seq, int) else await self._seq
-        if self._kernel.journal is not None:
-            await self._kernel.journal.acknowledged(seq)
+        journal = self._core.journal
+        if journal is not None:
+            await journal.acknowledged(seq)
+
+
+def acknowledge(core: Core[Process]) -> Ack:
+    """A promise of everything that has happened so far."""
+    return Ack(core, core.journal.seq if core.journal is not None else 0)
 
 
 class Handle:
@@ -44,15 +50,15 @@ class Handle:
 
     __slots__ = ("_kernel", "_process")
 
-    def __init__(self, kernel: Kernel, process: Process) -> None:
-        self._kernel = kernel
+    def __init__(self, kernel: Any, process: Process) -> None:
+        self._kernel = kernel  # the Kernel: this module is below it and knows only that it sends and kills
         self._process = process
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self._durable().__await__()
 
     async def _durable(self) -> Self:
-        journal = self._kernel.journal
+        journal = self._process.core.journal
         if journal is not None:
             await journal.acknowledged(journal.seq)
         return self
@@ -92,7 +98,7 @@ class Handle:
         process = self._process
         if process.parent is not None:
             raise Denied(f"process {process.pid} has its rights from process {process.parent.pid}", pid=process.pid)
-        process.grant = self._kernel.grant.narrow(Grant.of(grant))
+        process.grant = process.core.grant.narrow(Grant.of(grant))
 
     @property
     def children(self) -> list[str]:
@@ -103,31 +109,34 @@ class Handle:
         return self._process.parent.pid if self._process.parent is not None else None
 
     def send(self, message: Any) -> Ack:
-        return self._kernel.send(self, message)
+        ack: Ack = self._kernel.send(self, message)
+        return ack
 
     def kill(self, reason: str = "killed") -> Ack:
-        return self._kernel.kill(self, reason)
+        ack: Ack = self._kernel.kill(self, reason)
+        return ack
 
     @named("lyra:Handle.wait")
     async def wait(self) -> Exit:
         """How it ended, once that is durable. ConfigError, if this kernel does not know its program."""
         kernel, process = self._kernel, self._process
-        kernel.raise_if_failed()
-        if process.exit is None and not kernel.stopping and kernel.missing_program(process) is not None:
+        core = process.core
+        core.raise_if_failed()
+        if process.exit is None and not core.stopping and kernel.missing_program(process) is not None:
             await kernel.until_known(process)
-            kernel.raise_if_failed()
+            core.raise_if_failed()
         if process.exit is None:
-            if kernel.stopping:
+            if core.stopping:
                 raise stopped_before(process.pid)
-            future: asyncio.Future[None] = kernel.loop.create_future()
+            future: asyncio.Future[None] = core.loop.create_future()
             process.watch(future)
             try:
                 await future
             finally:
                 if process.watchers is not None and future in process.watchers:
                     process.watchers.remove(future)
-        if kernel.journal is not None:
-            await kernel.journal.acknowledged(process.exit_seq)
+        if core.journal is not None:
+            await core.journal.acknowledged(process.exit_seq)
         assert process.exit is not None
         return process.exit
 

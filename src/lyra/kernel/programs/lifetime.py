@@ -1,6 +1,6 @@
-"""The life of a process: how it begins, how it is told to end, and the one place where it does.
+"""The start and end of processes: how one begins, how it is told to end, and the one place where it does.
 
-Owns the changes to the table (`kernel.processes`, `kernel.names`, parents and children) and the rows that say so. A
+Owns the changes to the table (`core.processes`, `core.names`, parents and children) and the rows that say so. A
 process ends normally, by an error, by `ctx.exit`, by being killed (with everything it spawned), by its time limit, or
 without a row when its program no longer fits its journal. What it waits for meanwhile is other modules' business.
 """
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context as ContextVars
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lyra.core import codec, limits
 from lyra.core.budgets.budget import Budget
@@ -30,19 +30,22 @@ from lyra.errors import (
     NameTaken,
     Overloaded,
     ProcessError,
-    StoreFull,
 )
+from lyra.kernel.base.waiting import looked_at, resume
 from lyra.kernel.effects.door import Diverged
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_to_row
-from lyra.kernel.process.process import NORMAL, PRIORITIES, TIME_IS_UP, Exit, Process, looked_at, resume
+from lyra.kernel.process.process import NORMAL, PRIORITIES, TIME_IS_UP, Exit, Process
 from lyra.kernel.programs.context import Context, ExitProgram
 
 if TYPE_CHECKING:
     from lyra.core.clock import Timer
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import Core
+    from lyra.kernel.process.links import Links
+    from lyra.kernel.process.mailbox import Mailboxes
+    from lyra.kernel.programs.registry import Programs
 
-__all__ = ["Life"]
+__all__ = ["Lifetimes"]
 
 _log: Final = logging.getLogger("lyra.kernel")
 _NUMBERED: Final = re.compile(r"p[0-9]+x*\Z").match  # pids that the kernel gives
@@ -50,29 +53,51 @@ _NUMBERED: Final = re.compile(r"p[0-9]+x*\Z").match  # pids that the kernel give
 _KILL_GRACE_S: Final = 5.0
 
 
-class Life:
+class Pids(Protocol):
+    """Another way to number processes than by the rows of the journal: see `Seams`."""
+
+    def pid_of(self, parent: Process, key: rows.Key) -> str:
+        """The pid of the child that a call of its parent makes."""
+        ...
+
+    def is_given(self, pid: str) -> bool:
+        """Whether a pid was made like that, and not chosen by a caller."""
+        ...
+
+
+class Lifetimes:
     __slots__ = (
         "_branches",
         "_causes",
+        "_core",
         "_deadlines",
         "_due",
         "_ended",
-        "_kernel",
+        "_links",
+        "_mailboxes",
         "_members",
         "_numbered",
-        "is_given",
-        "pid_of",
+        "_pids",
+        "_programs",
     )
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(
+        self, core: Core[Process], programs: Programs, mailboxes: Mailboxes, links: Links, pids: Pids | None = None
+    ) -> None:
+        self._core = core
+        self._programs = programs
+        self._mailboxes = mailboxes
+        self._links = links
+        core.finish = self.finish
+        core.fail = self.fail
+        core.branch_began = self.branch_began
+        core.stop_process = self.stop
+        core.after_abort.append(self._store_lost)
         self._branches: dict[Process, dict[asyncio.Task[Any], None]] = {}
         self._causes: dict[Process, LyraError] = {}  # whose end was the cause that these were told to end
         self._ended: deque[str] = deque()
         self._numbered = 0
-        # How whoever runs the kernel names children by their makers and keys, and tells such a pid from a chosen one.
-        self.pid_of: Callable[[Process, rows.Key], str] | None = None
-        self.is_given: Callable[[str], Any] = _NUMBERED
+        self._pids = pids
         self._deadlines: dict[Budget, Timer] = {}
         self._due: dict[Budget, float] = {}  # when each of them rings
         self._members: dict[Budget, int] = {}  # live processes in each scope that has a deadline
@@ -94,31 +119,29 @@ class Life:
         priority: str | None = None,
         guarded: bool = False,
     ) -> Process:
-        kernel = self._kernel
+        core = self._core
         if (
-            not kernel.open
-            or kernel.live >= kernel.processes_max
+            not core.open
+            or core.live >= core.processes_max
             or parent is not None
             or pid is not None
             or name is not None
         ):
             self._may_start(parent, pid, name)
-        journal = kernel.journal
+        journal = core.journal
         level = _priority(priority) if priority is not None else (parent.priority if parent is not None else NORMAL)
-        scope = parent.budget if parent is not None else kernel.budget
+        scope = parent.budget if parent is not None else core.budget
         if budget is None and parent is None and scope.seconds is not None:
             budget = {}  # the root's seconds are each root process's own, counted from its start
-        if isinstance(budget, Apart):  # its own already: whoever made it says when it counts above
+        if isinstance(budget, Apart):  # its own already, and charged above when the early call is taken
             own_scope: Budget = budget
         else:
             own_scope = scope if budget is None else scope.child(Budget.of(budget))
-        right = parent.grant if parent is not None else kernel.grant
+        right = parent.grant if parent is not None else core.grant
         own_right = right if grant is None else right.narrow(Grant.of(grant))
         if pid is None:
             pid = self.next_pid(parent, key)
-        process = Process(
-            kernel, pid, kernel.programs.name(program), parent, own_scope, own_right, level, copy_context()
-        )
+        process = Process(core, pid, self._programs.name(program), parent, own_scope, own_right, level, copy_context())
         process.name = name
         if guarded and parent is not None:
             process.known_as = parent.pid
@@ -127,7 +150,7 @@ class Life:
             if key is not None and parent is not None:
                 process.line = f"{parent.line}.{key}"
             data = codec.encode(args)
-            blob = self.blob(data) if len(data) > limits.BLOB_INLINE_BYTES_MAX else ""
+            blob = core.put_blob_now(data) if len(data) > limits.BLOB_INLINE_BYTES_MAX else ""
             row = rows.Created(
                 process.program,
                 rows.NIL if blob else rows.Raw(data),
@@ -141,38 +164,39 @@ class Life:
                 blob,
                 guarded,
             )
-            args = tuple(kernel.programs.taken(program, args, data))
+            args = tuple(self._programs.taken(program, args, data))
         # Begun before anything is written: a call that does not fit its program leaves no trace.
-        process.coroutine = kernel.programs.begin(program, Context(process), args)
-        if parent is not None and kernel.labels.state.pids:
-            kernel.labels.pass_on(parent.pid, pid, "its parent")
+        process.coroutine = self._programs.begin(program, Context(process), args)
+        if parent is not None:
+            for started in core.subsystems.process_started:
+                started(parent, process)
         if row is not None and journal is not None:
             journal.write(pid, "process.created", rows.encode(row))
             process.created_at = journal.time
         else:
-            process.created_at = kernel.clock.now()
-            if kernel.listening:
-                kernel.publish(pid, "process.created", {"program": process.program, "name": name or ""})
+            process.created_at = core.clock.now()
+            if core.listening:
+                core.publish(pid, "process.created", {"program": process.program, "name": name or ""})
         self.enter(process)
         if own_scope.seconds is not None:
             self.limit_time(own_scope, own_scope.seconds)
-        if kernel.listeners_want_states:
+        if core.listeners_want_states:
             process.move("ready")
         else:  # the same move, on the hot path
             process.state = "ready"
-        kernel.scheduler.push(process)
+        core.scheduler.push(process)
         point("process.spawned")
         return process
 
     def next_pid(self, parent: Process | None = None, key: rows.Key | None = None) -> str:
         """Numbered by the journal: unique in a store, and short enough to read aloud."""
-        journal = self._kernel.journal
+        journal = self._core.journal
         self._numbered += 1
-        if self.pid_of is not None and parent is not None and key is not None:
-            pid = self.pid_of(parent, key)
+        if self._pids is not None and parent is not None and key is not None:
+            pid = self._pids.pid_of(parent, key)
         else:
             pid = f"p{self._numbered if journal is None else journal.seq + 1}"
-        while dict.__contains__(self._kernel.processes, pid):  # somebody chose this very pid; guests are numbered here
+        while dict.__contains__(self._core.processes, pid):  # a caller chose this very pid; guests are numbered here
             pid += "x"
         return pid
 
@@ -189,47 +213,50 @@ class Life:
     ) -> Process:
         """Make a process of what has run as somebody's guest, and is counted already; without arguments, of one that
         has ended. Whoever adopts it says what it does: it is neither in line nor waiting yet."""
-        name = self._kernel.programs.name(program)
-        process = Process(self._kernel, pid, name, None, budget, grant, NORMAL, context)
+        name = self._programs.name(program)
+        process = Process(self._core, pid, name, None, budget, grant, NORMAL, context)
         process.created_at = created_at
         process.state = "ready"
         if args is not None:
-            process.coroutine = self._kernel.programs.begin(program, Context(process), args)
-        self._kernel.processes[pid] = process
+            process.coroutine = self._programs.begin(program, Context(process), args)
+        self._core.processes[pid] = process
         return process
 
     def _may_start(self, parent: Process | None, pid: str | None, name: str | None) -> None:
-        self._kernel.raise_if_failed()
+        self._core.raise_if_failed()
         # A program's own spawn is journaled and goes on after the next start; to refuse it would change what it does.
-        if (self._kernel.stopping or self._kernel.draining) and (parent is None or self._kernel.journal is None):
+        if (self._core.stopping or self._core.draining) and (parent is None or self._core.journal is None):
             raise ProcessError("the kernel is stopping and starts no process")
-        if not self._kernel.started:
+        if not self._core.started:
             raise ProcessError("the kernel is not open", hint="use `async with Kernel(…) as kernel:`")
-        if self._kernel.live >= self._kernel.processes_max:
+        if self._core.live >= self._core.processes_max:
             raise Overloaded(
-                f"{self._kernel.live} processes are alive, the most there may be", limit=self._kernel.processes_max
+                f"{self._core.live} processes are alive, the most there may be", limit=self._core.processes_max
             )
         if parent is not None and parent.depth + 1 > limits.SPAWN_DEPTH_MAX:
             raise Overloaded(f"processes nest {limits.SPAWN_DEPTH_MAX} deep at most", limit=limits.SPAWN_DEPTH_MAX)
         if pid is not None:
             _check_word("pid", pid)
-            if pid in self._kernel.names or self._kernel.lifecycle.find(pid) is not None:
+            if self._is_taken(pid):
                 raise NameTaken(f"there is a process {pid!r} already", pid=pid)
         if name is not None:
             _check_word("name", name)
-            if name in self._kernel.names or self._kernel.lifecycle.find(name) is not None:
+            if self._is_taken(name):
                 raise NameTaken(f"the name {name!r} belongs to another process", name=name)
+
+    def _is_taken(self, word: str) -> bool:
+        return word in self._core.names or any(has_name(word) for has_name in self._core.subsystems.has_name)
 
     def enter(self, process: Process) -> None:
         """Put it in the table, under its parent and its name."""
-        kernel = self._kernel
-        kernel.processes[process.pid] = process
-        kernel.live += 1
+        core = self._core
+        core.processes[process.pid] = process
+        core.live += 1
         if process.budget.seconds is not None:
             for scope in _scopes(process):
                 self._members[scope] = self._members.get(scope, 0) + 1
         if process.name is not None:
-            kernel.names[process.name] = process
+            core.names[process.name] = process
         parent = process.parent
         if parent is not None:
             if parent.children is None:
@@ -258,12 +285,12 @@ class Life:
         def over() -> None:
             self._deadlines.pop(scope, None)
             self._due.pop(scope, None)
-            if not self._kernel.stopping:
-                for process in list(self._kernel.processes.present()):  # guests have no time limit
+            if not self._core.stopping:
+                for process in list(self._core.processes.present()):  # guests have no time limit
                     if process.exit is None and scope in _scopes(process):
                         self._out_of_time(process)
 
-        clock = self._kernel.clock
+        clock = self._core.clock
         self._due[scope] = clock.monotonic() + seconds
         self._deadlines[scope] = clock.call_at(self._due[scope], over)
 
@@ -295,7 +322,7 @@ class Life:
 
     def _until_it_ends(self, process: Process, seconds: float, ring: Callable[[], None]) -> None:
         """A timer that goes with its process: nothing of the dead is kept waiting."""
-        timer = self._kernel.clock.call_at(self._kernel.clock.monotonic() + seconds, ring)
+        timer = self._core.clock.call_at(self._core.clock.monotonic() + seconds, ring)
         process.watch((lambda _process: timer.cancel(), None))
 
     def fail(self, process: Process, error: BaseException) -> None:
@@ -308,15 +335,15 @@ class Life:
 
     def finish(self, process: Process, reason: str, *, result: Any = None, error: BaseException | None = None) -> None:
         """The one place where a process ends."""
-        if process.recall is not None and process.kill_reason is None:
-            if isinstance(process.recall, Diverged):
-                self._diverged(process, process.recall.error)
+        if process.replay is not None and process.kill_reason is None:
+            if isinstance(process.replay, Diverged):
+                self._diverged(process, process.replay.error)
                 return
             if reason == "normal" and self._asked_less(process):
                 return
         if self._causes and error is None and reason == process.kill_reason:
             error = self._causes.get(process)
-        journal = self._kernel.journal
+        journal = self._core.journal
         if journal is not None and not journal.frozen:
             row = rows.Terminated(reason)
             if error is not None:
@@ -328,7 +355,7 @@ class Life:
                     reason, result, error = "error", None, unkept
                     row = rows.Terminated(reason, error=error_to_row(unkept))
                 else:
-                    row.blob = self.blob(data) if len(data) > limits.BLOB_INLINE_BYTES_MAX else ""
+                    row.blob = self._core.put_blob_now(data) if len(data) > limits.BLOB_INLINE_BYTES_MAX else ""
                     if not row.blob:
                         row.value = rows.Raw(data)
                     if type(result) not in codec.UNCHANGED:
@@ -338,34 +365,35 @@ class Life:
             process.ended_at = journal.time
         else:
             self._end(process, Exit(reason, result, error))
-            process.ended_at = self._kernel.clock.now()
-            if self._kernel.listening:
-                self._kernel.publish(
+            process.ended_at = self._core.clock.now()
+            if self._core.listening:
+                self._core.publish(
                     process.pid,
                     "process.terminated",
                     {"reason": reason, "error": error_to_row(error) if error is not None else None},
                 )
         point("process.exiting")
         if process.exit is not None:
-            self._kernel.links.ended(process, process.exit)
+            self._links.ended(process, process.exit)
         self._tell(process)
 
     def _end(self, process: Process, ended: Exit) -> None:
-        self._kernel.interrupts.cancel_all(process.pid, "its process ended")
-        self._kernel.groups.left(process.pid)
+        for ending in self._core.subsystems.process_ending:
+            ending(process)
         process.exit = ended
-        self._kernel.orchestrator.process_ended(process, ended)
+        for tell_ended in self._core.subsystems.process_ended:
+            tell_ended(process, ended)
         process.move("terminated")
         process.coroutine = None
-        process.recall = None
+        process.replay = None
         process.rng = None
         self.stop_branches(process)
         self._causes.pop(process, None)
-        self._kernel.live -= 1
+        self._core.live -= 1
         if process.budget.seconds is not None:
             self._leave_scopes(process)
-        if process.name is not None and self._kernel.names.get(process.name) is process:
-            del self._kernel.names[process.name]
+        if process.name is not None and self._core.names.get(process.name) is process:
+            del self._core.names[process.name]
         parent = process.parent
         if parent is not None and parent.children is not None:
             parent.children.pop(process.pid, None)
@@ -373,55 +401,44 @@ class Life:
         for child in (process.children or {}).values():
             child.parent = None
         process.children = None
-        self._kernel.mailboxes.close(process)
+        self._mailboxes.close(process)
         self.keep_ended(process)
-
-    def blob(self, data: bytes) -> str:
-        """Where a large value went; empty when it belongs in the row after all (there is no room for a blob: the row
-        waits for room with all the others)."""
-        journal = self._kernel.journal
-        assert journal is not None
-        try:
-            return str(self._kernel.call_now(journal.store.put_blob, data))
-        except StoreFull:
-            return ""
 
     def keep_ended(self, process: Process) -> None:
         """An ended process stays in the table for a while; the oldest are let go.
 
         One whose pid was chosen by its user stays until the store forgets it: that pid has to give that process.
         """
-        self._kernel.processes[process.pid] = process
-        if self.is_given(process.pid) is None:
+        self._core.processes[process.pid] = process
+        is_numbered = _NUMBERED(process.pid) is not None if self._pids is None else self._pids.is_given(process.pid)
+        if not is_numbered:
             return
         self._ended.append(process.pid)
         while len(self._ended) > limits.ENDED_PROCESSES_KEPT:
             self.forget(self._ended.popleft())
 
     def forget(self, pid: str) -> None:
-        found = self._kernel.processes.get(pid)
-        if found is not None and found.exit is not None:
-            del self._kernel.processes[pid]
-            if pid in self._kernel.labels.state.pids:
-                if found.parent is not None and found.parent.exit is None:  # it may still ask what came of it
-                    self._kernel.labels.pass_on(pid, found.parent.pid, "what came of")
-                self._kernel.labels.forget(pid)
+        process = self._core.processes.get(pid)
+        if process is not None and process.exit is not None:
+            del self._core.processes[pid]
+            for forgotten in self._core.subsystems.forgotten:
+                forgotten(process)
 
     def _tell(self, process: Process) -> None:
         watchers, process.watchers = process.watchers, None
         for watcher in watchers or ():
             if isinstance(watcher, tuple):
                 callback, context = watcher
-                self._kernel.loop.call_soon(callback, process, context=context)
+                self._core.loop.call_soon(callback, process, context=context)
             else:
                 resume(watcher)
 
     def _asked_less(self, process: Process) -> bool:
         """It returned although its journal has more: the program changed."""
-        left = sorted(key for key in process.recall or () if isinstance(key, int))
+        left = sorted(key for key in process.replay or () if isinstance(key, int))
         if not left:
             return False
-        held = (process.recall or {})[left[0]]
+        held = (process.replay or {})[left[0]]
         error = Divergence(
             f"process {process.pid} ended where its journal goes on with {held.kind} {held.name}".rstrip(),
             hint="the program changed under its journal; run the old one to its end, or start a new process",
@@ -435,26 +452,27 @@ class Life:
 
     def _diverged(self, process: Process, error: Divergence) -> None:
         """Stop it without a row: with the right program it can still go on from the same journal."""
-        self._kernel.publish(process.pid, "process.diverged", {"message": error.message, "at": error.fields.get("at")})
+        self._core.publish(process.pid, "process.diverged", {"message": error.message, "at": error.fields.get("at")})
         _log.warning("%s", error.message)
-        self._kernel.interrupts.forget(process.pid)
+        for diverged in self._core.subsystems.process_diverged:
+            diverged(process)
         process.exit = Exit("divergence", None, error)
         process.move("terminated")
         process.coroutine = None
-        self._kernel.live -= 1
+        self._core.live -= 1
         self._tell(process)
 
     def stop_tree(
         self, process: Process, reason: str, *, grace_s: float | None = _KILL_GRACE_S, overdue: str | None = None
     ) -> None:
         """Cancel a process and all below it, children first; one that is still there after its grace ends `overdue`."""
-        rest, found = [process], []
+        rest, tree = [process], []
         while rest:
-            one = rest.pop()
-            found.append(one)
-            rest.extend((one.children or {}).values())
-        for one in reversed(found):
-            self.stop(one, reason, grace_s=grace_s, overdue=overdue)
+            member = rest.pop()
+            tree.append(member)
+            rest.extend((member.children or {}).values())
+        for member in reversed(tree):
+            self.stop(member, reason, grace_s=grace_s, overdue=overdue)
 
     def stop(
         self,
@@ -468,7 +486,7 @@ class Life:
         """Cancel a process; what it spawned lives on under the root. `cause` is its error, if it ends of that."""
         if process.exit is not None:
             return
-        if process.kill_reason is not None:  # told before; who has less patience wins
+        if process.kill_reason is not None:  # already stopping: the shorter grace period counts
             self._insist_after(process, grace_s, overdue or reason)
             return
         self._tell_to_end(process, reason, grace_s=grace_s, overdue=overdue, cause=cause)
@@ -488,28 +506,29 @@ class Life:
     ) -> None:
         """From here on it may tidy up for a while; it does not come back after a restart."""
         why = None if cause is None else error_to_row(cause)
-        self._kernel.record(process.pid, "process.stopping", rows.Stopping(reason, why))
+        self._core.record(process.pid, "process.stopping", rows.Stopping(reason, why))
         process.kill_reason = reason
         if cause is not None:
             self._causes[process] = cause
-        if process.recall is not None:  # what it does now is no part of the replay: its keys begin above all journaled
-            process.keys = 1 + max((key for key in process.recall if isinstance(key, int)), default=process.keys)
-            process.branches += len(process.recall)
-            process.recall = None
-            self._kernel.interrupts.cancel_unasked(process.pid, "its process was told to end")
+        if process.replay is not None:  # what it does now is no part of the replay: its keys begin above all journaled
+            process.keys = 1 + max((key for key in process.replay if isinstance(key, int)), default=process.keys)
+            process.branches += len(process.replay)
+            process.replay = None
+            for dropped in self._core.subsystems.replay_dropped:
+                dropped(process)
         self._insist_after(process, grace_s, overdue or reason)
 
     def _insist_after(self, process: Process, grace_s: float | None, reason: str) -> None:
         """End a program that still tidies up by then; None waits for ever."""
 
         def insist() -> None:
-            if process.exit is None and not self._kernel.stopping:
+            if process.exit is None and not self._core.stopping:
                 self.close_program(process)
                 if process.exit is None:
                     self.stopped(process, reason)
 
         if grace_s == 0:
-            self._kernel.loop.call_soon(insist)
+            self._core.loop.call_soon(insist)
         elif grace_s is not None:
             self._until_it_ends(process, grace_s, insist)
 
@@ -534,11 +553,15 @@ class Life:
         except (StopIteration, asyncio.CancelledError, ExitProgram, ProcessError):
             pass  # ended, or asked for something when nothing is performed any more
         except Exception as error:  # noqa: BLE001 - a program's clean-up may fail; closing goes on
-            self._kernel.loop.call_exception_handler(
+            self._core.loop.call_exception_handler(
                 {"message": f"process {process.pid} failed while it was closed", "exception": error}
             )
         with suppress(RuntimeError, ProcessError):  # it awaits inside its clean-up; there is nothing left to wait with
             program.close()
+
+    def _store_lost(self, error: LyraError) -> None:
+        for process in self._core.processes.present():
+            self.let_go(process, error)
 
     @staticmethod
     def let_go(process: Process, error: LyraError) -> None:

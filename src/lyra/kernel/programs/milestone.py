@@ -1,8 +1,8 @@
-"""A passage: a stretch of a program that is over, written down as one row with what it came to.
+"""A milestone: a finished stretch of a program, journaled as one row with its outcome.
 
-A replay passes over it: it takes the outcome, and asks for nothing that was asked for in between, so that part of the
-program may have changed since. The answers stay in the journal until the next checkpoint. A passage that is not over
-has no row, and is replayed call by call like everything else.
+A replay skips the stretch: it takes the outcome and makes none of the calls in between, so that part of the program may
+have changed since. The answers stay in the journal until the next checkpoint. A stretch that is not finished has no
+row, and is replayed call by call like everything else.
 """
 
 from __future__ import annotations
@@ -11,55 +11,55 @@ from typing import Any, Final
 
 from lyra.core import codec
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX
-from lyra.kernel.effects.door import recalled
+from lyra.kernel.effects.door import take_entry
 from lyra.kernel.journal import rows
 from lyra.kernel.process.process import Process
 
-__all__ = ["passed", "written"]
+__all__ = ["replayed_milestone", "write_milestone"]
 
-_FORM: Final = "passage"
-_MARK: Final = 8  # bytes of a number in a passage's hash: the key where it begins, the branches when it ends
+_FORM: Final = "passage"  # the word in the journal
+_MARK: Final = 8  # bytes of a number in a milestone's hash: the key where it begins, the branches when it ends
 
 
-async def passed(process: Process, name: str) -> Any:
-    """The outcome of the passage that begins here, if the journal has its end; the program is behind it then."""
-    recall = process.recall
-    if not recall:
+async def replayed_milestone(process: Process, name: str) -> Any:
+    """The outcome of the stretch that begins here, if the journal has its end; the program is moved behind it then."""
+    replay = process.replay
+    if not replay:
         return None
     begin = _mark(process.keys)
-    for key, entry in recall.items():
+    for key, entry in replay.items():
         if entry.kind == _FORM and entry.name == name and entry.hash[:_MARK] == begin and isinstance(key, int):
             break
     else:
         return None
-    outcome = codec.decode(await process.kernel.value_of(entry))
+    outcome = codec.decode(await process.core.value_of(entry))
     branches = int.from_bytes(entry.hash[_MARK:], "big")
-    for one in [one for one in recall if _within(one, key, branches)]:
-        del recall[one]
-    if not recall:
-        process.recall = None
+    for skipped in [call for call in replay if _within(call, key, branches)]:
+        del replay[skipped]
+    if not replay:
+        process.replay = None
     process.keys = key + 1
     process.branches = branches
     process.rng = None
     return outcome
 
 
-async def written(process: Process, name: str, begin: int, outcome: Any) -> None:
-    """A passage that began at a key is over. It needs no wait: later rows are behind it in the journal."""
-    kernel = process.kernel
-    journal = kernel.journal
+async def write_milestone(process: Process, name: str, begin: int, outcome: Any) -> None:
+    """Journal the end of a stretch that began at a key. It needs no wait: later rows are behind it in the journal."""
+    core = process.core
+    journal = core.journal
     key = process.keys
     process.keys = key + 1
     if journal is None:
         return
     ends = _mark(begin) + _mark(process.branches)
-    if process.recall is not None and recalled(process, key, _FORM, name, ends) is not None:
+    if process.replay is not None and take_entry(process, key, _FORM, name, ends) is not None:
         return
     data = codec.encode(outcome)
-    blob = await kernel.door.put_blob(name, data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
+    blob = await core.calls.door.put_blob(name, data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
     row = rows.Finished(key, rows.NIL if blob else rows.Raw(data), blob, name=name, hash=ends, form=_FORM)
     journal.write(process.pid, "effect.finished", rows.encode(row))
-    process.rng = None  # a replay that passes over it needs a new seed, so this life takes one too
+    process.rng = None  # a replay that skips it needs a new seed, so this life takes one too
 
 
 def _mark(number: int) -> bytes:
@@ -67,7 +67,7 @@ def _mark(number: int) -> bytes:
 
 
 def _within(key: rows.Key, last: int, branches: int) -> bool:
-    """Whether an answer lies before the end of a passage: a number, a branch's path, or what was said of a doubt."""
+    """Whether an answer lies before the end of a stretch: a number, a branch's path, or what was said of a doubt."""
     if isinstance(key, int):
         return key <= last
     head = key.removeprefix("doubt:").partition("/")

@@ -20,7 +20,6 @@ from lyra.core.naming import old_names, qualified_name
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
-    from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
 
 __all__ = ["Programs", "Spawnable", "dormant_process", "program_of", "unknown_program"]
@@ -36,7 +35,7 @@ class Spawnable(Protocol[H_co]):
     def __lyra_program__(self) -> Callable[..., Any]: ...
 
     @property
-    def __lyra_handle__(self) -> Callable[[Kernel, Process], H_co]: ...
+    def __lyra_handle__(self) -> Callable[[Any, Process], H_co]: ...
 
 
 def program_of(thing: Any) -> Callable[..., Any]:
@@ -46,10 +45,10 @@ def program_of(thing: Any) -> Callable[..., Any]:
 
 
 class Programs:
-    __slots__ = ("_by_name", "_kernel", "_names", "_types")
+    __slots__ = ("_became_known", "_by_name", "_names", "_types")
 
-    def __init__(self, kernel: Kernel, programs: Iterable[Any] = ()) -> None:
-        self._kernel = kernel
+    def __init__(self, became_known: Callable[[str], None], programs: Iterable[Any] = ()) -> None:
+        self._became_known = became_known  # called with each new name: processes that waited for it go on
         self._by_name: dict[str, Callable[..., Any]] = {}
         self._names: dict[Callable[..., Any], str] = {}
         self._types: dict[Callable[..., Any], list[Any]] = {}
@@ -74,7 +73,7 @@ class Programs:
             self._by_name[old] = program
         self._names[program] = name
         if new:
-            self._kernel.start_dormant(name)
+            self._became_known(name)
         return name
 
     def get(self, name: str) -> Callable[..., Any] | None:

@@ -52,7 +52,7 @@ class ServiceCheck:
         self._stopped = False
 
     def arm(self) -> None:
-        clock = self._registry._kernel.clock
+        clock = self._registry.core.clock
         self._timer = clock.call_at(clock.monotonic() + self._interval_s, self._ring)
 
     def stop(self) -> None:
@@ -62,16 +62,16 @@ class ServiceCheck:
 
     def _ring(self) -> None:
         if not self._stopped:
-            self._registry._kernel.tasks.start(self._once(), name=f"lyra-health {self._name}")
+            self._registry.core.tasks.start(self._once(), name=f"lyra-health {self._name}")
 
     async def _once(self) -> None:
-        kernel = self._registry._kernel
+        core = self._registry.core
         try:
             late = DeadlineExceeded(f"the health check of {self._name} took too long")
-            status = self._status(await in_time(kernel.clock, _answer(self._check), self._interval_s, late))
+            status = self._status(await in_time(core.clock, _answer(self._check), self._interval_s, late))
         except Exception:  # noqa: BLE001 - whatever it raised, the service did not answer well
             status = self._status(False)
-        if self._stopped or kernel.stopping or kernel.failure is not None:
+        if self._stopped or core.stopping or core.failure is not None:
             return
         if status is not None:
             self._registry.update_health(self._name, status)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -41,10 +42,11 @@ from lyra.errors import (
     NoSuchService,
     Overloaded,
 )
+from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.base.timeouts import in_time
+from lyra.kernel.base.waiting import resume
 from lyra.kernel.journal.error_rows import text_of
-from lyra.kernel.process.process import resume
-from lyra.kernel.programs.handle import Ack
+from lyra.kernel.programs.handle import Ack, acknowledge
 from lyra.kernel.services.health_checks import ServiceCheck
 from lyra.kernel.services.inference import has_model, out_of_time, texts_of
 from lyra.kernel.services.service import (
@@ -61,9 +63,13 @@ from lyra.kernel.services.service import (
     lower,
     response_of,
 )
+from lyra.kernel.workers.envelopes import envelope_of
 
 if TYPE_CHECKING:
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import Core
+    from lyra.kernel.workers.lifecycle import LifecycleManager
+    from lyra.kernel.workers.time_limits import TimeLimits
+    from lyra.kernel.workers.usage import ResourceTracker
 
 __all__ = [
     "SERVICE_TYPES",
@@ -96,11 +102,17 @@ class _Live:
         self.failed = 0
 
 
-class ServiceRegistry:
-    __slots__ = ("_kernel", "_live", "state")
+class ServiceRegistry(Subsystem):
+    __slots__ = ("_envelope_of", "_lifecycle", "_live", "_resources", "_time_limits", "core", "state")
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(
+        self, core: Core[Any], lifecycle: LifecycleManager, resources: ResourceTracker, time_limits: TimeLimits
+    ) -> None:
+        self.core = core
+        self._lifecycle = lifecycle
+        self._resources = resources
+        self._time_limits = time_limits
+        self._envelope_of = partial(envelope_of, core, lifecycle)
         self.state = ServiceState()
         self._live: dict[str, _Live] = {}
 
@@ -108,8 +120,8 @@ class ServiceRegistry:
 
     def register_service(self, info: ServiceInfo | Mapping[str, Any]) -> Ack:
         """Make a service known; a second of the same name is NameTaken."""
-        self._kernel._raise_if_closed()
-        self._kernel.lifecycle.raise_if_closing("service")
+        self.core.raise_if_closed()
+        self._lifecycle.raise_if_closing("service")
         wanted = ServiceInfo.of(info)
         live = self._live.get(wanted.name)
         if live is not None and live.claimed:
@@ -126,25 +138,25 @@ class ServiceRegistry:
         for own in ("name", "current_load", "last_health_check"):
             data.pop(own, None)
         data["metadata"] = codec.decode(codec.encode(wanted.metadata))  # what cannot be kept fails here, unchanged
-        row = {"service_name": wanted.name, **data, "at": self._kernel.clock.now()}
-        seq = self._kernel.fact(self.state, "", "service.registered", row)
+        row = {"service_name": wanted.name, **data, "at": self.core.clock.now()}
+        seq = self.core.fact(self.state, "", "service.registered", row)
         if live is None:
             self._live[wanted.name] = _Live(claimed=True)
         else:
             live.claimed = True
-        return Ack(self._kernel, seq)
+        return Ack(self.core, seq)
 
     def unregister_service(self, name: str) -> Ack:
         """Forget a service and its handler; requests in flight come to their end."""
-        self._kernel._raise_if_closed()
+        self.core.raise_if_closed()
         found = self._find(name)
         live = self._live.pop(name)
         if live.check is not None:
             live.check.stop()
-        seq = self._kernel.fact(
+        seq = self.core.fact(
             self.state, "", "service.unregistered", {"service_name": name, "service_type": found["service_type"]}
         )
-        return Ack(self._kernel, seq)
+        return Ack(self.core, seq)
 
     def register_handler(self, name: str, handler: ServiceHandler) -> None:
         """Say what runs a service's requests: a plain or async function of a ServiceRequest.
@@ -196,14 +208,14 @@ class ServiceRegistry:
 
     def update_health(self, name: str, status: str) -> Ack:
         """Report a service's health; only a change is a row and an Event."""
-        self._kernel._raise_if_closed()
+        self.core.raise_if_closed()
         found = self._find(name)
         word = one_of(lower(status), STATUSES, "status")
-        now = self._live[name].checked_at = self._kernel.clock.now()
+        now = self._live[name].checked_at = self.core.clock.now()
         if found["status"] == word:
-            return self._kernel._acknowledge()
+            return acknowledge(self.core)
         data = {"service_name": name, "status": word, "old_status": found["status"], "at": now}
-        return Ack(self._kernel, self._kernel.fact(self.state, "", "service.health_changed", data))
+        return Ack(self.core, self.core.fact(self.state, "", "service.health_changed", data))
 
     def check_health(
         self,
@@ -220,7 +232,7 @@ class ServiceRegistry:
         row make it degraded and unhealthy. A check that takes longer than the interval is a failure. A new check
         takes the place of the old one.
         """
-        self._kernel._raise_if_closed()
+        self.core.raise_if_closed()
         self._find(name)
         if not callable(check):
             raise ConfigError(f"a health check is a function without arguments, not {check!r}", name=name)
@@ -292,13 +304,13 @@ class ServiceRegistry:
         and those with an HTTP status only if a later try may not meet them. What the handler raised in the end is
         raised: Lyra's own errors as they are, others as EffectFailed.
         """
-        self._kernel._raise_if_closed()
+        self.core.raise_if_closed()
         limit_s = None if timeout_s is None else real(timeout_s, "timeout_s", above=0.0)
         retry = Retry(
             max_attempts=1 + whole(max_retries, "max_retries", most=RETRY_ATTEMPTS_MAX - 1),
             backoff=_BACKOFF if backoff is None else Backoff.of(backoff),
         )
-        wanted = ServiceRequest.of(request, self._kernel.orchestrator.envelope_of)
+        wanted = ServiceRequest.of(request, self._envelope_of)
         found = self._find(name)
         live = self._live[name]
         if self._room(found, live) <= 0:
@@ -310,7 +322,7 @@ class ServiceRegistry:
         live.load += 1
         live.dispatched += 1
         try:
-            with self._kernel.flight:
+            with self.core.flight:
                 work = self._tries(name, live.handler, wanted, retry)
                 if limit_s is None:
                     response = await work
@@ -321,7 +333,7 @@ class ServiceRegistry:
                         name=name,
                         timeout_s=limit_s,
                     )
-                    response = await in_time(self._kernel.clock, work, limit_s, late)
+                    response = await in_time(self.core.clock, work, limit_s, late)
             live.failed += response.error is not None
             return response
         except BaseException:
@@ -333,35 +345,33 @@ class ServiceRegistry:
     async def _tries(
         self, name: str, handler: ServiceHandler, request: ServiceRequest, retry: Retry
     ) -> ServiceResponse:
-        kernel = self._kernel
-        began = kernel.clock.monotonic()
+        core = self.core
+        began = core.clock.monotonic()
         spare = _copied(request) if retry.max_attempts > 1 else request  # as it was, for the tries after the first
         attempt = 1
         while True:
             failure: Exception
             response: ServiceResponse | None = None
             try:
-                response = response_of(
-                    name, request, await _result(handler, request), self._kernel.orchestrator.envelope_of
-                )
+                response = response_of(name, request, await _result(handler, request), self._envelope_of)
             except Exception as error:  # noqa: BLE001 - a handler may raise anything; it is sorted below
                 failure = error
             else:
                 failure = EffectFailed(response.error or "")
             if (response is not None and response.error is None) or not _worth_another(retry, failure, attempt):
                 break
-            await self._pause(retry.delay(attempt, kernel.rng, failure))
+            await self._pause(retry.delay(attempt, core.rng, failure))
             attempt += 1
             request = _copied(spare)
         if response is None:
             raise failure if isinstance(failure, LyraError) else _wrapped(name, failure) from failure
-        took_s = kernel.clock.monotonic() - began
+        took_s = core.clock.monotonic() - began
         answer: ServiceResponse = msgspec.structs.replace(response, retries=attempt - 1, duration_s=took_s)
         return answer
 
     async def _pause(self, seconds: float) -> None:
-        clock = self._kernel.clock
-        over: asyncio.Future[None] = self._kernel.loop.create_future()
+        clock = self.core.clock
+        over: asyncio.Future[None] = self.core.loop.create_future()
         timer = clock.call_at(clock.monotonic() + seconds, lambda: resume(over))
         try:
             await over
@@ -384,23 +394,23 @@ class ServiceRegistry:
         when the time of its quota is over, before or meanwhile, that is DeadlineExceeded. The handler finds the text
         in the envelope's `raw_input`, and `model` and `input` in the request's metadata.
         """
-        kernel = self._kernel
-        kernel._raise_if_closed()
+        core = self.core
+        core.raise_if_closed()
         name = self._service_for(model)
         texts = texts_of(input)
         limit_s = None if timeout_s is None else real(timeout_s, "timeout_s", above=0.0)
         whole(max_retries, "max_retries", most=RETRY_ATTEMPTS_MAX - 1)
         if sendable_text(pid, "a pid"):
-            self._check_quota(kernel.lifecycle.checked_pid(pid))
-        envelope = Envelope.create(kernel.entropy, now=kernel.clock.now(), raw_input="\n".join(texts))
+            self._check_quota(self._lifecycle.checked_pid(pid))
+        envelope = Envelope.create(core.entropy, now=core.clock.now(), raw_input="\n".join(texts))
         request = ServiceRequest(pid=pid, envelope=envelope, metadata={"model": model, "input": input})
         chars = sum(map(len, texts))
         if pid:
-            with kernel.listeners.act:
-                kernel.resources.take(pid, {"inference_requests": 1, "inference_input_chars": chars})
+            with core.listeners.act:
+                self._resources.take(pid, {"inference_requests": 1, "inference_input_chars": chars})
         work = self.dispatch(name, request, limit_s, max_retries)
-        left_s = kernel.time_limits.left_s(pid)
-        found = await (work if left_s is None else in_time(kernel.clock, work, left_s, out_of_time(pid)))
+        left_s = self._time_limits.left_s(pid)
+        found = await (work if left_s is None else in_time(core.clock, work, left_s, out_of_time(pid)))
         return InferenceResponse(**msgspec.structs.asdict(found), model=model, service=name, input_chars=chars)
 
     def _service_for(self, model: str) -> str:
@@ -419,7 +429,7 @@ class ServiceRegistry:
         return best[3]
 
     def _check_quota(self, pid: str) -> None:
-        result = self._kernel.check_quota(pid)
+        result = self._resources.check_quota(pid)
         if not result.within_bounds:
             reason = result.exceeded_reason
             if reason == "timeout_exceeded":

@@ -28,10 +28,13 @@ from lyra.errors import (
     NoSuchProcess,
     Overloaded,
 )
-from lyra.kernel.programs.handle import Ack
+from lyra.kernel.base.subsystem import Subsystem
+from lyra.kernel.programs.handle import Ack, acknowledge
 
 if TYPE_CHECKING:
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import Core
+    from lyra.kernel.process.mailbox import Mailboxes
+    from lyra.kernel.process.process import Process
     from lyra.kernel.programs.handle import Handle
 
 __all__ = ["Group", "GroupState", "Groups"]
@@ -99,11 +102,12 @@ class GroupState:
                 self.of_pid.setdefault(pid, {})[name] = None
 
 
-class Groups:
-    __slots__ = ("_join_listeners", "_kernel", "_leave_listeners", "state")
+class Groups(Subsystem):
+    __slots__ = ("_core", "_join_listeners", "_leave_listeners", "_mailboxes", "state")
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(self, core: Core[Process], mailboxes: Mailboxes) -> None:
+        self._core = core
+        self._mailboxes = mailboxes
         self.state = GroupState()
         self._join_listeners: list[tuple[str | None, Listener]] = []
         self._leave_listeners: list[tuple[str | None, Listener]] = []
@@ -112,11 +116,11 @@ class Groups:
 
     def create(self, name: str, *, exist_ok: bool = False) -> Ack:
         """Make an empty group; one of that name is NameTaken, unless that is fine."""
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         _check_name(name)
         if name in self.state.groups:
             if exist_ok:
-                return self._kernel._acknowledge()
+                return acknowledge(self._core)
             raise NameTaken(f"there is a group {name!r} already", group=name)
         if len(self.state.groups) >= GROUPS_MAX:
             raise Overloaded(f"there are {GROUPS_MAX} groups, the most there may be", limit=GROUPS_MAX)
@@ -131,7 +135,7 @@ class Groups:
 
     def delete_group(self, name: str) -> Ack:
         """Forget a group and its blackboard; refused while somebody is in it."""
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         group = self._find(name)
         if group.members:
             raise InvalidTransition(
@@ -143,9 +147,9 @@ class Groups:
 
     def join(self, name: str, process: str | Handle) -> bool:
         """Put a live process in a group; False if it was in it."""
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         group = self._find(name)
-        found = self._kernel._find(process)
+        found = self._core.find_process(process)
         if found.exit is not None:
             raise NoSuchProcess(f"process {found.pid} has ended and joins no group", pid=found.pid)
         if found.pid in group.members:
@@ -156,9 +160,9 @@ class Groups:
 
     def leave(self, name: str, process: str | Handle) -> bool:
         """Take a process out of a group; False if it was not in it."""
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         group = self._find(name)
-        pid = process if isinstance(process, str) and process in group.members else self._kernel._find(process).pid
+        pid = process if isinstance(process, str) and process in group.members else self._core.find_process(process).pid
         if pid not in group.members:
             return False
         self._leave(name, pid, "asked")
@@ -169,8 +173,16 @@ class Groups:
         return list(self._find(name).members)
 
     def groups_of(self, process: str | Handle) -> list[str]:
-        pid = process if isinstance(process, str) and process in self.state.of_pid else self._kernel._find(process).pid
+        pid = (
+            process
+            if isinstance(process, str) and process in self.state.of_pid
+            else self._core.find_process(process).pid
+        )
         return list(self.state.of_pid.get(pid, ()))
+
+    def process_ending(self, process: Process) -> None:
+        if process.pid in self.state.of_pid:
+            self.left(process.pid)
 
     def left(self, pid: str) -> None:
         """The process ended: it is in no group any more. Called where processes end."""
@@ -196,7 +208,7 @@ class Groups:
             try:
                 fn(name, pid)
             except Exception as error:  # noqa: BLE001 - a listener's mistake is its own; membership stands
-                self._kernel.loop.call_exception_handler(
+                self._core.loop.call_exception_handler(
                     {"message": f"a listener of group {name} failed", "exception": error}
                 )
 
@@ -205,16 +217,16 @@ class Groups:
 
         As with `kernel.send`, a message for a full mailbox waits in line for room.
         """
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         group = self._find(name)
-        self._kernel.mailboxes.encoded(message)  # one that has no form reaches nobody
+        self._mailboxes.encoded(message)  # one that has no form reaches nobody
         left_out = {exclude} if isinstance(exclude, str) else set(exclude)
         outcome: dict[str, LyraError | None] = {}
         for pid in list(group.members):
             if pid in left_out:
                 continue
             try:
-                self._kernel.send(pid, message)
+                self._mailboxes.send(self._core.find(pid), message)
             except LyraError as error:
                 outcome[pid] = error
             else:
@@ -225,7 +237,7 @@ class Groups:
 
     def bb_set(self, name: str, key: str, value: Any) -> Ack:
         """Write a value for all members to read."""
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         group = self._find(name)
         _check_key(key)
         data = codec.encode(value)
@@ -243,7 +255,7 @@ class Groups:
 
     def bb_delete(self, name: str, key: str) -> bool:
         """Wipe a value off; False if there was none."""
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         if key not in self._find(name).board:
             return False
         self._fact("", "group.unset", {"group": name, "key": key})
@@ -262,13 +274,13 @@ class Groups:
     def restored(self) -> None:
         """After a restart: members that the table does not know any more have left."""
         for pid in list(self.state.of_pid):
-            process = self._kernel.processes.get(pid)
+            process = self._core.processes.get(pid)
             # One that diverged has no last row: with the right program it is back, and still a member.
             if process is None or (process.exit is not None and process.exit.reason != "divergence"):
                 self.left(pid)
 
     def _fact(self, pid: str, kind: str, data: dict[str, Any]) -> Ack:
-        return Ack(self._kernel, self._kernel.fact(self.state, pid, kind, data))
+        return Ack(self._core, self._core.fact(self.state, pid, kind, data))
 
     def _find(self, name: Any) -> _Kept:
         found = self.state.groups.get(name) if isinstance(name, str) else None

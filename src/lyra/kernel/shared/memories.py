@@ -17,9 +17,12 @@ from lyra.core.limits import MEMORY_ITEMS_MAX, MEMORY_TEXT_MAX, NAME_LENGTH_MAX
 from lyra.core.ranking import Index
 from lyra.core.secrets.redact import redact
 from lyra.errors import ConfigError
+from lyra.kernel.base.subsystem import Subsystem
 
 if TYPE_CHECKING:
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import Core
+    from lyra.kernel.process.process import Process
+    from lyra.kernel.shared.taint import Taint
 
 __all__ = ["Memories", "MemoryItem", "MemoryState"]
 
@@ -68,13 +71,14 @@ class MemoryState:
             self.scopes.setdefault(item.scope, {})[item.id] = item
 
 
-class Memories:
+class Memories(Subsystem):
     """`kernel.memories`. A program reaches it inside an effect; a replay then does not write again."""
 
-    __slots__ = ("_indexes", "_kernel", "_known", "state")
+    __slots__ = ("_core", "_indexes", "_known", "_taint", "state")
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(self, core: Core[Process], taint: Taint) -> None:
+        self._core = core
+        self._taint = taint
         self.state = MemoryState()
         self._indexes: dict[str, Index] = {}  # made at the first search in a scope
         self._known: dict[str, dict[tuple[str, str], int]] = {}  # scope → (kind, text) → id
@@ -82,7 +86,7 @@ class Memories:
     def add(self, scope: str, text: str, *, kind: str = "fact", pid: str = "", tainted: bool = False) -> MemoryItem:
         """Remember something; gives the item, the one from before where it was known. What a marked process (or
         `tainted`) adds carries the mark to whoever recalls it."""
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         _word(scope, "a scope")
         _word(kind, "a kind of memory")
         text = redact(sendable_text(short_text(text, "a memory", most=MEMORY_TEXT_MAX), "a memory")).strip()
@@ -97,21 +101,21 @@ class Memories:
             self.forget(next(iter(items)), scope=scope)
         number = self.state.last_id + 1
         data: dict[str, Any] = {"id": number, "scope": scope, "kind": kind, "text": text}
-        if tainted or self._kernel.labels.tainted(pid):
+        if tainted or self._taint.tainted(pid):
             data["tainted"] = True
-        self._kernel.fact(self.state, pid, "memory.added", data)
+        self._core.fact(self.state, pid, "memory.added", data)
         index.add(number, text)
         known[kind, text] = number
         return self.state.scopes[scope][number]
 
     def forget(self, number: int, *, scope: str) -> bool:
         """Drop an item; False where there was none."""
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         item = self.state.scopes.get(scope, {}).get(number)
         if item is None:
             return False
         index, known = self._scope(scope)
-        self._kernel.fact(self.state, item.pid, "memory.forgotten", {"id": number, "scope": scope})
+        self._core.fact(self.state, item.pid, "memory.forgotten", {"id": number, "scope": scope})
         index.remove(number, item.text)
         del known[item.kind, item.text]
         return True

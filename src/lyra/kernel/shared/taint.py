@@ -1,9 +1,10 @@
-"""Labels: which processes have read text from outside, and so may be following somebody else's instructions.
+"""Taint: which processes have read text from outside, and so may be following a stranger's instructions.
 
 Owns one mark a process, which is durable and never taken off while the process is known. What marks a process first is
 the agents' affair (a tool that reads a file, a page, a command's output). From there the kernel carries the mark
-wherever text can go: with a message to its receiver, with a spawn to the child, with a child's end to whoever waited
-for it, with a memory to whoever recalls it. Never decides anything: permission rules do, who ask `tainted(pid)`.
+wherever text can go: with a message to its receiver, with a spawn to the child, with a child's end to the process
+that waited for it, with a memory to the process that recalls it. Never decides anything: permission rules do, which ask
+`tainted(pid)`.
 
 A mark is written before the row that passes the text on, so that no crash can separate the two.
 """
@@ -12,15 +13,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-if TYPE_CHECKING:
-    from lyra.kernel.kernel import Kernel
+from lyra.kernel.base.subsystem import Subsystem
 
-__all__ = ["LabelState", "Labels"]
+if TYPE_CHECKING:
+    from lyra.kernel.base.core import Core
+    from lyra.kernel.process.process import Process
+
+__all__ = ["Taint", "TaintState"]
 
 _BY_CHARS_MAX: Final = 200  # of where the text came from
 
 
-class LabelState:
+class TaintState:
     """What survives: pid → where the text came from that marked it first."""
 
     NAME: ClassVar[str] = "labels"
@@ -44,14 +48,25 @@ class LabelState:
         self.pids = {str(pid): str(by) for pid, by in data.items()}
 
 
-class Labels:
-    """`kernel.labels`."""
+class Taint(Subsystem):
+    """`kernel.taint`."""
 
-    __slots__ = ("_kernel", "state")
+    __slots__ = ("_core", "state")
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
-        self.state = LabelState()
+    def __init__(self, core: Core[Process]) -> None:
+        self._core = core
+        self.state = TaintState()
+        core.taint = self
+
+    def process_started(self, parent: Process, process: Process) -> None:
+        if self.state.pids:
+            self.pass_on(parent.pid, process.pid, "its parent")
+
+    def forgotten(self, process: Process) -> None:
+        if process.pid in self.state.pids:
+            if process.parent is not None and process.parent.exit is None:  # it may still ask what came of it
+                self.pass_on(process.pid, process.parent.pid, "what came of")
+            self.forget(process.pid)
 
     def tainted(self, pid: str) -> bool:
         return pid in self.state.pids
@@ -59,7 +74,7 @@ class Labels:
     def mark(self, pid: str, by: str) -> None:
         """This process has text from outside; `by` says where from. A second mark is nothing new."""
         if pid not in self.state.pids:
-            self._kernel.fact(self.state, pid, "process.tainted", {"by": by[:_BY_CHARS_MAX]})
+            self._core.fact(self.state, pid, "process.tainted", {"by": by[:_BY_CHARS_MAX]})
 
     def pass_on(self, giver: str, taker: str, how: str) -> None:
         """What the first process says reaches the second."""
@@ -67,6 +82,6 @@ class Labels:
             self.mark(taker, f"{how} {giver}")
 
     def forget(self, pid: str) -> None:
-        """The process is gone from the table, and nobody can ask about it any more."""
+        """Take the mark off: the process is gone from the table."""
         if pid in self.state.pids:
-            self._kernel.fact(self.state, pid, "process.unlabelled", {})
+            self._core.fact(self.state, pid, "process.unlabelled", {})

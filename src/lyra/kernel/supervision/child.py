@@ -27,7 +27,7 @@ from lyra.core.rights.capability import Grant
 from lyra.errors import ConfigError, NameTaken
 
 if TYPE_CHECKING:
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.programs.registry import Programs
 
 __all__ = ["AUTO_SHUTDOWN", "RESTART", "Child", "Plan", "Spec", "make_plan", "make_spec"]
 
@@ -43,6 +43,7 @@ AUTO_SHUTDOWN: Final[dict[str, str]] = {
 }
 DYNAMIC: Final = "simple_one_for_one"  # a strategy, too: any number of children of one kind, started on demand
 KILL: Final = "kill"
+Program = Callable[..., Any]
 INFINITY: Final = "infinity"
 _FLAGS: Final = ("strategy", "max_restarts", "window_s", "auto_shutdown", "backoff")
 
@@ -174,13 +175,15 @@ class Child:
         return f"<Child {self.id!r} {self.restart}>"
 
 
-def make_plan(kernel: Kernel, children: Iterable[Any], *, nested: bool = False, **flags: Any) -> Plan:
+def make_plan(
+    programs: Programs, supervise: Program, children: Iterable[Any], *, nested: bool = False, **flags: Any
+) -> Plan:
     """Check a supervisor's settings and children, and make plain data of them; programs become known by name."""
     known_keys(flags, _FLAGS, "a supervisor")
     strategy = flags.get("strategy", "restart")
     one_of(strategy, (*STRATEGIES, *OTP, DYNAMIC), "strategy")
     if strategy == DYNAMIC:
-        return _dynamic_plan(kernel, list(children), nested, {**flags, "strategy": "one_for_one"})
+        return _dynamic_plan(programs, supervise, list(children), nested, {**flags, "strategy": "one_for_one"})
     auto_shutdown = one_of(flags.pop("auto_shutdown", "never"), AUTO_SHUTDOWN, "auto_shutdown")
     policy = Supervision.of({key: value for key, value in flags.items() if key != "backoff" or value is not None})
     plan = Plan(
@@ -193,7 +196,7 @@ def make_plan(kernel: Kernel, children: Iterable[Any], *, nested: bool = False, 
     )
     seen: set[str] = set()
     for child in children:
-        spec = make_spec(kernel, Child.of(child))
+        spec = make_spec(programs, supervise, Child.of(child))
         if spec.id in seen:
             raise NameTaken(f"two children are called {spec.id!r}", id=spec.id)
         seen.add(spec.id)
@@ -202,30 +205,31 @@ def make_plan(kernel: Kernel, children: Iterable[Any], *, nested: bool = False, 
     return plan
 
 
-def _dynamic_plan(kernel: Kernel, children: list[Any], nested: bool, flags: dict[str, Any]) -> Plan:
+def _dynamic_plan(
+    programs: Programs, supervise: Program, children: list[Any], nested: bool, flags: dict[str, Any]
+) -> Plan:
     """No child yet, and a template for all to come."""
     if len(children) != 1:
         raise ConfigError(f"a {DYNAMIC} supervisor has one child to make others from, not {len(children)}")
-    plan = make_plan(kernel, children, nested=nested, **flags)
+    plan = make_plan(programs, supervise, children, nested=nested, **flags)
     plan.template = plan.children.pop()
     if plan.template.name is not None:
         raise ConfigError(f"the children of a {DYNAMIC} supervisor cannot share a name", name=plan.template.name)
     return plan
 
 
-def make_spec(kernel: Kernel, child: Child) -> Spec:
-    from lyra.kernel.supervision.supervisor import supervise  # it needs this module, and this one only its name
-
+def make_spec(programs: Programs, supervise: Program, child: Child) -> Spec:
+    """A child as plain data. `supervise` is the program of supervisors, for a child that is one."""
     program: Any
     args: list[Any]
     if child.children is None:
         program, args, kind = child.program, list(child.args), "worker"
     else:
-        inner = make_plan(kernel, child.children, nested=True, **child.flags)
+        inner = make_plan(programs, supervise, child.children, nested=True, **child.flags)
         program, args, kind = supervise, [inner], "supervisor"
     return Spec(
         id=child.id,
-        program=kernel.programs.name(program),  # what is no program is refused there
+        program=programs.name(program),  # what is no program is refused there
         args=args,
         restart=child.restart,
         shutdown_s=child.shutdown_s,

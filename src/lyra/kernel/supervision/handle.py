@@ -10,14 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from lyra.core.naming import fixed_name
 from lyra.core.policies.policy import Supervision
 from lyra.errors import ConfigError, Corrupt, NoSuchProcess, ProcessError, error_from_data
-from lyra.kernel.process.process import Process, looked_at
+from lyra.kernel.base.subsystem import Subsystem
+from lyra.kernel.base.waiting import looked_at
+from lyra.kernel.process.process import Process
 from lyra.kernel.programs.handle import Ack, Handle
 from lyra.kernel.supervision.child import Child, make_plan, make_spec
 from lyra.kernel.supervision.children import Order, Row, Table
@@ -25,9 +27,13 @@ from lyra.kernel.supervision.preview import preview
 from lyra.kernel.supervision.supervisor import supervise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import Core
+    from lyra.kernel.process.links import Links
+    from lyra.kernel.process.mailbox import Mailboxes
+    from lyra.kernel.programs.lifetime import Lifetimes
+    from lyra.kernel.programs.registry import Programs
 
 __all__ = ["ChildInfo", "SupervisorHandle", "Supervisors"]
 
@@ -45,54 +51,77 @@ class ChildInfo(msgspec.Struct, frozen=True):
     starts: int  # how often it was started so far
 
 
-class Supervisors:
+class Supervisors(Subsystem):
     """Carries commands to supervisors and their answers back, and knows the tables of those that run."""
 
-    __slots__ = ("_ahead_s", "_count", "_kernel", "_life", "_plans", "_waiters", "tables", "waiting")
+    NAME: ClassVar[str] = "supervisors"
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    __slots__ = (
+        "_ahead_s",
+        "_core",
+        "_count",
+        "_life",
+        "_lifetimes",
+        "_mailboxes",
+        "_plans",
+        "_waiters",
+        "links",
+        "programs",
+        "tables",
+        "until_known",
+        "waiting",
+    )
+
+    def __init__(
+        self, core: Core[Process], programs: Programs, lifetimes: Lifetimes, mailboxes: Mailboxes, links: Links
+    ) -> None:
+        self._core = core
+        self.programs = programs
+        self._lifetimes = lifetimes
+        self._mailboxes = mailboxes
+        self.links = links
         self._life = ""
         self._ahead_s: float | None = None  # of the wall clock before the monotonic one, when first asked
         self._count = 0
         self._waiters: dict[str, tuple[Process, asyncio.Future[Any]]] = {}
         self._plans: dict[str, Any] = {}  # of those that came back and have not begun to replay
         self.tables: dict[str, Table] = {}
+        self.until_known: Callable[[Process], Awaitable[None]]  # set by the kernel
         self.waiting: dict[str, dict[str, bool]] = {}  # program → supervisors that wait for it, whether each is a guard
 
     def begin(
         self, children: Iterable[Any], *, pid: str | None, name: str | None, options: dict[str, Any], **flags: Any
     ) -> SupervisorHandle:
-        kernel = self._kernel
-        plan = make_plan(kernel, children, **flags)
-        if pid is not None and pid in kernel.processes:
+        plan = make_plan(self.programs, supervise, children, **flags)
+        if pid is not None and pid in self._core.processes:
             return self.get(pid)
-        process = kernel.life.start(supervise, (plan,), parent=None, pid=pid, name=name, **options)
-        return SupervisorHandle(kernel, process)
+        process = self._lifetimes.start(supervise, (plan,), parent=None, pid=pid, name=name, **options)
+        return SupervisorHandle(self._core.face, process)
 
     def program(self, children: Iterable[Any], **flags: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """The program and arguments of a supervisor of these children."""
-        return supervise, (make_plan(self._kernel, children, **flags),)
+        return supervise, (make_plan(self.programs, supervise, children, **flags),)
 
     def guard(
         self, program: Callable[..., Any], args: tuple[Any, ...], supervision: Any
     ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """The program and arguments of a supervisor that stands for one process."""
         policy = Supervision.of(supervision)
-        plan = make_plan(self._kernel, [Child("process", program, args, restart="transient")], **policy.to_data())
+        child = Child("process", program, args, restart="transient")
+        plan = make_plan(self.programs, supervise, [child], **policy.to_data())
         plan.guards = True
         return supervise, (plan,)
 
     def get(self, pid_or_name: str | Handle) -> SupervisorHandle:
         """A supervisor by pid or name."""
-        process = self._kernel._find(pid_or_name)
-        if process.program != self._kernel.programs.name(supervise):
+        process = self._core.find_process(pid_or_name)
+        if process.program != self.programs.name(supervise):
             raise ProcessError(f"process {process.pid} is not a supervisor", pid=process.pid)
-        return SupervisorHandle(self._kernel, process)
+        return SupervisorHandle(self._core.face, process)
 
     def came_back(self, process: Process, args: list[Any]) -> None:
         """Recovery found one; until its program runs, its table is what its journal says."""
-        if process.program == self._kernel.programs.name(supervise) and args:
+        if process.program == self.programs.name(supervise) and args:
             self._plans[process.pid] = args[0]
 
     def table(self, process: Process) -> Table | None:
@@ -112,7 +141,7 @@ class Supervisors:
 
     def now(self) -> float:
         """The wall clock as it would be if nobody set it while this kernel lives: restarts are counted by it."""
-        clock = self._kernel.clock
+        clock = self._core.clock
         if self._ahead_s is None:
             self._ahead_s = clock.now() - clock.monotonic()
         return self._ahead_s + clock.monotonic()
@@ -123,15 +152,15 @@ class Supervisors:
         waiting = self.waiting.setdefault(program, {})
         if process.pid not in waiting:
             waiting[process.pid] = guards
-            self._kernel.publish(process.pid, "process.dormant", {"program": program})
-            if guards:  # callers may have waited before it came to this
-                self._kernel.tasks.start(self._refuse_waiters(process), name="lyra-dormant")
+            self._core.publish(process.pid, "process.dormant", {"program": program})
+            if guards:  # callers may have begun to wait before the program was found missing
+                self._core.tasks.start(self._refuse_waiters(process), name="lyra-dormant")
 
     async def _refuse_waiters(self, process: Process) -> None:
         try:
-            await self._kernel.until_known(process)
+            await self.until_known(process)
         except ConfigError as error:
-            self._kernel.life.let_go(process, error)
+            self._lifetimes.let_go(process, error)
 
     def missing_program(self, pid: str) -> str | None:
         """The program that a guard waits for."""
@@ -140,25 +169,25 @@ class Supervisors:
     def known(self, program: str) -> None:
         """A program has been registered: supervisors that want to start it go on."""
         for pid in self.waiting.pop(program, ()):
-            process = self._kernel.processes.get(pid)
+            process = self._core.processes.get(pid)
             if process is not None and process.exit is None:
-                self._kernel.mailboxes.deliver(process, Order("known", id=program))
+                self._mailboxes.deliver(process, Order("known", id=program))
 
     def command(self, process: Process, verb: str, child_id: str = "", **data: Any) -> Command:
-        kernel = self._kernel
+        core = self._core
         if process.exit is not None:
             raise NoSuchProcess(f"supervisor {process.pid} has ended: {process.exit.reason}", pid=process.pid)
         # A command may be read in a later life of the kernel, where its answer must find nobody.
-        self._life = self._life or kernel.entropy.text(8)
+        self._life = self._life or core.entropy.text(8)
         self._count += 1
         token = f"{self._life}.{self._count}"
-        future: asyncio.Future[Any] = kernel.loop.create_future()
+        future: asyncio.Future[Any] = core.loop.create_future()
         future.add_done_callback(looked_at)
         future.add_done_callback(lambda _: self._waiters.pop(token, None))
-        kernel.mailboxes.deliver(process, Order(verb, token, _text(child_id), **data))
+        self._mailboxes.deliver(process, Order(verb, token, _text(child_id), **data))
         self._waiters[token] = process, future
         process.watch(future)
-        return Command(kernel, process, future)
+        return Command(core, process, future)
 
     def answer(self, token: str, answer: dict[str, Any]) -> None:
         found = self._waiters.pop(token, None)
@@ -180,30 +209,30 @@ def _text(child_id: Any) -> str:
 class Command:
     """A request to a supervisor, on its way; await it for the answer, once that is durable."""
 
-    __slots__ = ("_future", "_kernel", "_process", "_read")
+    __slots__ = ("_core", "_future", "_process", "_read")
 
     def __init__(
         self,
-        kernel: Kernel,
+        core: Core[Process],
         process: Process,
         future: asyncio.Future[Any],
         read: Callable[[Any], Any] | None = None,
     ) -> None:
-        self._kernel = kernel
+        self._core = core
         self._process = process
         self._future = future
         self._read = read
 
     def then(self, read: Callable[[Any], Any]) -> Command:
-        return Command(self._kernel, self._process, self._future, read)
+        return Command(self._core, self._process, self._future, read)
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self._wait().__await__()
 
     async def _wait(self) -> Any:
         answer = await asyncio.shield(self._future)
-        if self._kernel.journal is not None:
-            await self._kernel.journal.acknowledged(self._kernel.journal.seq)
+        if self._core.journal is not None:
+            await self._core.journal.acknowledged(self._core.journal.seq)
         if answer is None:
             raise self._ended()
         if "error" in answer:
@@ -257,9 +286,14 @@ class SupervisorHandle(Handle):
             raise self._process.exit.error
         return self
 
+    @property
+    def _supervisors(self) -> Supervisors:
+        supervisors: Supervisors = self._process.core.subsystems.named("supervisors")
+        return supervisors
+
     def _command(self, verb: str, child_id: str = "", **data: Any) -> Command:
-        self._kernel._raise_if_closed()
-        return self._kernel.supervisors.command(self._process, verb, child_id, **data)
+        self._process.core.raise_if_closed()
+        return self._supervisors.command(self._process, verb, child_id, **data)
 
     def which_children(self) -> Listing:
         """The children in the order in which they are started."""
@@ -273,8 +307,8 @@ class SupervisorHandle(Handle):
 
         A dynamic supervisor knows what to start; it takes `args`, which come after those of its template.
         """
-        self._kernel._raise_if_closed()
-        spec = None if child is None else make_spec(self._kernel, Child.of(child))
+        self._process.core.raise_if_closed()
+        spec = None if child is None else make_spec(self._supervisors.programs, supervise, Child.of(child))
         return self._command("start_child", spec=spec, args=list(args)).then(self._kernel.process)
 
     def terminate_child(self, child_id: str) -> Command:
@@ -292,9 +326,9 @@ class SupervisorHandle(Handle):
     def stop(self) -> Ack:
         """Stop all children in reverse order, then the supervisor; awaiting it waits until that is done."""
         if self._process.exit is not None:
-            return Ack(self._kernel, self._process.exit_seq)
+            return Ack(self._process.core, self._process.exit_seq)
         self._command("stop")
-        return Ack(self._kernel, self._stopped())
+        return Ack(self._process.core, self._stopped())
 
     async def _stopped(self) -> int:
         await self.wait()
@@ -307,7 +341,7 @@ class SupervisorHandle(Handle):
         return read()
 
     def _rows(self) -> list[Row]:
-        table = self._kernel.supervisors.table(self._process)
+        table = self._supervisors.table(self._process)
         return table.rows if table is not None else []
 
     def _infos(self) -> list[ChildInfo]:

@@ -23,7 +23,7 @@ __all__ = ["preview"]
 def preview(process: Process, plan: Any) -> Table:
     """What a supervisor that comes back will know once its replay is done, for those who ask before."""
     ahead = Process(
-        process.kernel,
+        process.core,
         process.pid,
         process.program,
         process.parent,
@@ -33,7 +33,7 @@ def preview(process: Process, plan: Any) -> Table:
         process.context,
     )
     ahead.keys, ahead.branches, ahead.restored = process.keys, process.branches, process.restored
-    ahead.recall = _Answers(process.recall or {})
+    ahead.replay = _Answers(process.replay or {})
     ahead.stepping = True
     ctx = Context(ahead)
     looking = Run(ctx, read_kept(ctx, plan, Plan))

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lyra.kernel.programs.context import Context
+    from lyra.kernel.supervision.handle import Supervisors
 
 __all__ = ["Run", "read_kept", "supervise"]
 
@@ -74,7 +75,7 @@ _SCOPE: Final[dict[str, Callable[[list[Row], Row], list[Row]]]] = {  # who is re
 async def supervise(ctx: Context, plan: Any) -> Any:
     """The program of every supervisor."""
     life = Run(ctx, plan if isinstance(plan, Plan) else read_kept(ctx, plan, Plan))
-    supervisors = ctx.own_process.kernel.supervisors
+    supervisors: Supervisors = ctx.own_process.core.subsystems.named("supervisors")
     supervisors.began(ctx.pid, life.table)
     try:
         return await life.run()
@@ -93,11 +94,24 @@ def read_kept(ctx: Context, value: Any, kind: type[_Kept]) -> _Kept:
 class Run:
     """One life of a supervisor's program."""
 
-    __slots__ = ("_backoff", "_by_id", "_by_pid", "_ctx", "_due", "_kernel", "_keys", "_plan", "_window", "table")
+    __slots__ = (
+        "_backoff",
+        "_by_id",
+        "_by_pid",
+        "_core",
+        "_ctx",
+        "_due",
+        "_keys",
+        "_plan",
+        "_supervisors",
+        "_window",
+        "table",
+    )
 
     def __init__(self, ctx: Context, plan: Plan) -> None:
         self._ctx = ctx
-        self._kernel = ctx.own_process.kernel
+        self._core = ctx.own_process.core
+        self._supervisors: Supervisors = self._core.subsystems.named("supervisors")
         self._plan = plan
         kept = ctx.restored
         self.table = Table([Row(spec) for spec in plan.children]) if kept is None else read_kept(ctx, kept, Table)
@@ -275,7 +289,7 @@ class Run:
 
     def _now(self) -> float:
         """A time that only grows while the kernel lives, and goes on from the wall clock in its next life."""
-        return float(self._ctx._read("clock", self._kernel.supervisors.now))
+        return float(self._ctx.journaled_read("clock", self._supervisors.now))
 
     async def _restart_now(self, row: Row) -> None:
         together = _SCOPE[self._plan.strategy](self.table.rows, row)
@@ -320,7 +334,7 @@ class Run:
         Who commands it to do anything else meanwhile is told what it waits for. A replay waits for as many messages as
         were read then: what that kernel knew is not what this one knows.
         """
-        supervisors, pid, name = self._kernel.supervisors, self._ctx.pid, row.spec.program
+        supervisors, pid, name = self._supervisors, self._ctx.pid, row.spec.program
         while self._waits_for(name):
             self._set(row, None, "restarting")
             if not self._ctx.replaying:
@@ -345,7 +359,7 @@ class Run:
         process = self._ctx.own_process
         if comes_next(process, "spawn"):
             return False
-        return comes_next(process, "receive") or self._kernel.programs.get(program) is None
+        return comes_next(process, "receive") or self._supervisors.programs.get(program) is None
 
     def _has_to_stop(self, event: dict[str, Any]) -> bool:
         return event.get("do") == "stop" or (event["is"] == "exit" and event["pid"] == self.table.parent)
@@ -427,10 +441,10 @@ class Run:
 
     def _say_goodbye(self, why: str) -> None:
         """Tell the parent why this one ends, where it wants to know and does not hear of it anyway."""
-        parent, links, pid = self.table.parent, self._kernel.links, self._ctx.pid
+        parent, links, pid = self.table.parent, self._supervisors.links, self._ctx.pid
         if not self._plan.tells or parent is None:
             return
-        if not self._ctx._read("watched", lambda: links.watches(parent, pid)):
+        if not self._ctx.journaled_read("watched", lambda: links.watches(parent, pid)):
             self._tell_parent(pid, why)
 
     async def _fail_as(self, pid: str, reason: str) -> _Ended:
@@ -452,9 +466,9 @@ class Run:
         try:
             answer = await obey(self, event)
         except (ProcessError, ConfigError) as refusal:
-            self._kernel.supervisors.answer(token, {"error": error_to_data(refusal)})
+            self._supervisors.answer(token, {"error": error_to_data(refusal)})
         else:
-            self._kernel.supervisors.answer(token, {"value": answer})
+            self._supervisors.answer(token, {"value": answer})
 
     async def _start_child(self, event: dict[str, Any]) -> str:
         spec = self._spec_of(event)
@@ -542,7 +556,7 @@ class Run:
 
     def _tell(self, kind: str, row: Row, reason: str) -> None:
         if not self._ctx.replaying:
-            self._kernel.publish(self._ctx.pid, kind, {"id": row.spec.id, "reason": reason, "starts": row.starts})
+            self._core.publish(self._ctx.pid, kind, {"id": row.spec.id, "reason": reason, "starts": row.starts})
 
 
 def _not_started(row: Row, error: LyraError) -> ProcessError:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
-from lyra.kernel.journal.durable_value import Kept
+from lyra.kernel.journal.durable_value import DurableValue
 from lyra.kernel.process.process import TRANSITIONS
 from lyra.kernel.workers.usage import ResourceQuota, ResourceUsage
 
@@ -55,7 +55,7 @@ class SchedulingPriority(StrEnum):
     IDLE = "idle"
 
 
-class ProcessControlBlock(Kept, msgspec.Struct, frozen=True, dict=True):
+class ProcessControlBlock(DurableValue, msgspec.Struct, frozen=True, dict=True):
     """One process as the table shows it. Times are wall-clock seconds; `pending_interrupt` is the kind of the oldest
     unanswered question and `interrupt_data` says which (or, for a blocked one, why it is blocked)."""
 

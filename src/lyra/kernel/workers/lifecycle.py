@@ -12,7 +12,7 @@ What callers get is a value, a picture of the entry at that moment (`pcb`). Quot
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -28,24 +28,61 @@ from lyra.errors import (
     Overloaded,
     ProcessError,
 )
-from lyra.kernel.journal.durable_value import kept
+from lyra.kernel.base.subsystem import Subsystem
+from lyra.kernel.journal.durable_value import durable_value
 from lyra.kernel.process.process import PRIORITIES, TRANSITIONS, Process
 from lyra.kernel.workers.entry import STATES, TERMINAL, Entry, LifecycleState, Owner, ProcessControlBlock
 from lyra.kernel.workers.usage import ResourceQuota
 
 if TYPE_CHECKING:
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import Core
+    from lyra.kernel.interrupts.service import InterruptService
+    from lyra.kernel.programs.lifetime import Lifetimes
+    from lyra.kernel.workers.rate_limits import RateLimiter
+    from lyra.kernel.workers.time_limits import TimeLimits
+    from lyra.kernel.workers.usage import ResourceTracker
 
 __all__ = ["STATES", "TERMINAL", "LifecycleManager", "LifecycleState", "ProcessControlBlock"]
 
 _ASKED: Final = "interrupt"  # why an entry waits that the kernel itself put there
 
 
-class LifecycleManager:
-    __slots__ = ("_kernel", "closed", "state")
+class Pipelines(Protocol):
+    """The pipelines, which are above, as worker entries need them."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    @property
+    def state(self) -> Any: ...
+
+    def entry_ended(self, pid: str, reason: str) -> None: ...
+
+    def forget_session(self, pid: str) -> Any: ...
+
+
+class LifecycleManager(Subsystem):
+    __slots__ = (
+        "_core",
+        "_interrupts",
+        "_lifetimes",
+        "closed",
+        "pipelines",
+        "rate_limiter",
+        "resources",
+        "state",
+        "time_limits",
+    )
+
+    def __init__(self, core: Core[Process], lifetimes: Lifetimes, interrupts: InterruptService) -> None:
+        self._core = core
+        self._lifetimes = lifetimes
+        self._interrupts = interrupts
+        interrupts.owner_of = self.owner
+        interrupts.on_asked.append(self.asked)
+        interrupts.on_answered.append(self.answered)
+        # Filled in by the parts beside and above when they are made:
+        self.resources: ResourceTracker
+        self.rate_limiter: RateLimiter
+        self.time_limits: TimeLimits
+        self.pipelines: Pipelines
         self.state = LifecycleState()
         self.closed = False  # `shutdown` began: nothing new is taken
 
@@ -63,37 +100,37 @@ class LifecycleManager:
         parent_pid: str = "",
     ) -> ProcessControlBlock:
         """Put an entry in the table, as `new`. A pid that is there already gives what is there, unchanged."""
-        kernel = self._kernel
-        kernel._raise_if_closed()
+        core = self._core
+        core.raise_if_closed()
         self.raise_if_closing("process")
         self.checked_pid(pid)
         if self.find(pid) is None:
             given = {"request_id": request_id, "user_id": user_id, "session_id": session_id, "parent_pid": parent_pid}
             level = PRIORITIES.index(one_of(_lower(priority), PRIORITIES, "priority"))
-            self._enter(pid, level, kernel.resources.resolve(quota), given)
-        return kept(kernel, self.get_process(pid))
+            self._enter(pid, level, self.resources.resolve(quota), given)
+        return durable_value(core, self.get_process(pid))
 
     def enter_with_pipeline(self, pid: str, *, request_id: str, user_id: str, session_id: str) -> None:
         """A pipeline begins under a pid that nobody submitted: its entry is at work at once, in nobody's line."""
-        kernel = self._kernel
+        core = self._core
         self.checked_pid(pid)
         given = {"request_id": request_id, "user_id": user_id, "session_id": session_id, "pipeline": True}
-        with kernel.listeners.act:
-            self._enter(pid, PRIORITIES.index("normal"), kernel.resources.default_quota, given)
+        with core.listeners.act:
+            self._enter(pid, PRIORITIES.index("normal"), self.resources.default_quota, given)
             for state in ("ready", "running"):
                 self._move(pid, self.state.entries[pid], state, "its pipeline began")
 
     def _enter(self, pid: str, level: int, limits: ResourceQuota, given: dict[str, Any]) -> None:
-        kernel = self._kernel
-        if pid in kernel.names:
+        core = self._core
+        if pid in core.names:
             raise NameTaken(f"{pid!r} is the name of another process", hint="use another pid", pid=pid)
         if given.get("parent_pid"):
             self.must_exist(given["parent_pid"])
-        if kernel.live + self.active >= kernel.processes_max:
+        if core.live + self.active >= core.processes_max:
             raise Overloaded(
                 "there are as many processes as there may be",
                 hint="end some, or raise kernel.processes_max",
-                limit=kernel.processes_max,
+                limit=core.processes_max,
             )
         user_id = short_text(sendable_text(given["user_id"], "user_id"), "user_id", most=NAME_LENGTH_MAX)
         row = {
@@ -102,17 +139,17 @@ class LifecycleManager:
             "user_id": user_id,
             "session_id": sendable_text(given["session_id"], "session_id"),
             "priority": level,
-            "created_at": kernel.clock.now(),
+            "created_at": core.clock.now(),
             "parent_pid": given.get("parent_pid", ""),
         }
-        with kernel.listeners.act:
-            kernel.fact(self.state, pid, "pcb.submitted", row)
-            kernel.resources.open(pid, limits, user_id=user_id)  # what was counted before it was submitted stays
+        with core.listeners.act:
+            core.fact(self.state, pid, "pcb.submitted", row)
+            self.resources.open(pid, limits, user_id=user_id)  # what was counted before it was submitted stays
             self._tell(pid, "process.created", {**row, "priority": PRIORITIES[level], "state": "new"})
 
     def raise_if_closing(self, what: str) -> None:
         """A kernel that goes down takes nothing new."""
-        if self.closed or self._kernel.draining:
+        if self.closed or self._core.draining:
             raise ProcessError(f"the kernel is shutting down and takes no {what}", hint="open the store again")
 
     def raise_if_ended(self, pid: Any) -> None:
@@ -125,11 +162,11 @@ class LifecycleManager:
             )
 
     def _tell(self, pid: str, kind: str, data: dict[str, Any]) -> None:
-        kernel = self._kernel
-        if kernel.listening:
-            if kernel.listeners_want_states:
+        core = self._core
+        if core.listening:
+            if core.listeners_want_states:
                 data["pcb"] = msgspec.to_builtins(self.get_process(pid))
-            kernel.listeners.tell(pid, kind, data)
+            core.listeners.tell(pid, kind, data)
 
     @staticmethod
     def checked_pid(pid: Any) -> str:
@@ -143,7 +180,7 @@ class LifecycleManager:
 
     def schedule(self, pid: str) -> ProcessControlBlock:
         """Put a new entry in line. One that has used up its quota is refused."""
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         entry = self._own(pid)
         if entry.state != "new":
             raise InvalidTransition(
@@ -152,7 +189,7 @@ class LifecycleManager:
                 pid=pid,
                 old_state=entry.state,
             )
-        checked = self._kernel.resources.check_quota(pid)
+        checked = self.resources.check_quota(pid)
         if not checked.within_bounds:
             raise LimitExceeded(
                 f"process {pid} has used up its quota: {checked.exceeded_reason}",
@@ -160,32 +197,32 @@ class LifecycleManager:
                 pid=pid,
                 reason=checked.exceeded_reason,
             )
-        with self._kernel.listeners.act:
+        with self._core.listeners.act:
             self._move(pid, entry, "ready", "scheduled")
-            return kept(self._kernel, self.get_process(pid))
+            return durable_value(self._core, self.get_process(pid))
 
     def get_next_runnable(self) -> ProcessControlBlock | None:
         """Take the entry whose turn it is; it is `running` now. None when nobody waits. One with a question that is
         open keeps its place and is passed over until it is answered."""
-        kernel = self._kernel
-        kernel._raise_if_closed()
-        with kernel.listeners.act:
-            while (pid := self.state.first()) is not None and kernel.interrupts.get_pending_interrupt(pid) is not None:
+        core = self._core
+        core.raise_if_closed()
+        with core.listeners.act:
+            while (pid := self.state.first()) is not None and self._interrupts.get_pending_interrupt(pid) is not None:
                 self.state.pass_over()
             if pid is None:
                 return None
             self._move(pid, self.state.entries[pid], "running", "its turn")
-            return kept(kernel, self.get_process(pid))
+            return durable_value(core, self.get_process(pid))
 
     def transition_state(self, pid: str, state: str, reason: str = "") -> ProcessControlBlock:
         """Move an entry, if the table allows it."""
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         entry = self._own(pid)
         word = _lower(state)
         if word not in STATES:
             one_of(word, STATES, "a process's state")
-        if word == entry.state == "terminated" and pid in self._kernel.orchestrator.state.sessions:
-            return kept(self._kernel, self.get_process(pid))  # its pipeline was quicker
+        if word == entry.state == "terminated" and pid in self.pipelines.state.sessions:
+            return durable_value(self._core, self.get_process(pid))  # its pipeline was quicker
         if word not in TRANSITIONS[entry.state]:
             raise InvalidTransition(
                 f"process {pid} cannot go from {entry.state} to {word}",
@@ -194,8 +231,8 @@ class LifecycleManager:
                 old_state=entry.state,
                 new_state=word,
             )
-        with self._kernel.listeners.act:
-            asked = self._kernel.interrupts.get_pending_interrupt(pid) if word in ("ready", "running") else None
+        with self._core.listeners.act:
+            asked = self._interrupts.get_pending_interrupt(pid) if word in ("ready", "running") else None
             if asked is not None and entry.state in ("waiting", "ready"):
                 raise InvalidTransition(
                     f"process {pid} waits for an answer and cannot go to {word}",
@@ -205,15 +242,15 @@ class LifecycleManager:
                     new_state=word,
                 )
             self._move(pid, entry, word, sendable_text(reason, "a reason"))
-            return kept(self._kernel, self.get_process(pid))
+            return durable_value(self._core, self.get_process(pid))
 
     def terminate(self, pid: str, reason: str = "", *, force: bool = False) -> ProcessControlBlock:
         """End a process; one that has ended stays as it is, one that runs is only ended by force. A program is told to
         end and tidies up first: until then its block has the reason and not yet the state."""
-        kernel = self._kernel
-        kernel._raise_if_closed()
+        core = self._core
+        core.raise_if_closed()
         sendable_text(reason, "a reason")
-        block = kept(kernel, self.get_process(pid))
+        block = durable_value(core, self.get_process(pid))
         if block.terminal:
             return block
         if block.state == "running" and not force:
@@ -222,10 +259,10 @@ class LifecycleManager:
             )
         entry = self.state.entries.get(pid)
         if entry is None:
-            kernel.life.stop_tree(kernel.processes[pid], reason or "killed")
+            self._lifetimes.stop_tree(core.processes[pid], reason or "killed")
         else:
             self._move(pid, entry, "terminated", reason or "terminated")
-        return kept(kernel, self.get_process(pid))
+        return durable_value(core, self.get_process(pid))
 
     def put_back(self, pid: str, reason: str) -> None:
         """The kernel goes down: one that runs is in line again when the store is opened the next time; one that came
@@ -256,21 +293,21 @@ class LifecycleManager:
         """A process of this kernel takes the pipeline of an entry over, under the same pid."""
         if not self.came_with_pipeline(pid):
             return
-        with self._kernel.listeners.act:
+        with self._core.listeners.act:
             entry = self.state.entries[pid]
             if entry.state not in TERMINAL:
                 self._record_move(pid, entry, "terminated", "a process of this kernel took its pipeline over")
-            self._kernel.fact(self.state, pid, "pcb.forgotten", {})
+            self._core.fact(self.state, pid, "pcb.forgotten", {})
 
     def _move(self, pid: str, entry: Entry, state: str, reason: str) -> None:
         """An entry changes its state, and its end ends all that is its own."""
-        kernel = self._kernel
-        with kernel.listeners.act:
+        core = self._core
+        with core.listeners.act:
             self._record_move(pid, entry, state, reason)
             if state == "terminated":
-                kernel.rate_limiter.loosen(pid, entry.user_id)
-                kernel.orchestrator.entry_ended(pid, reason)
-                kernel.interrupts.cancel_all(pid, "its process ended")
+                self.rate_limiter.loosen(pid, entry.user_id)
+                self.pipelines.entry_ended(pid, reason)
+                self._interrupts.cancel_all(pid, "its process ended")
                 event = {"reason": reason, "user_id": entry.user_id, "request_id": entry.request_id, "error": None}
                 self._tell(pid, "process.terminated", event)
                 while len(self.state.ended) > ENDED_PROCESSES_KEPT:  # tidied up by hand, they go sooner
@@ -278,13 +315,16 @@ class LifecycleManager:
 
     def _record_move(self, pid: str, entry: Entry, state: str, reason: str) -> None:
         """The one place where an entry changes its state."""
-        kernel = self._kernel
+        core = self._core
         row = {"old_state": entry.state, "new_state": state, "reason": reason}
-        kernel.fact(self.state, pid, "pcb.moved", {**row, "at": kernel.clock.now()})
+        core.fact(self.state, pid, "pcb.moved", {**row, "at": core.clock.now()})
         self._tell(pid, "process.state_changed", row)
-        kernel.time_limits.moved(pid)
+        self.time_limits.moved(pid)
 
     # ------------------------------------------------------------------ questions
+
+    def has_name(self, word: str) -> bool:
+        return self.find(word) is not None
 
     def asked(self, pid: str) -> None:
         """A question about it waits for a human: one that runs waits with it."""
@@ -295,7 +335,7 @@ class LifecycleManager:
     def answered(self, pid: str) -> None:
         """A question of it ended: if that was the last, it may go on. One that waits for a reason of its own does."""
         entry = self.state.entries.get(pid)
-        if entry is None or self._kernel.interrupts.has_pending(pid):
+        if entry is None or self._interrupts.has_pending(pid):
             return
         if entry.state == "waiting" and entry.reason == _ASKED:
             self._move(pid, entry, "ready", "interrupt over")
@@ -306,7 +346,7 @@ class LifecycleManager:
 
     def note(self, pid: str, *, current_stage: str | None = None, current_service: str | None = None) -> None:
         """Where its work is at the moment: shown, and nothing else."""
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         entry = self._own(pid)
         given = {"current_stage": current_stage, "current_service": current_service}
         row = {
@@ -315,7 +355,7 @@ class LifecycleManager:
             if value is not None and value != getattr(entry, name)
         }
         if row:
-            self._kernel.fact(self.state, pid, "pcb.noted", row)
+            self._core.fact(self.state, pid, "pcb.noted", row)
 
     # ------------------------------------------------------------------ looking
 
@@ -323,7 +363,7 @@ class LifecycleManager:
         entry = self._entry(pid)
         if entry is not None:
             return self._block(pid, entry)
-        process = self._kernel.processes.get(pid) if _is_text(pid) else None
+        process = self._core.processes.get(pid) if _is_text(pid) else None
         if process is None:
             raise _unknown(pid)
         return self._view(process)
@@ -333,7 +373,7 @@ class LifecycleManager:
         entry = self._entry(pid)
         if entry is not None:
             return Owner(entry.state, entry.request_id, entry.user_id, entry.session_id)
-        process = self._kernel.processes.get(pid) if _is_text(pid) else None
+        process = self._core.processes.get(pid) if _is_text(pid) else None
         if process is None:
             raise _unknown(pid)
         return Owner(process.state)
@@ -348,20 +388,20 @@ class LifecycleManager:
         ]
         if user_id:  # programs belong to no user
             return entries
-        programs = self._kernel.processes.values()
+        programs = self._core.processes.values()
         found = entries + [self._view(process) for process in programs if word is None or process.state == word]
         return sorted(found, key=lambda block: block.created_at or 0.0)
 
     def get_process_counts(self) -> dict[str, int]:
         """How many processes there are in each state; every state is there."""
         counts = dict(self.state.counts)
-        for state in self._kernel.processes.states():
+        for state in self._core.processes.states():
             counts[state] += 1
         return counts
 
     @property
     def total(self) -> int:
-        return len(self.state.entries) + len(self._kernel.processes)
+        return len(self.state.entries) + len(self._core.processes)
 
     @property
     def queue_depth(self) -> int:
@@ -374,7 +414,7 @@ class LifecycleManager:
         return len(self.state.entries) - self.state.counts["terminated"] - self.state.counts["zombie"]
 
     def find(self, pid: Any) -> Entry | Process | None:
-        return self.state.entries.get(pid) or self._kernel.processes.get(pid)
+        return self.state.entries.get(pid) or self._core.processes.get(pid)
 
     def must_exist(self, pid: Any) -> None:
         if not (_is_text(pid) and (self.find(pid) is not None or self._is_used(pid))):
@@ -382,27 +422,25 @@ class LifecycleManager:
 
     def _is_used(self, pid: str) -> bool:
         """A pid without an entry: somebody counts its usage, or drives a pipeline under it."""
-        return self._kernel.resources.is_tracked(pid) or pid in self._kernel.orchestrator.state.sessions
+        return self.resources.is_tracked(pid) or pid in self.pipelines.state.sessions
 
     def is_live(self, pid: str) -> bool:
         """Whether it is a process that has not ended."""
         entry = self.state.entries.get(pid)
         if entry is not None:
             return entry.state not in TERMINAL
-        process = self._kernel.processes.get(pid)
+        process = self._core.processes.get(pid)
         return process is not None and process.exit is None
 
     def elapsed_s(self, pid: str) -> float:
         """Since it first ran, until it ended or now; an entry's time in `waiting` does not count."""
         entry = self.state.entries.get(pid)
         if entry is not None:
-            return entry.elapsed_s(self._kernel.clock.now())
-        process = self._kernel.processes.get(pid)
+            return entry.elapsed_s(self._core.clock.now())
+        process = self._core.processes.get(pid)
         if process is None or process.created_at is None:
             return 0.0
-        return max(
-            0.0, (self._kernel.clock.now() if process.ended_at is None else process.ended_at) - process.created_at
-        )
+        return max(0.0, (self._core.clock.now() if process.ended_at is None else process.ended_at) - process.created_at)
 
     def is_timed(self, pid: str) -> bool:
         """Whether its time runs: it has been given to a worker, does not wait for anybody and has not ended."""
@@ -418,14 +456,14 @@ class LifecycleManager:
         entry = self._entry(pid)
         if entry is not None:
             return entry
-        if _is_text(pid) and pid in self._kernel.processes:
+        if _is_text(pid) and pid in self._core.processes:
             raise InvalidTransition(
                 f"process {pid} runs a program and moves by itself", hint="terminate it, or send it a message", pid=pid
             )
         raise _unknown(pid)
 
     def _block(self, pid: str, entry: Entry) -> ProcessControlBlock:
-        resources = self._kernel.resources
+        resources = self.resources
         kind, data = self._question(pid)
         if kind is None and entry.state == "blocked":
             data = {"block_reason": entry.reason}
@@ -453,7 +491,7 @@ class LifecycleManager:
 
     def _view(self, process: Process) -> ProcessControlBlock:
         """A program process, shown as a block. It starts with its creation: no worker has to take it."""
-        resources = self._kernel.resources
+        resources = self.resources
         kind, data = self._question(process.pid)
         seen = process.stands_for or process  # of a guard, the run that it guards is what people ask about
         return ProcessControlBlock(
@@ -476,11 +514,11 @@ class LifecycleManager:
 
     def _stage(self, pid: str, noted: str) -> str:
         """Where its pipeline is; without one, what was noted."""
-        session = self._kernel.orchestrator.state.sessions.get(pid)
+        session = self.pipelines.state.sessions.get(pid)
         return noted if session is None else session.envelope.current_stage
 
     def _question(self, pid: str) -> tuple[str | None, Any]:
-        pending = self._kernel.interrupts.get_pending_interrupt(pid)
+        pending = self._interrupts.get_pending_interrupt(pid)
         if pending is None:
             return None, None
         asked = {"id": pending.id, "question": pending.question, "message": pending.message, "data": pending.data}
@@ -491,22 +529,22 @@ class LifecycleManager:
     def cleanup_process(self, pid: str) -> None:
         """Forget an ended process with its books, its questions and its pipeline. What it used stays in the totals. An
         ended program stays in the table for as long as its journal is kept: its pid still means that process."""
-        kernel = self._kernel
-        kernel._raise_if_closed()
+        core = self._core
+        core.raise_if_closed()
         block = self.get_process(pid)
         if not block.terminal:
             raise InvalidTransition(
                 f"process {pid} is {block.state} and not over", hint="terminate ends it", pid=pid, old_state=block.state
             )
-        with kernel.listeners.act:
-            if pid in self.state.entries or kernel.journal is None:  # else its pid still means that run
-                kernel.orchestrator.forget_session(pid)
-            kernel.interrupts.cleanup_process_interrupts(pid)
-            kernel.resources.close(pid)
+        with core.listeners.act:
+            if pid in self.state.entries or core.journal is None:  # else its pid still means that run
+                self.pipelines.forget_session(pid)
+            self._interrupts.cleanup_process_interrupts(pid)
+            self.resources.close(pid)
             if pid in self.state.entries:
-                kernel.fact(self.state, pid, "pcb.forgotten", {})
-            elif kernel.journal is None:
-                kernel.life.forget(pid)
+                core.fact(self.state, pid, "pcb.forgotten", {})
+            elif core.journal is None:
+                self._lifetimes.forget(pid)
 
 
 def _lower(word: Any) -> Any:

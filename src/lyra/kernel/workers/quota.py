@@ -19,7 +19,7 @@ from lyra.core.limits import (
     QUOTA_WARN_PERCENT,
 )
 from lyra.errors import ConfigError
-from lyra.kernel.journal.durable_value import Kept
+from lyra.kernel.journal.durable_value import DurableValue
 
 __all__ = [
     "CHECKS",
@@ -51,7 +51,7 @@ _DEFAULTS: Final[dict[str, float]] = {
 _SECONDS: Final = ("timeout_seconds", "soft_timeout_seconds")
 
 
-class ResourceQuota(Kept, Declaration, frozen=True, dict=True):
+class ResourceQuota(DurableValue, Declaration, frozen=True, dict=True):
     """What a process may use. A field left out, or 0 as a wire sends it, takes its default; the three rates have none:
     where they are set, they tighten the limits of the process's user while the process lives."""
 
@@ -95,7 +95,7 @@ class ResourceQuota(Kept, Declaration, frozen=True, dict=True):
         return ResourceQuota(**{**self.to_data(), **{name: value for name, value in changes.items() if value != 0}})
 
 
-class ResourceUsage(Kept, msgspec.Struct, frozen=True, dict=True):
+class ResourceUsage(DurableValue, msgspec.Struct, frozen=True, dict=True):
     """What was used. `context_tokens` is the largest single model call seen."""
 
     llm_calls: int = 0

@@ -27,11 +27,13 @@ from lyra.core.limits import (
     RATE_OVERRIDES_MAX,
 )
 from lyra.errors import Overloaded
-from lyra.kernel.journal.durable_value import Kept, kept
+from lyra.kernel.base.subsystem import Subsystem
+from lyra.kernel.journal.durable_value import DurableValue, durable_value
 
 if TYPE_CHECKING:
-    from lyra.kernel.kernel import Kernel
-    from lyra.kernel.workers.usage import ResourceQuota
+    from lyra.kernel.base.core import Core
+    from lyra.kernel.workers.lifecycle import LifecycleManager
+    from lyra.kernel.workers.usage import ResourceQuota, ResourceTracker
 
 __all__ = ["WINDOWS", "RateLimitConfig", "RateLimitResult", "RateLimitUsage", "RateLimiter", "RateState"]
 
@@ -77,7 +79,7 @@ class RateLimitConfig(Declaration, frozen=True):
         return RateLimitConfig(**{**self.to_data(), **lower})
 
 
-class RateLimitResult(Kept, msgspec.Struct, frozen=True, dict=True):
+class RateLimitResult(DurableValue, msgspec.Struct, frozen=True, dict=True):
     """`limit_type`, `current_count` and `limit` are those of the window that refused, else the minute's."""
 
     allowed: bool
@@ -203,11 +205,14 @@ class RateState:
             self.windows[user, endpoint] = _Windows({name: parts[name] for name in WINDOWS}, last)
 
 
-class RateLimiter:
-    __slots__ = ("_kernel", "_tight", "state")
+class RateLimiter(Subsystem):
+    __slots__ = ("_core", "_lifecycle", "_resources", "_tight", "state")
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(self, core: Core[Any], lifecycle: LifecycleManager, resources: ResourceTracker) -> None:
+        self._core = core
+        self._lifecycle = lifecycle
+        self._resources = resources
+        lifecycle.rate_limiter = resources.rate_limiter = self
         self.state = RateState()
         self._tight: dict[str, dict[str, dict[str, int]]] = {}  # user → pid → what the quotas of live entries ask
 
@@ -215,9 +220,9 @@ class RateLimiter:
 
     def check_rate_limit(self, user_id: str, endpoint: str = "", *, record: bool = True) -> RateLimitResult:
         """Whether one more request fits now; if it does and `record`, it is counted."""
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         key = (_word(user_id, "user_id"), _word(endpoint, "endpoint"))
-        now = self._kernel.clock.now()
+        now = self._core.clock.now()
         config = self.get_config(user_id, endpoint)
         windows = self.state.windows.get(key) or _Windows()
         refusals = [
@@ -228,9 +233,9 @@ class RateLimiter:
         if refusals:
             return _refused(refusals)  # nothing was written
         if record:
-            self._kernel.fact(self.state, "", "rate.counted", {"user": user_id, "endpoint": endpoint, "at": now})
+            self._core.fact(self.state, "", "rate.counted", {"user": user_id, "endpoint": endpoint, "at": now})
             windows = self.state.windows[key]
-        return kept(self._kernel, _allowed(config, windows, now))
+        return durable_value(self._core, _allowed(config, windows, now))
 
     def get_config(self, user_id: str, endpoint: str = "") -> RateLimitConfig:
         """The limits that hold: the endpoint's own, else the user's own, else the default; the last two tightened by
@@ -244,13 +249,13 @@ class RateLimiter:
         return config
 
     def get_usage(self, user_id: str, endpoint: str = "") -> RateLimitUsage:
-        now = self._kernel.clock.now()
+        now = self._core.clock.now()
         windows = self.state.windows.get((_word(user_id, "user_id"), _word(endpoint, "endpoint")))
         return RateLimitUsage() if windows is None else RateLimitUsage(*(windows.count(name, now) for name in WINDOWS))
 
     def get_usage_by_user(self) -> dict[str, RateLimitUsage]:
         """For every user with requests in a window, their sum over endpoints."""
-        now = self._kernel.clock.now()
+        now = self._core.clock.now()
         found: dict[str, list[int]] = {}
         for (user, _), windows in self.state.windows.items():
             counts = [windows.count(name, now) for name in WINDOWS]
@@ -294,15 +299,14 @@ class RateLimiter:
 
     def restored(self) -> None:
         """After a restart: the quotas of live entries hold again."""
-        kernel = self._kernel
-        for pid, entry in kernel.lifecycle.state.entries.items():
-            quota = kernel.resources.get_quota(pid)
+        for pid, entry in self._lifecycle.state.entries.items():
+            quota = self._resources.get_quota(pid)
             rates = quota.rate_limit_rpm or quota.rate_limit_rph or quota.rate_limit_burst
-            if entry.user_id and rates and kernel.lifecycle.is_live(pid):
+            if entry.user_id and rates and self._lifecycle.is_live(pid):
                 self.tighten(pid, entry.user_id, quota)
 
     def _limit(self, scope: str, name: str, config: RateLimitConfig | Mapping[str, Any] | None) -> None:
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         checked = None if config is None else RateLimitConfig.of(config).to_data()
         known = self.state.users if scope == "user" else self.state.endpoints
         if len(self.state.users) + len(self.state.endpoints) >= RATE_OVERRIDES_MAX and name not in known and checked:
@@ -311,23 +315,23 @@ class RateLimiter:
                 hint="None takes one back",
                 limit=RATE_OVERRIDES_MAX,
             )
-        self._kernel.fact(self.state, "", "rate.limited", {"scope": scope, "name": name, "config": checked})
+        self._core.fact(self.state, "", "rate.limited", {"scope": scope, "name": name, "config": checked})
 
     # ------------------------------------------------------------------ forgetting
 
     def reset_user(self, user_id: str) -> int:
         """Forget a user's requests, at every endpoint; gives how many windows that were. Their limits stay."""
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         before = len(self.state.windows)
-        self._kernel.fact(self.state, "", "rate.reset", {"user": _word(user_id, "user_id")})
+        self._core.fact(self.state, "", "rate.reset", {"user": _word(user_id, "user_id")})
         return before - len(self.state.windows)
 
     def cleanup_expired(self) -> int:
         """Forget users and endpoints whose windows are all empty; gives how many."""
-        self._kernel._raise_if_closed()
-        now, before = self._kernel.clock.now(), len(self.state.windows)
+        self._core.raise_if_closed()
+        now, before = self._core.clock.now(), len(self.state.windows)
         if any(windows.expired(now) for windows in self.state.windows.values()):
-            self._kernel.fact(self.state, "", "rate.forgotten", {"at": now})
+            self._core.fact(self.state, "", "rate.forgotten", {"at": now})
         return before - len(self.state.windows)
 
 

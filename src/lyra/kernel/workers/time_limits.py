@@ -10,22 +10,29 @@ drives the entry decides what becomes of it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.kernel.base.subsystem import Subsystem
 
 if TYPE_CHECKING:
     from lyra.core.clock import Timer
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import Core
+    from lyra.kernel.workers.lifecycle import LifecycleManager
+    from lyra.kernel.workers.usage import ResourceTracker
 
 __all__ = ["TimeLimits"]
 
 _GRAIN_S: Final = 0.001  # a quota is passed when usage is above it, so the timer rings this much after
 
 
-class TimeLimits:
-    __slots__ = ("_kernel", "_timers")
+class TimeLimits(Subsystem):
+    __slots__ = ("_core", "_lifecycle", "_resources", "_timers")
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(self, core: Core[Any], lifecycle: LifecycleManager, resources: ResourceTracker) -> None:
+        self._core = core
+        self._lifecycle = lifecycle
+        self._resources = resources
+        lifecycle.time_limits = resources.time_limits = self
         self._timers: dict[str, Timer] = {}
 
     def watch(self, pid: str) -> None:
@@ -33,13 +40,13 @@ class TimeLimits:
         self.forget(pid)
         due_s = self._next_s(pid)
         if due_s is not None:
-            clock = self._kernel.clock
-            left_s = max(0.0, due_s - self._kernel.lifecycle.elapsed_s(pid))
+            clock = self._core.clock
+            left_s = max(0.0, due_s - self._lifecycle.elapsed_s(pid))
             self._timers[pid] = clock.call_at(clock.monotonic() + left_s, lambda: self._ring(pid))
 
     def moved(self, pid: str) -> None:
         """It is in another state: its time runs, or stands still."""
-        if not self._kernel.lifecycle.is_timed(pid):
+        if not self._lifecycle.is_timed(pid):
             self.forget(pid)
         elif pid not in self._timers:
             self.watch(pid)
@@ -52,14 +59,14 @@ class TimeLimits:
 
     def left_s(self, pid: str) -> float | None:
         """Seconds until its time is up; None for one whose time does not run."""
-        if not self._kernel.lifecycle.is_timed(pid):
+        if not self._lifecycle.is_timed(pid):
             return None
-        left_s = self._kernel.resources.get_quota(pid).timeout_seconds - self._kernel.lifecycle.elapsed_s(pid)
+        left_s = self._resources.get_quota(pid).timeout_seconds - self._lifecycle.elapsed_s(pid)
         return max(0.0, left_s) + _GRAIN_S
 
     def restored(self) -> None:
         """After a restart: time ran on meanwhile."""
-        for pid in self._kernel.lifecycle.state.entries:
+        for pid in self._lifecycle.state.entries:
             self.watch(pid)
 
     def stop(self) -> None:
@@ -68,8 +75,8 @@ class TimeLimits:
 
     def _next_s(self, pid: str) -> float | None:
         """How long it will have run when its quota has something to say; None when nothing is left to say."""
-        account = self._kernel.resources.state.accounts.get(pid)
-        if account is None or not self._kernel.lifecycle.is_timed(pid):
+        account = self._resources.state.accounts.get(pid)
+        if account is None or not self._lifecycle.is_timed(pid):
             return None
         said = account.said.get("elapsed_seconds")
         if said == "exceeded":
@@ -79,7 +86,7 @@ class TimeLimits:
 
     def _ring(self, pid: str) -> None:
         del self._timers[pid]
-        kernel = self._kernel
-        if not kernel.stopping and kernel.failure is None:
-            kernel.resources.check_quota(pid)
+        core = self._core
+        if not core.stopping and core.failure is None:
+            self._resources.check_quota(pid)
             self.watch(pid)

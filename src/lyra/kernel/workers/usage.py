@@ -19,7 +19,8 @@ import msgspec
 from lyra.core.checking.check import sendable_text, whole
 from lyra.core.limits import COUNTED_MAX, QUOTA_WARN_PERCENT, USERS_KEPT
 from lyra.errors import LimitExceeded, NoSuchProcess
-from lyra.kernel.journal.durable_value import kept
+from lyra.kernel.base.subsystem import Subsystem
+from lyra.kernel.journal.durable_value import durable_value
 from lyra.kernel.process.process import Process
 from lyra.kernel.workers.quota import (
     CHECKS,
@@ -36,7 +37,11 @@ from lyra.kernel.workers.quota import (
 )
 
 if TYPE_CHECKING:
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import Core
+    from lyra.kernel.programs.lifetime import Lifetimes
+    from lyra.kernel.workers.lifecycle import LifecycleManager
+    from lyra.kernel.workers.rate_limits import RateLimiter
+    from lyra.kernel.workers.time_limits import TimeLimits
 
 __all__ = [
     "CHECKS",
@@ -145,11 +150,17 @@ class ResourceState:
         self.default = ResourceQuota(**data.get("default", {}))
 
 
-class ResourceTracker:
-    __slots__ = ("_kernel", "_said", "state")
+class ResourceTracker(Subsystem):
+    __slots__ = ("_core", "_lifecycle", "_lifetimes", "_said", "rate_limiter", "state", "time_limits")
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(self, core: Core[Process], lifetimes: Lifetimes, lifecycle: LifecycleManager) -> None:
+        self._core = core
+        self._lifetimes = lifetimes
+        self._lifecycle = lifecycle
+        lifecycle.resources = self
+        # Filled in by the parts beside it when they are made:
+        self.rate_limiter: RateLimiter
+        self.time_limits: TimeLimits
         self.state = ResourceState()
         self._said = self.default_quota, self.default_quota.to_data()
 
@@ -158,7 +169,7 @@ class ResourceTracker:
     def set_default_quota(self, quota: ResourceQuota | Mapping[str, Any]) -> ResourceQuota:
         """What processes that come after get where they say nothing, also after a restart."""
         row = {"quota": self.resolve(quota).to_data()}
-        self._kernel.setting(self.state, "pcb.default_quota", row)
+        self._core.setting(self.state, "pcb.default_quota", row)
         return self.default_quota
 
     @property
@@ -175,27 +186,27 @@ class ResourceTracker:
         """Begin the books of a pid."""
         if quota is not self._said[0]:  # most pids have the default
             self._said = quota, quota.to_data()
-        row = {"quota": self._said[1], "user_id": user_id, "at": self._kernel.clock.now()}
-        self._kernel.fact(self.state, pid, "pcb.quota", row)
+        row = {"quota": self._said[1], "user_id": user_id, "at": self._core.clock.now()}
+        self._core.fact(self.state, pid, "pcb.quota", row)
         if user_id and (quota.rate_limit_rpm or quota.rate_limit_rph or quota.rate_limit_burst):
-            self._kernel.rate_limiter.tighten(pid, user_id, quota)
+            self.rate_limiter.tighten(pid, user_id, quota)
 
     def close(self, pid: str) -> None:
         """Forget a pid; what it used stays in the totals."""
         if pid in self.state.accounts:
-            self._kernel.fact(self.state, pid, "pcb.books_closed", {})
+            self._core.fact(self.state, pid, "pcb.books_closed", {})
 
     def close_idle(self, age_s: float) -> int:
         """Forget pids that nobody submitted, runs or drives, and that used nothing for so long; gives how many."""
-        before = self._kernel.clock.now() - age_s
+        before = self._core.clock.now() - age_s
         idle = [pid for pid, one in self.state.accounts.items() if one.at <= before and self._is_stray(pid)]
         for pid in idle:
             self.close(pid)
         return len(idle)
 
     def _is_stray(self, pid: str) -> bool:
-        kernel = self._kernel
-        return kernel.lifecycle.find(pid) is None and pid not in kernel.orchestrator.state.sessions
+        lifecycle = self._lifecycle
+        return lifecycle.find(pid) is None and pid not in lifecycle.pipelines.state.sessions
 
     def is_tracked(self, pid: str) -> bool:
         return pid in self.state.accounts
@@ -206,28 +217,28 @@ class ResourceTracker:
 
     def adjust_quota(self, pid: str, changes: Mapping[str, Any]) -> ResourceQuota:
         """Change the fields that are named; the others, and those given as 0, stay as they are."""
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         account = self.state.accounts.get(_text(pid))
         if account is None:
             raise NoSuchProcess(f"no process {pid!r} has a quota here", hint="submit it first", pid=pid)
         quota = account.quota.changed(changes)
-        with self._kernel.listeners.act:
+        with self._core.listeners.act:
             self.open(pid, quota, user_id=account.user_id)
             self._look(pid)
-            self._kernel.time_limits.watch(pid)
-            return kept(self._kernel, msgspec.structs.replace(quota))
+            self.time_limits.watch(pid)
+            return durable_value(self._core, msgspec.structs.replace(quota))
 
     def check_quota(self, pid: str) -> QuotaResult:
         """Whether a pid is within its quota, and if not, the first reason why; one that nobody tracks is."""
         result = self._check(_text(pid))
-        if not self._kernel.stopping:
-            with self._kernel.listeners.act:
+        if not self._core.stopping:
+            with self._core.listeners.act:
                 self._look(pid)
         return result
 
     def _check(self, pid: str) -> QuotaResult:
         usage, quota = self.get_usage(pid), self.get_quota(pid)
-        reason = first_over(usage, quota, timed=pid not in self._kernel.processes)  # a program's time is its budget's
+        reason = first_over(usage, quota, timed=pid not in self._core.processes)  # a program's time is its budget's
         return QuotaResult(not reason, reason, usage, quota)
 
     def first_over(self, pid: str, *, timed: bool) -> str:
@@ -247,17 +258,17 @@ class ResourceTracker:
         account = self.state.accounts.get(pid)
         if account is None or account.said.get(resource) != "exceeded":
             if account is not None:
-                self._kernel.fact(self.state, pid, "pcb.said", {"resource": resource, "level": "exceeded"})
+                self._core.fact(self.state, pid, "pcb.said", {"resource": resource, "level": "exceeded"})
             user = account.user_id if account is not None else ""
             event = {"resource": resource, "usage": wanted, "quota": limit, "user_id": user}
-            self._kernel.listeners.tell(pid, "resource.exceeded", event)
+            self._core.listeners.tell(pid, "resource.exceeded", event)
         reason = f"{LIMITS[resource]}_exceeded"
         raise LimitExceeded(
             f"process {pid} is over its quota: {reason}", hint="adjust_quota raises it", pid=pid, reason=reason
         )
 
     def get_remaining_budget(self, pid: str) -> RemainingBudget:
-        self._kernel.lifecycle.must_exist(pid)
+        self._lifecycle.must_exist(pid)
         usage, quota = self.get_usage(pid), self.get_quota(pid)
         left = {
             f"{resource}_remaining": max(0, getattr(quota, limit) - getattr(usage, resource))
@@ -266,11 +277,11 @@ class ResourceTracker:
         return RemainingBudget(**left, time_remaining_seconds=self._time_left_s(pid, quota, usage))
 
     def _time_left_s(self, pid: str, quota: ResourceQuota, usage: ResourceUsage) -> float:
-        process = self._kernel.processes.get(pid)
+        process = self._core.processes.get(pid)
         if process is None:
             return max(0.0, quota.timeout_seconds - usage.elapsed_seconds)
-        due = self._kernel.life.due(process.budget)  # a program is held to its budget
-        return quota.timeout_seconds if due is None else max(0.0, due - self._kernel.clock.monotonic())
+        due = self._lifetimes.due(process.budget)  # a program is held to its budget
+        return quota.timeout_seconds if due is None else max(0.0, due - self._core.clock.monotonic())
 
     # ------------------------------------------------------------------ usage
 
@@ -288,7 +299,7 @@ class ResourceTracker:
         inference_input_chars: int = 0,
     ) -> ResourceUsage:
         """Add to what a pid has used; one that nobody tracks yet gets the default quota."""
-        self._kernel._raise_if_closed()
+        self._core.raise_if_closed()
         given = (
             llm_calls,
             tool_calls,
@@ -303,10 +314,10 @@ class ResourceTracker:
             name: whole(value, name, most=COUNTED_MAX) for name, value in zip(COUNTED, given, strict=True) if value
         }
         if self.state.accounts.get(_text(pid)) is None:
-            self._kernel.lifecycle.raise_if_closing("usage of a new process")
-        with self._kernel.listeners.act:
+            self._lifecycle.raise_if_closing("usage of a new process")
+        with self._core.listeners.act:
             self.count(pid, amounts)
-            return kept(self._kernel, self.get_usage(pid))
+            return durable_value(self._core, self.get_usage(pid))
 
     def count(self, pid: str, amounts: dict[str, int]) -> None:
         """The same for amounts that are known to be whole numbers."""
@@ -315,15 +326,15 @@ class ResourceTracker:
             amounts = {**amounts, "context_tokens": min(tokens, COUNTED_MAX)}
         account = self.state.accounts.get(pid)
         if account is None:
-            self.open(self._kernel.lifecycle.checked_pid(pid), self.default_quota)
+            self.open(self._lifecycle.checked_pid(pid), self.default_quota)
             account = self.state.accounts[pid]
         if amounts:
-            self._kernel.fact(self.state, pid, "pcb.used", {"amounts": amounts, "at": self._kernel.clock.now()})
-        process = self._kernel.processes.get(pid)
+            self._core.fact(self.state, pid, "pcb.used", {"amounts": amounts, "at": self._core.clock.now()})
+        process = self._core.processes.get(pid)
         if pid not in self.state.accounts:  # a listener tidied it up
             return
         if self._is_near(pid, account, amounts) or (process is not None and _has_own_budget(process)):
-            with self._kernel.listeners.act:
+            with self._core.listeners.act:
                 self._look(pid)
 
     def _is_near(self, pid: str, account: _Account, amounts: dict[str, int]) -> bool:
@@ -333,7 +344,7 @@ class ResourceTracker:
             limit = getattr(quota, LIMITS[name])
             if used[name] * 100 >= limit * QUOTA_WARN_PERCENT and said.get(name) != "exceeded":
                 return True
-        return self._kernel.lifecycle.elapsed_s(pid) >= min(quota.soft_timeout_seconds, quota.timeout_seconds)
+        return self._lifecycle.elapsed_s(pid) >= min(quota.soft_timeout_seconds, quota.timeout_seconds)
 
     def record_tool_call(self, pid: str) -> ResourceUsage:
         return self.record_usage(pid, tool_calls=1)
@@ -346,10 +357,10 @@ class ResourceTracker:
         own."""
         account = self.state.accounts.get(_text(pid))
         counted = dict(account.used) if account is not None else {}
-        process = self._kernel.processes.get(pid)
+        process = self._core.processes.get(pid)
         if process is not None:
             _add(counted, _spent(process))
-        return ResourceUsage(**counted, elapsed_seconds=self._kernel.lifecycle.elapsed_s(pid))
+        return ResourceUsage(**counted, elapsed_seconds=self._lifecycle.elapsed_s(pid))
 
     def get_user_usage(self, user_id: str) -> ResourceUsage:
         """What all processes of a user have used, ended ones included."""
@@ -357,7 +368,7 @@ class ResourceTracker:
 
     def get_system_usage(self) -> SystemUsage:
         total = {name: self.state.total.get(name, 0) for name in COUNTED}
-        return SystemUsage(total_processes=self.state.opened, active_processes=self._kernel.lifecycle.active, **total)
+        return SystemUsage(total_processes=self.state.opened, active_processes=self._lifecycle.active, **total)
 
     # ------------------------------------------------------------------ saying so, once
 
@@ -367,16 +378,16 @@ class ResourceTracker:
             return
         usage = self.get_usage(pid)
         for check in CHECKS:
-            if check.resource == "elapsed_seconds" and pid in self._kernel.processes:
+            if check.resource == "elapsed_seconds" and pid in self._core.processes:
                 continue
             used, limit = getattr(usage, check.resource), getattr(account.quota, check.limit)
             said = account.said.get(check.resource)
             level = how_far(check.resource, used, limit, account.quota)
             if level == "" or said == level or said == "exceeded":
                 continue
-            self._kernel.fact(self.state, pid, "pcb.said", {"resource": check.resource, "level": level})
+            self._core.fact(self.state, pid, "pcb.said", {"resource": check.resource, "level": level})
             event = {"resource": check.resource, "usage": used, "quota": limit, "user_id": account.user_id}
-            self._kernel.listeners.tell(pid, f"resource.{level}", event)
+            self._core.listeners.tell(pid, f"resource.{level}", event)
 
 
 def _text(pid: Any) -> str:
@@ -384,8 +395,8 @@ def _text(pid: Any) -> str:
 
 
 def _has_own_budget(process: Process) -> bool:
-    parent = process.parent.budget if process.parent is not None else process.kernel.budget
-    return process.budget is not parent and process.budget is not process.kernel.budget
+    parent = process.parent.budget if process.parent is not None else process.core.budget
+    return process.budget is not parent and process.budget is not process.core.budget
 
 
 def _spent(process: Process) -> dict[str, int]:

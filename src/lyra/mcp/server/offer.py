@@ -116,7 +116,7 @@ class Offer:
 
     async def spawn(self) -> AgentProcess:
         process: AgentProcess = await self._kernel.spawn(self._agent, grant=self._grant)
-        self._kernel.labels.mark(process.pid, "an MCP client")
+        self._kernel.taint.mark(process.pid, "an MCP client")
         return process
 
     async def _ask(self, process: AgentProcess, name: str, arguments: Mapping[str, Any], tell: Tell | None) -> Came:

@@ -18,10 +18,13 @@ from lyra.core import codec
 from lyra.core.budgets.budget import NOTHING, Usage
 from lyra.core.naming import SUPERVISE, VEGA_AGENT, VEGA_PROCESS, fixed_name
 from lyra.errors import ConfigError, Conflict, LyraError, StoreFull
+from lyra.kernel.effects.door import Door
 from lyra.kernel.kernel import Kernel
+from lyra.kernel.seams import Seams
 from lyra.vega.bytecode import file as bytecode
 from lyra.vega.durable import pids
 from lyra.vega.durable.checkpoints import start_saving
+from lyra.vega.durable.pids import PidsByCall
 from lyra.vega.durable.record import MAIN, DurableRecord, RunState
 from lyra.vega.durable.resume import ReplayBarrier
 from lyra.vega.runtime.agents.agent import agent_front
@@ -80,7 +83,8 @@ class Overtaken(Exception):
 class RunLife:
     """`before` is the run as earlier lives left it, None for a new one; with a `migration` another program is in force
     from this life on. `held` is called once the run is this life's alone, and as `before` has it (else Overtaken);
-    `began` is told its id once it is durable, `asks` of each question that waits."""
+    `began` is told its id once it is durable, `asks` of each question that waits. `door` makes the kernel's door: a
+    fork has one of its own."""
 
     def __init__(
         self,
@@ -91,6 +95,7 @@ class RunLife:
         before: DurableRun | None = None,
         migration: ProgramMigration | None = None,
         config: Config | None = None,
+        door: Callable[..., Door] = Door,
         held: Callable[[], object] = lambda: None,
         began: Callable[[str], object] = lambda _: None,
         asks: Callable[[Any], object] = lambda _: None,
@@ -104,19 +109,20 @@ class RunLife:
         self._asks = asks
         self._asked: set[str] = set()  # questions that were told
         self._unfit: asyncio.Future[LyraError] | None = None  # what this machine lacks, for the run to go on
-        programs = [vega_process, agent_front]
-        if config is None:
-            self.kernel = Kernel(space, programs=programs, mailbox_messages_max=MAILBOX_MESSAGES)
-        else:
-            self.kernel = Kernel.from_config(
-                config, store=space, programs=programs, mailbox_messages_max=MAILBOX_MESSAGES
-            )
+        by_call = PidsByCall() if before is None or before.began.get("pids") == pids.BY_CALL else None
+        settings: dict[str, Any] = {
+            "store": space,
+            "programs": [vega_process, agent_front],
+            "mailbox_messages_max": MAILBOX_MESSAGES,
+            "seams": Seams(door=door, pids=by_call),
+        }
+        self.kernel = Kernel(**settings) if config is None else Kernel.from_config(config, **settings)
         self._record = DurableRecord(self.kernel, options.write)
         self.world = World(
             self.kernel, program, options, MAIN, programs=PROGRAMS, record=self._record, start_saving=start_saving
         )
-        if before is None or before.began.get("pids") == pids.BY_CALL:
-            pids.number(self.kernel, self.world.saves)
+        if by_call is not None:
+            by_call.saves = self.world.saves
         if before is not None:
             prepare(self.world, before, migration)
 

@@ -12,16 +12,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.vega.durable.record import MAIN
 
 if TYPE_CHECKING:
-    from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
 
-__all__ = ["BY_CALL", "PID", "number"]
+__all__ = ["BY_CALL", "PID", "PidsByCall"]
 
 BY_CALL: Final = "call"  # what a run keeps of how its processes are numbered
 PID: Final = re.compile(r"\bp\d+(?:[-_.]\w+)*")
@@ -30,16 +28,22 @@ _GROUP: Final = re.compile(r"[a-z]+(?=\d+:)")  # ahead2:1.0/0, parallel2:0/0: no
 _WRITTEN: Final = str.maketrans(":/", "_-")
 
 
-def number(kernel: Kernel, saves: Mapping[str, int]) -> None:
-    """Let a kernel number its processes like that; `saves` says how often each was saved so far."""
-    kernel.life.pid_of = partial(_pid, saves)
-    kernel.life.is_given = PID.fullmatch
+class PidsByCall:
+    """How the kernel of a run numbers its processes (`Seams.pids`). `saves` says how often each was saved so far."""
 
+    __slots__ = ("saves",)
 
-def _pid(saves: Mapping[str, int], maker: Process, key: Any) -> str:
-    before = "p" if maker.pid == MAIN else f"{maker.pid}."
-    call = key - saves.get(maker.pid, 0) if type(key) is int else _GROUP.sub("", key, count=1).translate(_WRITTEN)
-    pid = f"{before}{call}"
-    if len(pid) <= _LENGTH_MAX:
-        return pid
-    return f"p0.{hashlib.sha256(f'{maker.pid}.{call}'.encode()).hexdigest()[:24]}"
+    def __init__(self) -> None:
+        self.saves: Mapping[str, int] = {}
+
+    def pid_of(self, parent: Process, key: Any) -> str:
+        before = "p" if parent.pid == MAIN else f"{parent.pid}."
+        saves = self.saves.get(parent.pid, 0)
+        call = key - saves if type(key) is int else _GROUP.sub("", key, count=1).translate(_WRITTEN)
+        pid = f"{before}{call}"
+        if len(pid) <= _LENGTH_MAX:
+            return pid
+        return f"p0.{hashlib.sha256(f'{parent.pid}.{call}'.encode()).hexdigest()[:24]}"
+
+    def is_given(self, pid: str) -> bool:
+        return PID.fullmatch(pid) is not None

@@ -15,8 +15,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
+from lyra.kernel.base.waiting import resume, suspend
 from lyra.kernel.process.call_keys import upcoming
-from lyra.kernel.process.process import resume, suspend
 from lyra.kernel.supervision.supervisor import supervise
 from lyra.vega.runtime.agents.agent import agent_front
 from lyra.vega.runtime.driver import vega_process
@@ -72,7 +72,7 @@ class ReplayBarrier:
     async def hold(self, job: VegaJob, kind: str) -> None:
         """Before an effect of a process: one that is new waits until all are there."""
         process = job.process
-        if process.recall is None or (kind in _SEES and upcoming(process) is None):
+        if process.replay is None or (kind in _SEES and upcoming(process) is None):
             await self.wait(process)
 
     async def wait(self, process: Process) -> None:
@@ -116,7 +116,7 @@ class ReplayBarrier:
         return not self._unasked() and all(map(self._is_there, self._ours))
 
     def _progress(self) -> int:
-        return sum(len(process.recall or ()) for process in self._ours) + len(self._world.runtime.awaited)
+        return sum(len(process.replay or ()) for process in self._ours) + len(self._world.runtime.awaited)
 
     async def _go_on(self) -> None:
         """Calls that were under way first: they were before whatever comes now."""
@@ -140,7 +140,7 @@ class ReplayBarrier:
     def _late(self) -> set[str]:
         """Calls and conversations, by pid, whose callers have not come to them: what they may spend is not known."""
         processes = self._world.kernel.processes
-        recalls = [process.recall or {} for process in self._ours if process.exit is None]
+        recalls = [process.replay or {} for process in self._ours if process.exit is None]
         spawned = {entry.link for recall in recalls for entry in recall.values() if entry.kind == "spawn"}
         return {
             pid
@@ -167,13 +167,13 @@ class ReplayBarrier:
         """Whether a process has ended, or has used up what its journal holds; an agent's front has to stand, too."""
         if process.exit is not None:
             return True
-        return process.recall is None and (process.program == self._fiber or process.state in ("waiting", "blocked"))
+        return process.replay is None and (process.program == self._fiber or process.state in ("waiting", "blocked"))
 
 
 def _is_ahead(process: Process) -> bool:
     """Whether it was called ahead of its turn by one that has not come to that call yet."""
     caller = process.parent
-    recall = {} if caller is None or caller.exit is not None else caller.recall or {}
+    recall = {} if caller is None or caller.exit is not None else caller.replay or {}
     return any(
         entry.link == process.pid and entry.kind == "spawn" and str(key).startswith(AHEAD_PATH)
         for key, entry in recall.items()

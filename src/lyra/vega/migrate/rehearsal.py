@@ -19,10 +19,10 @@ from msgspec.structs import replace
 from lyra.agents.session.shared import scopes
 from lyra.core.budgets.money import Money
 from lyra.errors import Divergence, LyraError
+from lyra.kernel.base.waiting import suspend
 from lyra.kernel.effects.door import Diverged
 from lyra.kernel.journal.history import Fold
 from lyra.kernel.kernel import Kernel
-from lyra.kernel.process.process import suspend
 from lyra.kernel.programs.context import ExitProgram
 from lyra.store.memory import MemoryStore
 from lyra.vega.durable.checkpoints import restored
@@ -32,8 +32,8 @@ from lyra.vega.durable.record import MAIN
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect
 from lyra.vega.machine.link import Code, LinkedProgram, link
 from lyra.vega.machine.vm import run as run_fiber
-from lyra.vega.replay.frozen_kernel import EndOfRecord, FrozenWorld, JournalAnswers, OnlyVega, ReplayRecord
-from lyra.vega.replay.reader import SEGMENT_FUEL, Part, part_of, spared
+from lyra.vega.replay.frozen_kernel import EndOfRecord, FrozenWorld, JournalAnswers, ReplayRecord, replay_seams
+from lyra.vega.replay.reader import SEGMENT_FUEL, Part, part_of
 from lyra.vega.replay.virtual_loop import run_in_virtual_time
 from lyra.vega.runtime.driver import PROGRAMS
 from lyra.vega.runtime.handlers import HANDLERS, handler
@@ -72,10 +72,12 @@ class Rehearsal(ReplayRecord):
         self._paid = run.facts.paid
         began = run.began
         self.kernel = Kernel(
-            _Copy(run), lease_s=1e12, snapshot_every_events=1 << 60, mailbox_messages_max=MAILBOX_MESSAGES
+            _Copy(run),
+            lease_s=1e12,
+            snapshot_every_events=1 << 60,
+            mailbox_messages_max=MAILBOX_MESSAGES,
+            seams=replay_seams(_process),
         )
-        self.kernel.programs = OnlyVega(self.kernel, _process)
-        self.kernel.kill = spared  # type: ignore[assignment, method-assign]
         self.kernel.parts["replay"] = Part(self)
         options = RunOptions(
             write=lambda _: None,
@@ -95,8 +97,8 @@ class Rehearsal(ReplayRecord):
     def rehearse(self) -> None:
         run_in_virtual_time(self._work)
         for pid, process in self.kernel.processes.items():
-            if isinstance(process.recall, Diverged):
-                self.fails(pid, process.recall.error)
+            if isinstance(process.replay, Diverged):
+                self.fails(pid, process.replay.error)
 
     def _watched(self, program: Program, content_hash: str) -> LinkedProgram:
         """The program with functions that tell when they are called."""
@@ -136,7 +138,7 @@ class Rehearsal(ReplayRecord):
     def begins(self, process: Process) -> None:
         pid = process.pid
         self.taken[pid], self.entered[pid] = set(), set()
-        process.recall = self._answers[pid] = _RehearsalAnswers(process.recall or {}, process, self.taken[pid])
+        process.replay = self._answers[pid] = _RehearsalAnswers(process.replay or {}, process, self.taken[pid])
 
     def stops(self, pid: str, fiber: Fiber) -> None:
         file, line, _ = fiber.place()

@@ -10,6 +10,7 @@ there on.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -19,7 +20,7 @@ from lyra.core.budgets.budget import Usage
 from lyra.core.budgets.early_budget import NO_ROOM
 from lyra.core.effect import Effect, canonical_hash
 from lyra.errors import CapabilityDenied, ConfigError, EffectFailed
-from lyra.kernel.effects.door import Door
+from lyra.kernel.effects.door import Attempt, Door
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_from_row, error_to_row
 from lyra.kernel.journal.lease import owner_name
@@ -29,16 +30,26 @@ from lyra.vega.replay.replies import Replies
 from lyra.vega.replay.timeline import Timeline, TimelineStep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import Core
+    from lyra.kernel.effects.registry import Declared
     from lyra.kernel.process.process import Process
     from lyra.store.protocol import Record
     from lyra.vega.durable.durable_run import RunLife
     from lyra.vega.durable.runs import DurableRun
     from lyra.vega.runtime.agents.slot import AgentTurn
 
-__all__ = ["ForkChange", "RecordedAnswers", "change_at", "copied_to", "difference", "fresh_name", "live_on"]
+__all__ = [
+    "ForkChange",
+    "RecordedAnswers",
+    "change_at",
+    "copied_to",
+    "difference",
+    "fork_door",
+    "fresh_name",
+    "live_on",
+]
 
 _INSIDE: Final = (
     "vega.ask:",
@@ -263,20 +274,27 @@ def _is_none(error: dict[str, Any] | None) -> bool:
 class _ForkDoor(Door):
     """The door of a fork: what the book has is answered from it, and what is new needs leave."""
 
-    __slots__ = ("_book", "_is_live", "_turns")
+    __slots__ = ("_book", "_is_live", "turns")
 
     def __init__(
-        self, kernel: Kernel, book: RecordedAnswers, turns: Mapping[str, list[AgentTurn]], *, is_live: bool
+        self,
+        book: RecordedAnswers,
+        is_live: bool,
+        core: Core[Process],
+        declared: Declared,
+        ask: Callable[..., Awaitable[Any]],
     ) -> None:
-        super().__init__(kernel)
+        super().__init__(core, declared, ask)
         self._book = book
-        self._turns = turns  # the calls under way, by who answers
         self._is_live = is_live
+        self.turns: Mapping[
+            str, list[AgentTurn]
+        ] = {}  # the calls under way, by who answers; the world's, once there is one
 
     async def perform(
         self, process: Process, key: rows.Key, effect: Effect, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        recall = process.recall
+        recall = process.replay
         known = None if recall is None else recall.get(key)
         if (known is not None and known.done) or effect.name.startswith(_INSIDE):
             return await super().perform(process, key, effect, args, kwargs)
@@ -285,8 +303,8 @@ class _ForkDoor(Door):
         row = self._book.take(effect.name, digest, process.line, key, is_timed=expire is not None)
         if row is not None:
             if known is not None:
-                del process.recall[key]  # type: ignore[union-attr]
-                process.recall = process.recall or None
+                del process.replay[key]  # type: ignore[union-attr]
+                process.replay = process.replay or None
             self._write(process, key, effect, digest, row, args)
             if expire is not None and _is_none(row.error):
                 expire()
@@ -299,20 +317,20 @@ class _ForkDoor(Door):
                 hint="run the fork with --live to do new effects for real",
                 effect=effect.name,
             )
-            self._refused(process, key, effect, digest, None, refusal)
+            self._refused(Attempt(process, key, effect, args, kwargs, digest, effect.cost), refusal)
             raise refusal
         return await super().perform(process, key, effect, args, kwargs)
 
     def _expire_of(self, process: Process) -> Callable[[], None] | None:
         """What ends the time of the call that a process answers."""
-        turns = self._turns.get(process.pid)
+        turns = self.turns.get(process.pid)
         return turns[0].expire if turns else None
 
     def _write(
         self, process: Process, key: rows.Key, effect: Effect, digest: bytes, row: rows.Finished, args: tuple[Any, ...]
     ) -> None:
         """Write the answer down as the fork's own, and charge the scopes that paid for it."""
-        journal = self._kernel.journal
+        journal = self._core.journal
         assert journal is not None
         started = rows.Started(key, effect.name, digest, effect.idempotent)
         journal.write(process.pid, "effect.started", rows.encode(started))
@@ -325,19 +343,26 @@ class _ForkDoor(Door):
 
     async def _again(self, effect: Effect, row: rows.Finished) -> Any:
         """Give the answer."""
-        journal = self._kernel.journal
+        journal = self._core.journal
         assert journal is not None
         if row.error is not None:
             raise error_from_row(row.error)
-        data = await self._kernel.call(journal.store.get_blob, row.blob) if row.blob else bytes(row.value)
+        data = await self._core.call(journal.store.get_blob, row.blob) if row.blob else bytes(row.value)
         return effect.decode(data)
 
 
-def live_on(life: RunLife, book: RecordedAnswers, *, is_live: bool) -> None:
-    """From now on its kernel asks the book first. Nothing is asked ahead of its turn any more: there is no time to win,
-    and what the program does not come to is nothing that it asks anew."""
+def fork_door(book: RecordedAnswers, *, is_live: bool) -> Callable[..., Door]:
+    """Makes the door of a fork's kernel (`RunLife(door=…)`), which asks the book first."""
+    return partial(_ForkDoor, book, is_live)
+
+
+def live_on(life: RunLife) -> None:
+    """Make a life with a `fork_door` ready to run. Nothing is asked ahead of its turn: there is no time to win, and
+    what the program does not come to is nothing that it asks anew."""
     life.world.options.sequential = True
-    life.kernel.door = _ForkDoor(life.kernel, book, life.world.turns, is_live=is_live)
+    door = life.kernel.door
+    assert isinstance(door, _ForkDoor)
+    door.turns = life.world.turns
 
 
 # ---------------------------------------------------------------- what came of it

@@ -8,12 +8,14 @@ that the player can give them again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.naming import VEGA_PROCESS
 from lyra.kernel.journal.history import Entry
 from lyra.kernel.programs.registry import Programs
+from lyra.kernel.seams import Seams
 from lyra.vega.machine.fiber import Fiber, OutOfFuel, VmEffect
 from lyra.vega.replay.journal import RunJournal
 from lyra.vega.runtime.agents.plan import AgentPlan
@@ -23,7 +25,6 @@ from lyra.vega.values.values import copied
 
 if TYPE_CHECKING:
     from lyra.core.budgets.budget import Usage
-    from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process as KernelProcess
     from lyra.vega.machine.link import LinkedProgram
     from lyra.vega.replay.timeline import JournaledAnswer, TimelineStep
@@ -38,6 +39,7 @@ __all__ = [
     "RecordingFiber",
     "ReplayRecord",
     "depth_of",
+    "replay_seams",
 ]
 
 
@@ -116,12 +118,20 @@ class OnlyVega(Programs):
 
     __slots__ = ("_process",)
 
-    def __init__(self, kernel: Kernel, process: Callable[..., Any]) -> None:
+    def __init__(
+        self, process: Callable[..., Any], became_known: Callable[[str], None], programs: Iterable[Any]
+    ) -> None:
         self._process = process
-        super().__init__(kernel)
+        super().__init__(became_known, programs)
 
     def get(self, name: str) -> Any:
         return self._process if name == VEGA_PROCESS else None
+
+
+def replay_seams(process: Callable[..., Any]) -> Seams:
+    """The kernel of a replay: only `process` runs, and a program that gives up on another process does not end it, as
+    that one may have more to tell."""
+    return Seams(programs=partial(OnlyVega, process), kills=False)
 
 
 class FrozenWorld(World):

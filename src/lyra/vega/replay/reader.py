@@ -16,10 +16,10 @@ from lyra.agents.session.shared import scopes
 from lyra.core import codec
 from lyra.core.budgets.budget import Usage
 from lyra.errors import Divergence, LyraError, StoreError
+from lyra.kernel.base.waiting import suspend
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_from_row
 from lyra.kernel.kernel import Kernel
-from lyra.kernel.process.process import suspend
 from lyra.kernel.programs.context import ExitProgram
 from lyra.store.memory import MemoryStore
 from lyra.vega.durable.durable_run import prepare
@@ -30,7 +30,7 @@ from lyra.vega.machine.rare_instructions import Again
 from lyra.vega.machine.snapshot import to_data
 from lyra.vega.machine.vm import run as run_fiber
 from lyra.vega.replay.describe import described
-from lyra.vega.replay.frozen_kernel import FrozenWorld, OnlyVega, PrintlessRecord, RecordedReplay, RecordingFiber
+from lyra.vega.replay.frozen_kernel import FrozenWorld, PrintlessRecord, RecordedReplay, RecordingFiber, replay_seams
 from lyra.vega.replay.journal import RunJournal
 from lyra.vega.replay.order import in_program_order
 from lyra.vega.replay.silent_effects import SILENT
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from lyra.vega.bytecode.program import Program
     from lyra.vega.durable.runs import DurableRun
 
-__all__ = ["SEGMENT_FUEL", "Part", "part_of", "read", "spared"]
+__all__ = ["SEGMENT_FUEL", "Part", "part_of", "read"]
 
 SEGMENT_FUEL: Final = (
     20_000_000  # calls and loop turns between two effects; a process that needs more was killed in a loop
@@ -82,9 +82,13 @@ class _Reading:
         for digest in journal.blobs:
             with suppress(StoreError):
                 store.put_blob(run.space.get_blob(digest))
-        self.kernel = Kernel(store, lease_s=1e12, snapshot_every_events=1 << 60, mailbox_messages_max=MAILBOX_MESSAGES)
-        self.kernel.programs = OnlyVega(self.kernel, _process)
-        self.kernel.kill = spared  # type: ignore[assignment, method-assign]
+        self.kernel = Kernel(
+            store,
+            lease_s=1e12,
+            snapshot_every_events=1 << 60,
+            mailbox_messages_max=MAILBOX_MESSAGES,
+            seams=replay_seams(_process),
+        )
         self.kernel.parts[_PART] = Part(self)
         options = RunOptions(
             write=lambda _: None,
@@ -233,10 +237,6 @@ class _Reading:
         return facts
 
 
-def spared(*_: Any, **__: Any) -> None:
-    """Kill nothing: a program that gives up waiting for a process kills it, but its journal may have more steps."""
-
-
 class Part:
     """How the processes of a kernel find the reading, or the rehearsal, that they belong to."""
 
@@ -257,7 +257,7 @@ async def _process(ctx: Context, run_id: str, seed: Any) -> None:
     process = ctx.own_process
     pid = process.pid
     world = world_of(ctx, run_id)
-    recall = process.recall = RecordedReplay(process.recall or {}, process, reading.journal)
+    recall = process.replay = RecordedReplay(process.replay or {}, process, reading.journal)
     if seed is None:
         scopes.set((world.budget,))
     elif type(seed) is dict:

@@ -9,8 +9,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.session.time_won import Lead
+from lyra.kernel.base.waiting import PARKED
 from lyra.kernel.process.links import Down
-from lyra.kernel.process.process import PARKED
 from lyra.vega.machine.fiber import Done, Fiber, OutOfFuel, VmEffect
 from lyra.vega.runtime.convert import from_python
 from lyra.vega.runtime.light_processes import ScheduledFiber

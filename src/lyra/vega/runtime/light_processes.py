@@ -132,7 +132,7 @@ class LightProcesses:
         self.kernel = kernel
         self._scheduler = kernel.scheduler
         self._push: Callable[[ScheduledFiber], None] = kernel.scheduler.push  # a light process is ready
-        self._labels = kernel.labels.state
+        self._labels = kernel.taint.state
         self._limit = kernel.mailboxes.limit
         self.light: dict[str, ScheduledFiber] = {}
         self.attached: dict[str, ScheduledFiber] = {}
@@ -161,14 +161,14 @@ class LightProcesses:
         code = maker.linked.functions[function.function]
         if arguments or code.parameters or code.captures or maker.globals:
             fiber = maker.child(function, arguments)
-            pid = kernel.life.next_pid()
+            pid = kernel.lifetimes.next_pid()
             fiber.light_processes, fiber.origin, fiber.pid, fiber.since = self, origin, pid, kernel.clock.now()
         else:  # nothing to copy
-            pid = kernel.life.next_pid()
+            pid = kernel.lifetimes.next_pid()
             registers = code.template.copy()
             fiber = ScheduledFiber(maker.linked, code, registers, maker.globals, self, origin, pid, kernel.clock.now())
         self.light[pid] = fiber
-        kernel.live += 1
+        kernel.core.live += 1
         self._push(fiber)
         return Process(pid) if not details[3] else Future(pid)
 
@@ -272,7 +272,7 @@ class LightProcesses:
         assert fiber.origin is not None
         fiber.state = "terminated"
         del self.light[fiber.pid]
-        self.kernel.live -= 1
+        self.kernel.core.live -= 1
         self.ended[fiber.pid] = (value, fiber.since, self.kernel.clock.now(), fiber.origin)
         self._ended_pids.append(fiber.pid)
         if len(self._ended_pids) > ENDED_PROCESSES_KEPT:
@@ -304,7 +304,7 @@ class LightProcesses:
         origin, world = fiber.origin, self._world
         assert origin is not None
         del self.light[fiber.pid]
-        process = self.kernel.life.adopt(
+        process = self.kernel.lifetimes.adopt(
             world.programs.process,
             (world.run_id, fiber, outcome),
             pid=fiber.pid,
@@ -370,7 +370,7 @@ class LightProcesses:
 
     def _bring_ended(self, pid: str) -> KernelProcess:
         value, since, ended_at, origin = self.ended.pop(pid)
-        life = self.kernel.life
+        life = self.kernel.lifetimes
         process = life.adopt(
             self._world.programs.process,
             None,
@@ -391,7 +391,7 @@ class LightProcesses:
             self.bring_all()
         for fiber in self.light.values():
             fiber.state = "terminated"
-        self.kernel.live -= len(self.light)
+        self.kernel.core.live -= len(self.light)
         self.light.clear()
         self.ended.clear()
         self._ended_pids.clear()

@@ -45,7 +45,7 @@ def start_fiber(
         return _tracked(job, pid)
     fiber = job.fiber.child(function, arguments)
     fiber.depth = depth
-    process = world.kernel.life.start(world.programs.process, (world.run_id, fiber), parent=None)
+    process = world.kernel.lifetimes.start(world.programs.process, (world.run_id, fiber), parent=None)
     process.grant, process.budget = maker.grant, maker.budget
     return _tracked(job, process.pid)
 
@@ -165,7 +165,7 @@ async def _receive(job: VegaJob, timeout: Duration, number: int) -> None:
         state.receiving, state.due = number, now_s + timeout.seconds
     left_s = state.due - now_s
     process = job.ctx.own_process
-    if left_s <= 0 and not process.inbox and process.recall is None and not job.world.is_durable:
+    if left_s <= 0 and not process.inbox and process.replay is None and not job.world.is_durable:
         job.fiber.expire()
         return
     message = await job.ctx.receive(timeout=max(left_s, 0.0))

@@ -257,7 +257,7 @@ def _go_inside(child: ChildHandle, within: tuple[Budget, ...], early: Speculativ
         return
     process.context.run(scopes.set, within)
     if early is not None:
-        entries = (process.recall or {}).values()
+        entries = (process.replay or {}).values()
         early.scope.admitted = sum(entry.name.startswith(_MODEL) and not entry.done for entry in entries)
 
 

@@ -12,9 +12,10 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from lyra.errors import Divergence, LyraError, VegaError
-from lyra.kernel.effects.door import recalled
+from lyra.kernel.effects.door import take_entry
 from lyra.kernel.journal.error_rows import error_from_row
 from lyra.kernel.process.call_keys import next_key, upcoming, upcoming_key
+from lyra.kernel.process.cut_short import cut_short
 from lyra.vega.values.errors import fault_of
 from lyra.vega.values.values import Fault
 
@@ -48,7 +49,7 @@ def journals_refusals(
         except (LyraError, Fault) as error:
             # One that an earlier life began to make has its effects in the journal, which is not added to here.
             if upcoming_key(process) == key and upcoming(process) is None:
-                process.kernel.door.cut_short(process, next_key(process), _written(error), form=_REFUSED)
+                cut_short(process, next_key(process), _written(error), form=_REFUSED)
             raise
 
     return kept
@@ -60,7 +61,7 @@ def _meet(job: VegaJob) -> None:
     entry = upcoming(process)
     if entry is None or entry.kind != _REFUSED:
         return
-    recalled(process, next_key(process), _REFUSED, "", b"")
+    take_entry(process, next_key(process), _REFUSED, "", b"")
     error = error_from_row(entry.error)
     raise fault_of(error) if isinstance(error, VegaError) else error
 

@@ -120,7 +120,7 @@ def _slot(job: VegaJob, group_calls: SpeculativeCalls, pid: str) -> AgentSlot | 
 
 def _was_made(job: VegaJob, group: Group, call: EarlyCall) -> bool:
     """An earlier life of the run made it early: it is in the journal, and so is what it cost."""
-    recall = job.ctx.own_process.recall
+    recall = job.ctx.own_process.replay
     return recall is not None and f"{_path(group, call.key)}0" in recall
 
 
@@ -239,7 +239,7 @@ def _depth(job: VegaJob) -> int:
 
 def _promise(job: VegaJob, group: Group, promised: Process, name: str, settings: dict[str, Any]) -> Process:
     """A slot to ask in place of an agent that the program will spawn; equal settings make the same agent of it."""
-    if not _looks_ahead(job) and job.ctx.own_process.recall is None:
+    if not _looks_ahead(job) and job.ctx.own_process.replay is None:
         raise NotAhead("every call is made in its turn")
     group_calls = job.state.ahead.setdefault(group.number, SpeculativeCalls())
     if promised.pid not in group_calls.promised:

@@ -1,28 +1,31 @@
 """The table of processes, by pid.
 
 Most are in it as they are. A layer above may run processes of its own that need nothing of the kernel yet: its Guests.
-They count as processes, and whoever looks one up, or looks at all, finds it: then it becomes a Process like any other.
-`present` are those that are one already.
+They count as processes. Looking one up, or iterating over the table, makes an ordinary process of it; `present` gives
+the processes that are there without making any.
 """
 
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, ValuesView
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from lyra.kernel.process.process import Process
+from lyra.kernel.base.waiting import AnyProcess
 
 __all__ = ["Guests", "Table"]
 
+P = TypeVar("P", bound=AnyProcess)
+P_co = TypeVar("P_co", bound=AnyProcess, covariant=True)
 
-class Guests(Protocol):
-    """Processes that a layer above runs by itself until somebody asks for them."""
+
+class Guests(Protocol[P_co]):
+    """Processes that a layer above runs by itself until a part of the kernel asks for one."""
 
     def __len__(self) -> int: ...
 
     def __contains__(self, pid: object) -> bool: ...
 
-    def bring(self, pid: Any) -> Process | None:
+    def bring(self, pid: Any) -> P_co | None:
         """Make a Process of one, and put it in the table; None if it is not among them."""
 
     def bring_all(self) -> None: ...
@@ -31,57 +34,57 @@ class Guests(Protocol):
         """The same for those that have ended."""
 
     def states(self) -> Iterable[str]:
-        """The state of each, for those who only count."""
+        """The state of each, for callers that only count."""
 
     def stop(self) -> None:
         """The kernel closes: forget them all."""
 
 
-class Table(dict[str, Process]):
+class Table(dict[str, P]):
     __slots__ = ("guests",)
 
     def __init__(self) -> None:
         super().__init__()
-        self.guests: list[Guests] = []
+        self.guests: list[Guests[P]] = []
 
-    def present(self) -> ValuesView[Process]:
+    def present(self) -> ValuesView[P]:
         """Those that need no bringing."""
         return super().values()
 
-    def ended(self) -> list[Process]:
+    def ended(self) -> list[P]:
         """Those that have ended."""
         for guests in self.guests:
             guests.bring_ended()
         return [process for process in super().values() if process.exit is not None]
 
     def states(self) -> Iterator[str]:
-        """The state of each process; nobody is brought."""
+        """The state of each process; guests stay guests."""
         yield from [process.state for process in super().values()]
         for guests in self.guests:
             yield from guests.states()
 
     # ------------------------------------------------------------------ one
 
-    def __missing__(self, pid: Any) -> Process:
-        found = self._brought(pid)
-        if found is None:
+    def __missing__(self, pid: Any) -> P:
+        process = self._brought(pid)
+        if process is None:
             raise KeyError(pid)
-        return found
+        return process
 
-    def get(self, pid: Any, default: Any = None) -> Process | None:  # type: ignore[override]  # one way to call it
-        found = super().get(pid)
-        if found is None and self.guests:
-            found = self._brought(pid)
-        return default if found is None else found
+    def get(self, pid: Any, default: Any = None) -> P | None:  # type: ignore[override]  # one way to call it
+        process = super().get(pid)
+        if process is None and self.guests:
+            process = self._brought(pid)
+        return default if process is None else process
 
     def __contains__(self, pid: object) -> bool:
         return super().__contains__(pid) or (bool(self.guests) and any(pid in guests for guests in self.guests))
 
-    def _brought(self, pid: Any) -> Process | None:
+    def _brought(self, pid: Any) -> P | None:
         for guests in self.guests:
-            found = guests.bring(pid)
-            if found is not None:
-                return found
+            process = guests.bring(pid)
+            if process is not None:
+                return process
         return None
 
     # ------------------------------------------------------------------ all
@@ -100,11 +103,11 @@ class Table(dict[str, Process]):
         self._bring_all()
         return super().keys()
 
-    def values(self) -> ValuesView[Process]:  # type: ignore[override]
+    def values(self) -> ValuesView[P]:  # type: ignore[override]
         self._bring_all()
         return super().values()
 
-    def items(self) -> ItemsView[str, Process]:  # type: ignore[override]
+    def items(self) -> ItemsView[str, P]:  # type: ignore[override]
         self._bring_all()
         return super().items()
 

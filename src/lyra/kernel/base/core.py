@@ -1,0 +1,380 @@
+"""The ground floor of the kernel: what every part needs and no part owns.
+
+`Core` has the clock and the loop, the table of processes, the journal while a store is open, publishing, and whether
+the kernel is open, draining, stopping or lost its store. `Kernel` makes one and hands it to each part; no part below
+the face knows `Kernel` itself. What a part needs of a part below it is an argument of its constructor. What a part has
+to tell the parts above it goes one of two ways: through the moments of a `Subsystem` (see `subsystem`), or through a
+callback of `Core` that the part above fills in when it is made (see the end of `Core.__init__`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from lyra.core import codec
+from lyra.core.faultpoint import point
+from lyra.core.ids import Entropy, seeded
+from lyra.errors import LyraError, NoSuchProcess, ProcessError, StoreFull
+from lyra.kernel.base.listeners import Listeners
+from lyra.kernel.base.subsystem import State, Subsystems
+from lyra.kernel.base.table import Table
+from lyra.kernel.base.tasks import Flight, Tasks, Writer
+from lyra.kernel.base.waiting import AnyProcess, resume, suspend
+
+if TYPE_CHECKING:
+    from lyra.core.budgets.budget import Budget
+    from lyra.core.clock import Clock
+    from lyra.core.rights.capability import Grant
+    from lyra.store.protocol import Store
+
+__all__ = ["AnyEntry", "AnyJournal", "AnyScheduler", "Core"]
+
+P = TypeVar("P", bound=AnyProcess)
+
+_encode_row = msgspec.msgpack.Encoder().encode  # as `journal.rows` does
+
+
+class AnyJournal(Protocol):
+    """The journal, as the parts write to it and wait for it."""
+
+    store: Store
+    epoch: int
+    seq: int
+    durable_seq: int
+    pending: list[Any]
+    waiters: list[Any]
+    callers: list[Any]
+    commits: int
+    stuck: StoreFull | None
+    frozen: bool
+    told: Callable[[int], object] | None
+
+    @property
+    def awaited(self) -> bool: ...
+
+    @property
+    def time(self) -> float: ...
+
+    def write(self, pid: str, kind: str, data: bytes) -> int: ...
+
+    def flush(self) -> None: ...
+
+    def retry(self) -> None: ...
+
+    async def durable(self, process: Any, seq: int) -> None: ...
+
+    async def acknowledged(self, seq: int) -> None: ...
+
+    def answer(self, error: LyraError | None) -> None: ...
+
+
+class AnyScheduler(Protocol):
+    """The scheduler, as the parts below it call it."""
+
+    running: bool
+    stopped: bool
+
+    def poke(self) -> None: ...
+
+    def push(self, process: Any) -> None: ...
+
+    def give_way(self, process: Any) -> None: ...
+
+    def wake_all(self, wakers: list[Any]) -> None: ...
+
+
+class AnyEntry(Protocol):
+    """A journaled answer, as far as its value is concerned."""
+
+    blob: str
+    value: Any
+
+
+class Core(Generic[P]):
+    """See the module. `P` is the type of a process, which is defined a layer above."""
+
+    __slots__ = (
+        "_drained",
+        "_early_settings",
+        "_flights_left",
+        "_writer",
+        "after_abort",
+        "after_commit",
+        "agents_heard",
+        "branch_began",
+        "budget",
+        "calls",
+        "clock",
+        "draining",
+        "entropy",
+        "face",
+        "fail",
+        "failure",
+        "find_replayed",
+        "finish",
+        "flight",
+        "grant",
+        "held",
+        "in_flight",
+        "journal",
+        "listeners",
+        "listeners_want_states",
+        "listening",
+        "live",
+        "loop",
+        "mailboxes",
+        "names",
+        "open",
+        "processes",
+        "processes_max",
+        "publish",
+        "rng",
+        "scheduler",
+        "started",
+        "started_s",
+        "states",
+        "stop_process",
+        "stopping",
+        "subsystems",
+        "taint",
+        "tasks",
+    )
+
+    def __init__(
+        self, clock: Clock, *, entropy: Entropy, budget: Budget, grant: Grant, processes_max: int, face: Any
+    ) -> None:
+        self.clock = clock
+        self.entropy = entropy
+        self.rng = seeded(entropy.bits())
+        self.budget = budget  # of the whole kernel: every root process's lies inside it
+        self.grant = grant
+        self.processes_max = processes_max
+        # The Kernel, for the layers above the kernel alone: they reach it from a process by `process.kernel`.
+        self.face = face
+        self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # set when the kernel starts
+        self.processes: Table[P] = Table()
+        self.names: dict[str, P] = {}
+        self.live = 0  # processes that have not ended
+        self.journal: AnyJournal | None = None  # None without a store
+        self.states: dict[str, State] = {}  # what the subsystems remember, by name
+        self.subsystems = Subsystems(self.states)
+        self.tasks = Tasks()
+        self.flight = Flight(self.came_to_its_end)
+        self.in_flight = 0  # effects at work
+        self.held: list[Any] = []  # processes stopped at the door while the kernel drains
+        self.started = False
+        self.started_s = 0.0  # on the monotonic clock
+        self.open = False
+        self.draining = False
+        self.stopping = False
+        self.failure: LyraError | None = None
+        self.listening = False
+        self.listeners_want_states = False
+        self.agents_heard = False
+        self.listeners = Listeners(self)
+        self.publish = self.listeners.publish
+        self._writer: Writer | None = None
+        self._early_settings: list[tuple[State, str, dict[str, Any]]] = []  # made before the kernel was opened
+        self._drained: asyncio.Future[None] | None = None
+        self._flights_left = 0  # work of callers outside that draining does not wait for
+        # Parts of the process layer, which every process reaches through its core:
+        self.scheduler: AnyScheduler
+        self.mailboxes: Any
+        # Callbacks of the parts above, for the parts below:
+        self.finish: Callable[..., None]  # Lifetimes.finish: the program of a process returned or was cancelled
+        self.fail: Callable[[Any, BaseException], None]  # Lifetimes.fail: it raised
+        self.branch_began: Callable[[Any], None]  # Lifetimes.branch_began: a task of a program makes a call
+        self.stop_process: Callable[..., None]  # Lifetimes.stop: a linked process ended
+        self.calls: Any  # what `ctx` calls: programs.context.Calls
+        self.taint: Any  # shared.taint.Taint: marks travel with messages, spawns and results
+        self.find_replayed: Callable[[str], P | None] = lambda _: None  # Recovery: a process the table has let go
+        self.after_abort: list[Callable[[LyraError], None]] = []  # called when the store is lost
+        self.after_commit: list[Callable[[int], None]] = []  # called with the last row of each durable batch
+
+    # ------------------------------------------------------------------ open or not
+
+    def raise_if_failed(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def raise_if_closed(self) -> None:
+        self.raise_if_failed()
+        if not self.started:
+            raise ProcessError("the kernel is not open", hint="use `async with Kernel(…) as kernel:`")
+        if self.stopping:
+            raise ProcessError("the kernel is closed", hint="open the store again")
+
+    def abort(self, error: LyraError) -> None:
+        """The store is lost to this kernel (fenced, damaged, gone): stop at once and tell every waiting caller."""
+        if self.failure is not None or self.stopping:
+            return
+        self.failure = error
+        self.open = False
+        self.scheduler.stopped = True
+        if self.journal is not None:
+            self.journal.frozen = True
+            self.journal.answer(error)
+        self.publish("", "store.fenced" if error.code == "conflict" else "store.failed", {"message": error.message})
+        for aborted in self.after_abort:
+            aborted(error)
+        self.drained()
+
+    def abort_on_error(self, future: asyncio.Future[Any]) -> None:
+        error = None if future.cancelled() else future.exception()
+        if isinstance(error, LyraError) and not isinstance(error, StoreFull):
+            self.abort(error)
+
+    # ------------------------------------------------------------------ draining
+
+    async def drain(self, drain_s: float, *, outside: bool = False) -> None:
+        """Take nothing new and wait, for so long, until effects in flight have ended; with `outside` also dispatches
+        and messages on the bus, except those that the caller itself is part of."""
+        self._flights_left = self.flight.mine if outside else self.flight.count
+        self.draining = True
+        self.open = False
+        if self.in_flight == 0 and self.flight.count <= self._flights_left:
+            return
+        if self._drained is None:
+            self._drained = self.loop.create_future()
+            timer = self.clock.call_at(self.clock.monotonic() + drain_s, self.drained)
+            self._drained.add_done_callback(lambda _: timer.cancel())
+        await asyncio.shield(self._drained)  # a second caller waits for the same end
+
+    def came_to_its_end(self) -> None:
+        """An effect, a dispatch or a message on the bus has ended."""
+        if self.draining and self.in_flight == 0 and self.flight.count <= self._flights_left:
+            self.drained()
+
+    def drained(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    # ------------------------------------------------------------------ processes
+
+    def lookup(self, pid_or_name: str) -> P | None:
+        try:
+            return self.processes[pid_or_name]
+        except KeyError:
+            return self.names.get(pid_or_name)
+
+    def find(self, pid_or_name: Any) -> P:
+        process = self.lookup(pid_or_name) if isinstance(pid_or_name, str) else None
+        if process is None:
+            raise NoSuchProcess(f"no process {pid_or_name!r}", hint="kernel.processes lists them", pid=pid_or_name)
+        return process
+
+    def find_process(self, process: Any) -> P:
+        """By pid, by name or by anything that has a `pid`, such as a handle."""
+        return self.find(process if isinstance(process, str) else getattr(process, "pid", process))
+
+    def find_again(self, pid: str) -> P:
+        """For a replay: also processes that the table has let go since."""
+        process = self.processes.get(pid) or self.find_replayed(pid)
+        return process if process is not None else self.find(pid)
+
+    async def pause(self, process: P, seconds: float) -> None:
+        """Wait on the kernel's clock; not journaled."""
+        waiters: list[Any] = []
+
+        def ring() -> None:
+            if waiters:
+                resume(waiters.pop())
+
+        timer = self.clock.call_at(self.clock.monotonic() + seconds, ring)
+        try:
+            await suspend(process, waiters)
+        finally:
+            timer.cancel()
+
+    async def outside_pause(self, seconds: float) -> None:
+        """The same for a caller that is no process."""
+        done = self.loop.create_future()
+        self.clock.call_at(self.clock.monotonic() + seconds, lambda: resume(done))
+        await done
+
+    # ------------------------------------------------------------------ the store
+
+    @property
+    def writer(self) -> Writer:
+        if self._writer is None:
+            self._writer = Writer(self.loop)
+        return self._writer
+
+    def close_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    async def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call the store: on the loop if it is quick, else in the writer's thread."""
+        assert self.journal is not None
+        if self.journal.store.inline:
+            return fn(*args, **kwargs)
+        return await self.writer.submit(fn, *args, **kwargs)
+
+    def call_now(self, fn: Callable[..., Any], /, *args: Any) -> Any:
+        """Call the store from code that cannot await: a slow store blocks the loop for this one call."""
+        assert self.journal is not None
+        if self.journal.store.inline:
+            return fn(*args)
+        return self.writer.wait_for(fn, *args)
+
+    def put_blob_now(self, data: bytes) -> str:
+        """Keep a large value beside the journal; gives its digest, or "" where the disk is full: then the value goes
+        into the row, which waits for room with all the others."""
+        assert self.journal is not None
+        try:
+            return str(self.call_now(self.journal.store.put_blob, data))
+        except StoreFull:
+            return ""
+
+    async def value_of(self, entry: AnyEntry) -> bytes:
+        """A journaled value's bytes, from the row or from its blob."""
+        if not entry.blob:
+            return bytes(entry.value)
+        assert self.journal is not None
+        data: bytes = await self.call(self.journal.store.get_blob, entry.blob)
+        return data
+
+    # ------------------------------------------------------------------ what happened
+
+    def record(self, pid: str, kind: str, row: msgspec.Struct) -> int:
+        """Write a row to the journal, which publishes it once it is durable; without a journal publish it now. Gives
+        its number, 0 without a journal."""
+        if self.journal is not None:
+            return self.journal.write(pid, kind, _encode_row(row))
+        if self.listening:
+            self.publish(pid, kind, codec.decode(_encode_row(row)) if self.listeners_want_states else {})
+        return 0
+
+    def fact(self, state: State, pid: str, kind: str, data: dict[str, Any]) -> int:
+        """Change a subsystem's state: apply the fact, journal it if there is a journal, publish it. Gives its seq."""
+        assert kind in state.KINDS, kind
+        if self.journal is None:
+            state.apply(kind, pid, self.clock.now(), data)
+            self.publish(pid, kind, data)
+            return 0
+        raw = codec.encode(data)
+        state.apply(kind, pid, self.clock.now(), codec.decode(raw))  # what a restart will apply
+        seq = self.journal.write(pid, kind, raw)
+        point("fact.written")
+        return seq
+
+    def setting(self, state: State, kind: str, data: dict[str, Any]) -> None:
+        """A fact that may be made before the kernel is open: then it is written when it opens."""
+        if not self.started:
+            self._early_settings.append((state, kind, data))
+        self.fact(state, "", kind, data)
+
+    def write_early_settings(self) -> None:
+        for state, kind, data in self._early_settings:
+            self.fact(state, "", kind, data)
+
+    def committed(self, batch: list[tuple[int, float, str, str, bytes]]) -> None:
+        """A batch of rows is durable: publish it, and tell the parts that count rows."""
+        self.listeners.committed(batch)
+        for committed in self.after_commit:
+            committed(batch[-1][0])

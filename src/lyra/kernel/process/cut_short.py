@@ -1,0 +1,60 @@
+"""A call that ended before it was answered, and whose program goes on: that outcome is journaled like any other.
+
+`cut_short` writes it; a replay meets it at the same call (`effects.door.raise_journaled`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from lyra.errors import LyraError
+from lyra.kernel.journal import rows
+from lyra.kernel.journal.error_rows import error_to_row
+
+if TYPE_CHECKING:
+    from lyra.kernel.process.process import Process
+
+__all__ = ["CUT_OFF", "GIVEN_UP", "OUT_OF_TIME", "cancellation_code", "cut_short", "process_lives_on"]
+
+# Messages of a cancellation that ends what a process is doing and not the process:
+GIVEN_UP: Final = "the caller gave up"
+OUT_OF_TIME: Final = "the time of the call is over"  # the call's own timeout ran out
+
+# Those cancellations by their code in the journal. After any other the canceller says how the program goes on.
+CUT_OFF: Final = {"given_up": GIVEN_UP, "out_of_time": OUT_OF_TIME}
+
+
+def cut_short(
+    process: Process,
+    key: rows.Key,
+    error: BaseException,
+    *,
+    form: str = "do",
+    name: str = "",
+    digest: bytes = b"",
+) -> None:
+    """A call was cancelled (or its process's time ran out) while it waited, and the program may go on from there.
+
+    A replay has to meet the same outcome at the same call, whatever else its journal has for it.
+    """
+    journal = process.core.journal
+    if journal is None or not process_lives_on(process):
+        return
+    if isinstance(error, asyncio.CancelledError):
+        row = {"code": cancellation_code(error)}
+    elif isinstance(error, LyraError):
+        row = error_to_row(error)
+    else:
+        return
+    finished = rows.Finished(key, error=row, name=name, hash=digest, form=form)
+    journal.write(process.pid, "effect.finished", rows.encode(finished))
+
+
+def process_lives_on(process: Process) -> bool:
+    """A cancelled effect of a process that lives on is finished; one cut off with its process is in doubt."""
+    return not process.core.stopping and process.kill_reason is None and process.exit is None
+
+
+def cancellation_code(error: BaseException) -> str:
+    return next((code for code, message in CUT_OFF.items() if error.args == (message,)), "cancelled")

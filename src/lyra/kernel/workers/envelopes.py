@@ -1,0 +1,43 @@
+"""An envelope for what a caller gave: text, a mapping of fields, or an envelope as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lyra.core.envelope import Envelope
+from lyra.errors import ConfigError
+
+if TYPE_CHECKING:
+    from lyra.kernel.base.core import Core
+    from lyra.kernel.workers.lifecycle import LifecycleManager
+
+__all__ = ["ANONYMOUS", "envelope_of"]
+
+ANONYMOUS: Final = "anonymous"  # the user of an envelope that names none
+_OWNED: Final = ("request_id", "user_id", "session_id")
+
+
+def envelope_of(
+    core: Core[Any],
+    lifecycle: LifecycleManager,
+    value: Envelope | Mapping[str, Any] | str | None,
+    pid: str = "",
+) -> Envelope:
+    """An envelope as it is; text and mappings as a new one, with the ids of the pid's entry where they say none."""
+    owner = lifecycle.state.entries.get(pid)
+    if isinstance(value, Envelope):
+        if owner is not None and owner.user_id and value.user_id == ANONYMOUS:
+            return msgspec.structs.replace(value, user_id=owner.user_id)
+        return value
+    if isinstance(value, str):
+        value = {"raw_input": value}
+    if value is not None and not isinstance(value, Mapping):
+        raise ConfigError(f"an envelope is a mapping of fields, not {type(value).__name__}", key="envelope")
+    fields = dict(value or {})
+    for name in _OWNED if owner is not None and not owner.pipeline else ():
+        if not fields.get(name) and getattr(owner, name):
+            fields[name] = getattr(owner, name)
+    return Envelope.create(core.entropy, now=core.clock.now(), **fields)

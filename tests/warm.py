@@ -1,0 +1,344 @@
+"""Starts commands as processes forked from an interpreter that has already imported what they need.
+
+Most of the CPU time of a short command is the import of its modules. `run` asks a server process, one for each worker
+of the tests, to fork for each command. A command is a process of its own, with its own pid, folder, environment,
+standard streams and exit code. At its end it tells the server which modules of Lyra and of installed packages it
+imported; the server imports them before the next fork, and they are all that commands share.
+Tests of the start of an interpreter, of signals and of terminals start a fresh interpreter instead, and with
+`LYRA_TESTS_FRESH=1` in the environment every command does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import gc
+import importlib
+import json
+import os
+import runpy
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tests.warm_client import call, exit_code
+
+FRESH = "LYRA_TESTS_FRESH"
+_ROOT = Path(__file__).parents[1]
+_IMPORTED_FROM = (str(_ROOT / "src"), sys.prefix, sys.base_prefix)
+
+
+def fresh(target: str) -> list[str]:
+    """The command that calls `module:function` in a fresh interpreter."""
+    module, function = target.split(":")
+    return [sys.executable, "-c", f"import sys; from {module} import {function}; sys.exit({function}())"]
+
+
+def run(
+    target: str,
+    args: Sequence[str],
+    *,
+    cwd: Path,
+    env: dict[str, str],
+    given: str | None = None,
+    timeout_s: float = 60,
+) -> subprocess.CompletedProcess[str]:
+    """Call `module:function` as a command, to its end. `given` is its standard input; None: there is none."""
+    if os.environ.get(FRESH) == "1":
+        stdin: dict[str, Any] = {"stdin": subprocess.DEVNULL} if given is None else {"input": given}
+        return subprocess.run(
+            [*fresh(target), *args],
+            cwd=cwd,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+            **stdin,
+        )
+    request = {"target": target, "args": args, "cwd": str(cwd), "env": env}
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, contextlib.ExitStack() as stack:
+        stdin_fd = os.open(os.devnull, os.O_RDONLY)
+        if given is not None:
+            os.close(stdin_fd)
+            stdin_fd, feed = os.pipe()
+            threading.Thread(target=_feed, args=(feed, given.encode()), daemon=True).start()
+        stack.callback(os.close, stdin_fd)
+        connection = call(place(), request, [stdin_fd, out.fileno(), err.fileno()])
+        connection.settimeout(timeout_s)
+        try:
+            code = exit_code(connection)  # a connection that is closed early kills the process
+        except TimeoutError:
+            raise subprocess.TimeoutExpired([target, *args], timeout_s) from None
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read().decode())
+    return subprocess.CompletedProcess([target, *args], code, *texts)
+
+
+class Started:
+    """Calls `module:function` as a command that goes on beside the test, without standard input."""
+
+    def __init__(self, target: str, args: Sequence[str], *, cwd: Path, env: dict[str, str]) -> None:
+        reading, writing = os.pipe()
+        self.stdout = open(reading, encoding="utf-8")  # noqa: SIM115 - closed by `communicate`
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - the same
+        self.returncode: int | None = None
+        streams = (writing, self._stderr.fileno())
+        self._connection = self._process = None
+        if os.environ.get(FRESH) == "1":
+            command = [*fresh(target), *args]
+            self._process = subprocess.Popen(
+                command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=streams[0], stderr=streams[1]
+            )
+            self.pid = self._process.pid
+        else:
+            request = {"target": target, "args": args, "cwd": str(cwd), "env": env}
+            with open(os.devnull) as nothing:
+                self._connection = call(place(), request, [nothing.fileno(), *streams])
+            line = b""
+            while not line.endswith(b"\n"):
+                line += self._connection.recv(1)
+            self.pid = int(line)
+        os.close(writing)
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def told(self) -> str:
+        """Its error output so far."""
+        return os.pread(self._stderr.fileno(), 1 << 20, 0).decode()
+
+    def communicate(self, timeout: float) -> tuple[str, str]:
+        """Wait for its end; the rest of its output, and all of its error output."""
+        ending = threading.Timer(timeout, self.send_signal, (signal.SIGKILL,))
+        ending.start()
+        with self.stdout, self._stderr:
+            rest = self.stdout.read()
+            self.returncode = self._process.wait() if self._process is not None else self._code()
+            expired = ending.finished.is_set()
+            ending.cancel()
+            told = self.told()
+        if expired:
+            raise subprocess.TimeoutExpired(str(self.pid), timeout)
+        return rest, told
+
+    def _code(self) -> int:
+        assert self._connection is not None
+        with self._connection, self._connection.makefile() as answer:
+            return int(answer.read())
+
+
+def _feed(end: int, text: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError), open(end, "wb") as file:
+        file.write(text)
+
+
+@functools.cache
+def place() -> str:
+    """The socket of this worker's server, which is started by the first call and ends with the worker."""
+    folder = tempfile.mkdtemp(prefix="lyra-warm-")
+    path = f"{folder}/socket"
+    ours, theirs = socket.socketpair()
+    server = subprocess.Popen(
+        [sys.executable, "-m", "tests.warm", path],
+        cwd=_ROOT,
+        env={**os.environ, "PYTHONPATH": str(_ROOT / "src"), "LC_ALL": "C.UTF-8"},
+        stdin=theirs.fileno(),
+        stdout=subprocess.DEVNULL,
+    )
+    theirs.close()
+
+    def stop() -> None:
+        ours.close()
+        server.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(stop)
+    ours.recv(1)  # it listens
+    return path
+
+
+# ---------------------------------------------------------------- the server
+
+
+class _Server:
+    """Forks for each connection; a connection that is closed before its process ends kills the process."""
+
+    def __init__(self, path: str) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._running: dict[int, socket.socket] = {}
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(path)
+        self._listener.listen(64)
+        self._woken, self._wake = socket.socketpair()
+        for end in (self._woken, self._wake):
+            end.setblocking(False)
+        self._learned, self._teach = socket.socketpair(type=socket.SOCK_DGRAM)
+        self._owner = socket.socket(fileno=os.dup(0))  # at its end the tests are over
+
+    def serve(self) -> dict[str, Any] | None:
+        """Serve until the tests end (None); in a forked process, return what it is to run."""
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
+        for end in (self._learned, self._listener, self._woken, self._owner):
+            self._selector.register(end, selectors.EVENT_READ)
+        self._owner.send(b"+")
+        while True:
+            for key, _ in self._selector.select():
+                ready: Any = key.fileobj
+                if ready is self._owner:
+                    self._end()
+                    return None
+                if ready is self._woken:
+                    self._reap()
+                elif ready is self._learned:
+                    self._learn()
+                elif ready is self._listener:
+                    request = self._accept()
+                    if request is not None:
+                        return request
+                elif ready in self._running.values():
+                    os.kill(next(pid for pid, each in self._running.items() if each is ready), signal.SIGKILL)
+                    self._selector.unregister(ready)
+
+    def _accept(self) -> dict[str, Any] | None:
+        connection, _ = self._listener.accept()
+        header, streams, _, _ = socket.recv_fds(connection, 4, 3)
+        with connection.makefile("rb") as file:
+            request: dict[str, Any] = json.loads(file.read(int.from_bytes(header, "big")))
+        gc.freeze()
+        pid = os.fork()
+        if pid == 0:
+            self._become(connection, streams)
+            atexit.register(self._tell, set(sys.modules))
+            return request
+        for stream in streams:
+            os.close(stream)
+        connection.send(f"{pid}\n".encode())
+        self._running[pid] = connection
+        self._selector.register(connection, selectors.EVENT_READ)
+        return None
+
+    def _become(self, connection: socket.socket, streams: list[int]) -> None:
+        """In the forked process: nothing of the server is left open, and its signals are as at a start."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for end in (
+            connection,
+            self._listener,
+            self._learned,
+            self._woken,
+            self._wake,
+            self._owner,
+            *self._running.values(),
+        ):
+            end.close()
+        self._selector.close()
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+
+    def _tell(self, known: set[str]) -> None:
+        """At the end of a forked process: name the modules that it imported, but not those of a test's own files."""
+        names = []
+        for name, module in sys.modules.items():
+            origin = getattr(getattr(module, "__spec__", None), "origin", None) or ""
+            if name not in known and origin.startswith(_IMPORTED_FROM):
+                names.append(name)
+        with contextlib.suppress(OSError):
+            self._teach.send(json.dumps(names).encode())
+
+    def _learn(self) -> None:
+        for name in json.loads(self._learned.recv(1 << 20)):
+            with contextlib.suppress(Exception):  # a command that needs it says what is wrong with it
+                importlib.import_module(name)
+
+    def _reap(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._woken.recv(4096)
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                connection = self._running.pop(pid, None)
+                if connection is not None:
+                    with contextlib.suppress(KeyError):
+                        self._selector.unregister(connection)
+                    with contextlib.suppress(OSError):
+                        connection.send(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+                    connection.close()
+
+    def _end(self) -> None:
+        for pid in self._running:
+            os.kill(pid, signal.SIGKILL)
+        for pid in self._running:
+            os.waitpid(pid, 0)
+
+
+def _run(request: dict[str, Any]) -> NoReturn:
+    """In the forked process: what the interpreter does from its start to its end."""
+    os.environ.clear()
+    os.environ.update(request["env"])
+    time.tzset()
+    os.chdir(request["cwd"])
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - open as long as the process is
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc]
+    try:
+        code = _code(request)
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+        raise
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        code = 120
+    os._exit(code)
+
+
+def _code(request: dict[str, Any]) -> int:
+    try:
+        if "file" in request:
+            sys.argv = [request["file"], *request["args"]]
+            sys.path[0] = str(Path(request["file"]).parent)
+            runpy.run_path(request["file"], run_name="__main__")
+            return 0
+        module, function = request["target"].split(":")
+        sys.argv = ["-c", *request["args"]]
+        sys.path[0] = ""
+        sys.exit(getattr(importlib.import_module(module), function)())
+    except SystemExit as ended:
+        if ended.code is None or isinstance(ended.code, int):
+            return (ended.code or 0) & 0xFF
+        print(ended.code, file=sys.stderr)
+        return 1
+    except Exception:
+        traceback.print_exc()
+        return 1
+
+
+if __name__ == "__main__":
+    request = _Server(sys.argv[1]).serve()
+    if request is not None:
+        _run(request)
