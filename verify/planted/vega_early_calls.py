@@ -26,7 +26,7 @@ _WORLD: Final = "lyra.vega.runtime.world"
 BUGS: Final[dict[str, tuple[Change, ...]]] = {
     "ordered": (
         Change(_WORLD, "World.is_in_turn", "self.runtime.answers_in_order(plan.agent)", "False"),
-        Change(_AHEAD, "_may", "if slot is None:\n    return False", "return slot is not None"),
+        Change(_AHEAD, "_may_start", "if slot is None:\n    return False", "return slot is not None"),
         Change(
             _SUMMARIES,
             "Summaries.why_ordered",
@@ -77,9 +77,9 @@ value = self.register()
         Change(
             _AHEAD,
             "_take",
-            "early = _found(job, group, call)",
+            "early = _early_call(job, group, call)",
             """
-early = _found(job, group, call)
+early = _early_call(job, group, call)
 if early is not None:
     group_calls = job.state.ahead[group.number]
     while not early.task.done() and not group_calls.failed:
@@ -89,9 +89,9 @@ if early is not None:
         ),
     ),
     "cancelled": (
-        Change(_DRIVER, "_lived", "await give_up(job)", "None"),
-        Change(_AHEAD, "_over", "task.cancel()", "None"),
-        Change(_AHEAD, "_over", "await asyncio.gather(*tasks, return_exceptions=True)", "None"),
+        Change(_DRIVER, "_run_to_end", "await give_up(job)", "None"),
+        Change(_AHEAD, "_cancel_open_calls", "task.cancel()", "None"),
+        Change(_AHEAD, "_cancel_open_calls", "await asyncio.gather(*tasks, return_exceptions=True)", "None"),
     ),
     "crash": (
         Change(_CALLS, "crash", "early is not None", "False"),
@@ -116,10 +116,10 @@ except LyraError as error:
     "reserve": (
         Change(_BUDGET, "EarlyCallBudget.admit", "self._has_room(usage)", "True"),
         Change(_BUDGET, "EarlyCallBudget.those_before", "is_limited(self.around)", "False"),
-        Change(_AHEAD, "_may", "group_calls.has_gap or not call.in_order", "False"),
+        Change(_AHEAD, "_may_start", "group_calls.has_gap or not call.in_order", "False"),
     ),
-    "once": (Change(_AHEAD, "_may", "asks_once or not limited", "True"),),
-    "early": (Change(_AHEAD, "_may", "job.world.linked.program.agents[slot.plan.name].is_early", "True"),),
+    "once": (Change(_AHEAD, "_may_start", "asks_once or not limited", "True"),),
+    "early": (Change(_AHEAD, "_may_start", "job.world.linked.program.agents[slot.plan.name].is_early", "True"),),
     "limits": (
         Change(_WORLD, "World.is_in_turn", "self.runtime.model_limits(plan.agent).values()", "()"),
         Change(_SUMMARIES, "Summaries._why_agent", "self._why_limited(symbol, fields['rate_limit'])", "''"),

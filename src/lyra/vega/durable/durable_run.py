@@ -323,7 +323,7 @@ def agent_of(before: DurableRun, pid: str, state: ProcessState) -> tuple[str, st
 
 
 def agent_from_row(pid: str, created: rows.Created, arguments: Callable[[], Any]) -> tuple[str, str, Any] | None:
-    """The same from the row that made the process; `arguments` are read only where they are needed."""
+    """The agent, as `agent_of` has it, from the row of the process; `arguments` are read only where they are needed."""
     if created.program == VEGA_AGENT:
         _, name, settings = arguments()
         return (created.parent if created.guarded else pid), str(name), settings

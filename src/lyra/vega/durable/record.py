@@ -159,7 +159,7 @@ class DurableRecord:
 
     @property
     def _hash(self) -> str:
-        """Of the program in force."""
+        """The hash of the program in force."""
         state = self._state
         return str(state.migrations[-1]["hash"] if state.migrations else (state.began or {}).get("hash", ""))
 
@@ -183,7 +183,7 @@ class DurableRecord:
 
     @property
     def names(self) -> dict[str, str]:
-        """Who has which name, as far as it was given with `process::register`."""
+        """Pids by the names that `process::register` gave."""
         return self._state.names
 
     def name(self, name: str, pid: str) -> None:

@@ -93,7 +93,7 @@ class Runs:
         return spaces(self._store)
 
     def __iter__(self) -> Iterator[DurableRun]:
-        """Those that have begun, oldest first."""
+        """The runs that have begun, oldest first."""
         for name in self.names:
             run = self._run(name)
             if run.has_begun:
@@ -325,7 +325,7 @@ class DurableRun:
         return {str(note["answer"]) for note in notes if "answer" in note}
 
     def line(self, pid: str) -> str:
-        """Whose calls made a process, up to the first: what an idempotency key names it by."""
+        """The calls that made a process, from the main process on: what an idempotency key names it by."""
         created = self.fold.processes[pid].created
         if created.key is None or created.parent not in self.fold.processes:
             return pid

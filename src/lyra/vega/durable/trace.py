@@ -186,7 +186,7 @@ class _Tracer:
             return "?"
         return name
 
-    def _made(self, row: Record, created: rows.Created) -> None:
+    def _on_created(self, row: Record, created: rows.Created) -> None:
         self._created(row.pid, created, row.time)
 
     def _terminated(self, row: Record, ended: rows.Terminated) -> None:
@@ -264,7 +264,7 @@ _SPENT: Final = {
     "calls": "llm_calls",
 }
 _ACTS: Final[dict[str, Callable[[_Tracer, Record, Any], None]]] = {
-    "process.created": _Tracer._made,
+    "process.created": _Tracer._on_created,
     "process.terminated": _Tracer._terminated,
     "effect.started": _Tracer._started,
     "effect.finished": _Tracer._finished,

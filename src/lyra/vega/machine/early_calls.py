@@ -88,7 +88,7 @@ class Group:
         return calls[number] if number < len(calls) else None
 
     def promised(self, turn: int, spawn: int) -> Process:
-        """Who stands for the process of a spawn that a pass (0: the program itself) comes to now."""
+        """The Process that stands for the agent of a spawn to which a pass (0: the program itself) comes now."""
         name = f"{turn}.spawn{spawn}"
         number = self.turns.get(name, 0)
         self.turns[name] = number + 1

@@ -191,7 +191,7 @@ class Fiber:
         return self.linked.program.files[code.function.file], line, column
 
     def trace(self, limit: int = 20) -> list[str]:
-        """Who called whom, innermost first."""
+        """The calls in progress as lines of text, innermost first."""
         lines = []
         for code, pc in self.frames(limit):
             if not code.function.is_hidden:
@@ -201,7 +201,7 @@ class Fiber:
 
 
 def _moved(linked: LinkedProgram, code: Code, registers: list[Any]) -> Code:
-    """The same function of another program, with that one's constants behind its registers."""
+    """The function of another program in place of `code`, with its constants put behind the registers."""
     moved = linked.functions[code.index]
     own = moved.function.registers
     registers[own:] = moved.template[own:]

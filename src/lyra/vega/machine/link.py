@@ -98,7 +98,7 @@ class LinkedProgram:
         self.tier: Any = None  # the generated code of pure functions; see `link`
 
     def beside(self, post: Callable[[Any, Any], bool]) -> LinkedProgram:
-        """The same code for fibers that run in another thread: with a `post` of their own, no `spawn` and no tier."""
+        """This program for fibers that run in another thread: with a `post` of their own, no `spawn` and no tier."""
         linked = LinkedProgram.__new__(LinkedProgram)
         linked.program, linked.hash, linked.functions = self.program, self.hash, self.functions
         linked.older = self.older

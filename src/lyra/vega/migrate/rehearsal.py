@@ -114,7 +114,7 @@ class Rehearsal(ReplayRecord):
             self.entered[pid].add(index)
 
     def paid(self, session: str) -> dict[str, int]:
-        """As the next life will find it: a process that was saved in a session counts on it."""
+        """What the next life will find: a process that was saved in a session counts on it."""
         return self._paid.get(session, {})
 
     def print(self, pid: str, number: int, text: str) -> None:
@@ -258,14 +258,14 @@ class _RehearsalAnswers(JournalAnswers):
         return super().pop(key)
 
     def _is_over(self, key: Any, entry: Entry) -> bool:
-        """As the kernel has it: the journal went on, or its time has come."""
+        """Whether a sleep has ended, by the kernel's rule: the journal goes on behind it, or its time has come."""
         path, _, number = str(key).rpartition("/")
         after = key + 1 if isinstance(key, int) else f"{path}/{int(number) + 1}"
         return after in self or entry.due <= self._process.kernel.clock.now()
 
 
 async def _process(ctx: Context, _run_id: str, seed: Any) -> None:
-    """As the driver has it. It never ends: the end of a process would end others."""
+    """Run a process as `driver.vega_process` does. It never ends, because the end of a process would end others."""
     process = ctx.own_process
     rehearsal: Rehearsal = part_of(process)
     pid = process.pid

@@ -59,9 +59,7 @@ class AgentHistory:
         self._stands: set[str] = set()  # the pids in `_fronts`, for a quick look-up
         self._holders: dict[str, str] = {}  # the conversation of a front
         self._calls: dict[str, list[str]] = {}  # processes that answer one thing, by the agent's name
-        self._whose: dict[
-            str, str
-        ] = {}  # by the pid of such a process: the agent that it answers for, where `answer_for` said so
+        self._whose: dict[str, str] = {}  # by the pid of such a process: its agent, where `answer_for` said so
         self._began: dict[str, int] = {}
         self._ended: dict[str, tuple[int, str]] = {}
         self._mail: dict[str, dict[int, _Letter]] = {}
@@ -129,7 +127,7 @@ class AgentHistory:
     # ------------------------------------------------------------ how it stood
 
     def agents(self, seq: int) -> list[str]:
-        """Those that there were, oldest first."""
+        """The pids of the agents that existed after the row `seq`, oldest first."""
         return [pid for pid in self._agents if self._began[pid] <= seq]
 
     def agent(self, pid: str, seq: int) -> AgentView | None:

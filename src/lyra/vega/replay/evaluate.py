@@ -55,7 +55,7 @@ class WatchExpression:
             raise ConfigError(error.message, hint=hint) from None
 
     def value(self, fiber: Fiber, *, before: bool = False) -> Any:
-        """What it comes to at the place of a fiber; ConfigError where it does not come to anything."""
+        """The value of the expression where a fiber stands; ConfigError where it has none."""
         variables = self._variables_of(fiber.linked)
         view = variables.view(fiber, before=before)
         known = {name: view[name] for name in sorted(self._words & view.keys())}

@@ -287,9 +287,7 @@ class _ForkDoor(Door):
         super().__init__(core, declared, ask)
         self._book = book
         self._is_live = is_live
-        self.turns: Mapping[
-            str, list[AgentTurn]
-        ] = {}  # the calls under way, by who answers; the world's, once there is one
+        self.turns: Mapping[str, list[AgentTurn]] = {}  # calls under way, by pid; the World's once `live_on` is called
 
     async def perform(
         self, process: Process, key: rows.Key, effect: Effect, args: tuple[Any, ...], kwargs: dict[str, Any]

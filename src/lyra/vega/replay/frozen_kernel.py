@@ -187,7 +187,7 @@ class RecordingFiber(Fiber):
             self._told = (step, len(self.mailbox or ()))
 
     def looked(self, outcome: Any) -> None:
-        """It has run on: where it waits for a message again and none was taken, the last one was not for it."""
+        """Note, after the fiber has run on, whether it took the last message: one that it left stays in the mailbox."""
         if self._told is None or type(outcome) is OutOfFuel:
             return
         (step, count), self._told = self._told, None

@@ -38,7 +38,7 @@ _QUESTIONS: Final = frozenset({"interrupt.created", "interrupt.resolved", "inter
 class RunJournal:
     def __init__(self, run: DurableRun) -> None:
         self.run = run
-        self.processes: dict[str, rows.Created] = {}  # those that the program runs in
+        self.processes: dict[str, rows.Created] = {}  # the processes that run the program
         self.created: dict[str, tuple[int, float]] = {}
         self.ended: dict[str, tuple[int, float, rows.Terminated]] = {}
         self.agents: dict[str, tuple[str, Any]] = {}  # name and settings, by the pid that programs know

@@ -252,7 +252,8 @@ def part_of(process: Process) -> Any:
 
 
 async def _process(ctx: Context, run_id: str, seed: Any) -> None:
-    """As the driver does, with every answer written down. It never ends: the end of a process would end others."""
+    """Run a process as `driver.vega_process` does, with every answer written down. It never ends, because the end of a
+    process would end others."""
     reading: _Reading = part_of(ctx.own_process)
     process = ctx.own_process
     pid = process.pid

@@ -132,7 +132,7 @@ def _source(player: Player, height: int) -> list[Line]:
 
 
 def _variables(player: Player, width: int) -> list[Line]:
-    """Those of the process in view, then its messages."""
+    """The variables of the process in view, then its messages."""
     program = player.timeline.program
     own = player.locals()
     rows = [(f"{name} = {_plain(brief(value, width * 2, program))}", "") for name, value in own.items()]
@@ -150,7 +150,7 @@ def _variables(player: Player, width: int) -> list[Line]:
 
 
 def _processes(player: Player, height: int) -> list[Line]:
-    """Those around the one in view, in the order of their births."""
+    """The processes around the one in view, in the order in which they began."""
     pids, here = player.pids, player.in_view
     index = pids.index(here) if here in pids else 0
     first = max(0, min(index - height // 2, len(pids) - height))

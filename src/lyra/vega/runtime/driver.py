@@ -56,15 +56,15 @@ async def vega_process(ctx: Context, run_id: str, seed: Any, asked: VmEffect | D
         world.picture.began(job, is_main=seed is None)
     if world.light_processes is None:
         saver = None if world.start_saving is None else world.start_saving(job)
-        return await _lived(job, asked, saver, is_main=seed is None)
+        return await _run_to_end(job, asked, saver, is_main=seed is None)
     world.light_processes.attach(job)
     try:
-        return await _lived(job, asked, None, is_main=seed is None)
+        return await _run_to_end(job, asked, None, is_main=seed is None)
     finally:
         world.light_processes.detach(job)
 
 
-async def _lived(job: VegaJob, asked: VmEffect | Done | None, saver: ProcessSaver | None, *, is_main: bool) -> Any:
+async def _run_to_end(job: VegaJob, asked: VmEffect | Done | None, saver: ProcessSaver | None, *, is_main: bool) -> Any:
     """All steps of a process; one that is ended from outside gives up what it has asked ahead of its turn."""
     try:
         return await _steps(job, asked, saver, is_main=is_main)

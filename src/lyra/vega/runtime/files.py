@@ -67,8 +67,8 @@ class _FilePlace:
             raise
         return fd
 
-    def made(self, flags: int) -> int:
-        """The same of a file that may not be there yet."""
+    def open_or_create(self, flags: int) -> int:
+        """Open a file that may not exist yet."""
         try:
             return self.open(flags)
         except FileNotFoundError:
@@ -111,13 +111,13 @@ def _read(place: _FilePlace) -> str:
 
 
 def _write(place: _FilePlace, content: str) -> None:
-    with os.fdopen(place.made(os.O_WRONLY), "wb") as file:
+    with os.fdopen(place.open_or_create(os.O_WRONLY), "wb") as file:
         file.truncate(0)
         file.write(content.encode())
 
 
 def _append(place: _FilePlace, content: str) -> None:
-    with os.fdopen(place.made(os.O_WRONLY | os.O_APPEND), "ab") as file:
+    with os.fdopen(place.open_or_create(os.O_WRONLY | os.O_APPEND), "ab") as file:
         file.write(content.encode())
 
 

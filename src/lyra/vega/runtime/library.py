@@ -207,7 +207,7 @@ def _event(job: VegaJob, text: Any) -> None:
 
 
 def _set_attribute(job: VegaJob, key: Any, value: Any) -> None:
-    """Of the innermost open span; outside any span there is nothing to set it on."""
+    """Set an attribute of the innermost open span; outside of any span it is dropped."""
     if job.has_state and job.state.spans:
         job.state.spans[-1][4][str(key)] = to_python(value)
 

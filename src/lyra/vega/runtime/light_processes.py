@@ -106,7 +106,7 @@ class ScheduledFiber(Fiber):
             if outcome is WAIT:
                 self.state = "waiting"
             else:
-                self.light_processes.went(self, outcome)
+                self.light_processes.handle_outcome(self, outcome)
 
 
 class LightProcesses:
@@ -174,7 +174,7 @@ class LightProcesses:
 
     @staticmethod
     def _origin(maker: ScheduledFiber) -> LightOrigin | None:
-        """Of a process of the kernel's: the same for all that it starts until it does something else."""
+        """The origin of light processes that a kernel process starts, until that process performs an effect."""
         job = maker.job
         if job is None or job.process.budget.seconds is not None:
             return None  # time limits are the kernel's
@@ -242,7 +242,7 @@ class LightProcesses:
 
     # ------------------------------------------------------------ steps
 
-    def went(self, fiber: ScheduledFiber, outcome: Any) -> None:
+    def handle_outcome(self, fiber: ScheduledFiber, outcome: Any) -> None:
         """What a light process came to, other than waiting."""
         if outcome is OUT_OF_FUEL:
             fiber.state = "ready"
@@ -364,7 +364,7 @@ class LightProcesses:
             self._bring_ended(pid)
 
     def states(self) -> list[str]:
-        """As the kernel names them: one that asks another thread for something waits."""
+        """The states in the kernel's words; a process that asks another thread for something waits."""
         alive = ["waiting" if fiber.state == "asks" else fiber.state for fiber in self.light.values()]
         return alive + ["terminated"] * len(self.ended)
 

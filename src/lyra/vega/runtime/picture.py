@@ -110,7 +110,7 @@ class _PictureEntry:
 
     @property
     def weight(self) -> tuple[bool, bool, int, int, bool]:
-        """Of two, which one is worth a line."""
+        """How much a process is worth a line, compared with others."""
         busy = self.state in ("working", "restarting", "running", "failed") or bool(self.waits)
         return (self.kind == "main", busy, self.micro_usd, self.calls + self.restarts, self.kind != "function")
 

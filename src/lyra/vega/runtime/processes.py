@@ -64,13 +64,13 @@ def _spawn_function(job: VegaJob, what: Any, arguments: Any, settings: Any, is_a
     if settings is None:
         pid = start_fiber(job, what, arguments)
         world.recharge(pid, scopes.get())
-        return _given(pid, is_async)
+        return _process_or_future(pid, is_async)
     seed = world.seed(job.fiber, what, arguments)
     handle = job.ctx.spawn(world.programs.process, world.run_id, seed, supervision=supervision(settings))
     world.recharge(handle.pid, scopes.get())
     if escalates(job, settings):
         job.ctx.link(handle)
-    return _given(_tracked(job, handle.pid), is_async)
+    return _process_or_future(_tracked(job, handle.pid), is_async)
 
 
 def spawn_agent(
@@ -116,10 +116,10 @@ async def _spawn_supervisor(job: VegaJob, name: str, what: Any, settings: Any, i
         if getattr(message, "pid", None) == handle.pid:
             raise Fault("ProcessError", f"supervisor {name} did not start: {message.message or message.reason}")
         job.take(message)
-    return _given(handle.pid, is_async)
+    return _process_or_future(handle.pid, is_async)
 
 
-def _given(pid: str, is_async: bool) -> Process | Future:
+def _process_or_future(pid: str, is_async: bool) -> Process | Future:
     return Future(pid) if is_async else Process(pid)
 
 
@@ -178,26 +178,26 @@ async def _receive(job: VegaJob, timeout: Duration, number: int) -> None:
 # ---------------------------------------------------------------- ties
 
 
-def _found(job: VegaJob, process: Any, what: str) -> KernelProcess | None:
+def _kernel_process(job: VegaJob, process: Any, what: str) -> KernelProcess | None:
     if type(process) is not Process:
         raise Fault("TypeError", f"process::{what} needs a process, got {kind_of(process)}")
     return job.world.kernel.lookup(process.pid)
 
 
 def _link(job: VegaJob, other: Process) -> None:
-    _found(job, other, "link")
+    _kernel_process(job, other, "link")
     with suppress(NoSuchProcess):  # the other process has ended: there is no link
         job.ctx.link(other.pid)
 
 
 def _unlink(job: VegaJob, other: Process) -> None:
-    _found(job, other, "unlink")
+    _kernel_process(job, other, "unlink")
     with suppress(NoSuchProcess):
         job.ctx.unlink(other.pid)
 
 
 def _monitor(job: VegaJob, other: Process) -> None:
-    process = _found(job, other, "monitor")
+    process = _kernel_process(job, other, "monitor")
 
     def reason() -> str | None:
         """Why it ended, of one that has."""
@@ -260,7 +260,7 @@ def _holder(job: VegaJob, name: str) -> str | None:
 
 
 def _alive(job: VegaJob, other: Process) -> bool:
-    process = _found(job, other, "alive")
+    process = _kernel_process(job, other, "alive")
     return bool(job.ctx.journaled_read("alive", lambda: process is not None and process.exit is None))
 
 

@@ -132,7 +132,7 @@ async def run_async(
     settings: Mapping[str, Any] | None = None,
     alone: bool = False,
 ) -> Any:
-    """The same in a running loop."""
+    """Run a compiled program in a running loop."""
     if kernel is not None:
         world = World(kernel, program, options, f"vega-{kernel.entropy.text(8)}", programs=PROGRAMS)
         world.tracks_processes = True

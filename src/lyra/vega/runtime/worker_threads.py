@@ -145,9 +145,9 @@ class ThreadedLightProcesses(LightProcesses):
                 fiber = next(iter(self._asking))
                 outcome = self._asking.pop(fiber)
             if self.light.get(fiber.pid) is fiber:
-                self.went(fiber, outcome)
+                self.handle_outcome(fiber, outcome)
 
-    def went(self, fiber: ScheduledFiber, outcome: Any) -> None:
+    def handle_outcome(self, fiber: ScheduledFiber, outcome: Any) -> None:
         is_seen = self._labels.pids or self.kernel.listening
         if type(outcome) is VmEffect and outcome.kind in ("send", "spawn") and not is_seen:
             value = self._done(fiber, outcome)
@@ -156,7 +156,7 @@ class ThreadedLightProcesses(LightProcesses):
                 fiber.state = "ready"
                 self._put(fiber)
                 return
-        super().went(fiber, outcome)
+        super().handle_outcome(fiber, outcome)
 
     def _done(self, fiber: ScheduledFiber, effect: VmEffect) -> Any:
         """What workers leave to the loop's thread and a light process may have; None: it takes more than that."""

@@ -67,7 +67,7 @@ def numeric_rows(trees: Trees, facts: dict[Row, RowFacts]) -> dict[Row, set[Row]
 
 
 def worthwhile(trees: Trees, rows: dict[Row, set[Row]]) -> list[Row]:
-    """Those of them that may run long: they loop, or come back to themselves."""
+    """The rows that may run long, because they loop or call themselves."""
     return [row for row in rows if trees[row[0]][4] or _reaches(rows, row, row)]
 
 

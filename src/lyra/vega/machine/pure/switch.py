@@ -197,7 +197,7 @@ class Pure:
             return MISS
         function = self._variants.get(tuple(map(type, arguments)), MISS)
         if function is MISS:
-            function = self._made(arguments)
+            function = self._generate(arguments)
         if function is None:
             return MISS
         tier = self._tier
@@ -206,7 +206,7 @@ class Pure:
         try:
             return function(*arguments)  # type: ignore[operator]  # it is no MISS by now
         except Exception as error:  # noqa: BLE001 - whatever it was, the machine finds it too
-            return self._gave_up(error)
+            return self._give_up(error)
 
     def _watched(self, function: Any, arguments: list[Any]) -> Any:
         watch = self._tier.watch
@@ -221,7 +221,7 @@ class Pure:
             watch.busy = None
             if watch.settled():
                 return self(arguments)  # again, natively
-            return self._gave_up(error)
+            return self._give_up(error)
         finally:
             watch.busy = None
 
@@ -237,7 +237,7 @@ class Pure:
             watch.busy = None
             if watch.settled():
                 return self(arguments)  # again, natively
-            return self._gave_up(error)
+            return self._give_up(error)
         finally:
             watch.busy = None
         if watch.settled():
@@ -245,7 +245,7 @@ class Pure:
         self._tier.paused = Paused(self, begun, arguments)
         return MISS
 
-    def _made(self, arguments: list[Any]) -> Callable[..., Any] | None:
+    def _generate(self, arguments: list[Any]) -> Callable[..., Any] | None:
         self._calls += 1
         tier = self._tier
         if (self._calls < WARM and not tier.is_eager) or len(self._variants) >= VARIANTS_MAX:
@@ -263,8 +263,8 @@ class Pure:
         self._variants.clear()
         self.pauses = self._tier.pauses(self._function)
 
-    def _gave_up(self, error: Exception) -> Any:
-        """Whose turn is over is trusted as before."""
+    def _give_up(self, error: Exception) -> Any:
+        """Skip the next calls of a function that gave up, twice as many each time; not where its turn was ended."""
         if self._tier.is_strict and not isinstance(error, (GiveUp, *_EXPECTED)):
             raise error
         if not self._names["STOP"] and not self._tier.is_eager:

@@ -107,7 +107,7 @@ async def ask_agent(
     is_early: bool,
     early: SpeculativeCall | None = None,
 ) -> Any:
-    """The same with the error as it is: what it means for the agent is another matter.
+    """Ask an agent; errors are raised as they are, and the caller decides whether the agent crashes.
 
     The time of a call that others of its own program may be in front of begins when it has the agent's turn: in the
     line-by-line run it would not have had to queue.
@@ -119,7 +119,7 @@ async def ask_agent(
     limit_s = plan.timeout_s if timeout is None else timeout.seconds
     limit = plan.budget if budget is None else budget
     if early is not None:
-        limit = None  # its scope has it
+        limit = None  # the scope of the early call has the limit
     if limit_s is not None and limit_s <= 0:
         raise DeadlineExceeded(f"{slot.plan.name} has no time to answer", timeout_s=limit_s)
     if limit_s is not None:
@@ -139,7 +139,7 @@ async def ask_agent(
     ahead = early or job.world.early.get(job.ctx.pid)
     if job.world.barrier is not None:
         await job.world.all_replayed(job.process)
-        if ahead is not None:  # its function was called before, and had not come to ask
+        if ahead is not None:  # the function was called early in an earlier life, and had not asked yet
             await ahead.scope.those_before()
     if ahead is None:
         await job.give_back(partial(job.world.runtime.ready_in, plan.agent, timed=limit_s is not None))
@@ -311,7 +311,7 @@ def scopes_with_limit(limit: Money | None) -> tuple[Budget, ...]:
 
 
 def recorded_scopes(world: World, limit: Money | None) -> tuple[Budget, ...]:
-    """The same for a question to a conversation: what it spends in a session of a durable run is written down."""
+    """The scopes around a question to a conversation: what it spends in a session of a durable run is recorded."""
     outer = scopes.get()
     names = [scope.name for scope in outer[-1].chain() if scope.name]
     if world.record is None or not names:

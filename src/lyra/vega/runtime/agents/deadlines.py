@@ -64,7 +64,7 @@ class _Clock:
         self._task.cancel(OUT_OF_TIME)
 
     def __enter__(self) -> None:
-        """It runs already."""
+        """The timer was started by __init__."""
 
     def __exit__(self, *_: object) -> None:
         self._timer.cancel()

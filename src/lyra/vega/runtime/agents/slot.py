@@ -133,7 +133,7 @@ class AgentSlot:
 
     @asynccontextmanager
     async def again(self, outer: AgentTurn | None, *, is_open: bool) -> AsyncIterator[None]:
-        """The same, of a call that is under way."""
+        """While a call of an earlier life goes on; it has its turn only where it `is_open`."""
         if not is_open:
             yield
             return

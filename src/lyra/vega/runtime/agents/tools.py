@@ -37,18 +37,18 @@ def tools_of(world: AgentEnvironment, agent: str, settings: Mapping[str, Any]) -
     details = settings.get("tool_settings", {})
     return [
         *(
-            _made(world, info, Closure(info.function), details.get(info.name, {}), settings)
+            _tool(world, info, Closure(info.function), details.get(info.name, {}), settings)
             for info in (own.tools if own is not None else [])
         ),
-        *(tool for named in settings.get("tools", ()) for tool in _named(world, named, settings)),
+        *(tool for named in settings.get("tools", ()) for tool in _named_tools(world, named, settings)),
     ]
 
 
-def _named(world: AgentEnvironment, named: Any, agent: Mapping[str, Any]) -> list[Any]:
+def _named_tools(world: AgentEnvironment, named: Any, agent: Mapping[str, Any]) -> list[Any]:
     if isinstance(named, Closure):
         shared = {info.function: info for info in world.linked.program.tools.values()}
         info = shared.get(named.function) or _of_function(world, named)
-        return [_made(world, info, named, _shared_settings(world, info), agent)]
+        return [_tool(world, info, named, _shared_settings(world, info), agent)]
     host = world.function(str(named))
     return [host] if host is not None else world.undeclared_tools.find(str(named))
 
@@ -65,7 +65,7 @@ def _shared_settings(world: AgentEnvironment, info: ToolInfo) -> Mapping[str, An
     return settings_of(world.linked, info.configuration, world.globals) or {}
 
 
-def _made(
+def _tool(
     world: AgentEnvironment, info: ToolInfo, closure: Closure, settings: Mapping[str, Any], agent: Mapping[str, Any]
 ) -> Tool:
     run = ToolRun(world, info, closure, world.rights.of_tool(settings, agent))

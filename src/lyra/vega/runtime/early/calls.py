@@ -95,7 +95,7 @@ async def _start(job: VegaJob, group: Group, call: EarlyCall, asks_once: bool) -
     if group_calls.failed and not was_made:
         call.state = REFUSED
         raise NotAhead("a call before it has failed")
-    if not _may(job, call, group_calls, asks_once=asks_once):
+    if not _may_start(job, call, group_calls, asks_once=asks_once):
         call.state = REFUSED
         group_calls.has_gap = True
         return
@@ -137,7 +137,7 @@ def _launch(job: VegaJob, group: Group, call: EarlyCall, group_calls: Speculativ
         call, EarlyCallBudget(scopes.get()[-1], lambda: group_calls.scopes_before(early), limit), depth
     )
     group_calls.calls[call.key] = early
-    work = _made(job, early, _path(group, call.key), group_calls, was_made=was_made)
+    work = _run_call(job, early, _path(group, call.key), group_calls, was_made=was_made)
     early.task = job.world.kernel.tasks.start(work, name=f"vega ahead {group.number}:{call.key}")
     group_calls.under_way.add(early.task)
     early.task.add_done_callback(group_calls.under_way.discard)
@@ -147,7 +147,7 @@ def _path(group: Group, key: str) -> str:
     return f"{AHEAD_PATH}{group.number}:{key}/"
 
 
-def _may(job: VegaJob, call: EarlyCall, group_calls: SpeculativeCalls, *, asks_once: bool) -> bool:
+def _may_start(job: VegaJob, call: EarlyCall, group_calls: SpeculativeCalls, *, asks_once: bool) -> bool:
     """What only the run knows: who is asked, and whether money allows to look ahead."""
     limited = is_limited(scopes.get()[-1])
     if limited and (group_calls.has_gap or not call.in_order):
@@ -177,7 +177,7 @@ def _has_depth(job: VegaJob) -> bool:
 # ---------------------------------------------------------------- under way
 
 
-async def _made(
+async def _run_call(
     job: VegaJob, early: SpeculativeCall, path: str, group_calls: SpeculativeCalls, *, was_made: bool
 ) -> None:
     name_branch(job.ctx.own_process, path)
@@ -276,9 +276,9 @@ async def _settled(job: VegaJob, group: Group) -> None:
 # ---------------------------------------------------------------- coming to a call
 
 
-async def _look(job: VegaJob, group: Group, call: EarlyCall) -> Any:
+async def _peek(job: VegaJob, group: Group, call: EarlyCall) -> Any:
     """The answer for code that looks ahead; any failure ends the looking."""
-    early = _found(job, group, call)
+    early = _early_call(job, group, call)
     if early is None:
         raise NotAhead("it is not under way")
     with _waiting(job):
@@ -290,16 +290,16 @@ async def _look(job: VegaJob, group: Group, call: EarlyCall) -> Any:
 
 async def _take(job: VegaJob, group: Group, call: EarlyCall) -> Any:
     """The program comes to the call: its answer or its failure, and what both mean, from now on."""
-    early = _found(job, group, call)
+    early = _early_call(job, group, call)
     if early is None:  # not made early; or it was under way when the process was saved: the same key finds it
-        early = await _now(job, group, call, call.key)
+        early = await _make_call_now(job, group, call, call.key)
     else:
         with _waiting(job):
             await _ended(early)
             await _settled(job, group)
-        _win(job, early.took_s)
+        _add_time_won(job, early.took_s)
         if early.was_refused or not early.scope.is_allowed():
-            early = await _now(job, group, call, f"{call.key}.again")
+            early = await _make_call_now(job, group, call, f"{call.key}.again")
         else:
             _spend(job, early)
     if early.crashes or (early.call.kind == "send" and early.error is not None and is_crash(early.error)):
@@ -313,7 +313,7 @@ async def _take(job: VegaJob, group: Group, call: EarlyCall) -> Any:
     return _raise(job, early)
 
 
-def _win(job: VegaJob, seconds: float) -> None:
+def _add_time_won(job: VegaJob, seconds: float) -> None:
     """Line by line the program would be here so much later."""
     outer = job.world.early.get(job.ctx.pid)
     if outer is None:
@@ -329,7 +329,7 @@ def _waiting(job: VegaJob) -> Iterator[None]:
     try:
         yield
     finally:
-        _win(job, came_s - now_s())
+        _add_time_won(job, came_s - now_s())
 
 
 async def _give_back(job: VegaJob) -> None:
@@ -346,7 +346,7 @@ def _spend(job: VegaJob, early: SpeculativeCall) -> None:
     _call_over(job, early, "call.taken")
 
 
-async def _now(job: VegaJob, group: Group, call: EarlyCall, key: str) -> SpeculativeCall:
+async def _make_call_now(job: VegaJob, group: Group, call: EarlyCall, key: str) -> SpeculativeCall:
     """The call as the line-by-line run makes it; with a journal, under the key that it has there."""
     late = SpeculativeCall(call, EarlyCallBudget(scopes.get()[-1], list, None))
 
@@ -378,7 +378,7 @@ async def _in_turn(job: VegaJob, call: EarlyCall) -> Any:
     if call.kind == "send":
         target, message, timeout, budget = call.arguments
         if not world.is_agent(target.pid):
-            return await told(job, target, message)
+            return await send_message(job, target, message)
         slot = world.agent_slots.get(target.pid) or await world.slot_of(target.pid)
         return await ask_agent(job, slot, target.pid, message, timeout, budget, is_early=True)
     pid = start_fiber(job, *call.arguments, depth=_depth(job))
@@ -393,7 +393,7 @@ async def _in_turn(job: VegaJob, call: EarlyCall) -> Any:
     return world.read(ended.result)
 
 
-async def told(job: VegaJob, target: Any, message: Any) -> None:
+async def send_message(job: VegaJob, target: Any, message: Any) -> None:
     """A message to a process that turned out to be no agent."""
     waiting = PROCESSES["send"](job, target, message, None, None)
     if waiting is not None:
@@ -423,7 +423,7 @@ def _raise(job: VegaJob, early: SpeculativeCall) -> None:
 async def give_up(job: VegaJob) -> None:
     """The process itself was ended, wherever it was: what it asked early is told and billed all the same."""
     for group_calls in [job.state.ahead.pop(number) for number in list(job.state.ahead)]:
-        await _over(job, group_calls)
+        await _cancel_open_calls(job, group_calls)
 
 
 async def _end(job: VegaJob, group: Group) -> None:
@@ -431,10 +431,10 @@ async def _end(job: VegaJob, group: Group) -> None:
     group_calls = job.state.ahead.pop(group.number, None)
     if group_calls is not None:
         with _waiting(job):
-            await _over(job, group_calls)
+            await _cancel_open_calls(job, group_calls)
 
 
-async def _over(job: VegaJob, group_calls: SpeculativeCalls) -> None:
+async def _cancel_open_calls(job: VegaJob, group_calls: SpeculativeCalls) -> None:
     left = [early for early in group_calls.calls.values() if not early.is_taken]
     tasks = [early.task for early in left if early.task is not None and not early.task.done()]
     for task in tasks:
@@ -448,7 +448,7 @@ async def _over(job: VegaJob, group_calls: SpeculativeCalls) -> None:
         _call_over(job, early, "call.speculative")
 
 
-def _found(job: VegaJob, group: Group, call: EarlyCall) -> SpeculativeCall | None:
+def _early_call(job: VegaJob, group: Group, call: EarlyCall) -> SpeculativeCall | None:
     group_calls = job.state.ahead.get(group.number)
     return None if group_calls is None else group_calls.calls.get(call.key)
 
@@ -464,7 +464,7 @@ async def _ended(early: SpeculativeCall) -> None:
 AHEAD: Final[dict[str, Callable[..., Any]]] = {
     "ahead_begin": _begin,
     "ahead_start": _start,
-    "ahead_look": _look,
+    "ahead_look": _peek,
     "ahead_take": _take,
     "ahead_promise": _promise,
     "ahead_spawn": _spawn,

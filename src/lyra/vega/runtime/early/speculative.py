@@ -62,7 +62,7 @@ class SpeculativeCall:
 
     @property
     def was_refused(self) -> bool:
-        """It found no room in its budget, in this life of the run or in one before."""
+        """Whether its budget had no room for it, in this life of the run or in an earlier one."""
         return self.scope.was_refused or (isinstance(self.error, LyraError) and NO_ROOM in self.error.fields)
 
 
@@ -74,7 +74,7 @@ class SpeculativeCalls:
     def __init__(self) -> None:
         self.calls: dict[str, SpeculativeCall] = {}
         self.promised: dict[str, AgentSlot] = {}  # agents that the program has not come to spawn
-        self.spawned: list[AgentSlot] = []  # those it has, whose processes may not have begun
+        self.spawned: list[AgentSlot] = []  # agents that the program has spawned, whose processes may not have begun
         self.failed: list[SpeculativeCall] = []  # in the order of time
         self.has_gap = False  # a call was not made early: what it will cost is not known to those behind it
         self.under_way: set[asyncio.Task[None]] = set()
