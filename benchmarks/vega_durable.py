@@ -18,10 +18,10 @@ from typing import Any
 from benchmarks.measure import Figure, Row, Size, at_most
 from lyra import vega
 from lyra.store.space import Space
-from lyra.vega.durable.durable_run import Life
-from lyra.vega.durable.runs import Run
+from lyra.vega.durable.durable_run import RunLife
+from lyra.vega.durable.runs import DurableRun
 from lyra.vega.runtime.run import run_async
-from lyra.vega.runtime.world import Options
+from lyra.vega.runtime.world import RunOptions
 
 LIMIT_US = 100.0
 RESUME_S = 2.0
@@ -57,8 +57,8 @@ fn main(args) {
 """
 
 
-def _options() -> Options:
-    return Options(write=lambda _: None, warn=print)
+def _options() -> RunOptions:
+    return RunOptions(write=lambda _: None, warn=print)
 
 
 async def _plain(source: str) -> float:
@@ -70,7 +70,7 @@ async def _plain(source: str) -> float:
 
 async def _durable(source: str, folder: str) -> float:
     space = Space(Path(folder) / "run.db", "bench")
-    life = Life(space, vega.compile(source, "bench.vega"), _options())
+    life = RunLife(space, vega.compile(source, "bench.vega"), _options())
     began = time.process_time()
     await life.run({"file": "bench.vega"})
     spent = time.process_time() - began
@@ -100,14 +100,14 @@ def _resumed_s(calls: int, *, sequential: bool) -> float:
     async def live(path: Path, *, is_first: bool) -> float:
         space = Space(path, "bench")
         came: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        before = None if is_first else Run(space)
+        before = None if is_first else DurableRun(space)
 
         def said(_: Any) -> None:
             if not came.done():
                 came.set_result(None)
 
         began = time.perf_counter()
-        life = Life(space, program, Options(write=said, warn=print, sequential=sequential), before=before)
+        life = RunLife(space, program, RunOptions(write=said, warn=print, sequential=sequential), before=before)
         work = asyncio.ensure_future(life.run({"file": "bench.vega"} if is_first else None))
         if is_first:
             await came

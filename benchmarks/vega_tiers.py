@@ -18,6 +18,7 @@ from lyra.vega.compiler.compiler import compile_module
 from lyra.vega.machine.fiber import Done, Fiber
 from lyra.vega.machine.link import link
 from lyra.vega.machine.pure.native import is_installed
+from lyra.vega.machine.pure.switch import PureTier
 from lyra.vega.machine.vm import run as run_fiber
 from lyra.vega.syntax.parser import parse
 from lyra.vega.syntax.source import Source
@@ -57,7 +58,7 @@ def in_vega(name: str, way: Way, n: int) -> Callable[[int], Any]:
     """The function of that name, called by another, as a Python function that runs both; it has run once."""
     text = f"{vega_vm.SOURCE}fn go(n) {{ return {name}(n); }}\n"
     program = compile_module(parse(text, "bench.vega"), Source("bench.vega", text))
-    linked = link(program, is_tiered=way != "interpreted")
+    linked = link(program, tier=PureTier if way != "interpreted" else None)
     if way != "interpreted":
         linked.tier.native = way
         linked.tier.is_eager = True

@@ -11,13 +11,13 @@ from lyra.errors import LyraError
 from lyra.models.client import LLMClient
 from lyra.models.sim import SimProvider
 from lyra.store.space import Space
-from lyra.vega.durable.durable_run import Life
-from lyra.vega.durable.runs import Run, Runs
-from lyra.vega.replay.fork import Book, fork_door, live_on
+from lyra.vega.durable.durable_run import RunLife
+from lyra.vega.durable.runs import DurableRun, Runs
+from lyra.vega.replay.fork import RecordedAnswers, fork_door, live_on
 from lyra.vega.replay.player import Player
 from lyra.vega.replay.reader import read
 from lyra.vega.replay.timeline import Timeline
-from lyra.vega.runtime.world import Options
+from lyra.vega.runtime.world import RunOptions
 from tests.vega.support import Seen
 
 FILE = "prog.vega"
@@ -83,11 +83,11 @@ class Recorded:
             space.close()
         return lines
 
-    def go_on(self, name: str, book: Book, *, is_live: bool = False, model: Any = None) -> str:
+    def go_on(self, name: str, book: RecordedAnswers, *, is_live: bool = False, model: Any = None) -> str:
         """Run a fork to its end; the error that ended it."""
         space = Space(self.path, name)
         try:
-            before = Run(space)
+            before = DurableRun(space)
             door = fork_door(book, is_live=is_live)
             life, _ = self._life(space, before.program(), model, before, door=door)
             live_on(life)
@@ -102,7 +102,7 @@ class Recorded:
         """What the next life of a run printed."""
         space = Space(self.path, name)
         try:
-            before = Run(space)
+            before = DurableRun(space)
             life, lines = self._life(space, before.program(), model, before)
             life.world.options.sequential = bool(before.began.get("sequential"))
             asyncio.run(_until(life.run(), stop_after_s))
@@ -111,11 +111,11 @@ class Recorded:
         return lines
 
     def _life(
-        self, space: Space, program: Any, model: Any, before: Run | None = None, **options: Any
-    ) -> tuple[Life, list[str]]:
+        self, space: Space, program: Any, model: Any, before: DurableRun | None = None, **options: Any
+    ) -> tuple[RunLife, list[str]]:
         lines: list[str] = []
-        chosen = Options(write=lines.append, warn=lambda _: None, folder=str(self.folder))
-        life = Life(space, program, chosen, before=before, **options)
+        chosen = RunOptions(write=lines.append, warn=lambda _: None, folder=str(self.folder))
+        life = RunLife(space, program, chosen, before=before, **options)
         client = LLMClient()
         client.register("sim", SimProvider(script=model if model is not None else Seen()))
         life.world.runtime.client = client

@@ -25,8 +25,9 @@ from lyra.models.stream import StreamEvent
 from lyra.testing.clock import SimClock
 from lyra.testing.loop import run as run_in_virtual_time
 from lyra.vega import compile as compile_source
+from lyra.vega.runtime.driver import PROGRAMS
 from lyra.vega.runtime.run import run_world
-from lyra.vega.runtime.world import Options, World
+from lyra.vega.runtime.world import RunOptions, World
 from verify.compare.vega_programs import program
 
 __all__ = ["Compared", "Outcome", "compare", "compare_many", "play"]
@@ -118,8 +119,8 @@ def play(source: str, *, sequential: bool, budget: Any = None, one_in: int = 11)
             client = LLMClient()
             client.register("sim", model)
             kernel.parts["models"] = client
-            options = Options(write=write, warn=lambda _: None, sequential=sequential, budget=budget)
-            world = World(kernel, compile_source(source, "random.vega"), options)
+            options = RunOptions(write=write, warn=lambda _: None, sequential=sequential, budget=budget)
+            world = World(kernel, compile_source(source, "random.vega"), options, programs=PROGRAMS)
             world.tracks_processes = True
             began_s = clock.monotonic()
             try:
@@ -129,7 +130,7 @@ def play(source: str, *, sequential: bool, budget: Any = None, one_in: int = 11)
             except LyraError as error:
                 end = f"{type(error).__name__}: {error}"
             left = sum(model.under_way.values())
-            spawned.extend(cell.plan.name for cell in world.cells.values())
+            spawned.extend(slot.plan.name for slot in world.agent_slots.values())
             took_s = clock.monotonic() - began_s
             return end, int(world.budget.usage.usd), int(world.speculative.usd), took_s, left
 

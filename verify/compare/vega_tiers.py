@@ -18,10 +18,10 @@ from lyra.core.ids import seeded
 from lyra.vega.bytecode.program import Program
 from lyra.vega.compiler.compiler import compile_module
 from lyra.vega.machine.fiber import Done, Fiber
-from lyra.vega.machine.link import Linked, link
+from lyra.vega.machine.link import LinkedProgram, link
 from lyra.vega.machine.pure import MISS
 from lyra.vega.machine.pure.native import is_installed
-from lyra.vega.machine.pure.switch import Pure, Tier
+from lyra.vega.machine.pure.switch import Pure, PureTier
 from lyra.vega.machine.vm import run as run_fiber
 from lyra.vega.syntax.parser import parse
 from lyra.vega.syntax.source import Source
@@ -95,8 +95,8 @@ def compare(seed: int, result: Result, *, is_native: bool = True) -> None:
     result.native += sum(len(tiered.tier.native_functions) for tiered in tiers if tiered.tier is not None)
 
 
-def _tiered(program: Program, native: Literal["always", "never"], *, pauses: bool = False) -> Linked:
-    linked = link(program, is_tiered=True)
+def _tiered(program: Program, native: Literal["always", "never"], *, pauses: bool = False) -> LinkedProgram:
+    linked = link(program, tier=PureTier)
     if linked.tier is not None:
         linked.tier.is_eager = linked.tier.is_strict = True
         linked.tier.native = native
@@ -108,11 +108,11 @@ def _tiered(program: Program, native: Literal["always", "never"], *, pauses: boo
     return linked
 
 
-def _index(linked: Linked, name: str) -> int:
+def _index(linked: LinkedProgram, name: str) -> int:
     return next(code.index for code in linked.functions if code.name == name)
 
 
-def _called(linked: Linked, name: str, row: list[Any]) -> str | None:
+def _called(linked: LinkedProgram, name: str, row: list[Any]) -> str | None:
     """What a call comes to, as a text that says everything; None when it takes too long."""
     row = copied(row)
     done = run_fiber(Fiber.call(linked, _index(linked, name), row[:], []), FUEL)
@@ -123,7 +123,7 @@ def _called(linked: Linked, name: str, row: list[Any]) -> str | None:
     return _written([done.value, row])
 
 
-def _direct(linked: Linked, name: str, row: list[Any], result: Result) -> str | None:
+def _direct(linked: LinkedProgram, name: str, row: list[Any], result: Result) -> str | None:
     """The same without the machine: None where generated code leaves it to the machine."""
     pure = linked.functions[_index(linked, name)].pure
     if pure is None:
@@ -142,7 +142,7 @@ def _direct(linked: Linked, name: str, row: list[Any], result: Result) -> str | 
     return _written([value, row])
 
 
-def _in_pieces(tier: Tier, pure: Pure, row: list[Any], result: Result) -> Any:
+def _in_pieces(tier: PureTier, pure: Pure, row: list[Any], result: Result) -> Any:
     """A call with as many pauses as it can make."""
     if tier.contended is None:
         return pure(row)

@@ -21,6 +21,7 @@ from lyra.vega.bytecode.disassembler import disassemble
 from lyra.vega.format.formatter import format_source
 from lyra.vega.machine.fiber import Fiber, OutOfFuel, VmEffect
 from lyra.vega.machine.link import link
+from lyra.vega.machine.pure.switch import PureTier
 from lyra.vega.machine.vm import run
 
 __all__ = ["attempt", "bytecode", "mutated_bytes", "mutated_text", "sealed", "source"]
@@ -161,7 +162,7 @@ def attempt(data: bytes) -> None:
     """Load, list and run for a bounded time; BytecodeError if it is refused."""
     loaded = files.load(data)
     disassemble(loaded)
-    linked = link(loaded, is_tiered=True)
+    linked = link(loaded, tier=PureTier)
     if linked.tier is not None:
         linked.tier.is_eager, linked.tier.contended = True, lambda: True  # what runs long is stopped
     fiber = Fiber.start(linked)

@@ -26,7 +26,7 @@ _WORLD: Final = "lyra.vega.runtime.world"
 BUGS: Final[dict[str, tuple[Change, ...]]] = {
     "ordered": (
         Change(_WORLD, "World.is_in_turn", "self.runtime.answers_in_order(plan.agent)", "False"),
-        Change(_AHEAD, "_may", "if cell is None:\n    return False", "return cell is not None"),
+        Change(_AHEAD, "_may_start", "if slot is None:\n    return False", "return slot is not None"),
         Change(
             _SUMMARIES,
             "Summaries.why_ordered",
@@ -79,33 +79,33 @@ value = out.register()
         Change(
             _AHEAD,
             "_take",
-            "early = _found(job, group, call)",
+            "early = _early_call(job, group, call)",
             """
-early = _found(job, group, call)
+early = _early_call(job, group, call)
 if early is not None:
-    flock = job.state.ahead[group.number]
-    while not early.task.done() and not flock.failed:
-        await asyncio.wait(flock.under_way, return_when=asyncio.FIRST_COMPLETED)
-    early = flock.failed[0] if flock.failed else early
+    group_calls = job.state.ahead[group.number]
+    while not early.task.done() and not group_calls.failed:
+        await asyncio.wait(group_calls.under_way, return_when=asyncio.FIRST_COMPLETED)
+    early = group_calls.failed[0] if group_calls.failed else early
 """,
         ),
     ),
     "cancelled": (
-        Change(_DRIVER, "_lived", "await give_up(job)", "None"),
-        Change(_AHEAD, "_over", "task.cancel()", "None"),
-        Change(_AHEAD, "_over", "await asyncio.gather(*tasks, return_exceptions=True)", "None"),
+        Change(_DRIVER, "_run_to_end", "await give_up(job)", "None"),
+        Change(_AHEAD, "_cancel_open_calls", "task.cancel()", "None"),
+        Change(_AHEAD, "_cancel_open_calls", "await asyncio.gather(*tasks, return_exceptions=True)", "None"),
     ),
     "crash": (
         Change(_CALLS, "crash", "early is not None", "False"),
         Change(
             _AHEAD,
             "_asked",
-            "return await asked(job, cell, target.pid, message, timeout, budget, is_early=True, early=early)",
+            "return await ask_agent(job, slot, target.pid, message, timeout, budget, is_early=True, early=early)",
             """
 try:
-    return await asked(job, cell, target.pid, message, timeout, budget, is_early=True, early=early)
+    return await ask_agent(job, slot, target.pid, message, timeout, budget, is_early=True, early=early)
 except LyraError as error:
-    failed(job, cell, error)
+    failed(job, slot, error)
     raise
 """,
         ),
@@ -116,17 +116,17 @@ except LyraError as error:
         Change(_AHEAD, "_spend", "take_back(job.world.budget, early.before)", "None"),
     ),
     "reserve": (
-        Change(_BUDGET, "Apart.admit", "self._has_room(usage)", "True"),
-        Change(_BUDGET, "Apart.those_before", "is_limited(self.around)", "False"),
-        Change(_AHEAD, "_may", "flock.has_gap or not call.in_order", "False"),
+        Change(_BUDGET, "EarlyCallBudget.admit", "self._has_room(usage)", "True"),
+        Change(_BUDGET, "EarlyCallBudget.those_before", "is_limited(self.around)", "False"),
+        Change(_AHEAD, "_may_start", "group_calls.has_gap or not call.in_order", "False"),
     ),
-    "once": (Change(_AHEAD, "_may", "asks_once or not limited", "True"),),
-    "early": (Change(_AHEAD, "_may", "job.world.linked.program.agents[cell.plan.name].is_early", "True"),),
+    "once": (Change(_AHEAD, "_may_start", "asks_once or not limited", "True"),),
+    "early": (Change(_AHEAD, "_may_start", "job.world.linked.program.agents[slot.plan.name].is_early", "True"),),
     "limits": (
         Change(_WORLD, "World.is_in_turn", "self.runtime.model_limits(plan.agent).values()", "()"),
         Change(_SUMMARIES, "Summaries._why_agent", "self._why_limited(symbol, fields['rate_limit'])", "''"),
     ),
-    "clock": (Change(_JOB, "Job.give_back", "self._state.lead.seconds > 0.0", "False"),),
+    "clock": (Change(_JOB, "VegaJob.give_back", "self._state.lead.seconds > 0.0", "False"),),
     "names": (Change(_TARGETS, "Targets.process", "values = self._values.get(id(meaning), [])", "return id(meaning)"),),
     "given": (
         Change(_SUMMARIES, "Summaries._given", "getattr(value, 'name', '') or 'the function it is given'", "''"),
@@ -163,28 +163,28 @@ except LyraError as error:
         Change(
             _AHEAD,
             "_promise",
-            "cell.is_promised = True",
+            "slot.is_promised = True",
             """
-cell.is_promised = True
-flock.promised["started", promised.pid] = spawn_agent(job, name, settings, cell)
+slot.is_promised = True
+group_calls.promised["started", promised.pid] = spawn_agent(job, name, settings, slot)
 """,
         ),
         Change(
             _AHEAD,
             "_spawn",
-            "spawn_agent(job, name, settings, cell)",
-            "flock.promised.get(('started', promised.pid)) or spawn_agent(job, name, settings, cell)",
+            "spawn_agent(job, name, settings, slot)",
+            "group_calls.promised.get(('started', promised.pid)) or spawn_agent(job, name, settings, slot)",
         ),
     ),
     # Early calls wait neither for a place in the window of their agent nor for its turn.
     "window": (
         Change(
             _CALLS,
-            "asked",
-            "window = cell.ahead if ahead is not None else nullcontext()",
+            "ask_agent",
+            "window = slot.ahead if ahead is not None else nullcontext()",
             """
-async with in_time(cell.plan.name, limit_s, turn=turn):
-    return read_answer(cell, await answer())
+async with in_time(slot.plan.name, limit_s, turn=turn):
+    return read_answer(slot, await answer())
 """,
         ),
     ),

@@ -15,13 +15,13 @@ _TREES: Final = "lyra.vega.compiler.pure_trees"
 BUGS: Final[dict[str, tuple[Change, ...]]] = {
     "overflow": (Change(_EXPRESSIONS, "Values._is_safe", "_, operator, left, right = node", "return True"),),
     "truncate": (Change(_EXPRESSIONS, "Values._ints", "divisor_fits and self._is_positive(left)", "True"),),
-    "index": (Change(_EXPRESSIONS, "Values._index", "self._is_positive(at)", "True"),),
+    "index": (Change(_EXPRESSIONS, "Values._index", "self._is_positive(index)", "True"),),
     "sign": (Change(_EXPRESSIONS, "Values._is_positive", "is_positive(node, self.facts.positive)", "True"),),
-    "order": (Change(_GENERATE, "_Function._store_statement", "_changes(at) or _changes(value)", "False"),),
+    "order": (Change(_GENERATE, "_GeneratedFunction._store_statement", "_changes(index) or _changes(value)", "False"),),
     "bound": (Change(_EXPRESSIONS, "Values._is_safe", "slot in self.bounded", "True"),),
     "mutation": (Change(_TREES, "_Tree.function", "changes_only_its_own(len(node.parameters), body)", "True"),),
     "poll": (
-        Change(_GENERATE, "_Function._poll", "ast.If(named('STOP'), [give_up()], [])", "ast.Pass()"),
+        Change(_GENERATE, "_GeneratedFunction._poll", "ast.If(named('STOP'), [give_up()], [])", "ast.Pass()"),
         Change(_GENERATE, "_Generator._poll", "named('PAUSE')", "constant(False)"),
     ),
 }

@@ -19,9 +19,9 @@ from lyra.cli.vega.output import ProgramOutput
 from lyra.errors import Conflict
 from lyra.store.space import Space
 from lyra.testing.mock import MockServer
-from lyra.vega.durable.durable_run import Life, Overtaken
-from lyra.vega.durable.runs import Run
-from lyra.vega.runtime.world import Options
+from lyra.vega.durable.durable_run import Overtaken, RunLife
+from lyra.vega.durable.runs import DurableRun
+from lyra.vega.runtime.world import RunOptions
 from tests.cli.vega.test_durable import TWO, begin, kill
 from tests.cli.vega_runner import Vega, vega
 
@@ -62,9 +62,9 @@ def test_who_goes_on_with_a_live_run_gets_all_of_it_or_nothing(vega: Vega, pause
         assert done.stdout == ""
 
 
-def _life(space: Space, before: Run | None, lines: list[str]) -> Life:
-    options = Options(write=lines.append, warn=lines.append)
-    return Life(space, language.compile('print("a"); print("b");', "x.vega"), options, before=before)
+def _life(space: Space, before: DurableRun | None, lines: list[str]) -> RunLife:
+    options = RunOptions(write=lines.append, warn=lines.append)
+    return RunLife(space, language.compile('print("a"); print("b");', "x.vega"), options, before=before)
 
 
 @pytest.mark.parametrize("has_begun", [False, True])
@@ -81,14 +81,14 @@ def test_a_life_on_an_old_reading_is_refused(tmp_path: Path, has_begun: bool):
                 await asyncio.sleep(0)
             first.cancel()
             await asyncio.gather(first, return_exceptions=True)
-        run = Run(mine)
+        run = DurableRun(mine)
         before = run if has_begun and run.began else None
         late = _life(mine, before, lines)
-        await _life(theirs, Run(theirs) if has_begun else None, []).run(None if has_begun else facts)
+        await _life(theirs, DurableRun(theirs) if has_begun else None, []).run(None if has_begun else facts)
         with pytest.raises(Overtaken):
             await late.run(facts)
         assert lines == []
-        assert Run(mine).output() == ["a", "b"]
+        assert DurableRun(mine).output() == ["a", "b"]
         assert mine.holder() is None
         mine.close()
         theirs.close()

@@ -28,8 +28,8 @@ from lyra.kernel.services.registry import ServiceInfo
 from lyra.kernel.supervision.supervisor import supervise
 from lyra.store import open_store
 from lyra.vega.runtime.agents.agent import agent_front
-from lyra.vega.runtime.driver import vega_process
-from lyra.vega.runtime.world import Options, World
+from lyra.vega.runtime.driver import PROGRAMS, vega_process
+from lyra.vega.runtime.world import RunOptions, World
 from tests.agents.support import calls, says
 from tests.kernel.conftest import Crash, an_earlier_version, run, settle
 
@@ -380,8 +380,8 @@ class VegaLife:
         client = LLMClient()
         client.register("sim", SimProvider(script=lambda request: request.messages[-1].text))
         self.kernel.parts["models"] = client
-        options = Options(write=self.lines.append, warn=self.lines.append)
-        self.world = World(self.kernel, vega.compile(source), options, "run")
+        options = RunOptions(write=self.lines.append, warn=self.lines.append)
+        self.world = World(self.kernel, vega.compile(source), options, "run", programs=PROGRAMS)
 
 
 async def vega_first(path):

@@ -17,9 +17,9 @@ from lyra.models.sim import SimProvider
 from lyra.store.space import Space
 from lyra.vega import VegaError
 from lyra.vega.durable import checkpoints as saving
-from lyra.vega.durable.durable_run import Life
-from lyra.vega.durable.runs import Run
-from lyra.vega.runtime.world import Options
+from lyra.vega.durable.durable_run import RunLife
+from lyra.vega.durable.runs import DurableRun
+from lyra.vega.runtime.world import RunOptions
 
 AGENT = """
 agent A { model "sim/script" max_tokens 2 }
@@ -46,7 +46,7 @@ class Lives:
         self.options = options
         self.asked: list[str] = []
         self.lines: list[str] = []
-        self.life: Life | None = None
+        self.life: RunLife | None = None
 
     def one(self, *, until: str | None = None) -> list[str]:
         """One life, to its end or until it has printed a line; what it printed."""
@@ -62,10 +62,10 @@ class Lives:
             if line == until and not reached.done():
                 reached.set_result(None)
 
-        run = Run(space)
+        run = DurableRun(space)
         before = run if run.has_begun else None
-        self.life = life = Life(
-            space, self.program, Options(write=write, warn=self.lines.append, **self.options), before=before
+        self.life = life = RunLife(
+            space, self.program, RunOptions(write=write, warn=self.lines.append, **self.options), before=before
         )
         client = LLMClient()
         client.register("sim", Priced(script=self._answer))
@@ -87,8 +87,8 @@ class Lives:
         self.asked.append(" ".join(message.text for message in request.messages))
         return request.messages[-1].text
 
-    def run(self) -> Run:
-        return Run(Space(self.path, "r"))
+    def run(self) -> DurableRun:
+        return DurableRun(Space(self.path, "r"))
 
 
 @pytest.fixture
@@ -238,7 +238,7 @@ def test_a_full_disk_holds_the_run_still_until_there_is_room(tmp_path):
         lines: list[str] = []
         warned: list[str] = []
         source = 'print("one");\nprocess::sleep(50ms);\nprint(str::repeat("much ", 60000));\nprint("three");'
-        life = Life(space, vega.compile(source, "x.vega"), Options(write=lines.append, warn=warned.append))
+        life = RunLife(space, vega.compile(source, "x.vega"), RunOptions(write=lines.append, warn=warned.append))
         work = asyncio.ensure_future(life.run({"file": "x.vega"}))
         while not space._ask("SELECT 1 FROM journal"):
             await asyncio.sleep(0)

@@ -11,8 +11,8 @@ from lyra.models.client import LLMClient
 from lyra.models.request import Request
 from lyra.models.sim import SimProvider
 from lyra.vega.runtime.agents.agent import agent_front
-from lyra.vega.runtime.driver import vega_process
-from lyra.vega.runtime.world import Options, World
+from lyra.vega.runtime.driver import PROGRAMS, vega_process
+from lyra.vega.runtime.world import RunOptions, World
 
 SOURCE = """
 agent A { model "sim/script" }
@@ -51,8 +51,8 @@ class Life:
         client = LLMClient()
         client.register("sim", SimProvider(script=self._answer))
         self.kernel.parts["models"] = client
-        options = Options(write=self.lines.append, warn=self.lines.append)
-        self.world = World(self.kernel, vega.compile(SOURCE), options, "run")
+        options = RunOptions(write=self.lines.append, warn=self.lines.append)
+        self.world = World(self.kernel, vega.compile(SOURCE), options, "run", programs=PROGRAMS)
 
     def _answer(self, request: Request) -> str:
         self.asked.append(" ".join(message.text for message in request.messages))

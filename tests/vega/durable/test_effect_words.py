@@ -9,7 +9,7 @@ import pytest
 
 from lyra import vega
 from lyra.errors import ConfigError
-from lyra.vega.durable.effect_words import deed
+from lyra.vega.durable.effect_words import describe_effect
 from lyra.vega.durable.runs import Runs
 from lyra.vega.migrate.migration import migrated
 from tests.vega.recorded import FILE, Recorded
@@ -59,6 +59,6 @@ def test_a_refusal_says_what_changed_where_and_what_can_be_done(tmp_path: Path, 
 
 
 def test_what_has_no_words_is_called_by_its_name():
-    assert deed("passage", "turn") == "passage turn"
-    assert deed("read", "front") == "reads front"
-    assert deed("spawn", "agent:Critic~2") == "asks Critic"
+    assert describe_effect("passage", "turn") == "passage turn"
+    assert describe_effect("read", "front") == "reads front"
+    assert describe_effect("spawn", "agent:Critic~2") == "asks Critic"

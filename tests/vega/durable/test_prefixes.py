@@ -12,9 +12,9 @@ from lyra.core.clock import SystemClock
 from lyra.store.space import Space
 from lyra.vega import compile as compile_source
 from lyra.vega.durable import checkpoints as saving
-from lyra.vega.durable.durable_run import Life
-from lyra.vega.durable.runs import Run
-from lyra.vega.runtime.world import Options
+from lyra.vega.durable.durable_run import RunLife
+from lyra.vega.durable.runs import DurableRun
+from lyra.vega.runtime.world import RunOptions
 
 SOURCE = """\
 agent A { model "sim/echo" }
@@ -39,12 +39,12 @@ def live(space: Space, folder: Path, facts: dict[str, Any] | None = None) -> lis
     program = compile_source(SOURCE, "a.vega")
 
     async def main() -> None:
-        options = Options(write=lambda _: None, warn=lambda _: None, folder=str(folder))
-        before = None if facts is not None else Run(space)
-        await asyncio.wait_for(Life(space, program, options, before=before).run(facts), 20)
+        options = RunOptions(write=lambda _: None, warn=lambda _: None, folder=str(folder))
+        before = None if facts is not None else DurableRun(space)
+        await asyncio.wait_for(RunLife(space, program, options, before=before).run(facts), 20)
 
     asyncio.run(main())
-    return Run(space).output()
+    return DurableRun(space).output()
 
 
 @pytest.mark.parametrize("saves_often", [True, False])
@@ -57,7 +57,7 @@ def test_every_beginning_of_a_journal_goes_on(tmp_path: Path, monkeypatch: pytes
     facts = {"id": "whole", "file": "a.vega", "model": None, "budget": None, "args": [], "folder": str(tmp_path)}
     whole = Space(path, "whole")
     assert live(whole, tmp_path, facts) == OUTPUT
-    rows = list(Run(whole).rows())
+    rows = list(DurableRun(whole).rows())
     whole.close()
     assert any(row.kind == "program.checkpoint" for row in rows) is saves_often
     for count in range(2, len(rows)):

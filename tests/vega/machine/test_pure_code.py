@@ -21,12 +21,14 @@ from lyra.vega.bytecode import pure_guards as guards
 from lyra.vega.machine.fiber import Done, Fiber, OutOfFuel
 from lyra.vega.machine.link import link
 from lyra.vega.machine.pure import MISS
-from lyra.vega.machine.pure.kinds import Facts, Look
+from lyra.vega.machine.pure.kinds import Look, RowFacts
 from lyra.vega.machine.pure.native import is_installed
-from lyra.vega.machine.pure.switch import Pure, Tier
+from lyra.vega.machine.pure.switch import Pure, PureTier
+from lyra.vega.machine.snapshot import from_data, to_data
 from lyra.vega.machine.vm import run as run_fiber
+from lyra.vega.runtime.driver import PROGRAMS
 from lyra.vega.runtime.run import run_world
-from lyra.vega.runtime.world import Options, World, _has_come, _is_due
+from lyra.vega.runtime.world import RunOptions, World, _has_come, _is_due
 from tests.cli.vega_runner import COMMAND, Vega
 from tests.cli.vega_runner import vega as vega_command
 from verify.compare import vega_tiers
@@ -92,10 +94,10 @@ fn go(n) { return loop(n); }
 needs_native = pytest.mark.skipif(not is_installed(), reason="llvmlite is not installed")
 
 
-def pure_of(text: str, name: str) -> tuple[Tier, Pure]:
-    linked = link(vega_tiers.program_of(text), is_tiered=True)
+def pure_of(text: str, name: str) -> tuple[PureTier, Pure]:
+    linked = link(vega_tiers.program_of(text), tier=PureTier)
     pure = next(code.pure for code in linked.functions if code.name == name)
-    assert isinstance(linked.tier, Tier)
+    assert isinstance(linked.tier, PureTier)
     assert isinstance(pure, Pure)
     return linked.tier, pure
 
@@ -137,14 +139,14 @@ def test_a_long_loop_pauses_when_others_wait(native: Literal["never", "always"])
 def test_a_paused_call_is_saved_as_one_that_has_not_begun():
     """A fiber that is saved in the middle of it makes the call again, to the same value."""
     text = f"{LONG}fn main() {{ return loop(3000000); }}"
-    linked = link(vega_tiers.program_of(text), is_tiered=True)
+    linked = link(vega_tiers.program_of(text), tier=PureTier)
     linked.tier.contended = lambda: True
     fiber = Fiber.start(linked)
     outcome = run_fiber(fiber, 1_000)
     while fiber.paused is None:
         outcome = run_fiber(fiber, 1_000)
     assert isinstance(outcome, OutOfFuel)
-    again = Fiber.from_data(linked, fiber.to_data())
+    again = from_data(linked, to_data(fiber))
     ends = []
     for one in (fiber, again):
         while not isinstance(outcome := run_fiber(one, 1_000), Done):
@@ -163,8 +165,8 @@ async def _answers(source: str) -> list[bool]:
         found.append(world._is_contended(asyncio.get_running_loop()))
 
     async with Kernel() as kernel:
-        options = Options(write=lambda _: None, warn=lambda _: None, functions={"ask": ask})
-        world = World(kernel, vega.compile(source, host_names=("ask",)), options)
+        options = RunOptions(write=lambda _: None, warn=lambda _: None, functions={"ask": ask})
+        world = World(kernel, vega.compile(source, host_names=("ask",)), options, programs=PROGRAMS)
         await run_world(world)
     return found
 
@@ -354,9 +356,10 @@ SMALL_STACK = """
 import sys, threading
 from verify.compare import vega_tiers
 from lyra.vega.machine.link import link
+from lyra.vega.machine.pure.switch import PureTier
 
 text, parameters, kilobytes = sys.stdin.read(), int(sys.argv[1]), int(sys.argv[2])
-linked = link(vega_tiers.program_of(text), is_tiered=True)
+linked = link(vega_tiers.program_of(text), tier=PureTier)
 pure = next(code.pure for code in linked.functions if code.name == "f")
 linked.tier.is_eager, linked.tier.is_strict, linked.tier.native = True, True, "always"
 assert pure([0] * parameters) == 0 and linked.tier.native_functions
@@ -415,12 +418,12 @@ def test_a_chain_of_calls_is_looked_at_once(monkeypatch: pytest.MonkeyPatch):
     looks: list[object] = []
     look = Look.facts
 
-    def counted(self: Look) -> Facts:
+    def counted(self: Look) -> RowFacts:
         looks.append(self)
         return look(self)
 
     monkeypatch.setattr(Look, "facts", counted)
-    linked = link(vega_tiers.program_of(text), is_tiered=True)
+    linked = link(vega_tiers.program_of(text), tier=PureTier)
     linked.tier.is_eager = True
     for number in reversed(range(count)):
         pure = next(code.pure for code in linked.functions if code.name == f"f{number}")

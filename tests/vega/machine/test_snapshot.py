@@ -10,9 +10,11 @@ import pytest
 import lyra.vega
 from lyra.errors import BytecodeError, Divergence, SourceError
 from lyra.vega.host import local as host_module
-from lyra.vega.host.local import LocalHost, Running
+from lyra.vega.host.local import LocalHost
+from lyra.vega.host.processes import HostProcess
 from lyra.vega.machine.fiber import Done, Fiber, OutOfFuel, VmEffect
-from lyra.vega.machine.link import Linked, link
+from lyra.vega.machine.link import LinkedProgram, link
+from lyra.vega.machine.snapshot import from_data, to_data
 from lyra.vega.machine.vm import run
 from lyra.vega.values.values import shown
 from tests.language.conftest import expected, load
@@ -23,8 +25,8 @@ FILES = sorted(
 )
 
 
-def saved(linked: Linked, fiber: Fiber) -> Fiber:
-    return Fiber.from_data(linked, msgspec.msgpack.decode(msgspec.msgpack.encode(fiber.to_data())))
+def saved(linked: LinkedProgram, fiber: Fiber) -> Fiber:
+    return from_data(linked, msgspec.msgpack.decode(msgspec.msgpack.encode(to_data(fiber))))
 
 
 class SavingHost(LocalHost):
@@ -32,7 +34,7 @@ class SavingHost(LocalHost):
 
     steps = 0
 
-    def step(self, process: Running) -> None:
+    def step(self, process: HostProcess) -> None:
         super().step(process)
         self.steps += 1
         if process.is_alive and process.fiber is not None and (self.steps <= 100 or self.steps % 50 == 0):
@@ -100,10 +102,10 @@ def test_a_fiber_can_be_run_again_from_the_same_place():
     linked = link(lyra.vega.compile(SHARING, "sharing.vega"))
     fiber = Fiber.start(linked)
     run(fiber)
-    data = fiber.to_data()
+    data = to_data(fiber)
     results = []
     for _ in range(2):
-        again = Fiber.from_data(linked, data)
+        again = from_data(linked, data)
         run(again)
         results.append(run(again).value)
     assert results[0] == results[1] == [1, 1, 2, "shared"]
@@ -116,14 +118,14 @@ def test_another_program_is_refused():
     fiber = Fiber.start(linked)
     run(fiber)
     with pytest.raises(Divergence, match="another program"):
-        Fiber.from_data(other, fiber.to_data())
+        from_data(other, to_data(fiber))
 
 
 def test_damaged_data_is_refused():
     linked = link(lyra.vega.compile(SHARING, "sharing.vega"))
     fiber = Fiber.start(linked)
     run(fiber)
-    data = fiber.to_data()
+    data = to_data(fiber)
     for change in (
         {"frames": []},
         {"frames": [[99, 0, [], -1]]},
@@ -134,7 +136,7 @@ def test_damaged_data_is_refused():
         {"mailbox": 5},
     ):
         with pytest.raises(BytecodeError):
-            Fiber.from_data(linked, {**data, **change})
+            from_data(linked, {**data, **change})
 
 
 def test_fuel_runs_out_and_nothing_is_lost():

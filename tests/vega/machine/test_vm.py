@@ -14,6 +14,7 @@ from lyra.vega.compiler.compiler import compile_module
 from lyra.vega.host.local import LocalHost
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect
 from lyra.vega.machine.link import link
+from lyra.vega.machine.snapshot import from_data, to_data
 from lyra.vega.machine.vm import run
 from lyra.vega.syntax.parser import parse
 from lyra.vega.syntax.source import Source
@@ -264,7 +265,7 @@ def test_library_lambdas_can_be_interrupted():
     fiber = started('let ys = list::map(["a", "b"], |p| file::read(p)); print(ys);')
     for answer in ("1", "2"):
         assert effect(fiber).kind == "file::read"
-        fiber = Fiber.from_data(fiber.linked, fiber.to_data())
+        fiber = from_data(fiber.linked, to_data(fiber))
         fiber.resume(answer)
     assert effect(fiber).arguments == ("[1, 2]",)
 

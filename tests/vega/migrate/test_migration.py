@@ -20,10 +20,11 @@ from lyra.vega import compile as compile_source
 from lyra.vega.bytecode.renumber import changed_functions, fitted, is_gone
 from lyra.vega.bytecode.verifier import verify
 from lyra.vega.durable import checkpoints as saving
-from lyra.vega.durable.durable_run import Life
-from lyra.vega.durable.runs import Run
-from lyra.vega.migrate.migration import Migration, migrated
-from lyra.vega.runtime.world import Options
+from lyra.vega.durable.durable_run import RunLife
+from lyra.vega.durable.new_program import ProgramMigration
+from lyra.vega.durable.runs import DurableRun
+from lyra.vega.migrate.migration import migrated
+from lyra.vega.runtime.world import RunOptions
 from tests.vega.random_programs import random_program
 
 SOURCE = """\
@@ -60,20 +61,20 @@ EDITS: dict[str, tuple[tuple[str, str], list[str]]] = {
 
 
 def live(
-    space: Space, folder: Path, facts: dict[str, Any] | None = None, migration: Migration | None = None
+    space: Space, folder: Path, facts: dict[str, Any] | None = None, migration: ProgramMigration | None = None
 ) -> list[str]:
-    before = None if facts is not None else Run(space)
+    before = None if facts is not None else DurableRun(space)
     program = compile_source(SOURCE, "a.vega") if before is None else before.program()
     if migration is not None:
         program = migration.program
 
     async def main() -> None:
-        options = Options(write=lambda _: None, warn=lambda _: None, folder=str(folder))
-        life = Life(space, program, options, before=before, migration=migration)
+        options = RunOptions(write=lambda _: None, warn=lambda _: None, folder=str(folder))
+        life = RunLife(space, program, options, before=before, migration=migration)
         await asyncio.wait_for(life.run(facts), 20)
 
     asyncio.run(main())
-    return Run(space).output()
+    return DurableRun(space).output()
 
 
 @pytest.mark.parametrize("saves_often", [True, False])
@@ -86,7 +87,7 @@ def test_every_edit_behind_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyP
     facts |= {"folder": str(tmp_path), "sources": {"a.vega": SOURCE}}
     whole = Space(path, "whole")
     assert live(whole, tmp_path, facts) == OUTPUT
-    rows = list(Run(whole).rows())
+    rows = list(DurableRun(whole).rows())
     whole.close()
     outcomes: dict[str, set[bool]] = {name: set() for name in EDITS}
     for number, count in enumerate(range(2, len(rows), 3)):
@@ -96,7 +97,7 @@ def test_every_edit_behind_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyP
             lease = space.acquire("test", now=SystemClock().now(), ttl_s=60)
             space.append(rows[:count], lease.epoch)
             space.release(lease)
-            run = Run(space)
+            run = DurableRun(space)
             printed = run.output()
             edited = SOURCE.replace(was, becomes)
             where = f"{name}, behind row {count}: {rows[count - 1].kind}"
@@ -111,7 +112,7 @@ def test_every_edit_behind_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 assert len(output) == len(lines), where
                 for at, line in enumerate(output):
                     assert line in (lines[at], *OUTPUT[at : at + 1]), where
-                assert len(Run(space).versions) == 2
+                assert len(DurableRun(space).versions) == 2
                 outcomes[name].add(True)
             space.close()
     accepted = {name for name, found in outcomes.items() if True in found}

@@ -26,12 +26,14 @@ from lyra.vega.compiler.plan_of import plan_of
 from lyra.vega.machine.early_calls import EarlyCall, Group
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect
 from lyra.vega.machine.link import link
+from lyra.vega.machine.snapshot import from_data, to_data
 from lyra.vega.machine.vm import run as step
 from lyra.vega.plan.plan import OverlapPlan
 from lyra.vega.plan.render import dot_of, svg_of, text_of
+from lyra.vega.runtime.driver import PROGRAMS
 from lyra.vega.runtime.picture import Picture
 from lyra.vega.runtime.run import run_world
-from lyra.vega.runtime.world import Options, World
+from lyra.vega.runtime.world import RunOptions, World
 from lyra.vega.values.values import Process
 
 AB = """agent A { model "sim/script" } agent B { model "sim/script" }
@@ -82,8 +84,8 @@ def play(source: str, *, processes_max: int = 100_000, script: Any = None, limit
             client.register("sim", model if script is None else SimProvider(script))
             kernel.parts["models"] = client
             kernel.on_event(events.append)
-            given = Options(write=lines.append, **{"warn": lambda _: None, **options})
-            world = World(kernel, vega.compile(source, "x.vega"), given)
+            given = RunOptions(write=lines.append, **{"warn": lambda _: None, **options})
+            world = World(kernel, vega.compile(source, "x.vega"), given, programs=PROGRAMS)
             world.runtime.settings.limits = limits or {}
             began_s = clock.monotonic()
             try:
@@ -429,7 +431,7 @@ def test_the_error_of_a_function_keeps_its_place():
 
 def spawned(ran: Ran) -> list[str]:
     """The agents that have a process, in the order in which they got it."""
-    return [cell.plan.name for cell in ran.world.cells.values()]
+    return [slot.plan.name for slot in ran.world.agent_slots.values()]
 
 
 def test_an_agent_behind_a_failure_was_never_spawned():
@@ -596,7 +598,7 @@ def test_pending_calls_survive_a_snapshot():
         if isinstance(outcome, Done):
             break
         assert isinstance(outcome, VmEffect)
-        fiber = Fiber.from_data(linked, msgspec.msgpack.decode(msgspec.msgpack.encode(fiber.to_data())))
+        fiber = from_data(linked, msgspec.msgpack.decode(msgspec.msgpack.encode(to_data(fiber))))
         value: Any = None
         if outcome.kind == "spawn":
             value = Process(f"p-{outcome.arguments[1]}")
@@ -680,7 +682,9 @@ def test_a_run_that_was_stopped_with_calls_under_way_asks_none_of_the_finished_a
         client = LLMClient()
         client.register("sim", Slow(script=lambda request: f"<{request.messages[-1].text}>"))
         kernel.parts["models"] = client
-        world = World(kernel, vega.compile(source), Options(write=lines.append, warn=lines.append), "run")
+        world = World(
+            kernel, vega.compile(source), RunOptions(write=lines.append, warn=lines.append), "run", programs=PROGRAMS
+        )
         await kernel.start()
         if is_first:
             kernel.spawn(vega_process, "run", None, pid="main", grant=world.rights.grant)

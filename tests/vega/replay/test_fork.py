@@ -14,7 +14,7 @@ from lyra.models.request import Request
 from lyra.models.script import Reply
 from lyra.store.space import Space
 from lyra.vega.durable.runs import Runs
-from lyra.vega.replay.fork import Book, change_at, copied_to, difference, fresh_name
+from lyra.vega.replay.fork import RecordedAnswers, change_at, copied_to, difference, fresh_name
 from lyra.vega.replay.player import Player
 from lyra.vega.replay.timeline import Timeline
 from tests.vega.recorded import TEAM, Recorded
@@ -252,7 +252,7 @@ def number_of(made: Recorded, message: str) -> int:
     return next(step.number for step in made.timeline().steps if step.agent and step.message == message)
 
 
-def fork(made: Recorded, number: int, text: str, *, name: str = "fork", is_error: bool = False) -> Book:
+def fork(made: Recorded, number: int, text: str, *, name: str = "fork", is_error: bool = False) -> RecordedAnswers:
     """The beginning of a fork in the store."""
     timeline = made.timeline()
     with Runs(made.path) as runs:

@@ -705,7 +705,7 @@ def test_only_the_agent_that_was_asked_answers(tmp_path: Path, kind: str):
     made = Recorded(tmp_path)
     agents = 'agent A { model "sim/script" }\nlet first = spawn A; let second = spawn A;\n'
     made.run(agents + CALLS[kind], model=model, stop_after_s=1.0 if kind.startswith("stopped") else None)
-    aside = made.timeline().aside
+    aside = made.timeline().agent_history
     states = {"p0": set(), "p1": set()}
     for row in made.rows():
         for pid in states:

@@ -27,7 +27,7 @@ def test_a_message_that_nobody_will_send(before):
         vega.run(before + "receive { x => {} }", name="a.vega")
     assert (found.value.name, found.value.file) == ("Deadlock", "a.vega")
     assert found.value.line == before.count("\n") + 1
-    assert "nobody will send" in found.value.text
+    assert "no process will send" in found.value.text
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,13 @@ import pytest
 from lyra import Kernel, vega
 from lyra.kernel.cleanup import clean
 from lyra.vega import VegaError
-from lyra.vega.runtime.light_processes import Fleet
+from lyra.vega.runtime.light_processes import LightProcesses
 
 
-def fleet_of(kernel: Kernel) -> Fleet:
+def light_processes_of(kernel: Kernel) -> LightProcesses:
     (world,) = kernel.parts["vega"].values()
-    assert isinstance(world.fleet, Fleet)
-    return world.fleet
+    assert isinstance(world.light_processes, LightProcesses)
+    return world.light_processes
 
 
 class Run:
@@ -58,12 +58,19 @@ IDLE = "fn idle() { receive { x => {} } }\n"
 
 def test_a_process_that_only_waits_is_light_until_somebody_looks_it_up():
     def look(kernel: Kernel, _: Any) -> list[Any]:
-        fleet = fleet_of(kernel)
-        (pid,) = fleet.light
-        was = [pid in kernel.processes, len(kernel.processes), kernel.live, pid in fleet.light]
+        light_processes = light_processes_of(kernel)
+        (pid,) = light_processes.light
+        was = [pid in kernel.processes, len(kernel.processes), kernel.live, pid in light_processes.light]
         process = kernel.lookup(pid)
         assert process is not None
-        return [*was, process.pid == pid, process.state, pid in fleet.light, len(kernel.processes), kernel.live]
+        return [
+            *was,
+            process.pid == pid,
+            process.state,
+            pid in light_processes.light,
+            len(kernel.processes),
+            kernel.live,
+        ]
 
     found = Run(IDLE + "fn main() { spawn fn idle(); process::sleep(1ms); return look(); }", look)
     assert found.value == [True, 2, 2, True, True, "waiting", False, 2, 2]
@@ -88,7 +95,12 @@ def test_counting_and_cleaning_up_leave_them_light():
     def look(kernel: Kernel, _: Any) -> list[Any]:
         counts = kernel.get_system_status().process_counts
         clean(kernel.worker_api.parts, processes_s=0.0)
-        return [counts["waiting"], counts["terminated"], kernel.lookup("p2") is None, len(fleet_of(kernel).light)]
+        return [
+            counts["waiting"],
+            counts["terminated"],
+            kernel.lookup("p2") is None,
+            len(light_processes_of(kernel).light),
+        ]
 
     source = (
         IDLE
@@ -102,7 +114,7 @@ def test_counting_and_cleaning_up_leave_them_light():
 
 def test_one_that_ended_in_peace_can_still_be_asked_about():
     def look(kernel: Kernel, _: Any) -> list[Any]:
-        assert not fleet_of(kernel).light
+        assert not light_processes_of(kernel).light
         ended = kernel.lookup("p2")
         assert ended is not None
         assert ended.exit is not None

@@ -11,7 +11,7 @@ import pytest
 from lyra.core.budgets.money import Money
 from lyra.errors import VegaError
 from lyra.vega import run
-from lyra.vega.runtime.picture import Picture, Row
+from lyra.vega.runtime.picture import Picture, PictureRow
 
 SLOW = 'model "sim/script:script.toml"'
 
@@ -36,7 +36,7 @@ def script(tmp_path, monkeypatch):
     )
 
 
-def watched(source: str, **options: Any) -> tuple[Picture, list[list[Row]]]:
+def watched(source: str, **options: Any) -> tuple[Picture, list[list[PictureRow]]]:
     """The picture at the end, and how it was every few milliseconds."""
     picture, frames = Picture(), []
 
@@ -51,11 +51,11 @@ def watched(source: str, **options: Any) -> tuple[Picture, list[list[Row]]]:
     return picture, frames
 
 
-def row(rows: list[Row], name: str) -> Row:
+def row(rows: list[PictureRow], name: str) -> PictureRow:
     return next(each for each in rows if each.name == name)
 
 
-def ever(frames: list[list[Row]], test: Callable[[Row], bool]) -> bool:
+def ever(frames: list[list[PictureRow]], test: Callable[[PictureRow], bool]) -> bool:
     return any(test(each) for rows in frames for each in rows)
 
 

@@ -26,8 +26,8 @@ async def keep_time(kernel: Kernel, clock: SimClock) -> None:
     quiet = busy = 0
     while True:
         await asyncio.sleep(0.001)
-        fleets = [world.fleet for world in kernel.parts.get("vega", {}).values()]
-        is_quiet = kernel.scheduler.ready == 0 and all(fleet.all_wait() for fleet in fleets)
+        tables = [world.light_processes for world in kernel.parts.get("vega", {}).values()]
+        is_quiet = kernel.scheduler.ready == 0 and all(table.all_wait() for table in tables)
         quiet, busy = (quiet + 1, 0) if is_quiet else (0, busy + 1)
         due = clock.next_due()
         if due is not None and (quiet > 2 or busy > 300):  # one that never waits must not stop the clock

@@ -30,7 +30,7 @@ from lyra.core.ids import ProcessRandom, seeded
 from lyra.store.space import Space
 from lyra.vega.durable import checkpoints as saving
 from lyra.vega.durable.durable_run import answer_note
-from lyra.vega.durable.runs import Run, Runs
+from lyra.vega.durable.runs import DurableRun, Runs
 from verify.crash.vega.provider import Asked, Provider
 from verify.crash.vega.scenes import SCENES
 
@@ -156,7 +156,7 @@ class Books:
                 self._over.update(key for key in self.questions if key.startswith(over))
 
 
-def _over(run: Run) -> tuple[str, ...]:
+def _over(run: DurableRun) -> tuple[str, ...]:
     """How the keys begin of calls that the journal has the end of: all of a process that ended, some of the others."""
     found = []
     for pid, state in run.processes.items():

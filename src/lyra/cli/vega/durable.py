@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from lyra.kernel.interrupts.interrupt import Interrupt
     from lyra.store.space import Space
     from lyra.vega.bytecode.program import Program
-    from lyra.vega.durable.durable_run import Life
-    from lyra.vega.durable.runs import Run, Runs
-    from lyra.vega.migrate.migration import Migration
+    from lyra.vega.durable.durable_run import RunLife
+    from lyra.vega.durable.new_program import ProgramMigration
+    from lyra.vega.durable.runs import DurableRun, Runs
 
 __all__ = [
     "come_to",
@@ -141,15 +141,17 @@ def _refusing() -> Iterator[None]:
 
 
 # ---------------------------------------------------------------- a life
-def come_to(path: str, run_id: str, *, durability: str = "process", make: bool = True) -> tuple[Space, Run | None]:
+def come_to(
+    path: str, run_id: str, *, durability: str = "process", make: bool = True
+) -> tuple[Space, DurableRun | None]:
     """The space of a run, and the run as it is there; None when it has not begun. One that has to be there may be
     looked at where nothing can be written."""
     from lyra.store.space import Space
-    from lyra.vega.durable.runs import Run
+    from lyra.vega.durable.runs import DurableRun
 
     with _refusing():
         space = Space(path, run_id, durability=durability, make=make, writes=make)
-        run = Run(space)
+        run = DurableRun(space)
         has_begun = run.has_begun and run.facts.began is not None  # all of it is read here, and found sound
     return space, run if has_begun else None
 
@@ -162,8 +164,8 @@ def live(
     calls: CallRecords,
     *,
     heard: bool,
-    before: Run | None = None,
-    migration: Migration | None = None,
+    before: DurableRun | None = None,
+    migration: ProgramMigration | None = None,
     held: Callable[[], object] = lambda: None,
     facts: dict[str, Any] | None = None,
     is_said: bool = True,
@@ -177,9 +179,9 @@ def live(
     import asyncio
 
     from lyra.cli.vega.setup import with_servers
-    from lyra.vega.durable.durable_run import Life
+    from lyra.vega.durable.durable_run import RunLife
     from lyra.vega.runtime.convert import to_python
-    from lyra.vega.runtime.world import Options
+    from lyra.vega.runtime.world import RunOptions
 
     def ours() -> None:
         held()
@@ -199,7 +201,7 @@ def live(
         for change in () if migration is None else migration.changes:
             output.warn(printable(f"migrated: {change}"))
 
-    lives: list[Life] = []
+    lives: list[RunLife] = []
 
     async def main() -> Any:
         output.loop = asyncio.get_running_loop()
@@ -208,8 +210,8 @@ def live(
         config = invocation.config if invocation.flags else None
         if migration is not None:
             migration.done = migrated
-        chosen = Options(write=output.write, warn=output.warn, **options)
-        life = Life(
+        chosen = RunOptions(write=output.write, warn=output.warn, **options)
+        life = RunLife(
             space,
             program,
             chosen,
@@ -231,7 +233,7 @@ def live(
 
 
 @contextmanager
-def _ending(invocation: Invocation, space: Space, output: ProgramOutput, lives: list[Life]) -> Iterator[None]:
+def _ending(invocation: Invocation, space: Space, output: ProgramOutput, lives: list[RunLife]) -> Iterator[None]:
     """What is said when a life ends other than with its run. The view ends with it, unless the run is read again."""
     from lyra.vega.durable.durable_run import Overtaken
 
@@ -279,9 +281,9 @@ def _superseded(invocation: Invocation, space: Space) -> Conflict:
 
 def _taken(invocation: Invocation, space: Space, conflict: Conflict) -> Conflict | None:
     """The error that names the process which runs the run; None where the run is over by now."""
-    from lyra.vega.durable.runs import Run
+    from lyra.vega.durable.runs import DurableRun
 
-    run = Run(space)
+    run = DurableRun(space)
     if run.has_begun and run.is_over:
         return None
     owner = str(conflict.fields.get("owner", "")).split("|")
@@ -305,7 +307,7 @@ def _asked(run_id: str, interrupt: Interrupt, answer: str) -> str:
     return "\n".join([*lines, f"answer it with: {answer} and {_ANSWERS.get(interrupt.kind, 'a TEXT')}"])
 
 
-def failure(run: Run) -> VegaError | None:
+def failure(run: DurableRun) -> VegaError | None:
     """The error that ended a run, as `vega run` shows it."""
     error = run.error
     if error is None or isinstance(error, VegaError):

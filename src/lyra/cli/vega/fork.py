@@ -14,7 +14,7 @@ from lyra.errors import ConfigError, LyraError, VegaError
 if TYPE_CHECKING:
     from lyra.cli.app import Invocation
     from lyra.store.space import Space
-    from lyra.vega.durable.runs import Run
+    from lyra.vega.durable.runs import DurableRun
     from lyra.vega.replay.timeline import Timeline
 
 __all__ = ["make_fork"]
@@ -34,7 +34,7 @@ def make_fork(
     """Change one reply and run on; what came of it."""
     from lyra.core.clock import SystemClock
     from lyra.store.space import Space
-    from lyra.vega.durable.runs import Run, Runs
+    from lyra.vega.durable.runs import DurableRun, Runs
     from lyra.vega.replay import fork
     from lyra.vega.replay.reader import read
 
@@ -47,7 +47,7 @@ def make_fork(
         try:
             book = fork.copied_to(run, space, change, number, SystemClock().now())
             error = _lived(invocation, space, run, book, is_live=is_live)
-            new_run = Run(space)
+            new_run = DurableRun(space)
             old_step, new_step = fork.difference(timeline, read(new_run), number)
             return {
                 "run": space.name,
@@ -68,16 +68,16 @@ def make_fork(
             space.close()
 
 
-def _lived(invocation: Invocation, space: Space, run: Run, book: Any, *, is_live: bool) -> str:
+def _lived(invocation: Invocation, space: Space, run: DurableRun, book: Any, *, is_live: bool) -> str:
     """Run the fork to its end; the error that ended it, if one did."""
     from lyra.cli.vega.setup import with_servers
     from lyra.core.budgets.money import Money
-    from lyra.vega.durable.durable_run import Life
-    from lyra.vega.durable.runs import Run
+    from lyra.vega.durable.durable_run import RunLife
+    from lyra.vega.durable.runs import DurableRun
     from lyra.vega.replay.fork import fork_door, live_on
-    from lyra.vega.runtime.world import Options
+    from lyra.vega.runtime.world import RunOptions
 
-    forked = Run(space)  # at its place the run may have had another program than it has now
+    forked = DurableRun(space)  # at its place the run may have had another program than it has now
     began = run.began
     flags = [*began.get("settings", ()), *invocation.flags]
     program = forked.program()
@@ -91,8 +91,8 @@ def _lived(invocation: Invocation, space: Space, run: Run, book: Any, *, is_live
 
     async def main() -> Any:
         config = invocation.config if flags else None
-        chosen = Options(write=lambda _: None, warn=lambda _: None, **options)
-        life = Life(space, program, chosen, before=forked, config=config, door=fork_door(book, is_live=is_live))
+        chosen = RunOptions(write=lambda _: None, warn=lambda _: None, **options)
+        life = RunLife(space, program, chosen, before=forked, config=config, door=fork_door(book, is_live=is_live))
         live_on(life)
         return await life.run()
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TextIO
 import click
 
 from lyra.cli.render import note, printable
-from lyra.vega.runtime.picture import Picture, Row, Total
+from lyra.vega.runtime.picture import Picture, PictureRow, Total
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -216,7 +216,7 @@ class LiveTable:
 
 class _Column(NamedTuple):
     title: str
-    cell: Callable[[Row], str]
+    cell: Callable[[PictureRow], str]
     columns_min: int = 0  # of the window, for this one to be shown
     justify: Literal["left", "right"] = "left"
     width: int | None = None  # at least
@@ -235,7 +235,7 @@ _COLUMNS: Final = (
 )
 
 
-def _table(rows: list[Row], width: int) -> RichTable:
+def _table(rows: list[PictureRow], width: int) -> RichTable:
     from rich.table import Table as RichTable
     from rich.text import Text
 

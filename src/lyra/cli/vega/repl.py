@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from lyra.kernel.kernel import Kernel
     from lyra.vega.repl.session import ReplSession
-    from lyra.vega.runtime.world import Options
+    from lyra.vega.runtime.world import RunOptions
     from lyra.vega.syntax.source import Diagnostic
 
 __all__ = ["repl", "with_history"]
@@ -53,9 +53,9 @@ def repl(ctx: click.Context, /, *, model: str | None, budget: str | None) -> Non
     `:help` lists what the REPL itself understands.
     """
     from lyra.vega.repl.session import ReplSession
-    from lyra.vega.runtime.world import Options
+    from lyra.vega.runtime.world import RunOptions
 
-    options = Options(
+    options = RunOptions(
         write=click.echo,
         warn=lambda line: click.echo(line, err=True),
         model=model,
@@ -132,7 +132,7 @@ def _line(prompt: str, *, is_person: bool) -> str | None:
 
 
 class _Repl:
-    def __init__(self, session: ReplSession, options: Options, kernel: Kernel, runner: asyncio.Runner) -> None:
+    def __init__(self, session: ReplSession, options: RunOptions, kernel: Kernel, runner: asyncio.Runner) -> None:
         self.session = session
         self._options = options
         self._kernel = kernel

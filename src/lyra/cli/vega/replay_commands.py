@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from lyra.core.checking.check import did_you_mean
 from lyra.errors import ConfigError
 from lyra.vega.replay.breakpoints import Breakpoints, Hit
-from lyra.vega.replay.timeline import Step, brief
+from lyra.vega.replay.timeline import TimelineStep, brief
 
 if TYPE_CHECKING:
     from lyra.vega.replay.agents import AgentView
@@ -386,7 +386,7 @@ class Commands:
 _WIDE: Final = 36
 
 
-def step_line(step: Step) -> str:
+def step_line(step: TimelineStep) -> str:
     """One step on one line: number, process, what, what came of it, where, what it cost."""
     came = f" → error {step.error}" if step.error else f" → {step.result}" if step.result else ""
     cost = f"  ${step.spent.micro_usd / 1_000_000:.4f}" if step.spent.micro_usd else ""
@@ -395,7 +395,7 @@ def step_line(step: Step) -> str:
     return f"{step.number:>4} {step.pid:<6} {step.what}{came}{place}{cost}{tokens}"
 
 
-def _exchange(step: Step) -> list[dict[str, str]]:
+def _exchange(step: TimelineStep) -> list[dict[str, str]]:
     """A call of an agent and what came of it."""
     asked = {"who": "user", "text": step.message}
     if step.error:

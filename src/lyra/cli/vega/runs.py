@@ -19,7 +19,7 @@ from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
     from lyra.store.space import Space
-    from lyra.vega.durable.runs import Question, Run
+    from lyra.vega.durable.runs import DurableRun, RunQuestion
 
 __all__ = ["answer", "cancel", "resume", "runs"]
 
@@ -39,7 +39,7 @@ def runs(invocation: Invocation, /, *, db: str | None, as_json: bool) -> None:
     table(columns, [tuple(_cell(facts, column) for column in columns) for facts in listed])
 
 
-def _facts(run: Run) -> dict[str, Any]:
+def _facts(run: DurableRun) -> dict[str, Any]:
     facts = run.brief()
     waiting = run.questions() if facts["state"] == "waiting" else []
     return {**facts, "questions": [_question(question) for question in waiting]}
@@ -55,7 +55,7 @@ def _cell(facts: dict[str, Any], column: str) -> str:
     return str(facts[column])
 
 
-def _question(question: Question) -> dict[str, Any]:
+def _question(question: RunQuestion) -> dict[str, Any]:
     return {"id": question.id, "kind": question.kind, "question": question.question, "message": question.message}
 
 
@@ -100,7 +100,7 @@ def resume(
     if live and not as_json:
         output.watch()
 
-    def act(space: Space, before: Run | None) -> None:
+    def act(space: Space, before: DurableRun | None) -> None:
         assert before is not None
         migration = None
         if program is not None:
@@ -118,7 +118,7 @@ def resume(
     with_run(path, run, act, make=False)
 
 
-def _is_edited(run: Run) -> bool:
+def _is_edited(run: DurableRun) -> bool:
     """Whether a file that the program was made of reads another way by now; one that is gone does not."""
     import os
 
@@ -224,7 +224,7 @@ def answer(
         note(f"the answer is kept; the run takes it when it goes on: {resume}{asks}")
 
 
-def _list(run: Run, waiting: list[Question], *, as_json: bool) -> None:
+def _list(run: DurableRun, waiting: list[RunQuestion], *, as_json: bool) -> None:
     if as_json:
         document({"run": run.id, "state": run.state, "questions": [_question(question) for question in waiting]})
         return
@@ -236,7 +236,7 @@ def _list(run: Run, waiting: list[Question], *, as_json: bool) -> None:
             click.echo(printable("\n".join(f"  {line}" for line in question.message.split("\n"))))
 
 
-def _chosen(run: Run, waiting: list[Question], wanted: str | None, resume: str) -> Question:
+def _chosen(run: DurableRun, waiting: list[RunQuestion], wanted: str | None, resume: str) -> RunQuestion:
     matching = [question for question in waiting if wanted is None or question.id.startswith(wanted)]
     if len(matching) == 1:
         return matching[0]
@@ -251,7 +251,7 @@ def _chosen(run: Run, waiting: list[Question], wanted: str | None, resume: str) 
     raise ConfigError(sentence, hint=f"say which one: --question ID, of {listed}", run=run.id)
 
 
-def _nothing(run: Run) -> str:
+def _nothing(run: DurableRun) -> str:
     kept = len(run.answered())
     return f"run {run.id} asks nothing" + (
         f" more: {kept} {'answer is' if kept == 1 else 'answers are'} kept" if kept else ""
@@ -259,7 +259,7 @@ def _nothing(run: Run) -> str:
 
 
 def _response(
-    answer: str, asked: Question, text: str | None, approved: bool | None, data: str | None
+    answer: str, asked: RunQuestion, text: str | None, approved: bool | None, data: str | None
 ) -> dict[str, Any]:
     response: dict[str, Any] = {}
     if data is not None:

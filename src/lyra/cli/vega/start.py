@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from lyra.cli.vega.output import ProgramOutput
     from lyra.store.space import Space
     from lyra.vega.bytecode.program import Program
-    from lyra.vega.durable.runs import Run
-    from lyra.vega.migrate.migration import Migration
+    from lyra.vega.durable.new_program import ProgramMigration
+    from lyra.vega.durable.runs import DurableRun
 
 __all__ = ["go_on", "start", "with_run"]
 
@@ -49,7 +49,7 @@ def start(
     """Begin a run, or go on with the one of that name; ends the command. `is_said`: its id is told on stderr."""
     invocation = ctx.ensure_object(Invocation)
 
-    def act(space: Space, before: Run | None) -> None:
+    def act(space: Space, before: DurableRun | None) -> None:
         if before is None:
             told = {"heard": heard, "as_json": as_json, "is_said": is_said}
             _begin(ctx, space, files, program, output, calls, **told, **options)
@@ -63,7 +63,7 @@ def start(
 def with_run(
     path: str,
     run_id: str,
-    act: Callable[[Space, Run | None], object],
+    act: Callable[[Space, DurableRun | None], object],
     *,
     durability: str = "process",
     make: bool = True,
@@ -119,11 +119,11 @@ def _begin(
 def go_on(
     ctx: click.Context,
     space: Space,
-    before: Run,
+    before: DurableRun,
     output: ProgramOutput,
     calls: CallRecords,
     *,
-    migration: Migration | None = None,
+    migration: ProgramMigration | None = None,
     heard: bool,
     as_json: bool,
     tail: bool,
@@ -193,8 +193,8 @@ def _end(
 
 
 def _migrated(
-    before: Run, program: Program, files: Files, options: dict[str, Any], say: Callable[[str], str]
-) -> Migration | None:
+    before: DurableRun, program: Program, files: Files, options: dict[str, Any], say: Callable[[str], str]
+) -> ProgramMigration | None:
     """`vega run FILE --run-id OLD` goes on with those options, and with that program where that is safe; or says why
     not."""
     from lyra.vega.migrate.migration import migrated
@@ -219,7 +219,7 @@ _OPTIONS: Final[dict[str, tuple[str, Callable[[Any], str]]]] = {  # as one gives
 }
 
 
-def _returned(run: Run) -> Any:
+def _returned(run: DurableRun) -> Any:
     from lyra.vega.machine.link import link
     from lyra.vega.machine.snapshot import value_from_data
     from lyra.vega.runtime.convert import to_python

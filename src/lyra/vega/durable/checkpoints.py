@@ -10,6 +10,7 @@ so it goes through the refusal in every life.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.session.shared import scopes
@@ -19,10 +20,10 @@ from lyra.vega.machine.fiber import Fiber
 from lyra.vega.machine.snapshot import from_data, to_data
 
 if TYPE_CHECKING:
-    from lyra.vega.runtime.job import Job
+    from lyra.vega.runtime.job import VegaJob
     from lyra.vega.runtime.world import World
 
-__all__ = ["Saver", "restored"]
+__all__ = ["Saver", "restored", "start_saving"]
 
 EFFECTS: Final = 256  # between two checkpoints, of a process whose state is small
 WORK_S: Final = 1.0  # of computing, the same
@@ -35,7 +36,7 @@ class Saver:
 
     __slots__ = ("_began_s", "_clock", "_every", "_job", "_turns")
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: VegaJob) -> None:
         self._job = job
         self._clock = job.world.kernel.clock
         self._turns = 0
@@ -53,7 +54,7 @@ class Saver:
         early = job.world.early.get(job.ctx.pid)
         if early is not None and early.scope.was_refused:
             return False
-        return not job.ctx.replaying and job.is_quiet and (not job.world.sessions() or job.world.fibers == 1)
+        return not job.ctx.replaying and job.can_be_saved and (not job.world.sessions() or job.world.fibers == 1)
 
     async def save(self) -> None:
         saves, pid = self._job.world.saves, self._job.ctx.pid
@@ -66,11 +67,25 @@ class Saver:
         self._began_s = self._clock.monotonic()
 
 
-def saved(job: Job) -> dict[str, Any]:
+def start_saving(job: VegaJob) -> Saver:
+    """Restore a process that an earlier life saved, and give the Saver of its next steps."""
+    world = job.world
+    if job.ctx.restored is not None:
+        job.fiber = restored(world, job, job.ctx.restored)
+    world.fibers += 1
+    job.ctx.own_process.watch((partial(_fiber_ended, world), None))
+    return Saver(job)
+
+
+def _fiber_ended(world: World, _: object) -> None:
+    world.fibers -= 1
+
+
+def saved(job: VegaJob) -> dict[str, Any]:
     """A process as plain data, between two effects."""
     inside, state = scopes.get(), job.state
     world = job.world
-    found = [scope for scope in inside[-1].chain() if scope.name]
+    named = [scope for scope in inside[-1].chain() if scope.name]
     return {
         "fiber": to_data(job.fiber),
         "printed": state.printed,
@@ -78,7 +93,7 @@ def saved(job: Job) -> dict[str, Any]:
         "saves": world.saves.get(job.ctx.pid, 0),
         "receiving": state.receiving,
         "left_s": max(0.0, state.due - world.kernel.clock.monotonic()) if state.receiving >= 0 else 0.0,
-        "sessions": [[scope.name, scope.limit("usd"), _used(world, scope)] for scope in reversed(found)],
+        "sessions": [[scope.name, scope.limit("usd"), _used(world, scope)] for scope in reversed(named)],
     }
 
 
@@ -90,7 +105,7 @@ def _used(world: World, scope: Budget) -> dict[str, int]:
     return {dimension: amount for dimension, amount in used.items() if amount}
 
 
-def restored(world: World, job: Job, data: dict[str, Any]) -> Fiber:
+def restored(world: World, job: VegaJob, data: dict[str, Any]) -> Fiber:
     """The fiber that was saved; what the runtime remembers for it is put back."""
     state = job.state
     state.printed, state.numbers = data["printed"], data["numbers"]

@@ -1,10 +1,10 @@
 """One life of a durable run: its kernel on the run's own journal, from the beginning or from where the last life was
 killed, until the main process ends or this life is stopped.
 
-A run is a space in a store's file: nobody else's journal, lease or snapshot is touched by it. Everything that its
+A run is a space in a store's file, with a journal, lease and snapshots of its own. Everything that its
 processes do is in that journal before a program sees it. What an earlier life has printed is not printed again by this
-one; who wants the whole output asks the run for it (`durable.runs`). Whoever wants something of a live run, an answer
-to its question or its end, leaves a note in its space, which the life looks for.
+one; the whole output is in the run itself (`durable.runs`). A command that answers a question of a live run, or
+cancels it, leaves a note in its space, which the life looks for.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from lyra.kernel.kernel import Kernel
 from lyra.kernel.seams import Seams
 from lyra.vega.bytecode import file as bytecode
 from lyra.vega.durable import pids
+from lyra.vega.durable.checkpoints import start_saving
 from lyra.vega.durable.pids import PidsByCall
-from lyra.vega.durable.record import MAIN, Record, RunState
-from lyra.vega.durable.resume import Homecoming
-from lyra.vega.runtime.agents.agent import agent_front, models_of
-from lyra.vega.runtime.agents.setting_versions import Renewals
-from lyra.vega.runtime.deadlock import Standstill
-from lyra.vega.runtime.driver import vega_process
+from lyra.vega.durable.record import MAIN, DurableRecord, RunState
+from lyra.vega.durable.resume import ReplayBarrier
+from lyra.vega.runtime.agents.agent import agent_front
+from lyra.vega.runtime.agents.plan import models_of
+from lyra.vega.runtime.agents.setting_versions import SettingVersions
+from lyra.vega.runtime.deadlock import DeadlockWatch
+from lyra.vega.runtime.driver import PROGRAMS, vega_process
 from lyra.vega.runtime.run import MAILBOX_MESSAGES, value_of
-from lyra.vega.runtime.world import Options, World
+from lyra.vega.runtime.world import RunOptions, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,13 +45,13 @@ if TYPE_CHECKING:
     from lyra.kernel.programs.handle import Handle
     from lyra.store.space import Space
     from lyra.vega.bytecode.program import Program
-    from lyra.vega.durable.runs import Run
-    from lyra.vega.migrate.migration import Migration
+    from lyra.vega.durable.new_program import ProgramMigration
+    from lyra.vega.durable.runs import DurableRun
 
 __all__ = [
-    "Life",
     "Overtaken",
-    "agent_made",
+    "RunLife",
+    "agent_from_row",
     "agent_of",
     "answer_note",
     "arguments_of",
@@ -78,7 +80,7 @@ class Overtaken(Exception):
     """Another process was at work on the run since it was read: it has to be read again."""
 
 
-class Life:
+class RunLife:
     """`before` is the run as earlier lives left it, None for a new one; with a `migration` another program is in force
     from this life on. `held` is called once the run is this life's alone, and as `before` has it (else Overtaken);
     `began` is told its id once it is durable, `asks` of each question that waits. `door` makes the kernel's door: a
@@ -88,10 +90,10 @@ class Life:
         self,
         space: Space,
         program: Program,
-        options: Options,
+        options: RunOptions,
         *,
-        before: Run | None = None,
-        migration: Migration | None = None,
+        before: DurableRun | None = None,
+        migration: ProgramMigration | None = None,
         config: Config | None = None,
         door: Callable[..., Door] = Door,
         held: Callable[[], object] = lambda: None,
@@ -102,7 +104,7 @@ class Life:
         self._before = before
         self._migration = migration
         self._held = held
-        self.is_held = False  # nobody else was at work on the run when this life began
+        self.is_held = False  # this life has the lease of the run
         self._began_with = began
         self._asks = asks
         self._asked: set[str] = set()  # questions that were told
@@ -115,16 +117,18 @@ class Life:
             "seams": Seams(door=door, pids=by_call),
         }
         self.kernel = Kernel(**settings) if config is None else Kernel.from_config(config, **settings)
-        self._record = Record(self.kernel, options.write)
-        self.world = World(self.kernel, program, options, MAIN)
-        self.world.record = self._record
+        self._record = DurableRecord(self.kernel, options.write)
+        self.world = World(
+            self.kernel, program, options, MAIN, programs=PROGRAMS, record=self._record, start_saving=start_saving
+        )
         if by_call is not None:
             by_call.saves = self.world.saves
         if before is not None:
             prepare(self.world, before, migration)
 
     async def run(self, facts: Mapping[str, Any] | None = None) -> Any:
-        """To its end: what main returned, or the error that nobody caught. `facts` is what a new run keeps."""
+        """To its end: what main returned, or the error that the program did not catch. `facts` is what a new run
+        keeps."""
         kernel, world = self.kernel, self.world
         if self._before is not None:
             world.runtime.name = str(self._before.began["nonce"])
@@ -144,30 +148,31 @@ class Life:
                 world.names.update(self._record.names)
                 for model, learned in self._record.learned.items():
                     world.runtime.tokens.know(model, *learned)
-                world.home = Homecoming(world)
-            await world.foreign.start()
+                world.barrier = ReplayBarrier(world)
+            await world.undeclared_tools.start()
             main = self._began(dict(facts or {})) if self._before is None else kernel.process(MAIN)
             self._need()
             self._listen()
-            standstill = Standstill(world, MAIN)
+            watch = DeadlockWatch(world, MAIN)
             try:
                 ended = await self._ended(main)
             finally:
-                standstill.stop()
+                watch.stop()
                 world.is_over = kernel.process(MAIN).alive is False
                 if world.picture is not None:
                     world.picture.over()
             if ended.reason != "divergence":  # with the right program it goes on
                 self._record.end(ended)
-            if standstill.error is not None:
-                raise standstill.error
+            if watch.error is not None:
+                raise watch.error
             return value_of(world, ended)
         finally:
             world.close()
             await kernel.close(drain_s=0.0, snapshot=not world.is_over)
 
     def _confirm(self) -> None:
-        """What was decided so far was decided on a reading that nobody guarded. From here on the run is ours alone."""
+        """Raise Overtaken where another process changed the run since this life read it: it was read without the
+        lease."""
         before = self._before
         if before is None:
             is_other = next(self._space.read(kind="run.began"), None) is not None
@@ -176,7 +181,7 @@ class Life:
         if is_other:
             raise Overtaken
 
-    def _migrate(self, migration: Migration) -> None:
+    def _migrate(self, migration: ProgramMigration) -> None:
         """The first row of this life: what it does is the other program's."""
         kernel = self.kernel
         facts = migration.to_data()
@@ -209,7 +214,7 @@ class Life:
         for pid, (name, settings) in world.expected.items():
             process = self.kernel.processes.get(pid)
             if process is not None and process.exit is None:
-                for model in models_of(world, world.renewals.versions(name, world.read(settings))[-1]):
+                for model in models_of(world, world.setting_versions.versions(name, world.read(settings))[-1]):
                     try:
                         runtime.load(model)
                     except ConfigError as lack:
@@ -225,9 +230,9 @@ class Life:
         """What this machine lacks, where that has ended this life: the run waits for one that has it."""
         return self._unfit.result() if self._unfit is not None and self._unfit.done() else None
 
-    def _expect(self, before: Run) -> None:
-        """Questions to conversations that are on their way, or answered and not yet heard: whoever asked them asks
-        again, and must find them."""
+    def _expect(self, before: DurableRun) -> None:
+        """Questions to conversations that are on their way, or answered and not yet heard: the processes that
+        asked them ask again, and must find them."""
         for pid, state in before.processes.items():
             process = self.kernel.processes.get(pid)
             if process is None or process.exit is not None:
@@ -235,8 +240,8 @@ class Life:
             heard = [entry.value for entry in state.effects.values() if entry.kind == "receive"]
             for raw in (*heard, *(message for _, message, _, _ in state.inbox)):
                 if _ASK in bytes(raw):
-                    found = codec.decode(bytes(raw))
-                    request_id = found.get("lyra.ask", "") if isinstance(found, dict) else ""
+                    message = codec.decode(bytes(raw))
+                    request_id = message.get("lyra.ask", "") if isinstance(message, dict) else ""
                     if _is_open(before, request_id):
                         stream = "/" in request_id
                         self.world.runtime.expect(request_id, process, (self.world.budget,), stream=stream)
@@ -287,7 +292,7 @@ class Life:
             self.world.options.warn(f"an answer was not used: {refusal.message}")
 
 
-def recall(world: World, before: Run) -> None:
+def recall(world: World, before: DurableRun) -> None:
     """What a life has to know of those before it, which no program's replay tells."""
     world.budget.charge(Usage.from_data(before.spent))
     for pid, state in before.processes.items():
@@ -298,9 +303,9 @@ def recall(world: World, before: Run) -> None:
             world.expected[agent[0]] = world.spawned[agent[0]] = agent[1:]
 
 
-def _recall_spent(world: World, before: Run, pid: str, state: ProcessState) -> None:
+def _recall_spent(world: World, before: DurableRun, pid: str, state: ProcessState) -> None:
     """Who has to count it in its sessions: the nearest process above that replays, at the start of what is below it. Of
-    a conversation the record knows, since its turns belong to whoever asked."""
+    a conversation the record knows, since its turns belong to the process that asked."""
     if _is_conversation(before, state):
         return
     spent = Usage.from_data(state.spent)
@@ -311,14 +316,14 @@ def _recall_spent(world: World, before: Run, pid: str, state: ProcessState) -> N
         pid, state = state.created.parent, above
 
 
-def agent_of(before: Run, pid: str, state: ProcessState) -> tuple[str, str, Any] | None:
+def agent_of(before: DurableRun, pid: str, state: ProcessState) -> tuple[str, str, Any] | None:
     """The pid that programs know an agent by, its name and its settings, of a process that is one or stands for one: a
     guard may have been killed before it began what it guards."""
-    return agent_made(pid, state.created, partial(arguments_of, before, state))
+    return agent_from_row(pid, state.created, partial(arguments_of, before, state))
 
 
-def agent_made(pid: str, created: rows.Created, arguments: Callable[[], Any]) -> tuple[str, str, Any] | None:
-    """The same from the row that made the process; `arguments` are read only where they are needed."""
+def agent_from_row(pid: str, created: rows.Created, arguments: Callable[[], Any]) -> tuple[str, str, Any] | None:
+    """The agent, as `agent_of` has it, from the row of the process; `arguments` are read only where they are needed."""
     if created.program == VEGA_AGENT:
         _, name, settings = arguments()
         return (created.parent if created.guarded else pid), str(name), settings
@@ -332,27 +337,29 @@ def agent_made(pid: str, created: rows.Created, arguments: Callable[[], Any]) ->
     return pid, str(name), settings
 
 
-def prepare(world: World, before: Run, migration: Migration | None = None) -> None:
+def prepare(world: World, before: DurableRun, migration: ProgramMigration | None = None) -> None:
     """A world for the program that is in force: what others were in force before it, and what each of them left."""
     versions = [*before.versions, *([] if migration is None else [migration.to_data()])]
     world.linked.older = frozenset(str(version["hash"]) for version in versions)
-    world.renewals = Renewals([*before.renewals, *([] if migration is None else migration.renewals)])
+    world.setting_versions = SettingVersions(
+        [*before.setting_changes, *([] if migration is None else migration.setting_changes)]
+    )
     count = len(world.linked.program.globals)
-    world.shorter = tuple(sorted({one for version in versions for one in version.get("globals", ())} - {count}))
+    world.shorter = tuple(sorted({size for version in versions for size in version.get("globals", ())} - {count}))
 
 
-def arguments_of(before: Run, state: ProcessState) -> Any:
+def arguments_of(before: DurableRun, state: ProcessState) -> Any:
     """What a process was started with."""
     created = state.created
     return codec.decode(before.space.get_blob(created.blob) if created.blob else bytes(created.args))
 
 
-def _is_conversation(before: Run, state: ProcessState) -> bool:
+def _is_conversation(before: DurableRun, state: ProcessState) -> bool:
     """Whether a process is an agent's that answers many: it was started without a question."""
     return state.created.program not in (VEGA_PROCESS, VEGA_AGENT) and not arguments_of(before, state)
 
 
-def _is_open(before: Run, request_id: str) -> bool:
+def _is_open(before: DurableRun, request_id: str) -> bool:
     """Whether the process that asked has not heard the answer: `~pid:key` of a call, `~pid/number` of a stream."""
     if not request_id.startswith("~"):
         return False
@@ -366,8 +373,8 @@ def _is_open(before: Run, request_id: str) -> bool:
     return entry is not None and not entry.done
 
 
-async def end(space: Space, before: Run) -> None:
-    """Cancel a run: by its owner, who finds the note, or here, where nobody is at work on it. No program is run."""
+async def end(space: Space, before: DurableRun) -> None:
+    """Cancel a run: by its owner, who finds the note, or here, where no process is at work on it. No program is run."""
     kernel = Kernel(space)
     kernel.states[RunState.NAME] = RunState()
     while not before.is_over:

@@ -6,7 +6,7 @@ from typing import Final
 
 from lyra.core.naming import SUPERVISE, VEGA_AGENT, VEGA_PROCESS, fixed_name
 
-__all__ = ["deed"]
+__all__ = ["describe_effect"]
 
 _STARTS: Final = {
     VEGA_PROCESS: "starts a function",
@@ -26,7 +26,7 @@ _PLAIN: Final = {
 }
 
 
-def deed(kind: str, name: str = "") -> str:
+def describe_effect(kind: str, name: str = "") -> str:
     """What a process does, by the kind and the name of its effect; one that has no words yet as it is called."""
     if kind == "spawn":
         agent = name.removeprefix("agent:").partition("~")[0]

@@ -1,7 +1,7 @@
 """The pids of a durable run: programs see them, so they are the same however often the run was killed.
 
-A kernel numbers processes by the rows of its journal, and a run that was killed has other rows than one that nobody
-disturbed. Here a pid says which call of whom made the process: `p4` was made by the call 4 of the main process, `p4.0`
+A kernel numbers processes by the rows of its journal, and a run that was killed has other rows than one that was
+not. Here a pid says which call of whom made the process: `p4` was made by the call 4 of the main process, `p4.0`
 by the first call of `p4`, `p2_1.0-0` by a call made ahead or in a `parallel` of the main process. Saving a process is a
 call too, but when that happens is not the program's to say, so those are not counted. A run that was begun by rows goes
 on with them.

@@ -1,10 +1,10 @@
 """What a durable run keeps beside its processes: the program, the options, and every line it printed, in order.
 
 `RunState` is the fold of the run's own rows; it is in every snapshot, so a run needs none of its old rows to print its
-whole output again. `Record` writes those rows. A printed line is a row like any other: it is in the next commit, and is
-shown once it is in the store. So is a migration: which program is in force from there on. Lines that have been there
-for a while are put together into blobs. How many lines a process has printed is how its replay knows which of them were
-printed before.
+whole output again. `DurableRecord` writes those rows. A printed line is a row like any other: it is in the next commit,
+and is shown once it is in the store. So is a migration: which program is in force from there on. Lines that have been
+there for a while are put together into blobs. How many lines a process has printed is how its replay knows which of
+them were printed before.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Exit
 
-__all__ = ["MAIN", "Record", "RunState", "state_of"]
+__all__ = ["MAIN", "DurableRecord", "RunState", "state_of"]
 
 MAIN: Final = "main"  # the pid of a run's main process
 _PACK_BYTES: Final = 64 << 10
@@ -119,7 +119,7 @@ def state_of(reason: str, error: Any) -> str:
     return "finished" if reason == "normal" and error is None else "failed"
 
 
-class Record:
+class DurableRecord:
     """Writes the rows of one run on the kernel that runs it."""
 
     __slots__ = ("_before", "_kernel", "_show", "_state", "_unsaid")
@@ -145,7 +145,7 @@ class Record:
         self._unsaid.append((seq, tell, str(facts.get("id", ""))))
 
     def end(self, ended: Exit) -> None:
-        """The last row: in short what the run came to, for whoever lists many."""
+        """The last row: in short what the run came to, for lists of runs."""
         state = self._state
         lines = len(state.lines) + sum(count for _, count in state.packed)
         facts = {
@@ -159,7 +159,7 @@ class Record:
 
     @property
     def _hash(self) -> str:
-        """Of the program in force."""
+        """The hash of the program in force."""
         state = self._state
         return str(state.migrations[-1]["hash"] if state.migrations else (state.began or {}).get("hash", ""))
 
@@ -183,7 +183,7 @@ class Record:
 
     @property
     def names(self) -> dict[str, str]:
-        """Who has which name, as far as it was given with `process::register`."""
+        """Pids by the names that `process::register` gave."""
         return self._state.names
 
     def name(self, name: str, pid: str) -> None:
@@ -225,7 +225,7 @@ class Record:
             _, say, text = unsaid.popleft()
             try:
                 say(text)
-            except OSError:  # nobody reads any more; the run is kept, and its output with it
+            except OSError:  # the reader of the output is gone; the run goes on, and its output is in the store
                 self._show = _nowhere
                 unsaid.clear()
 

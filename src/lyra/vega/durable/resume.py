@@ -1,12 +1,13 @@
-"""How a run comes back: nobody goes on before everybody is where the last life left them.
+"""How a run resumes: no process does anything new before all processes have replayed their journals.
 
-A replay brings a process to where it was by the journal's answers. What it knows beside them, others may see: the
-sessions it is in and what was spent there, questions that it waits for, agents that it stands for. So the processes of
-Vega replay first, and each is held where it would do something new. The agents' own processes, calls and conversations,
-begin behind them, because what they may spend is theirs to say who asked. When all are there, all go on.
+A replay brings a process to where it was by the journal's answers. Other processes see what it knows beside them: the
+sessions it is in and what was spent there, questions that it waits for, agents that it stands for. So the Vega
+processes replay first, and each is held where it would do something new. The agents' own processes, calls and
+conversations, begin behind them, because the process that asks decides what they may spend. When all have replayed, all
+go on.
 
-Whoever takes too long to come is not waited for by the others, but its calls are not made without it: a call goes on
-once its caller has come to it, and never outside the sessions that it was made in.
+A process that replays for too long does not hold up the others, but its calls wait for it: a call goes on once its
+caller has come to it, and never outside the sessions that it was made in.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from lyra.vega.runtime.early.calls import AHEAD_PATH
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
-    from lyra.vega.runtime.job import Job
+    from lyra.vega.runtime.job import VegaJob
     from lyra.vega.runtime.world import World
 
-__all__ = ["Homecoming"]
+__all__ = ["ReplayBarrier"]
 
 _ROUNDS: Final = 64  # of the loop, before the looks have pauses between them
 _PAUSE_S: Final = 0.005
 _PATIENCE_S: Final = 20.0  # without any progress; in journals of older versions a call that ran out of time waits again
-_SAY_S: Final = 3.0  # without any progress, before whoever looks on is told
-_LOOK_S: Final = 0.05  # between looks for those who came late
-_SEES: Final = frozenset(  # others, or is seen by them; each takes a key of the journal's
+_SAY_S: Final = 3.0  # without any progress, before a warning is written
+_LOOK_S: Final = 0.05  # between looks for processes that replayed late
+_SEES: Final = frozenset(  # effects that see other processes or are seen by them; each takes a key of the journal
     {
         "spawn",
         "ahead_spawn",
@@ -50,7 +51,7 @@ _SEES: Final = frozenset(  # others, or is seen by them; each takes a key of the
 )
 
 
-class Homecoming:
+class ReplayBarrier:
     """Made when the kernel has the processes of an earlier life and none has had a step."""
 
     __slots__ = ("_fiber", "_functions", "_held", "_is_open", "_ours", "_world")
@@ -59,23 +60,23 @@ class Homecoming:
         self._world = world
         self._held: list[Any] = []
         self._functions: dict[str, list[Any]] = {}  # by pid: those that were called ahead and not come to yet
-        self._is_open = False  # others go on, though not all are there
+        self._is_open = False  # the others go on, though not all have replayed
         kernel = world.kernel
         self._fiber = kernel.programs.name(vega_process)
         ours = {kernel.programs.name(program) for program in (vega_process, agent_front, supervise)}
         alive = [process for process in kernel.processes.values() if process.exit is None]
         self._ours = [process for process in alive if process.program in ours]
         kernel.hold_back()
-        kernel.tasks.start(self._watch(), name="vega homecoming")
+        kernel.tasks.start(self._watch(), name="vega resume")
 
-    async def hold(self, job: Job, kind: str) -> None:
+    async def hold(self, job: VegaJob, kind: str) -> None:
         """Before an effect of a process: one that is new waits until all are there."""
         process = job.process
         if process.replay is None or (kind in _SEES and upcoming(process) is None):
             await self.wait(process)
 
     async def wait(self, process: Process) -> None:
-        """Until all are there."""
+        """Wait until all processes have replayed."""
         if not self._is_open:
             await suspend(process, self._held)
 
@@ -126,7 +127,7 @@ class Homecoming:
             await asyncio.sleep(0)
         self._is_open = True
         if not late:
-            world.home = None
+            world.barrier = None
         held, self._held = self._held, []
         for waker in held:
             resume(waker)
@@ -134,15 +135,17 @@ class Homecoming:
             await kernel.outside_pause(_LOOK_S)
             late = self._late()
             kernel.let_go(late)
-        world.home = None
+        world.barrier = None
 
     def _late(self) -> set[str]:
-        """Calls and conversations, by pid, that nobody has come to who asked them: what they may spend is not known."""
+        """Calls and conversations, by pid, whose callers have not come to them: what they may spend is not known."""
         processes = self._world.kernel.processes
         recalls = [process.replay or {} for process in self._ours if process.exit is None]
         spawned = {entry.link for recall in recalls for entry in recall.values() if entry.kind == "spawn"}
         return {
-            pid for pid in spawned | self._unasked() if (found := processes.get(pid)) is not None and found.exit is None
+            pid
+            for pid in spawned | self._unasked()
+            if (process := processes.get(pid)) is not None and process.exit is None
         }
 
     def _unasked(self) -> set[str]:

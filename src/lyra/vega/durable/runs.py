@@ -32,21 +32,21 @@ from lyra.vega.bytecode.program import Program
 from lyra.vega.durable.record import MAIN, RunState, state_of
 
 if TYPE_CHECKING:
-    from lyra.vega.runtime.agents.setting_versions import Renewal
+    from lyra.vega.runtime.agents.setting_versions import SettingChange
 
-__all__ = ["STATES", "Question", "Run", "Runs", "file_of"]
+__all__ = ["STATES", "DurableRun", "RunQuestion", "Runs", "file_of"]
 
 STATES: Final[dict[str, str]] = {
     "running": "a process is at work on it",
     "waiting": "it waits for the answer to a question: `vega answer`",
-    "stopped": "nobody is at work on it: `vega resume`",
+    "stopped": "no process is at work on it: `vega resume`",
     "finished": "its main process came to its end",
-    "failed": "its main process ended with an error that nobody caught",
-    "cancelled": "somebody cancelled it",
+    "failed": "its main process ended with an error that it did not catch",
+    "cancelled": "it was cancelled",
 }
 
 
-class Question(NamedTuple):
+class RunQuestion(NamedTuple):
     """What a run asks a person, and waits for."""
 
     id: str
@@ -92,14 +92,14 @@ class Runs:
     def names(self) -> list[str]:
         return spaces(self._store)
 
-    def __iter__(self) -> Iterator[Run]:
-        """Those that have begun, oldest first."""
+    def __iter__(self) -> Iterator[DurableRun]:
+        """The runs that have begun, oldest first."""
         for name in self.names:
             run = self._run(name)
             if run.has_begun:
                 yield run
 
-    def __getitem__(self, name: str) -> Run:
+    def __getitem__(self, name: str) -> DurableRun:
         names = self.names
         run = self._run(name) if name in names else None
         if run is None or not run.has_begun:
@@ -108,13 +108,13 @@ class Runs:
             raise ConfigError(f"there is no run {name!r} in {self.path}", hint=hint, run=name)
         return run
 
-    def _run(self, name: str) -> Run:
+    def _run(self, name: str) -> DurableRun:
         space = Space(self.path, name, make=False, writes=False)
         self._open.append(space)
-        return Run(space)
+        return DurableRun(space)
 
 
-class Run:
+class DurableRun:
     """One run as its store has it now. `state` is one of STATES; `processes` are the kernel's fold of its rows."""
 
     def __init__(self, space: Space) -> None:
@@ -221,12 +221,12 @@ class Run:
         return {} if not blob else dict(codec.decode(self.space.get_blob(blob)))
 
     @property
-    def renewals(self) -> list[Renewal]:
+    def setting_changes(self) -> list[SettingChange]:
         """The settings of agents that migrations changed, in order."""
-        from lyra.vega.runtime.agents.setting_versions import Renewal
+        from lyra.vega.runtime.agents.setting_versions import SettingChange
 
-        found = [row for migration in self.facts.migrations for row in migration["renewals"]]
-        return [Renewal.from_data(row) for row in found]
+        kept = [row for migration in self.facts.migrations for row in migration["renewals"]]
+        return [SettingChange.from_data(row) for row in kept]
 
     # ------------------------------------------------------------ how it stands
 
@@ -240,7 +240,7 @@ class Run:
 
     @property
     def owner(self) -> str:
-        """Who is at work on it; empty when nobody is."""
+        """The process that is at work on it; empty when none is."""
         held = self.space.holder()
         if held is None or owner_is_dead(held.owner):
             return ""
@@ -301,20 +301,22 @@ class Run:
         """How many it has printed."""
         return len(self.facts.lines) + sum(count for _, count in self.facts.packed)
 
-    def questions(self) -> list[Question]:
-        """What it asks and nobody has answered, oldest first."""
+    def questions(self) -> list[RunQuestion]:
+        """Its questions without an answer, oldest first."""
         answered = self.answered()
-        found: list[tuple[PendingInterrupt, str]] = [
+        open_questions: list[tuple[PendingInterrupt, str]] = [
             (pending, pid)
             for pid, state in self.fold.processes.items()
             if state.exit is None
             for pending in state.interrupts.values()
             if pending.id not in answered
         ]
-        found.sort(key=lambda pair: pair[0].created_at)
+        open_questions.sort(key=lambda pair: pair[0].created_at)
         return [
-            Question(one.id, one.kind, one.question, one.message, one.created_at, one.expires_at, pid)
-            for one, pid in found
+            RunQuestion(
+                pending.id, pending.kind, pending.question, pending.message, pending.created_at, pending.expires_at, pid
+            )
+            for pending, pid in open_questions
         ]
 
     def answered(self) -> set[str]:
@@ -323,7 +325,7 @@ class Run:
         return {str(note["answer"]) for note in notes if "answer" in note}
 
     def line(self, pid: str) -> str:
-        """Whose calls made a process, up to the first: what an idempotency key names it by."""
+        """The calls that made a process, from the main process on: what an idempotency key names it by."""
         created = self.fold.processes[pid].created
         if created.key is None or created.parent not in self.fold.processes:
             return pid

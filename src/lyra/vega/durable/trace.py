@@ -1,9 +1,9 @@
 """What a run did, as a tree: its processes below each other, and below each the calls that it made.
 
-Made from the rows of a run as far as they are kept, so it tells of all its lives. A `Span` is a process, a model call,
-a tool's call or another effect; money, tokens, calls and retries of a span are its own and those of all below it. What
-was spent is known for as long as the run is: calls whose rows were dropped are in the sums of their process, and in
-`unlisted` of the trace.
+Made from the rows of a run as far as they are kept, so it tells of all its lives. A `TraceSpan` is a process, a model
+call, a tool's call or another effect; money, tokens, calls and retries of a span are its own and those of all below it.
+What was spent is known for as long as the run is: calls whose rows were dropped are in the sums of their process, and
+in `unlisted` of the trace.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_from_row
 from lyra.store.protocol import Record
 from lyra.vega.durable.record import MAIN
-from lyra.vega.durable.runs import Run
+from lyra.vega.durable.runs import DurableRun
 
-__all__ = ["Span", "Trace", "trace"]
+__all__ = ["Trace", "TraceSpan", "trace"]
 
 _PIECES: Final = "vega.stream:"  # each a piece of an answer, which is shown as a call
 
 
-class Span(msgspec.Struct, kw_only=True):
+class TraceSpan(msgspec.Struct, kw_only=True):
     """`kind` is process, agent, call, model, tool or effect; `status` ok, running, stopped, the reason of an end, or
     the name of an error, whose text is `error`."""
 
@@ -44,7 +44,7 @@ class Span(msgspec.Struct, kw_only=True):
     output_tokens: int = 0
     calls: int = 0
     retries: int = 0
-    spans: list[Span] = []
+    spans: list[TraceSpan] = []
 
     @property
     def latency_ms(self) -> int | None:
@@ -68,36 +68,36 @@ class Span(msgspec.Struct, kw_only=True):
             "spans": [span.to_data() for span in self.spans],
         }
 
-    def walk(self, depth: int = 0) -> Iterator[tuple[int, Span]]:
+    def walk(self, depth: int = 0) -> Iterator[tuple[int, TraceSpan]]:
         """This and all below it, each with how deep it stands."""
         todo = [(depth, self)]
         while todo:
-            at, span = todo.pop()
-            yield at, span
-            todo += [(at + 1, inner) for inner in reversed(span.spans)]
+            level, span = todo.pop()
+            yield level, span
+            todo += [(level + 1, inner) for inner in reversed(span.spans)]
 
 
 class Trace(NamedTuple):
     """`root` is the main process. Rows from before `since` are not kept any more: of what was done then `unlisted`
     calls are in the sums and not in the tree."""
 
-    root: Span
+    root: TraceSpan
     since: float | None
     unlisted: int
 
 
-def trace(run: Run) -> Trace:
+def trace(run: DurableRun) -> Trace:
     """The tree of a run."""
     return _Tracer(run).trace()
 
 
 class _Tracer:
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: DurableRun) -> None:
         self._run = run
         self._program = run.program()
-        self._processes: dict[str, Span] = {}
+        self._processes: dict[str, TraceSpan] = {}
         self._parents: dict[str, str] = {}
-        self._open: dict[tuple[str, str], Span] = {}
+        self._open: dict[tuple[str, str], TraceSpan] = {}
         self._answered: set[str] = set()  # processes whose turn came to a good end
         self._since = 0.0  # 0: there are all
         for pid, state in run.processes.items():  # those whose first or last rows are not kept any more
@@ -122,7 +122,7 @@ class _Tracer:
         for pid, span in self._processes.items():
             state = self._run.processes.get(pid)
             spent = dict(state.spent) if state is not None else {}
-            if pid == MAIN:  # and of processes that nobody remembers
+            if pid == MAIN:  # and of processes that the journal has forgotten
                 for dimension, amount in self._run.fold.spent.items():
                     spent[dimension] = spent.get(dimension, 0) + amount
             for name, dimension in _SPENT.items():
@@ -132,7 +132,7 @@ class _Tracer:
                     count += left if name == "calls" else 0
         return count
 
-    def _root(self) -> Span:
+    def _root(self) -> TraceSpan:
         for pid, span in self._processes.items():
             above = self._processes.get(self._parents.get(pid, ""))
             if above is not None and above is not span:
@@ -159,7 +159,7 @@ class _Tracer:
         if pid in self._processes:
             return
         kind, name = self._what(pid, created)
-        self._processes[pid] = Span(kind=kind, name=name, pid=pid, began=time)
+        self._processes[pid] = TraceSpan(kind=kind, name=name, pid=pid, began=time)
         self._parents[pid] = created.parent
 
     def _what(self, pid: str, created: rows.Created) -> tuple[str, str]:
@@ -186,7 +186,7 @@ class _Tracer:
             return "?"
         return name
 
-    def _made(self, row: Record, created: rows.Created) -> None:
+    def _on_created(self, row: Record, created: rows.Created) -> None:
         self._created(row.pid, created, row.time)
 
     def _terminated(self, row: Record, ended: rows.Terminated) -> None:
@@ -215,7 +215,7 @@ class _Tracer:
             name = started.name
         elif kind == "model":
             name = name.partition(":")[2]
-        span = self._open[place] = Span(kind=kind, name=name, pid=row.pid, key=place[1], began=row.time)
+        span = self._open[place] = TraceSpan(kind=kind, name=name, pid=row.pid, key=place[1], began=row.time)
         above.spans.append(span)
 
     def _finished(self, row: Record, finished: rows.Finished) -> None:
@@ -249,10 +249,10 @@ class _Tracer:
             span.retries += 1
 
 
-def _fail(span: Span, error: dict[str, Any] | None) -> None:
+def _fail(span: TraceSpan, error: dict[str, Any] | None) -> None:
     if error is not None:
-        found = error_from_row(error)
-        fields = found.fields if isinstance(found, LyraError) else {}
+        exception = error_from_row(error)
+        fields = exception.fields if isinstance(exception, LyraError) else {}
         span.status = str(fields.get("name") or error.get("code"))  # an error of the program by its own name
         span.error = str(fields.get("text") or error.get("message") or "")
 
@@ -264,7 +264,7 @@ _SPENT: Final = {
     "calls": "llm_calls",
 }
 _ACTS: Final[dict[str, Callable[[_Tracer, Record, Any], None]]] = {
-    "process.created": _Tracer._made,
+    "process.created": _Tracer._on_created,
     "process.terminated": _Tracer._terminated,
     "effect.started": _Tracer._started,
     "effect.finished": _Tracer._finished,

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from lyra.vega.host.processes import HostProcess, ParallelCalls
 from lyra.vega.machine.fiber import Fiber
 from lyra.vega.values.values import (
     STREAM_IS_OVER,
@@ -22,12 +23,12 @@ from lyra.vega.values.values import (
 )
 
 if TYPE_CHECKING:
-    from lyra.vega.host.local import LocalHost, Running
+    from lyra.vega.host.local import LocalHost
 
 __all__ = ["EFFECTS"]
 
 
-def _print(host: LocalHost, process: Running, fiber: Fiber, text: str) -> None:
+def _print(host: LocalHost, process: HostProcess, fiber: Fiber, text: str) -> None:
     host.write(text)
     fiber.resume()
 
@@ -37,7 +38,7 @@ def _print(host: LocalHost, process: Running, fiber: Fiber, text: str) -> None:
 
 def _spawn(
     host: LocalHost,
-    process: Running,
+    process: HostProcess,
     fiber: Fiber,
     kind: str,
     name: str,
@@ -79,7 +80,7 @@ def _start_child(
 
 
 def _send(
-    host: LocalHost, process: Running, fiber: Fiber, target: Process, message: Any, timeout: Any, budget: Any
+    host: LocalHost, process: HostProcess, fiber: Fiber, target: Process, message: Any, timeout: Any, budget: Any
 ) -> None:
     other = host.processes.get(target.pid)
     if other is None or other.agent is None:
@@ -92,7 +93,7 @@ def _send(
         fiber.throw(fault.name, fault.text)
 
 
-def _answer(host: LocalHost, process: Running, message: Any) -> Any:
+def _answer(host: LocalHost, process: HostProcess, message: Any) -> Any:
     assert process.agent is not None
     name, settings = process.agent
     for pattern, reply in host.mocks.get(name, []):
@@ -104,7 +105,7 @@ def _answer(host: LocalHost, process: Running, message: Any) -> Any:
 
 
 def _send_stream(
-    host: LocalHost, process: Running, fiber: Fiber, target: Process, message: Any, timeout: Any, budget: Any
+    host: LocalHost, process: HostProcess, fiber: Fiber, target: Process, message: Any, timeout: Any, budget: Any
 ) -> None:
     other = host.processes.get(target.pid)
     if other is None or other.agent is None:
@@ -120,7 +121,7 @@ def _send_stream(
     fiber.resume(stream)
 
 
-def _stream_next(host: LocalHost, process: Running, fiber: Fiber, stream: Stream) -> None:
+def _stream_next(host: LocalHost, process: HostProcess, fiber: Fiber, stream: Stream) -> None:
     chunks = host.streams.get(stream.id)
     if chunks is None:
         fiber.throw("ValueError", STREAM_IS_OVER)
@@ -131,12 +132,12 @@ def _stream_next(host: LocalHost, process: Running, fiber: Fiber, stream: Stream
         fiber.resume(None)
 
 
-def _stream_close(host: LocalHost, process: Running, fiber: Fiber, stream: Stream) -> None:
+def _stream_close(host: LocalHost, process: HostProcess, fiber: Fiber, stream: Stream) -> None:
     host.streams.pop(stream.id, None)
     fiber.resume()
 
 
-def _await(host: LocalHost, process: Running, fiber: Fiber, what: Future | Stream) -> None:
+def _await(host: LocalHost, process: HostProcess, fiber: Fiber, what: Future | Stream) -> None:
     if isinstance(what, Future):
         values = host.streams.get(what.id)
         fiber.resume(values[0] if values else None)
@@ -146,7 +147,7 @@ def _await(host: LocalHost, process: Running, fiber: Fiber, what: Future | Strea
         fiber.resume("".join(host.streams.pop(what.id)))
 
 
-def _receive(host: LocalHost, process: Running, fiber: Fiber, timeout: Any, number: int) -> None:
+def _receive(host: LocalHost, process: HostProcess, fiber: Fiber, timeout: Any, number: int) -> None:
     if timeout is not None and timeout.nanoseconds <= 0:
         fiber.expire()  # `after 0s` looks and does not wait
         return
@@ -157,7 +158,7 @@ def _receive(host: LocalHost, process: Running, fiber: Fiber, timeout: Any, numb
     process.receive = (number, process.wait_number)
 
 
-def _link(host: LocalHost, process: Running, fiber: Fiber, other: Process) -> None:
+def _link(host: LocalHost, process: HostProcess, fiber: Fiber, other: Process) -> None:
     target = host.processes.get(other.pid)
     fiber.resume()
     if target is None or target is process:
@@ -170,14 +171,14 @@ def _link(host: LocalHost, process: Running, fiber: Fiber, other: Process) -> No
     target.links.add(process.pid)
 
 
-def _unlink(host: LocalHost, process: Running, fiber: Fiber, other: Process) -> None:
+def _unlink(host: LocalHost, process: HostProcess, fiber: Fiber, other: Process) -> None:
     process.links.discard(other.pid)
     if other.pid in host.processes:
         host.processes[other.pid].links.discard(process.pid)
     fiber.resume()
 
 
-def _monitor(host: LocalHost, process: Running, fiber: Fiber, other: Process) -> None:
+def _monitor(host: LocalHost, process: HostProcess, fiber: Fiber, other: Process) -> None:
     target = host.processes.get(other.pid)
     fiber.resume()
     if target is None or not target.is_alive:
@@ -186,17 +187,17 @@ def _monitor(host: LocalHost, process: Running, fiber: Fiber, other: Process) ->
         target.watchers.append(process.pid)
 
 
-def _exit(host: LocalHost, process: Running, fiber: Fiber, reason: str) -> None:
+def _exit(host: LocalHost, process: HostProcess, fiber: Fiber, reason: str) -> None:
     file, line, column = fiber.place()
     error = None if reason == "normal" else ErrorValue("ProcessExit", reason, file, line, column)
     host.ended(process, None, error, reason)
 
 
-def _sleep(host: LocalHost, process: Running, fiber: Fiber, duration: Any) -> None:
+def _sleep(host: LocalHost, process: HostProcess, fiber: Fiber, duration: Any) -> None:
     host.wait(process, "sleep", max(0, duration.nanoseconds))
 
 
-def _register(host: LocalHost, process: Running, fiber: Fiber, name: str, other: Process | None = None) -> None:
+def _register(host: LocalHost, process: HostProcess, fiber: Fiber, name: str, other: Process | None = None) -> None:
     pid = process.pid if other is None else other.pid
     if host.names.get(name, pid) != pid:
         fiber.throw("NameTaken", f"the name {name} is taken")
@@ -205,28 +206,28 @@ def _register(host: LocalHost, process: Running, fiber: Fiber, name: str, other:
     fiber.resume()
 
 
-def _whereis(host: LocalHost, process: Running, fiber: Fiber, name: str) -> None:
+def _whereis(host: LocalHost, process: HostProcess, fiber: Fiber, name: str) -> None:
     fiber.resume(Process(host.names[name]) if name in host.names else None)
 
 
-def _alive(host: LocalHost, process: Running, fiber: Fiber, other: Process) -> None:
+def _alive(host: LocalHost, process: HostProcess, fiber: Fiber, other: Process) -> None:
     fiber.resume(other.pid in host.processes and host.processes[other.pid].is_alive)
 
 
 # ---------------------------------------------------------------- budgets and groups
 
 
-def _budget_enter(host: LocalHost, process: Running, fiber: Fiber, limit: Money) -> None:
+def _budget_enter(host: LocalHost, process: HostProcess, fiber: Fiber, limit: Money) -> None:
     process.budgets.append([limit, Money(0)])
     fiber.resume()
 
 
-def _budget_exit(host: LocalHost, process: Running, fiber: Fiber) -> None:
+def _budget_exit(host: LocalHost, process: HostProcess, fiber: Fiber) -> None:
     process.budgets.pop()
     fiber.resume()
 
 
-def _budget(host: LocalHost, process: Running, fiber: Fiber, what: str) -> None:
+def _budget(host: LocalHost, process: HostProcess, fiber: Fiber, what: str) -> None:
     if not process.budgets:
         fiber.resume(0.0 if what == "used" else math.inf)  # outside of every session there is no limit
         return
@@ -234,16 +235,14 @@ def _budget(host: LocalHost, process: Running, fiber: Fiber, what: str) -> None:
     fiber.resume(float({"limit": limit, "used": used, "remaining": limit - used}[what].usd))
 
 
-def _parallel_begin(host: LocalHost, process: Running, fiber: Fiber) -> None:
-    from lyra.vega.host.local import Group
-
+def _parallel_begin(host: LocalHost, process: HostProcess, fiber: Fiber) -> None:
     number = next(host.numbers)
-    host.groups[number] = Group()
+    host.groups[number] = ParallelCalls()
     fiber.resume(number)
 
 
 def _parallel_send(
-    host: LocalHost, process: Running, fiber: Fiber, number: int, target: Process, message: Any, *_: Any
+    host: LocalHost, process: HostProcess, fiber: Fiber, number: int, target: Process, message: Any, *_: Any
 ) -> None:
     group = host.groups[number]
     other = host.processes.get(target.pid)
@@ -261,7 +260,7 @@ def _parallel_send(
 
 
 def _parallel_call(
-    host: LocalHost, process: Running, fiber: Fiber, number: int, function: Any, arguments: list[Any]
+    host: LocalHost, process: HostProcess, fiber: Fiber, number: int, function: Any, arguments: list[Any]
 ) -> None:
     group = host.groups[number]
     place = len(group.results)
@@ -284,7 +283,7 @@ def _parallel_call(
     fiber.resume()
 
 
-def _parallel_join(host: LocalHost, process: Running, fiber: Fiber, number: int) -> None:
+def _parallel_join(host: LocalHost, process: HostProcess, fiber: Fiber, number: int) -> None:
     group = host.groups[number]
     if group.left:
         group.waiter = process
@@ -293,7 +292,7 @@ def _parallel_join(host: LocalHost, process: Running, fiber: Fiber, number: int)
         _joined(host, process, fiber, number)
 
 
-def _joined(host: LocalHost, process: Running, fiber: Fiber, number: int) -> None:
+def _joined(host: LocalHost, process: HostProcess, fiber: Fiber, number: int) -> None:
     """All results, or the first failure in the order of the source."""
     group = host.groups.pop(number)
     error = next((error for error in group.errors if error is not None), None)
@@ -306,36 +305,36 @@ def _joined(host: LocalHost, process: Running, fiber: Fiber, number: int) -> Non
 # ---------------------------------------------------------------- the rest
 
 
-def _self(host: LocalHost, process: Running, fiber: Fiber) -> None:
+def _self(host: LocalHost, process: HostProcess, fiber: Fiber) -> None:
     fiber.resume(Process(process.pid))
 
 
-def _now(host: LocalHost, process: Running, fiber: Fiber) -> None:
+def _now(host: LocalHost, process: HostProcess, fiber: Fiber) -> None:
     fiber.resume(host.now / 1_000_000_000)
 
 
-def _iso(host: LocalHost, process: Running, fiber: Fiber) -> None:
+def _iso(host: LocalHost, process: HostProcess, fiber: Fiber) -> None:
     fiber.resume("1970-01-01T00:00:00Z")
 
 
-def _arguments(host: LocalHost, process: Running, fiber: Fiber) -> None:
+def _arguments(host: LocalHost, process: HostProcess, fiber: Fiber) -> None:
     fiber.resume(list(host.arguments))
 
 
-def _span(host: LocalHost, process: Running, fiber: Fiber, name: str) -> None:
+def _span(host: LocalHost, process: HostProcess, fiber: Fiber, name: str) -> None:
     fiber.resume(Span(f"span {next(host.numbers)}", name))
 
 
-def _mock(host: LocalHost, process: Running, fiber: Fiber, agent: str, replies: list[Any]) -> None:
+def _mock(host: LocalHost, process: HostProcess, fiber: Fiber, agent: str, replies: list[Any]) -> None:
     host.mocks[agent] = [(pattern, reply) for pattern, reply in replies]
     fiber.resume()
 
 
-def _ignored(host: LocalHost, process: Running, fiber: Fiber, *_: Any) -> None:
+def _ignored(host: LocalHost, process: HostProcess, fiber: Fiber, *_: Any) -> None:
     fiber.resume()
 
 
-def _ahead_begin(host: LocalHost, process: Running, fiber: Fiber) -> None:
+def _ahead_begin(host: LocalHost, process: HostProcess, fiber: Fiber) -> None:
     fiber.resume(None)  # answers take no time here, so nothing is gained by asking early
 
 

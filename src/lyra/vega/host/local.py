@@ -16,19 +16,20 @@ from typing import Any, Final
 
 from lyra.vega.bytecode.program import Program
 from lyra.vega.host.effects import EFFECTS
+from lyra.vega.host.processes import HostProcess, ParallelCalls
 from lyra.vega.machine.fiber import Done, Fiber, OutOfFuel, VmEffect
-from lyra.vega.machine.link import Linked, link
+from lyra.vega.machine.link import LinkedProgram, link
 from lyra.vega.machine.vm import run
-from lyra.vega.values.values import ErrorValue, Money, Process
+from lyra.vega.values.values import ErrorValue, Process
 
-__all__ = ["LocalHost", "Outcome", "Running"]
+__all__ = ["HostOutcome", "LocalHost"]
 
 FUEL: Final = 4_096
 
 Answer = Callable[[str, dict[str, Any], Any], Any]
 
 
-class Outcome:
+class HostOutcome:
     """How a run ended."""
 
     def __init__(self, value: Any, error: ErrorValue | None) -> None:
@@ -38,36 +39,6 @@ class Outcome:
     @property
     def exit_code(self) -> int:
         return 0 if self.error is None else 1
-
-
-class Running:
-    """A process of the host. `agent` is [name, settings] of one that a model would answer for."""
-
-    def __init__(self, pid: str, fiber: Fiber | None) -> None:
-        self.pid = pid
-        self.fiber = fiber
-        self.agent: tuple[str, dict[str, Any]] | None = None
-        self.is_alive = True
-        self.reason = ""
-        self.waits: str = ""  # what for: "", "receive", "sleep", "join"
-        self.wait_number = 0  # a timer that was set for another wait means nothing
-        self.receive = (-1, 0)  # the receive that waits, and the number of its timer
-        self.links: set[str] = set()
-        self.watchers: list[str] = []
-        self.budgets: list[list[Money]] = []
-        self.restart: tuple[Any, list[Any], dict[str, Any]] | None = None
-        self.restarts: list[int] = []
-        self.on_end: Callable[[Any, ErrorValue | None], None] | None = None
-
-
-class Group:
-    """The calls of one `parallel`: results and errors in the order of the source."""
-
-    def __init__(self) -> None:
-        self.results: list[Any] = []
-        self.errors: list[ErrorValue | None] = []
-        self.left = 0
-        self.waiter: Running | None = None
 
 
 class LocalHost:
@@ -81,47 +52,47 @@ class LocalHost:
         functions: dict[str, Callable[..., Any]] | None = None,
         arguments: list[str] | None = None,
     ) -> None:
-        self.linked: Linked = link(program)
+        self.linked: LinkedProgram = link(program)
         self.write = write
         self.warn = warn
         self.answer = answer
         self.functions = functions or {}
         self.arguments = arguments or []
         self.now = 0  # nanoseconds since the run began
-        self.ready: deque[Running] = deque()
-        self.processes: dict[str, Running] = {}
+        self.ready: deque[HostProcess] = deque()
+        self.processes: dict[str, HostProcess] = {}
         self.names: dict[str, str] = {}
         self.streams: dict[str, list[Any]] = {}
-        self.groups: dict[int, Group] = {}
-        self.timers: list[tuple[int, int, Running, int]] = []
+        self.groups: dict[int, ParallelCalls] = {}
+        self.timers: list[tuple[int, int, HostProcess, int]] = []
         self.numbers = itertools.count(1)
         self.mocks: dict[str, list[tuple[str, Any]]] = {}
 
     # ------------------------------------------------------------ running
 
-    def run(self, fiber: Fiber | None = None) -> Outcome:
+    def run(self, fiber: Fiber | None = None) -> HostOutcome:
         """Run the program (or one fiber of it) to its end; what still runs then is stopped."""
         main = self.add(fiber or Fiber.start(self.linked))
-        outcome: list[Outcome] = []
-        main.on_end = lambda value, error: outcome.append(Outcome(value, error))
+        outcome: list[HostOutcome] = []
+        main.on_end = lambda value, error: outcome.append(HostOutcome(value, error))
         while not outcome:
             if self.ready:
                 self.step(self.ready.popleft())
             elif not self.next_timer():
                 assert main.fiber is not None
                 file, line, column = main.fiber.place()
-                text = "every process waits for a message that nobody will send"
-                return Outcome(None, ErrorValue("Deadlock", text, file, line, column))
+                text = "every process waits for a message that no process will send"
+                return HostOutcome(None, ErrorValue("Deadlock", text, file, line, column))
         return outcome[0]
 
-    def add(self, fiber: Fiber | None) -> Running:
-        process = Running(f"p{next(self.numbers)}", fiber)
+    def add(self, fiber: Fiber | None) -> HostProcess:
+        process = HostProcess(f"p{next(self.numbers)}", fiber)
         self.processes[process.pid] = process
         if fiber is not None:
             self.ready.append(process)
         return process
 
-    def step(self, process: Running) -> None:
+    def step(self, process: HostProcess) -> None:
         if not process.is_alive or process.fiber is None:
             return
         result = run(process.fiber, FUEL)
@@ -132,7 +103,7 @@ class LocalHost:
         else:
             self.effect(process, result)
 
-    def effect(self, process: Running, effect: VmEffect) -> None:
+    def effect(self, process: HostProcess, effect: VmEffect) -> None:
         action = EFFECTS.get(effect.kind)
         assert process.fiber is not None
         if action is not None:
@@ -152,26 +123,26 @@ class LocalHost:
 
     # ------------------------------------------------------------ time
 
-    def wait(self, process: Running, what: str, nanoseconds: int | None = None) -> None:
+    def wait(self, process: HostProcess, what: str, nanoseconds: int | None = None) -> None:
         process.waits = what
         process.wait_number = next(self.numbers)
         if nanoseconds is not None:
             heapq.heappush(self.timers, (self.now + nanoseconds, process.wait_number, process, process.wait_number))
 
-    def wake(self, process: Running) -> None:
+    def wake(self, process: HostProcess) -> None:
         process.waits = ""
         self.ready.append(process)
 
     def next_timer(self) -> bool:
-        """Jump to the next timer that somebody still waits for."""
+        """Jump to the next timer that a process still waits for."""
         while self.timers:
-            at, _, process, number = heapq.heappop(self.timers)
+            due, _, process, number = heapq.heappop(self.timers)
             if not process.is_alive or not process.waits:
                 continue
             is_receive = process.waits == "receive" and process.receive[1] == number
             if not is_receive and process.wait_number != number:
                 continue
-            self.now = max(self.now, at)
+            self.now = max(self.now, due)
             assert process.fiber is not None
             if is_receive:
                 process.fiber.expire()
@@ -183,7 +154,7 @@ class LocalHost:
 
     # ------------------------------------------------------------ ends
 
-    def ended(self, process: Running, value: Any, error: ErrorValue | None, reason: str = "") -> None:
+    def ended(self, process: HostProcess, value: Any, error: ErrorValue | None, reason: str = "") -> None:
         """A process is over: try again if it is supervised, else tell those who asked."""
         if not process.is_alive:
             return
@@ -204,18 +175,18 @@ class LocalHost:
             for pid in sorted(process.links):
                 self.linked_end(self.processes[pid], process, error, reason)
 
-    def linked_end(self, other: Running, process: Running, error: ErrorValue | None, reason: str) -> None:
+    def linked_end(self, other: HostProcess, process: HostProcess, error: ErrorValue | None, reason: str) -> None:
         other.links.discard(process.pid)
         cause = error or ErrorValue("ProcessExit", reason)
         self.ended(other, None, cause, reason)
 
-    def restarted(self, process: Running) -> bool:
+    def restarted(self, process: HostProcess) -> bool:
         if process.restart is None:
             return False
         function, arguments, settings = process.restart
         window = settings.get("window", 60_000)
         window_ns = window * 1_000_000 if type(window) is int else window.nanoseconds
-        process.restarts = [at for at in process.restarts if at > self.now - window_ns]
+        process.restarts = [time for time in process.restarts if time > self.now - window_ns]
         if settings.get("strategy") == "stop" or len(process.restarts) >= int(settings.get("max_restarts", 3)):
             return False
         process.restarts.append(self.now)

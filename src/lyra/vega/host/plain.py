@@ -1,4 +1,4 @@
-"""Programs that need nobody: those that compute and print, and ask for nothing else.
+"""Programs that need no kernel: those that compute and print, and ask for nothing else.
 
 They are stepped right here, without a kernel, because starting one costs more than most of them run. Whether a program
 is plain is read off its instructions, so the answer never depends on what happens while it runs.
@@ -12,13 +12,13 @@ from typing import Any, Final
 from lyra.vega.bytecode.opcodes import OP_EFFECT, OP_PRINT, OP_RECEIVE
 from lyra.vega.bytecode.program import Program
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect
-from lyra.vega.machine.link import link
+from lyra.vega.machine.link import Trees, link
 from lyra.vega.machine.vm import run
 from lyra.vega.values.errors import VegaError
 
 __all__ = ["is_plain", "run_plain"]
 
-_FUEL: Final = 1 << 30  # nobody else waits for a turn
+_FUEL: Final = 1 << 30  # no other process waits for a turn
 _HALT: Final = 0xFF
 _ANSWERED: Final = frozenset({"env::args"})
 
@@ -37,9 +37,16 @@ def is_plain(program: Program) -> bool:
     return True
 
 
+def _pure_tier(trees: Trees) -> Any:
+    """Imported for programs with pure functions only: most of the others end sooner than the import takes."""
+    from lyra.vega.machine.pure.switch import PureTier
+
+    return PureTier(trees)
+
+
 def run_plain(program: Program, write: Callable[[str], object], args: Sequence[str] = ()) -> Any:
     """Run it to its end: what `main` returns, as the program has it; a VegaError for what it does not catch."""
-    fiber = Fiber.start(link(program, is_tiered=True, is_hashed=False))
+    fiber = Fiber.start(link(program, tier=_pure_tier, is_hashed=False))
     while True:
         outcome = run(fiber, _FUEL)
         if isinstance(outcome, VmEffect):

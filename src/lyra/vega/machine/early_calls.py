@@ -6,7 +6,7 @@ n-th time the program comes to a site it takes the site's n-th call, if that is 
 makes it then and there. So a call made ahead can save time and can never change what the program sees. Nothing here
 knows how calls are made: the host finds its own part by the group's number and the call's key.
 
-An agent may be asked before the program comes to its `spawn`. Until then a Process that nobody else can have stands
+An agent may be asked before the program comes to its `spawn`. Until then a Process with a pid of its own stands
 for it (`promised`); the spawn puts the real one in its place.
 """
 
@@ -88,14 +88,14 @@ class Group:
         return calls[number] if number < len(calls) else None
 
     def promised(self, turn: int, spawn: int) -> Process:
-        """Who stands for the process of a spawn that a pass (0: the program itself) comes to now."""
+        """The Process that stands for the agent of a spawn to which a pass (0: the program itself) comes now."""
         name = f"{turn}.spawn{spawn}"
         number = self.turns.get(name, 0)
         self.turns[name] = number + 1
         return Process(f"~{self.number}:{spawn}.{number}")
 
     def keep(self, promised: Process, process: Process) -> None:
-        """The program has spawned what was promised: whoever was asked, it was this one."""
+        """The program has spawned the promised agent: the early calls to it were calls to this process."""
         for call in (call for calls in self.calls.values() for call in calls):
             if call.kind == "send" and call.arguments[0] == promised:
                 call.arguments[0] = process

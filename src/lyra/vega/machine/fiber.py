@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from lyra.vega.machine.link import Code, Linked
+from lyra.vega.machine.link import Code, LinkedProgram
 from lyra.vega.values.values import UNSET, Builder, Cell, Closure, Err, ErrorValue, Fault, Ok, copied
 
 __all__ = ["OUT_OF_FUEL", "SLICE", "WAIT", "Done", "Fiber", "OutOfFuel", "VmEffect"]
@@ -36,7 +36,7 @@ WAIT: Final = VmEffect("receive", (None, 0))  # for a message, however long it t
 
 
 class Done:
-    """The end of a fiber: its value, or the error nobody caught."""
+    """The end of a fiber: its value, or the error that the program did not catch."""
 
     __slots__ = ("error", "value")
 
@@ -76,7 +76,7 @@ class Fiber:
         "ticks",
     )
 
-    def __init__(self, linked: Linked, code: Code, registers: list[Any], globals_: list[Any]) -> None:
+    def __init__(self, linked: LinkedProgram, code: Code, registers: list[Any], globals_: list[Any]) -> None:
         self.linked = linked
         self.code = code
         self.pc = 0
@@ -96,14 +96,14 @@ class Fiber:
     # ------------------------------------------------------------ beginning
 
     @classmethod
-    def start(cls, linked: Linked) -> Self:
+    def start(cls, linked: LinkedProgram) -> Self:
         """The main process: the top level of the file, then `main`."""
         code = linked.functions[linked.program.entry]
         return cls(linked, code, code.template[:], [UNSET] * len(linked.program.globals))
 
     @classmethod
-    def call(cls, linked: Linked, function: Closure | int, arguments: list[Any], globals_: list[Any]) -> Self:
-        """A fiber that calls one function with values that belong to nobody else."""
+    def call(cls, linked: LinkedProgram, function: Closure | int, arguments: list[Any], globals_: list[Any]) -> Self:
+        """A fiber that calls one function with values that no other fiber holds."""
         closure = function if type(function) is Closure else Closure(function)  # type: ignore[arg-type]
         code = linked.functions[closure.function]
         given = len(arguments)
@@ -133,7 +133,7 @@ class Fiber:
         closure, arguments, globals_ = copied([closure, arguments, globals_])
         return self.call(self.linked, closure, arguments, globals_)
 
-    def move_to(self, linked: Linked) -> None:
+    def move_to(self, linked: LinkedProgram) -> None:
         """Go on with a program that was fitted to this one, and in which the calls in progress are the same."""
         frames = []
         frame = self.stack
@@ -142,8 +142,8 @@ class Fiber:
             frames.append((_moved(linked, code, registers), pc, registers, destination))
             frame = below
         self.stack = None
-        for one in reversed(frames):
-            self.stack = (self.stack, *one)
+        for moved_frame in reversed(frames):
+            self.stack = (self.stack, *moved_frame)
         self.code = _moved(linked, self.code, self.registers)
         self.globals += [UNSET] * (len(linked.program.globals) - len(self.globals))
         self.linked = linked
@@ -172,30 +172,16 @@ class Fiber:
         _, state, _, _ = self.code.code[self.pc]
         self.registers[state + 2] = -1
 
-    # ------------------------------------------------------------ saving
-
-    def to_data(self) -> dict[str, Any]:
-        """All of it as plain data; see `snapshot`."""
-        from lyra.vega.machine.snapshot import to_data
-
-        return to_data(self)
-
-    @staticmethod
-    def from_data(linked: Linked, data: dict[str, Any]) -> Fiber:
-        from lyra.vega.machine.snapshot import from_data
-
-        return from_data(linked, data)
-
     # ------------------------------------------------------------ looking
 
     def frames(self, limit: int = 1 << 60) -> list[tuple[Code, int]]:
         """The calls in progress, innermost first: function and place."""
-        found = [(self.code, self.pc)]
+        frames = [(self.code, self.pc)]
         frame = self.stack
-        while frame is not None and len(found) < limit:
+        while frame is not None and len(frames) < limit:
             frame, code, pc, _, _ = frame
-            found.append((code, pc))
-        return found
+            frames.append((code, pc))
+        return frames
 
     def place(self) -> tuple[str, int, int]:
         """File, line and column of what is being done; of library code, those of its caller."""
@@ -205,7 +191,7 @@ class Fiber:
         return self.linked.program.files[code.function.file], line, column
 
     def trace(self, limit: int = 20) -> list[str]:
-        """Who called whom, innermost first."""
+        """The calls in progress as lines of text, innermost first."""
         lines = []
         for code, pc in self.frames(limit):
             if not code.function.is_hidden:
@@ -214,12 +200,12 @@ class Fiber:
         return lines
 
 
-def _moved(linked: Linked, code: Code, registers: list[Any]) -> Code:
-    """The same function of another program, with that one's constants behind its registers."""
-    found = linked.functions[code.index]
-    own = found.function.registers
-    registers[own:] = found.template[own:]
-    return found
+def _moved(linked: LinkedProgram, code: Code, registers: list[Any]) -> Code:
+    """The function of another program in place of `code`, with its constants put behind the registers."""
+    moved = linked.functions[code.index]
+    own = moved.function.registers
+    registers[own:] = moved.template[own:]
+    return moved
 
 
 def wrong_count(code: Code, given: int) -> Fault:

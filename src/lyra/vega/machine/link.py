@@ -24,7 +24,9 @@ from lyra.vega.bytecode.opcodes import (
 from lyra.vega.bytecode.program import Function, Handler, Instruction, Program
 from lyra.vega.stdlib.natives import native
 
-__all__ = ["Code", "Linked", "globals_reached", "link"]
+__all__ = ["Code", "LinkedProgram", "Trees", "globals_reached", "link"]
+
+Trees = dict[int, Any]  # by function: the tree of a pure one
 
 
 class Code:
@@ -53,16 +55,16 @@ class Code:
         self.parameters = len(function.parameters)
         self.required = function.required
         self.captures = function.captures
-        self.pure: Any = None  # of a pure function, see `tier2`
+        self.pure: Any = None  # how generated code of a pure function is called; see `pure.switch`
         self.constants: list[Any] = list(function.constants)
         self.template: list[Any] = [None] * function.registers + function.constants[: function.pinned]
         for op, _, _, c in function.code:
             if op == OP_LIBRARY:
                 name, count = function.constants[c]
-                found = native(name)
-                if found is None:
+                library_function = native(name)
+                if library_function is None:
                     raise BytecodeError(f"the library has no function {name!r}", hint="compile the source again")
-                self.constants[c] = (found, count)
+                self.constants[c] = (library_function, count)
             elif op == OP_CLOSURE:
                 self.constants[c] = tuple(function.constants[c][1:])
 
@@ -75,7 +77,7 @@ def _threaded(code: list[Instruction]) -> list[Instruction]:
     ]
 
 
-class Linked:
+class LinkedProgram:
     """All functions of a program, with its hash, by which saved processes name it.
 
     A host may set two short cuts, which the machine tries before it hands out an effect. `post(target, message)`
@@ -93,18 +95,18 @@ class Linked:
         self.post: Callable[[Any, Any], bool] | None = None
         self.spawn: Callable[[Any, Any, Any, Any], Any] | None = None
         self.functions = [Code(index, function) for index, function in enumerate(program.functions)]
-        self.tier: Any = None
+        self.tier: Any = None  # the generated code of pure functions; see `link`
 
-    def beside(self, post: Callable[[Any, Any], bool]) -> Linked:
-        """The same code for fibers that run in another thread: with a `post` of their own, no `spawn` and no tier."""
-        found = Linked.__new__(Linked)
-        found.program, found.hash, found.functions = self.program, self.hash, self.functions
-        found.older = self.older
-        found.post, found.spawn, found.tier = post, None, None
-        return found
+    def beside(self, post: Callable[[Any, Any], bool]) -> LinkedProgram:
+        """This program for fibers that run in another thread: with a `post` of their own, no `spawn` and no tier."""
+        linked = LinkedProgram.__new__(LinkedProgram)
+        linked.program, linked.hash, linked.functions = self.program, self.hash, self.functions
+        linked.older = self.older
+        linked.post, linked.spawn, linked.tier = post, None, None
+        return linked
 
 
-def globals_reached(linked: Linked, function: int) -> list[int]:
+def globals_reached(linked: LinkedProgram, function: int) -> list[int]:
     """The slots of the globals that a function, or one that it calls or makes, reads or sets."""
     slots: set[int] = set()
     seen: set[int] = set()
@@ -124,16 +126,16 @@ def globals_reached(linked: Linked, function: int) -> list[int]:
     return sorted(slots)
 
 
-def link(program: Program, *, is_tiered: bool = False, is_hashed: bool = True) -> Linked:
-    """A program ready to run. The program must be verified, or fresh from the compiler.
+def link(program: Program, *, tier: Callable[[Trees], Any] | None = None, is_hashed: bool = True) -> LinkedProgram:
+    """Link a program, which must be verified or fresh from the compiler.
 
-    With `is_tiered` pure functions are generated as Python: quicker, but a call of one is a single step, whatever the
-    fuel; a host that shares its time says in `tier.contended` when a call has to give way. A host that keeps nothing
-    needs no hash of it.
+    `tier` makes the generated code of pure functions (`pure.switch.PureTier`): quicker, but a call of one is a single
+    step, whatever the fuel; a host that shares its time says in `tier.contended` when a call has to give way. A host
+    that saves no process needs no hash of the program.
     """
-    linked = Linked(program, _hash_of(program) if is_hashed else "")
-    if is_tiered:
-        _add_tier(linked)
+    linked = LinkedProgram(program, _hash_of(program) if is_hashed else "")
+    if tier is not None:
+        _add_tier(linked, tier)
     return linked
 
 
@@ -143,7 +145,7 @@ def _hash_of(program: Program) -> str:
     return content_hash(program)
 
 
-def _add_tier(linked: Linked) -> None:
+def _add_tier(linked: LinkedProgram, tier: Callable[[Trees], Any]) -> None:
     """Calls of pure functions become CALL_PURE. A function is pure when it has a tree and calls pure ones only."""
     trees = {code.index: code.function.tree for code in linked.functions if code.function.tree is not None}
     grown = True
@@ -154,11 +156,9 @@ def _add_tier(linked: Linked) -> None:
         grown = bool(unfit)
     if not trees:
         return
-    from lyra.vega.machine.pure.switch import Pure, Tier
-
-    linked.tier = Tier(trees)
+    linked.tier = tier(trees)
     for index in trees:
-        linked.functions[index].pure = Pure(linked.tier, index)
+        linked.functions[index].pure = linked.tier.entry(index)
     for code in linked.functions:
         if any(op == OP_CALL and b in trees for op, _, b, _ in code.code):
             code.code = [(OP_CALL_PURE if op == OP_CALL and b in trees else op, a, b, c) for op, a, b, c in code.code]

@@ -20,7 +20,7 @@ from typing import Any, Final
 from lyra.errors import BytecodeError, Divergence, LyraError
 from lyra.vega.machine.early_calls import Group
 from lyra.vega.machine.fiber import Fiber, Frame
-from lyra.vega.machine.link import Linked
+from lyra.vega.machine.link import LinkedProgram
 from lyra.vega.values.values import (
     UNSET,
     Builder,
@@ -63,7 +63,7 @@ _SCALARS: Final[dict[type, tuple[str, Callable[[Any], list[Any]], Callable[..., 
 _BY_TAG: Final = {tag: read for tag, _, read in _SCALARS.values()}
 
 
-class _Writer:
+class _SnapshotWriter:
     def __init__(self) -> None:
         self.heap: list[Any] = []
         self.known: dict[int, int] = {}
@@ -112,13 +112,13 @@ class _Writer:
         raise Fault("TypeError", f"a {kind.__name__} cannot be saved")
 
 
-class _Reader:
+class _SnapshotReader:
     """Makes every container empty first, then fills them: a circle closes by itself."""
 
     def __init__(self, heap: list[Any], functions: int) -> None:
         self.made = [self.shell(entry, functions) for entry in heap]
-        for entry, made in zip(heap, self.made, strict=True):
-            self.fill(entry, made)
+        for entry, value in zip(heap, self.made, strict=True):
+            self.fill(entry, value)
 
     def shell(self, entry: list[Any], functions: int) -> Any:
         kind = entry[0]
@@ -140,22 +140,22 @@ class _Reader:
         builder.parts, builder.length = [entry[1]], len(entry[1])
         return builder
 
-    def fill(self, entry: list[Any], made: Any) -> None:
+    def fill(self, entry: list[Any], value: Any) -> None:
         from msgspec.structs import force_setattr
 
         kind = entry[0]
         if kind == "list":
-            made.extend(self.values(entry[1]))
+            value.extend(self.values(entry[1]))
         elif kind == "map":
-            made.update(zip(self.values(entry[1]), self.values(entry[2]), strict=True))
+            value.update(zip(self.values(entry[1]), self.values(entry[2]), strict=True))
         elif kind == "cell":
-            made.value = self.value(entry[1])
+            value.value = self.value(entry[1])
         elif kind == "function":
-            made.captured = tuple(self.values(entry[2]))
+            value.captured = tuple(self.values(entry[2]))
         elif kind in ("Ok", "Err"):
-            force_setattr(made, "value", self.value(entry[1]))
+            force_setattr(value, "value", self.value(entry[1]))
         elif kind == "group":
-            made.fill(self.values(entry[2]))
+            value.fill(self.values(entry[2]))
 
     def value(self, data: Any) -> Any:
         if type(data) is not list:
@@ -169,19 +169,19 @@ class _Reader:
 
 def value_to_data(value: Any) -> dict[str, Any]:
     """One value with all it reaches: for a message or a journal row."""
-    writer = _Writer()
+    writer = _SnapshotWriter()
     root = writer.value(value)
     return {"value": root, "heap": writer.finish()}
 
 
-def value_from_data(data: dict[str, Any], linked: Linked | None = None) -> Any:
+def value_from_data(data: dict[str, Any], linked: LinkedProgram | None = None) -> Any:
     functions = len(linked.functions) if linked is not None else 0
-    return _Reader(data["heap"], functions).value(data["value"])
+    return _SnapshotReader(data["heap"], functions).value(data["value"])
 
 
 def to_data(fiber: Fiber) -> dict[str, Any]:
     """The fiber between two effects."""
-    writer = _Writer()
+    writer = _SnapshotWriter()
     frames = [_frame(writer, fiber.code, fiber.pc, fiber.registers, fiber.destination)]
     below: Frame | None = fiber.stack
     while below is not None:
@@ -204,12 +204,12 @@ def to_data(fiber: Fiber) -> dict[str, Any]:
     }
 
 
-def _frame(writer: _Writer, code: Any, pc: int, registers: list[Any], destination: int) -> list[Any]:
+def _frame(writer: _SnapshotWriter, code: Any, pc: int, registers: list[Any], destination: int) -> list[Any]:
     # The constants behind the function's own registers are the program's.
     return [code.index, pc, writer.values(registers[: code.function.registers]), destination]
 
 
-def from_data(linked: Linked, data: dict[str, Any]) -> Fiber:
+def from_data(linked: LinkedProgram, data: dict[str, Any]) -> Fiber:
     """The fiber that `to_data` described. Divergence if it belongs to other code, BytecodeError if it is damaged."""
     saved_by = data.get("program")
     if data.get("version") != VERSION or (saved_by != linked.hash and saved_by not in linked.older):
@@ -225,8 +225,8 @@ def from_data(linked: Linked, data: dict[str, Any]) -> Fiber:
         raise BytecodeError(f"this saved process is damaged: {error}") from None
 
 
-def _restored(linked: Linked, data: dict[str, Any]) -> Fiber:
-    reader = _Reader(data["heap"], len(linked.functions))
+def _restored(linked: LinkedProgram, data: dict[str, Any]) -> Fiber:
+    reader = _SnapshotReader(data["heap"], len(linked.functions))
     stack: Frame | None = None
     top, *below = data["frames"]
     for row in reversed(below):
@@ -249,7 +249,7 @@ def _restored(linked: Linked, data: dict[str, Any]) -> Fiber:
     return fiber
 
 
-def _frame_from(linked: Linked, reader: _Reader, row: list[Any]) -> tuple[Any, int, list[Any], int]:
+def _frame_from(linked: LinkedProgram, reader: _SnapshotReader, row: list[Any]) -> tuple[Any, int, list[Any], int]:
     index, pc, values, destination = row
     code = linked.functions[index]
     own = code.function.registers

@@ -15,10 +15,10 @@ from lyra.errors import SourceError
 from lyra.vega.bytecode.program import Program
 from lyra.vega.syntax.ast import Declaration
 
-__all__ = ["Change", "Owners", "changes", "is_same_code", "lines_changed"]
+__all__ = ["Owners", "SourceChange", "changes", "is_same_code", "lines_changed"]
 
 
-class Change(NamedTuple):
+class SourceChange(NamedTuple):
     """`what` is added, removed or changed; `line` is in the newer program, of what was removed in the older one."""
 
     what: str
@@ -51,27 +51,27 @@ def _bare(program: Program) -> bytes:
 
 
 # ---------------------------------------------------------------- by name
-def changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[Change]:
+def changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[SourceChange]:
     """The declarations that differ, in the order of the newer sources; of texts by the names of their files."""
-    found: list[Change] = []
+    listed: list[SourceChange] = []
     before, after = _parts(_under_new_names(old, new)), _parts(new)
     for key, (text, file, line) in after.items():
         if key not in before:
-            found.append(Change("added", *key, file, line))
+            listed.append(SourceChange("added", *key, file, line))
         elif before[key][0] != text:
-            found.append(Change("changed", *key, file, line))
-    found += [Change("removed", *key, file, line) for key, (_, file, line) in before.items() if key not in after]
-    return found
+            listed.append(SourceChange("changed", *key, file, line))
+    listed += [SourceChange("removed", *key, file, line) for key, (_, file, line) in before.items() if key not in after]
+    return listed
 
 
 def lines_changed(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     """The lines that differ, as `diff` shows them, file by file."""
-    found: list[str] = []
+    lines: list[str] = []
     before = _under_new_names(old, new)
     for file in dict.fromkeys((*new, *before)):
         was, is_now = before.get(file, "").splitlines(), new.get(file, "").splitlines()
-        found += unified_diff(was, is_now, f"{file} of the run", file, n=1, lineterm="")
-    return found
+        lines += unified_diff(was, is_now, f"{file} of the run", file, n=1, lineterm="")
+    return lines
 
 
 def _under_new_names(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
@@ -86,12 +86,12 @@ def _parts(sources: Mapping[str, str]) -> dict[tuple[str, str], tuple[Any, str, 
     from lyra.vega.syntax.parser import parse
     from lyra.vega.syntax.source import Source
 
-    found: dict[tuple[str, str], tuple[Any, str, int]] = {}
+    parts: dict[tuple[str, str], tuple[Any, str, int]] = {}
     for file, text in sources.items():
         try:
             statements = parse(text, file).statements
         except SourceError:
-            found["file", file] = (text, file, 1)
+            parts["file", file] = (text, file, 1)
             continue
         source = Source(file, text)
         loose: list[Any] = []
@@ -99,13 +99,13 @@ def _parts(sources: Mapping[str, str]) -> dict[tuple[str, str], tuple[Any, str, 
         for statement in statements:
             line, _ = source.place(statement.at)
             if isinstance(statement, Declaration):
-                found[_part(statement)] = (_shape(statement), file, line)
+                parts[_part(statement)] = (_shape(statement), file, line)
             else:
                 loose.append(_shape(statement))
                 first = first or line
         if loose:
-            found["top level", f"of {file}"] = (loose, file, first)
-    return found
+            parts["top level", f"of {file}"] = (loose, file, first)
+    return parts
 
 
 _KINDS = {"Function": "fn"}
@@ -126,18 +126,18 @@ class Owners:
                 continue
             source = Source(file, text)
             self._spans[file] = [
-                (source.place(one.at)[0], source.place(max(one.end - 1, one.at))[0], _part(one))
-                for one in statements
-                if isinstance(one, Declaration)
+                (source.place(statement.at)[0], source.place(max(statement.end - 1, statement.at))[0], _part(statement))
+                for statement in statements
+                if isinstance(statement, Declaration)
             ]
 
     def of(self, program: Program, index: int) -> tuple[str, str]:
         """The declaration that a function was made of, by kind and name."""
         function = program.functions[index]
         file = program.files[function.file] if function.file < len(program.files) else ""
-        lines = {line for at in range(len(function.places)) if (line := function.place(at)[0])}
-        found = {self._at(file, line) for line in lines}
-        return found.pop() if len(found) == 1 else ("top level", f"of {file}")
+        lines = {line for pc in range(len(function.places)) if (line := function.place(pc)[0])}
+        owners = {self._at(file, line) for line in lines}
+        return owners.pop() if len(owners) == 1 else ("top level", f"of {file}")
 
     def _at(self, file: str, line: int) -> tuple[str, str]:
         spans = self._spans.get(file, [])

@@ -30,50 +30,29 @@ from lyra.vega.bytecode.opcodes import OP_GLOBAL_GET
 from lyra.vega.bytecode.program import Program
 from lyra.vega.bytecode.renumber import changed_functions, fitted, is_gone, reached
 from lyra.vega.durable.durable_run import agent_of, arguments_of
-from lyra.vega.durable.effect_words import deed
+from lyra.vega.durable.effect_words import describe_effect
+from lyra.vega.durable.new_program import ProgramMigration
 from lyra.vega.durable.record import MAIN
 from lyra.vega.machine.link import link
-from lyra.vega.migrate.changes import Change, Owners, changes, is_same_code, lines_changed
+from lyra.vega.migrate.changes import Owners, SourceChange, changes, is_same_code, lines_changed
 from lyra.vega.migrate.rehearsal import Rehearsal
-from lyra.vega.runtime.agents.setting_versions import HARMLESS, Renewal, difference
+from lyra.vega.runtime.agents.setting_versions import HARMLESS, difference
 from lyra.vega.runtime.rights import Rights, settings_of
 from lyra.vega.values.values import UNSET
 
 if TYPE_CHECKING:
     from lyra.kernel.journal.history import ProcessState
-    from lyra.vega.durable.runs import Run
+    from lyra.vega.durable.runs import DurableRun
 
-__all__ = ["Migration", "migrated"]
+__all__ = ["migrated"]
 
 _SHOWN_MAX: Final = 12
 _LINES_MAX: Final = 60
 
 
-class Migration:
-    """Another program for a run: fitted to the one before, with what changed in words. `done` is called once it is in
-    the store."""
-
-    def __init__(self, before: Program, program: Program, sources: Mapping[str, str]) -> None:
-        self.program = program
-        self.sources = dict(sources)
-        self.renewals: list[Renewal] = []
-        self.changes: list[str] = []
-        self.done: Callable[[], object] = lambda: None
-        self._hash = content_hash(program)
-        self._globals = [len(before.globals), len(program.globals)]
-
-    def to_data(self) -> dict[str, Any]:
-        return {
-            "hash": self._hash,
-            "globals": self._globals,
-            "renewals": [renewal.to_data() for renewal in self.renewals],
-            "changes": self.changes,
-        }
-
-
 def migrated(
-    run: Run, program: Program, sources: Mapping[str, str], *, say: Callable[[str], str] | None = None
-) -> Migration | None:
+    run: DurableRun, program: Program, sources: Mapping[str, str], *, say: Callable[[str], str] | None = None
+) -> ProgramMigration | None:
     """How a run goes on with a program: None where its code is the same. ConfigError with what changed and why that is
     not safe, where it is not. `say` has the words of a command about the run, as its caller has to give it."""
     if content_hash(program) == run.hash:
@@ -82,7 +61,7 @@ def migrated(
     newer = fitted(before, program)
     if is_same_code(before, newer):
         return None
-    case = _Case(run, before, Migration(before, newer, sources))
+    case = _Case(run, before, ProgramMigration(before, newer, sources))
     if case.is_safe():
         case.migration.changes = [f"{change}: {why}" for change, why in case.verdicts()] or ["its instructions changed"]
         return case.migration
@@ -106,13 +85,13 @@ class _Trouble(NamedTuple):
 class _Case:
     """One run, its program and the one that would take over."""
 
-    def __init__(self, run: Run, before: Program, migration: Migration) -> None:
+    def __init__(self, run: DurableRun, before: Program, migration: ProgramMigration) -> None:
         self.run = run
         self.before = before
         self.migration = migration
         self.newer = migration.program
         self.changed = changed_functions(before, self.newer)
-        self.changes: list[Change] = changes(run.sources(), migration.sources) if migration.sources else []
+        self.changes: list[SourceChange] = changes(run.sources(), migration.sources) if migration.sources else []
         self.troubles: list[_Trouble] = []
         self.live = {pid: state for pid, state in run.processes.items() if state.exit is None}
         self.processes = {pid: state for pid, state in self.live.items() if state.created.program == VEGA_PROCESS}
@@ -141,19 +120,19 @@ class _Case:
     @cached_property
     def _saved(self) -> dict[str, Any]:
         """The processes that come back from a checkpoint, as they were saved."""
-        found = {}
+        fibers = {}
         for pid, state in self.processes.items():
             raw = self.run.space.get_blob(state.restored_blob) if state.restored_blob else bytes(state.restored)
             kept = codec.decode(raw)
             if kept is not None:
-                found[pid] = {**kept["fiber"], "printed": kept["printed"]}
-        return found
+                fibers[pid] = {**kept["fiber"], "printed": kept["printed"]}
+        return fibers
 
     def _frames(self) -> None:
         for pid, fiber in self._saved.items():
             for index in {frame[0] for frame in fiber["frames"]} & self.changed:
-                said = f"process {pid} was saved in the middle of `{self.before.functions[index].name}`"
-                self.troubles.append(_Trouble(said, self._owner(index), pid))
+                problem = f"process {pid} was saved in the middle of `{self.before.functions[index].name}`"
+                self.troubles.append(_Trouble(problem, self._owner(index), pid))
 
     def _values(self) -> None:
         """Functions that processes hold as values: one that captured something is a part of its code, any other only
@@ -163,8 +142,8 @@ class _Case:
             return
         for pid, state in self.live.items():
             for index in self._held(state) & fragile:
-                said = f"process {pid} holds `{self.before.functions[index].name}` as a value"
-                self.troubles.append(_Trouble(said, self._owner(index), pid))
+                problem = f"process {pid} holds `{self.before.functions[index].name}` as a value"
+                self.troubles.append(_Trouble(problem, self._owner(index), pid))
 
     def _is_name(self, index: int) -> bool:
         old, new = self.before.functions[index], self.newer.functions[index]
@@ -172,10 +151,10 @@ class _Case:
 
     def _held(self, state: ProcessState) -> set[int]:
         """The functions that what the journal keeps for a process names."""
-        found: set[int] = set()
+        functions: set[int] = set()
         for data in self._kept(state):
-            found.update(_named(data))
-        return found
+            functions.update(_named(data))
+        return functions
 
     def _kept(self, state: ProcessState) -> Iterator[Any]:
         get_blob = self.run.space.get_blob
@@ -201,8 +180,8 @@ class _Case:
                 slots = {b for op, _, b, _ in self.newer.functions[index].code if op == OP_GLOBAL_GET}
                 for slot in slots.intersection(added):
                     name = self.newer.globals[slot]
-                    said = f"process {pid} is past the top level, which would have set `{name}`"
-                    self.troubles.append(_Trouble(said, self._owner(index), pid))
+                    problem = f"process {pid} is past the top level, which would have set `{name}`"
+                    self.troubles.append(_Trouble(problem, self._owner(index), pid))
 
     # ------------------------------------------------------------ agents
 
@@ -229,16 +208,16 @@ class _Case:
             if live and {old.configuration, new.configuration} & self.changed:
                 self.troubles.append(_Trouble("its settings depend on what only the running program knows", part))
             return
-        renewal = difference(name, was, becomes)
-        unsafe = [key for key in renewal.keys if key not in HARMLESS]
+        setting_change = difference(name, was, becomes)
+        unsafe = [key for key in setting_change.keys if key not in HARMLESS]
         if unsafe and live:
             words = " and ".join(f"`{key}`" for key in unsafe)
             self.troubles.append(_Trouble(f"{words} cannot change while process {live[0]} is that agent", part))
-        elif renewal.keys and live and was.get("memory", "none") != "none":
-            said = f"process {live[0]} has a conversation with it that was begun with the settings it had"
-            self.troubles.append(_Trouble(said, part))
-        elif renewal.keys and not unsafe:
-            self.migration.renewals.append(renewal)
+        elif setting_change.keys and live and was.get("memory", "none") != "none":
+            problem = f"process {live[0]} has a conversation with it that was begun with the settings it had"
+            self.troubles.append(_Trouble(problem, part))
+        elif setting_change.keys and not unsafe:
+            self.migration.setting_changes.append(setting_change)
 
     def _settings(self, program: Program, function: int) -> dict[str, Any] | None:
         """What an agent's declaration comes to with the variables that the main process has."""
@@ -261,8 +240,8 @@ class _Case:
                 ran = self.run.processes.get(entry.link) if is_ours else None
                 indexes = set() if ran is None else _named(arguments_of(self.run, ran))
                 for index in reached(self.before, indexes) & self.changed:
-                    said = f"process {pid}, a call under way, has run it as a tool"
-                    self.troubles.append(_Trouble(said, self._owner(index), pid))
+                    problem = f"process {pid}, a call under way, has run it as a tool"
+                    self.troubles.append(_Trouble(problem, self._owner(index), pid))
                 if ran is not None and len(self.newer.globals) != len(self.before.globals):
                     self.troubles.append(_Trouble(f"a tool of process {pid} was begun with fewer variables", None, pid))
 
@@ -270,15 +249,15 @@ class _Case:
 
     @cached_property
     def _old(self) -> Rehearsal:
-        found = Rehearsal(self.run, self.before)
-        found.rehearse()
-        return found
+        rehearsal = Rehearsal(self.run, self.before)
+        rehearsal.rehearse()
+        return rehearsal
 
     @cached_property
     def _new(self) -> Rehearsal:
-        found = Rehearsal(self.run, self.newer, self.migration)
-        found.rehearse()
-        return found
+        rehearsal = Rehearsal(self.run, self.newer, self.migration)
+        rehearsal.rehearse()
+        return rehearsal
 
     def _rehearsals(self) -> None:
         new = self._new
@@ -295,7 +274,9 @@ class _Case:
 
     def _left(self, state: ProcessState, taken: set[Any]) -> str:
         entry = next((entry for key, entry in state.effects.items() if key not in taken), None)
-        return "comes to something else than the run did" + (f", which {deed(entry.kind, entry.name)}" if entry else "")
+        return "comes to something else than the run did" + (
+            f", which {describe_effect(entry.kind, entry.name)}" if entry else ""
+        )
 
     def _lines(self, pid: str) -> None:
         """Whether it prints what was printed; lines before its checkpoint are not printed again."""
@@ -316,9 +297,9 @@ class _Case:
     def _before_checkpoint(self, pid: str) -> int:
         return int(self._saved[pid]["printed"]) if pid in self._saved else 0
 
-    def _differs(self, pid: str, place: str, said: str) -> None:
-        said = said if said.startswith(f"process {pid} ") else f"process {pid} {said}"
-        self.troubles.append(_Trouble(f"{said} ({place})" if place else said, None, pid))
+    def _differs(self, pid: str, place: str, problem: str) -> None:
+        problem = problem if problem.startswith(f"process {pid} ") else f"process {pid} {problem}"
+        self.troubles.append(_Trouble(f"{problem} ({place})" if place else problem, None, pid))
 
     # ------------------------------------------------------------ in words
 
@@ -332,17 +313,22 @@ class _Case:
             return new.of(self.newer, index)
         return old.of(self.before, index)
 
-    def verdicts(self) -> list[tuple[Change, str]]:
+    def verdicts(self) -> list[tuple[SourceChange, str]]:
         """Each change, and what is to be said about it."""
         return [(change, self._verdict(change)) for change in self.changes]
 
-    def _verdict(self, change: Change) -> str:
-        found = next((trouble for trouble in self.troubles if trouble.part == change.part), None)
-        if found is not None:
-            return found.text
-        renewed = [key for one in self.migration.renewals if ("agent", one.agent) == change.part for key in one.keys]
-        if renewed and not self.troubles:
-            return f"calls to come have the new {' and '.join(renewed)}"
+    def _verdict(self, change: SourceChange) -> str:
+        trouble_here = next((trouble for trouble in self.troubles if trouble.part == change.part), None)
+        if trouble_here is not None:
+            return trouble_here.text
+        changed_settings = [
+            key
+            for setting_change in self.migration.setting_changes
+            if ("agent", setting_change.agent) == change.part
+            for key in setting_change.keys
+        ]
+        if changed_settings and not self.troubles:
+            return f"calls to come have the new {' and '.join(changed_settings)}"
         if change.what == "added" and change.kind != "const":
             return "nothing has come to it yet"
         functions = self._functions(change)
@@ -356,14 +342,14 @@ class _Case:
             return "what the run did with it stays as it was"
         return "no process comes to it again before it goes on"
 
-    def _functions(self, change: Change) -> set[int]:
+    def _functions(self, change: SourceChange) -> set[int]:
         """The functions that a change is about; of a constant those that it is a part of."""
         owned = {index: self._owner(index) for index in self.changed}
-        found = {index for index, part in owned.items() if part == change.part}
-        if not found:
-            said = {one.part for one in self.changes}
-            found = {index for index, part in owned.items() if part not in said or part[0] == "top level"}
-        return found
+        functions = {index for index, part in owned.items() if part == change.part}
+        if not functions:
+            changed_parts = {other_change.part for other_change in self.changes}
+            functions = {index for index, part in owned.items() if part not in changed_parts or part[0] == "top level"}
+        return functions
 
     def told(self) -> str:
         """What changed, and why that is not safe."""
@@ -377,24 +363,24 @@ class _Case:
 
     def _difference(self) -> list[str]:
         """The lines of the sources that differ."""
-        found = lines_changed(self.run.sources(), self.migration.sources) if self.migration.sources else []
-        more = [f"… and {len(found) - _LINES_MAX} lines more"] if len(found) > _LINES_MAX else []
-        return ["", *found[:_LINES_MAX], *more] if found else []
+        lines = lines_changed(self.run.sources(), self.migration.sources) if self.migration.sources else []
+        more = [f"… and {len(lines) - _LINES_MAX} lines more"] if len(lines) > _LINES_MAX else []
+        return ["", *lines[:_LINES_MAX], *more] if lines else []
 
 
 def _named(data: Any) -> set[int]:
     """The functions that values in a journal's form name: `["function", index, captured]`, however deep."""
-    found: set[int] = set()
+    functions: set[int] = set()
     todo = [data]
     while todo:
-        one = todo.pop()
-        if type(one) is dict:
-            todo += one.values()
-        elif type(one) is list:
-            if len(one) == 3 and one[0] == "function" and type(one[1]) is int:
-                found.add(one[1])
-            todo += one
-    return found
+        item = todo.pop()
+        if type(item) is dict:
+            todo += item.values()
+        elif type(item) is list:
+            if len(item) == 3 and item[0] == "function" and type(item[1]) is int:
+                functions.add(item[1])
+            todo += item
+    return functions
 
 
 def _offered(program: Program) -> Iterable[int]:
@@ -416,7 +402,7 @@ def _offer(program: Program, agent: str, shared: Iterable[str]) -> list[Any]:
     return [
         (
             tool.name,
-            [(one.name, one.type, one.has_default) for one in tool.parameters],
+            [(parameter.name, parameter.type, parameter.has_default) for parameter in tool.parameters],
             repr(settings_of(linked, tool.configuration)),
         )
         for tool in tools

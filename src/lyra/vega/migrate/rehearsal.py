@@ -27,19 +27,20 @@ from lyra.kernel.programs.context import ExitProgram
 from lyra.store.memory import MemoryStore
 from lyra.vega.durable.checkpoints import restored
 from lyra.vega.durable.durable_run import prepare, recall
-from lyra.vega.durable.effect_words import deed
+from lyra.vega.durable.effect_words import describe_effect
 from lyra.vega.durable.record import MAIN
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect
-from lyra.vega.machine.link import Code, Linked, link
+from lyra.vega.machine.link import Code, LinkedProgram, link
 from lyra.vega.machine.vm import run as run_fiber
-from lyra.vega.replay.frozen_kernel import EndOfRecord, StillWorld, Unwritten, replay_seams
+from lyra.vega.replay.frozen_kernel import EndOfRecord, FrozenWorld, JournalAnswers, ReplayRecord, replay_seams
 from lyra.vega.replay.reader import SEGMENT_FUEL, Part, part_of
-from lyra.vega.replay.virtual_loop import run_hurried
+from lyra.vega.replay.virtual_loop import run_in_virtual_time
+from lyra.vega.runtime.driver import PROGRAMS
 from lyra.vega.runtime.handlers import HANDLERS, handler
-from lyra.vega.runtime.job import Job
+from lyra.vega.runtime.job import VegaJob
 from lyra.vega.runtime.light_processes import FUEL
 from lyra.vega.runtime.run import MAILBOX_MESSAGES
-from lyra.vega.runtime.world import Options
+from lyra.vega.runtime.world import RunOptions
 from lyra.vega.values.errors import fault_of
 
 if TYPE_CHECKING:
@@ -47,18 +48,18 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
     from lyra.kernel.programs.context import Context
     from lyra.vega.bytecode.program import Program
-    from lyra.vega.durable.runs import Run
-    from lyra.vega.migrate.migration import Migration
+    from lyra.vega.durable.new_program import ProgramMigration
+    from lyra.vega.durable.runs import DurableRun
 
 __all__ = ["Rehearsal"]
 
 
-class Rehearsal(Unwritten):
+class Rehearsal(ReplayRecord):
     """`taken` are the keys of the answers that each process used, `printed` its lines by number, `entered` the
     functions that it called to get there, `stands` where it has come to, `diverged` where it asked for something else,
     and what."""
 
-    def __init__(self, run: Run, program: Program, migration: Migration | None = None) -> None:
+    def __init__(self, run: DurableRun, program: Program, migration: ProgramMigration | None = None) -> None:
         self.taken: dict[str, set[Any]] = {}
         self.printed: dict[str, dict[int, str]] = {}
         self.entered: dict[str, set[int]] = {}
@@ -67,7 +68,7 @@ class Rehearsal(Unwritten):
         self.globals: list[Any] = []  # of the main process, where it stands
         self._running = ""
         self._unprinted = dict(run.facts.printed)  # lines that each process has still to print again
-        self._answers: dict[str, _Answers] = {}
+        self._answers: dict[str, _RehearsalAnswers] = {}
         self._paid = run.facts.paid
         began = run.began
         self.kernel = Kernel(
@@ -78,7 +79,7 @@ class Rehearsal(Unwritten):
             seams=replay_seams(_process),
         )
         self.kernel.parts["replay"] = Part(self)
-        options = Options(
+        options = RunOptions(
             write=lambda _: None,
             warn=lambda _: None,
             model=began["model"],
@@ -87,24 +88,23 @@ class Rehearsal(Unwritten):
             folder=began["folder"],
             sequential=True,
         )
-        self.world = StillWorld(self.kernel, program, options, MAIN)
+        self.world = FrozenWorld(self.kernel, program, options, MAIN, programs=PROGRAMS, record=self)
         self.world.linked = self._watched(program, self.world.linked.hash)
         prepare(self.world, run, migration)
-        self.world.record = self  # type: ignore[assignment]
         self.world.runtime.name = str(began["nonce"])
         recall(self.world, run)
 
     def rehearse(self) -> None:
-        run_hurried(self._work)
+        run_in_virtual_time(self._work)
         for pid, process in self.kernel.processes.items():
             if isinstance(process.replay, Diverged):
                 self.fails(pid, process.replay.error)
 
-    def _watched(self, program: Program, content_hash: str) -> Linked:
+    def _watched(self, program: Program, content_hash: str) -> LinkedProgram:
         """The program with functions that tell when they are called."""
         linked = link(program, is_hashed=False)
         linked.hash = content_hash
-        linked.functions = [_Watched(self, index, one.function) for index, one in enumerate(linked.functions)]
+        linked.functions = [_Watched(self, index, code.function) for index, code in enumerate(linked.functions)]
         return linked
 
     def enters(self, index: int) -> None:
@@ -114,19 +114,19 @@ class Rehearsal(Unwritten):
             self.entered[pid].add(index)
 
     def paid(self, session: str) -> dict[str, int]:
-        """As the next life will find it: a process that was saved in a session counts on it."""
+        """What the next life will find: a process that was saved in a session counts on it."""
         return self._paid.get(session, {})
 
     def print(self, pid: str, number: int, text: str) -> None:
         self.printed.setdefault(pid, {})[number] = text
         self._unprinted[pid] = self._unprinted.get(pid, 0) - 1
 
-    async def _work(self, nobody_can: asyncio.Event) -> None:
+    async def _work(self, all_wait: asyncio.Event) -> None:
         await self.kernel.start()
         try:
             for process in self.kernel.processes.values():
                 process.context.run(scopes.set, (self.world.budget,))
-            await nobody_can.wait()
+            await all_wait.wait()
             if self.world.main is not None:
                 self.globals = self.world.main.fiber.globals
         finally:
@@ -138,7 +138,7 @@ class Rehearsal(Unwritten):
     def begins(self, process: Process) -> None:
         pid = process.pid
         self.taken[pid], self.entered[pid] = set(), set()
-        process.replay = self._answers[pid] = _Answers(process.replay or {}, process, self.taken[pid])
+        process.replay = self._answers[pid] = _RehearsalAnswers(process.replay or {}, process, self.taken[pid])
 
     def stops(self, pid: str, fiber: Fiber) -> None:
         file, line, _ = fiber.place()
@@ -147,11 +147,11 @@ class Rehearsal(Unwritten):
     def fails(self, pid: str, error: LyraError) -> None:
         self.diverged.setdefault(pid, (self.stands.get(pid, ""), _in_words(error)))
 
-    def job(self, ctx: Context, seed: Any) -> Job:
+    def job(self, ctx: Context, seed: Any) -> VegaJob:
         """A process from its seed, or as it was saved."""
         is_saved = ctx.restored is not None
         with self._of("" if is_saved else ctx.own_process.pid):
-            job = Job(self.world, ctx, self.world.fiber(seed))
+            job = VegaJob(self.world, ctx, self.world.fiber(seed))
         if seed is None:
             self.world.begin(job)
             scopes.set((self.world.budget,))
@@ -182,12 +182,12 @@ def _in_words(error: LyraError) -> str:
     """What a process does in place of what the run did there."""
     if not isinstance(error, Divergence) or "expected" not in error.fields:
         return error.message
-    does, did = (deed(*str(error.fields[word]).split(" ", 1)) for word in ("actual", "expected"))
+    does, did = (describe_effect(*str(error.fields[word]).split(" ", 1)) for word in ("actual", "expected"))
     return f"{does}, but not as the run did" if does == did else f"{does} where the run {did}"
 
 
 class _Watched(Code):
-    """A function that tells when its registers are copied, by whoever calls it."""
+    """A function that tells when its registers are copied, which is when it is called."""
 
     __slots__ = ("_fresh", "_rehearsal")
 
@@ -210,13 +210,13 @@ class _Copy(MemoryStore):
 
     __slots__ = ("_space",)
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: DurableRun) -> None:
         super().__init__()
         self._space = run.space
         fold = Fold()
         fold.seq = run.fold.seq
         for pid, state in run.processes.items():
-            created = replace(state.created, budget=None)  # nobody is stopped here for what he spent
+            created = replace(state.created, budget=None)  # a rehearsal stops no process for what it spent
             fold.processes[pid] = replace(state, created=created)
         fold.changed = set(fold.processes)
         self._states = {pid: data for pid, data in fold.dump().items() if data is not None}
@@ -236,20 +236,17 @@ class _Pending:
         raise EndOfRecord
 
 
-class _Answers(dict[Any, Any]):
-    """What the journal answers one process; it never becomes empty to its kernel."""
+class _RehearsalAnswers(JournalAnswers):
+    """The answers of one process; `taken` has the keys of those that it used."""
 
     def __init__(self, entries: dict[Any, Entry], process: Process, taken: set[Any]) -> None:
         super().__init__(entries)
         self._process = process
         self._taken = taken
 
-    def __bool__(self) -> bool:
-        return True
-
     @property
     def has_more(self) -> bool:
-        return any(key not in self._taken for key in self)
+        return any(key not in self._taken for key in self.open_keys())
 
     def pop(self, key: Any, default: Any = None) -> Any:  # noqa: ARG002 - as a dict has it
         entry = super().get(key)
@@ -261,14 +258,14 @@ class _Answers(dict[Any, Any]):
         return super().pop(key)
 
     def _is_over(self, key: Any, entry: Entry) -> bool:
-        """As the kernel has it: the journal went on, or its time has come."""
+        """Whether a sleep has ended, by the kernel's rule: the journal goes on behind it, or its time has come."""
         path, _, number = str(key).rpartition("/")
         after = key + 1 if isinstance(key, int) else f"{path}/{int(number) + 1}"
         return after in self or entry.due <= self._process.kernel.clock.now()
 
 
 async def _process(ctx: Context, _run_id: str, seed: Any) -> None:
-    """As the driver has it. It never ends: the end of a process would end others."""
+    """Run a process as `driver.vega_process` does. It never ends, because the end of a process would end others."""
     process = ctx.own_process
     rehearsal: Rehearsal = part_of(process)
     pid = process.pid
@@ -287,7 +284,7 @@ async def _process(ctx: Context, _run_id: str, seed: Any) -> None:
     await suspend(process, [])
 
 
-async def _played(rehearsal: Rehearsal, job: Job) -> None:
+async def _played(rehearsal: Rehearsal, job: VegaJob) -> None:
     fiber, used = job.fiber, 0
     pid = job.ctx.own_process.pid
     while used < SEGMENT_FUEL:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from lyra.core.naming import named
 from lyra.errors import ProcessExit
 from lyra.vega.machine.fiber import Fiber
-from lyra.vega.runtime.driver import vega_process
+from lyra.vega.runtime.driver import PROGRAMS, vega_process
 from lyra.vega.runtime.rights import Rights
-from lyra.vega.runtime.world import Options, World
+from lyra.vega.runtime.world import RunOptions, World
 
 if TYPE_CHECKING:
     from collections import deque
@@ -29,8 +29,8 @@ __all__ = ["Interactive"]
 class Interactive(World):
     """The World of a REPL: its program is the session's, its main fiber begins with the session's variables."""
 
-    def __init__(self, kernel: Kernel, session: ReplSession, options: Options) -> None:
-        super().__init__(kernel, session.program, options, f"repl-{kernel.entropy.text(8)}")
+    def __init__(self, kernel: Kernel, session: ReplSession, options: RunOptions) -> None:
+        super().__init__(kernel, session.program, options, f"repl-{kernel.entropy.text(8)}", programs=PROGRAMS)
         self.linked = session.linked
         self._session = session
         self._mailbox: deque[Any] | None = None
@@ -45,7 +45,7 @@ class Interactive(World):
     async def turn(self) -> Any:
         """Run the piece that the session compiled last; what it throws is raised here."""
         self.linked = self._session.linked
-        self.rights = Rights(self.linked, self.options.folder, self.foreign.rights)
+        self.rights = Rights(self.linked, self.options.folder, self.undeclared_tools.rights)
         process = self.kernel.processes.get(self._handle.pid)
         if process is not None:
             process.grant = self.rights.grant  # a new piece may declare new tools

@@ -15,7 +15,7 @@ import msgspec
 from lyra.vega import compile as compile_source
 from lyra.vega.bytecode.opcodes import OP_CALL, OP_NOP, OP_RETURN, OP_RETURN_NULL, OPCODES
 from lyra.vega.bytecode.program import Function, Program
-from lyra.vega.machine.link import Code, Linked
+from lyra.vega.machine.link import Code, LinkedProgram
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.parser import parse_all
 from lyra.vega.syntax.source import Source
@@ -39,7 +39,7 @@ class ReplInput(NamedTuple):
 
 class ReplSession:
     def __init__(self, load: Callable[[str, str], tuple[str, str] | None] | None = None) -> None:
-        self.linked = Linked(Program(name=NAME), "")
+        self.linked = LinkedProgram(Program(name=NAME), "")
         self.values: list[Any] = []  # of the program's globals
         self.text = ""  # that was compiled last
         self.lines_before = 0  # lines of the text that come from earlier inputs
@@ -55,7 +55,7 @@ class ReplSession:
         """One that can be tried on without changing this one."""
         other = ReplSession(self._load)
         program = msgspec.msgpack.decode(msgspec.msgpack.encode(msgspec.structs.replace(self.program, functions=[])))
-        other.linked = Linked(msgspec.convert(program, Program), "")
+        other.linked = LinkedProgram(msgspec.convert(program, Program), "")
         other.program.functions = list(self.program.functions)
         other.linked.functions = list(self.linked.functions)
         other.values = list(self.values)

@@ -1,16 +1,15 @@
 """Time travel in a durable run: its effects in order, its processes as they stood at each, and forks of it.
 
     timeline     what the run did, in order: who, where, what came of it, what it cost
-    reading      how the journal of a run becomes a timeline: the program is answered from the journal alone
-                 (journal: its rows; still: a kernel on which nothing new happens; hurry: where waiting takes no time;
-                 describe: an effect in words; quiet: effects that are nobody's business)
+    reader       how the journal of a run becomes a timeline: the program is answered from the journal alone
+                 (journal: its rows; frozen_kernel: a kernel on which nothing new happens; virtual_loop: waiting
+                 takes no time; describe: an effect in words; silent_effects: effects without a step of their own)
     player       the processes at any place of the timeline, forwards and backwards, by effect or by line
     traps        stopping the machine at the next line
     variables    which names a place of a program sees, and what they hold
-    look         a Vega expression over the variables in view
+    evaluate     a Vega expression over the variables in view
     breakpoints  where to stop
     fork         the run once more with one reply changed
-    rehearsal    what a program would do if the run went on with it now
     view         a screen of all that, as lines of text
 
 Reads only, but for `fork`, which writes a run of its own: a run is not touched by being replayed, also while it lives.

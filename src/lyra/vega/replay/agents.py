@@ -15,16 +15,16 @@ from lyra.core import codec
 from lyra.core.naming import VEGA_AGENT
 from lyra.kernel.journal import rows
 from lyra.store.protocol import Record
-from lyra.vega.durable.durable_run import agent_made
+from lyra.vega.durable.durable_run import agent_from_row
 from lyra.vega.machine.snapshot import value_from_data
 
-__all__ = ["AgentView", "Aside", "Said"]
+__all__ = ["AgentHistory", "AgentView", "Utterance"]
 
-_CALL: Final = "agent:"  # begins the program of whoever asks a model
+_CALL: Final = "agent:"  # begins the name of the program that asks a model
 _LATER: Final = 1 << 62
 
 
-class Said(NamedTuple):
+class Utterance(NamedTuple):
     """`who` is user, assistant, tool or error."""
 
     who: str
@@ -38,7 +38,7 @@ class AgentView(NamedTuple):
     name: str
     settings: dict[str, Any]
     state: str
-    told: list[Said]
+    told: list[Utterance]
     waiting: list[str]
 
 
@@ -51,15 +51,15 @@ class _Letter:
         self.sent, self.data, self.form, self.taken = sent, data, form, _LATER
 
 
-class Aside:
+class AgentHistory:
     def __init__(self, get_blob: Callable[[str], bytes]) -> None:
         self._get_blob = get_blob
         self._agents: dict[str, tuple[str, Any]] = {}  # name and settings as data, by the pid that programs know
         self._fronts: dict[str, list[str]] = {}  # the processes that stood for each, oldest first
-        self._stands: set[str] = set()  # all of those
+        self._stands: set[str] = set()  # the pids in `_fronts`, for a quick look-up
         self._holders: dict[str, str] = {}  # the conversation of a front
         self._calls: dict[str, list[str]] = {}  # processes that answer one thing, by the agent's name
-        self._whose: dict[str, str] = {}  # the agents that those answer for, where somebody has said so
+        self._whose: dict[str, str] = {}  # by the pid of such a process: its agent, where `answer_for` said so
         self._began: dict[str, int] = {}
         self._ended: dict[str, tuple[int, str]] = {}
         self._mail: dict[str, dict[int, _Letter]] = {}
@@ -75,9 +75,9 @@ class Aside:
 
     def _created(self, seq: int, pid: str, row: rows.Created) -> None:
         self._began[pid] = seq
-        made = agent_made(pid, row, lambda: codec.decode(self._bytes(row.args, row.blob)))
-        if made is not None:
-            known, name, settings = made
+        agent = agent_from_row(pid, row, lambda: codec.decode(self._bytes(row.args, row.blob)))
+        if agent is not None:
+            known, name, settings = agent
             self._agents[known] = (name, settings)
             if row.program == VEGA_AGENT:
                 self._fronts.setdefault(known, []).append(pid)
@@ -127,7 +127,7 @@ class Aside:
     # ------------------------------------------------------------ how it stood
 
     def agents(self, seq: int) -> list[str]:
-        """Those that there were, oldest first."""
+        """The pids of the agents that existed after the row `seq`, oldest first."""
         return [pid for pid in self._agents if self._began[pid] <= seq]
 
     def agent(self, pid: str, seq: int) -> AgentView | None:
@@ -139,15 +139,17 @@ class Aside:
         front = fronts[-1] if fronts else pid  # a guard may not have begun what it guards
         holder = self._holders.get(front)
         told = self._heard(holder, seq)
-        waiting = [] if holder is None else [_content(codec.decode(one.data)) for one in self._letters(holder, seq)]
+        waiting = (
+            [] if holder is None else [_content(codec.decode(letter.data)) for letter in self._letters(holder, seq)]
+        )
         state = self._state(pid, front, told, seq)
         return AgentView(pid, name, value_from_data(settings), state, told, waiting)
 
-    def _heard(self, holder: str | None, seq: int) -> list[Said]:
+    def _heard(self, holder: str | None, seq: int) -> list[Utterance]:
         told = [] if holder is None else self._told[holder]
         return [_said(who, codec.decode(data)) for _, who, data in told[: bisect_right(told, seq, key=_seq_of)]]
 
-    def _state(self, agent: str, front: str, told: list[Said], seq: int) -> str:
+    def _state(self, agent: str, front: str, told: list[Utterance], seq: int) -> str:
         ended, why = self._ended.get(front, (_LATER, ""))
         if ended <= seq:
             return f"ended: {why}"
@@ -162,16 +164,16 @@ class Aside:
         there are more of them, none is said to answer it."""
         name = self._agents[agent][0]
         is_only = sum(other == name for other, _ in self._agents.values()) == 1
-        nobody = agent if is_only else ""
-        return [pid for pid in self._calls.get(name, ()) if self._whose.get(pid, nobody) == agent]
+        unclaimed = agent if is_only else ""
+        return [pid for pid in self._calls.get(name, ()) if self._whose.get(pid, unclaimed) == agent]
 
     def _letters(self, pid: str, seq: int) -> list[_Letter]:
-        return [one for one in self._mail.get(pid, {}).values() if one.sent <= seq < one.taken]
+        return [letter for letter in self._mail.get(pid, {}).values() if letter.sent <= seq < letter.taken]
 
     def inbox(self, pid: str, seq: int) -> list[tuple[str, Any]]:
         """The messages that wait for a process of the program, which its machine has not been given yet: the word of a
         signal of the kernel's, or "", and the message."""
-        return [(one.form, codec.decode(one.data)) for one in self._letters(pid, seq)]
+        return [(letter.form, codec.decode(letter.data)) for letter in self._letters(pid, seq)]
 
 
 def _seq_of(entry: tuple[int, str, bytes]) -> int:
@@ -179,7 +181,7 @@ def _seq_of(entry: tuple[int, str, bytes]) -> int:
 
 
 def _content(message: Any) -> str:
-    """What somebody asks an agent, as text."""
+    """A message to an agent, as text."""
     if isinstance(message, dict) and "content" in message:
         message = message["content"]
     if isinstance(message, list):
@@ -187,13 +189,13 @@ def _content(message: Any) -> str:
     return message if isinstance(message, str) else repr(message)
 
 
-def _said(who: str, value: Any) -> Said:
+def _said(who: str, value: Any) -> Utterance:
     if who != "assistant":
-        return Said(who, _content(value))
+        return Utterance(who, _content(value))
     message = value.get("message", value) if isinstance(value, dict) else {"content": value}
     text = _content(message.get("content") or "")
     calls = [f"{call.get('name')}({_arguments(call.get('arguments'))})" for call in message.get("tool_calls") or ()]
-    return Said(who, "; ".join(part for part in (text, *calls) if part)) if calls else Said(who, text)
+    return Utterance(who, "; ".join(part for part in (text, *calls) if part)) if calls else Utterance(who, text)
 
 
 def _arguments(given: Any) -> str:
@@ -201,11 +203,11 @@ def _arguments(given: Any) -> str:
 
 
 _SPEAKERS: Final = {"model": "assistant", "tool": "tool"}
-_ROWS: Final[dict[str, Callable[[Aside, int, str, Any], None]]] = {
-    "process.created": Aside._created,
-    "process.terminated": Aside._terminated,
-    "message.sent": Aside._sent,
-    "message.received": Aside._received,
-    "effect.started": Aside._started,
-    "effect.finished": Aside._finished,
+_ROWS: Final[dict[str, Callable[[AgentHistory, int, str, Any], None]]] = {
+    "process.created": AgentHistory._created,
+    "process.terminated": AgentHistory._terminated,
+    "message.sent": AgentHistory._sent,
+    "message.received": AgentHistory._received,
+    "effect.started": AgentHistory._started,
+    "effect.finished": AgentHistory._finished,
 }

@@ -16,9 +16,9 @@ from lyra.core.checking.check import did_you_mean
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
-    from lyra.vega.replay.evaluate import Expression
+    from lyra.vega.replay.evaluate import WatchExpression
     from lyra.vega.replay.player import Player
-    from lyra.vega.replay.timeline import Step
+    from lyra.vega.replay.timeline import TimelineStep
 
 __all__ = ["Breakpoint", "Breakpoints", "Hit"]
 
@@ -33,7 +33,7 @@ class Breakpoint:
         self.micro_usd = 0
         self.file = ""
         self.line = 0
-        self.expression: Expression | None = None
+        self.expression: WatchExpression | None = None
 
     def __str__(self) -> str:
         return f"{self.number}: {self.kind} {self.detail}".rstrip()
@@ -61,76 +61,77 @@ class Breakpoints:
                 f"did you mean `break {near}`?" if near else "break agent NAME, error, cost $X, line FILE:LINE, if EXPR"
             )
             raise ConfigError(f"there is no `break {kind}`" if kind else "where to?", hint=hint)
-        made = Breakpoint(self._numbers + 1, kind, detail)
-        getattr(self, f"_{kind}")(made)
+        point = Breakpoint(self._numbers + 1, kind, detail)
+        getattr(self, f"_{kind}")(point)
         self._numbers += 1
-        self.all.append(made)
-        return made
+        self.all.append(point)
+        return point
 
     def delete(self, number: int) -> Breakpoint:
-        for one in self.all:
-            if one.number == number:
-                self.all.remove(one)
-                return one
+        for point in self.all:
+            if point.number == number:
+                self.all.remove(point)
+                return point
         raise ConfigError(f"there is no breakpoint {number}", hint="`breaks` lists them")
 
-    def _agent(self, made: Breakpoint) -> None:
+    def _agent(self, point: Breakpoint) -> None:
         timeline = self._player.timeline
         names = sorted({*timeline.agents.values(), *(info.name for info in timeline.program.agents.values())})
-        if made.detail not in names:
-            near = did_you_mean(made.detail, names)
+        if point.detail not in names:
+            near = did_you_mean(point.detail, names)
             hint = f"did you mean {near}?" if near else f"one of {', '.join(names)}" if names else "it has no agents"
-            raise ConfigError(f"the program has no agent {made.detail!r}", hint=hint)
+            raise ConfigError(f"the program has no agent {point.detail!r}", hint=hint)
 
-    def _error(self, made: Breakpoint) -> None:
+    def _error(self, point: Breakpoint) -> None:
         """All of them, or those whose name or text has the detail in it."""
 
-    def _cost(self, made: Breakpoint) -> None:
-        if made.detail[:1].isdigit() or made.detail[:1] == ".":
-            raise ConfigError(f"{made.detail!r} is no amount of money", hint=f"such as: break cost ${made.detail}")
+    def _cost(self, point: Breakpoint) -> None:
+        if point.detail[:1].isdigit() or point.detail[:1] == ".":
+            raise ConfigError(f"{point.detail!r} is no amount of money", hint=f"such as: break cost ${point.detail}")
         try:
-            made.micro_usd = int(Money.parse(made.detail))
+            point.micro_usd = int(Money.parse(point.detail))
         except ConfigError as error:
             raise ConfigError(
-                f"{made.detail!r} is no amount: {error.message}", hint="such as: break cost $0.10"
+                f"{point.detail!r} is no amount: {error.message}", hint="such as: break cost $0.10"
             ) from None
 
-    def _line(self, made: Breakpoint) -> None:
-        file, _, number = made.detail.rpartition(":")
+    def _line(self, point: Breakpoint) -> None:
+        file, _, number = point.detail.rpartition(":")
         files = self._player.timeline.program.files
         if not number.isdigit():
-            raise ConfigError(f"{made.detail!r} is no line", hint="such as: break line review.vega:12")
+            raise ConfigError(f"{point.detail!r} is no line", hint="such as: break line review.vega:12")
         named = file or self._player.timeline.program.name
-        found = [one for one in files if one == named or os.path.basename(one) == named]
-        if not found:
+        matching = [path for path in files if path == named or os.path.basename(path) == named]
+        if not matching:
             raise ConfigError(f"the program has no file {named!r}", hint=f"one of {', '.join(files[:8])}")
-        made.file, made.line = found[0], int(number)
-        self._need_line(made)
-        made.detail = f"{made.file}:{made.line}"
+        point.file, point.line = matching[0], int(number)
+        self._need_line(point)
+        point.detail = f"{point.file}:{point.line}"
 
-    def _need_line(self, made: Breakpoint) -> None:
-        """The file has to be long enough, in one of the run's programs; where no source is kept, nobody knows."""
-        texts = [sources[made.file] for _, sources in self._player.timeline.versions if made.file in sources]
-        last = max((len(text.rstrip("\n").split("\n")) for text in texts), default=made.line)
-        if not 1 <= made.line <= last:
-            raise ConfigError(f"{made.file} has no line {made.line}", hint=f"its lines go from 1 to {last}")
+    def _need_line(self, point: Breakpoint) -> None:
+        """The file has to be long enough, in one of the run's programs; where no source is kept, any line is
+        accepted."""
+        texts = [sources[point.file] for _, sources in self._player.timeline.versions if point.file in sources]
+        last = max((len(text.rstrip("\n").split("\n")) for text in texts), default=point.line)
+        if not 1 <= point.line <= last:
+            raise ConfigError(f"{point.file} has no line {point.line}", hint=f"its lines go from 1 to {last}")
 
-    def _if(self, made: Breakpoint) -> None:
-        made.expression = self._player.expression(made.detail)
+    def _if(self, point: Breakpoint) -> None:
+        point.expression = self._player.expression(point.detail)
         names = self._player.names
         if names is not None:
-            made.expression.need(names)
+            point.expression.need(names)
 
     # ------------------------------------------------------------ going
 
     @property
     def needs_lines(self) -> bool:
-        return any(one.kind in ("line", "if") for one in self.all)
+        return any(point.kind in ("line", "if") for point in self.all)
 
     def forward(self) -> Hit | None:
         """Go on to the next place where one of them says stop; to the end of the run where none does."""
         player = self._player
-        first = player.inside is None  # where somebody stands already, nobody is told again
+        first = player.inside is None  # a breakpoint at the present position was reported already
         while player.inside is not None:
             hit = self._at_line() if player.line() and player.inside is not None else None
             if hit is not None:
@@ -150,16 +151,18 @@ class Breakpoints:
     def _next_number(self, first: int) -> int:
         """The next position where a step itself says stop; the end if there is none."""
         length = len(self._player.timeline)
-        return next((at for at in range(first, length) if self._before_step(at) is not None), length)
+        return next((number for number in range(first, length) if self._before_step(number) is not None), length)
 
     def backward(self) -> Hit | None:
         """Back to the last place where one of them says stop; to the beginning where none does."""
         player = self._player
         here = (player.position, float("inf") if player.inside is None else player.inside)
         if not self.needs_lines:
-            at = next((at for at in range(player.position - 1, -1, -1) if self._before_step(at) is not None), 0)
-            player.goto(at)
-            return self._before_step(at)
+            number = next(
+                (number for number in range(player.position - 1, -1, -1) if self._before_step(number) is not None), 0
+            )
+            player.goto(number)
+            return self._before_step(number)
         last = player.position
         while last > 0:
             begin = max(0, last - _CHUNK)
@@ -173,35 +176,37 @@ class Breakpoints:
     def _last_in(self, begin: int, end: int, here: tuple[int, float]) -> Hit | None:
         player = self._player
         player.goto(begin)
-        found: Hit | None = None
+        last_hit: Hit | None = None
         while player.position < end:
             hit = self._before_step(player.position)
             if hit is not None and (player.position, float("inf")) < here:
-                found = hit
+                last_hit = hit
             for inside in player.lines_of_next():
                 if (player.position, inside) < here and (hit := self._at_line()) is not None:
-                    found = hit
-        return found
+                    last_hit = hit
+        return last_hit
 
     # ------------------------------------------------------------ whether to stop
 
     def _before_step(self, position: int) -> Hit | None:
         timeline = self._player.timeline
         step, last = timeline.step(position), timeline.step(position - 1)
-        for one in self.all:
-            if _stops(one, step) or (one.kind == "cost" and last is not None and _crosses(one, self._player, position)):
-                return Hit(one, position, None)
-            if one.kind == "if" and step is not None and step.is_effect and _holds(one, self._player, step.pid):
-                return Hit(one, position, None)
+        for point in self.all:
+            if _stops(point, step) or (
+                point.kind == "cost" and last is not None and _crosses(point, self._player, position)
+            ):
+                return Hit(point, position, None)
+            if point.kind == "if" and step is not None and step.is_effect and _holds(point, self._player, step.pid):
+                return Hit(point, position, None)
         return None
 
     def _at_line(self) -> Hit | None:
         player = self._player
-        for one in self.all:
-            if one.kind == "line" and player.place(_pid(player)) == (one.file, one.line):
-                return Hit(one, player.position, player.inside)
-            if one.kind == "if" and _holds(one, player, _pid(player)):
-                return Hit(one, player.position, player.inside)
+        for point in self.all:
+            if point.kind == "line" and player.place(_pid(player)) == (point.file, point.line):
+                return Hit(point, player.position, player.inside)
+            if point.kind == "if" and _holds(point, player, _pid(player)):
+                return Hit(point, player.position, player.inside)
         return None
 
 
@@ -214,26 +219,26 @@ def _pid(player: Player) -> str:
     return last.pid
 
 
-def _stops(one: Breakpoint, step: Step | None) -> bool:
+def _stops(point: Breakpoint, step: TimelineStep | None) -> bool:
     if step is None:
         return False
-    if one.kind == "agent":
-        return step.agent == one.detail
-    return one.kind == "error" and bool(step.error) and one.detail.lower() in step.error.lower()
+    if point.kind == "agent":
+        return step.agent == point.detail
+    return point.kind == "error" and bool(step.error) and point.detail.lower() in step.error.lower()
 
 
-def _crosses(one: Breakpoint, player: Player, position: int) -> bool:
+def _crosses(point: Breakpoint, player: Player, position: int) -> bool:
     before, after = player.timeline.spent(position - 1), player.timeline.spent(position)
-    return before.micro_usd < one.micro_usd <= after.micro_usd
+    return before.micro_usd < point.micro_usd <= after.micro_usd
 
 
-def _holds(one: Breakpoint, player: Player, pid: str) -> bool:
+def _holds(point: Breakpoint, player: Player, pid: str) -> bool:
     """Whether its expression holds for a process where that stands, before a line or at an effect. One that names what
     is not in view there does not."""
-    found = player.standing(pid)
-    if one.expression is None or found is None or found.is_over:
+    standing = player.standing(pid)
+    if point.expression is None or standing is None or standing.is_over:
         return False
     try:
-        return one.expression.value(found.fiber, before=player.is_between(pid)) is True
+        return point.expression.value(standing.fiber, before=player.is_between(pid)) is True
     except ConfigError:
         return False

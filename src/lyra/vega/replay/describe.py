@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any, Final
 
 from lyra.vega.machine.fiber import Fiber, VmEffect
-from lyra.vega.replay.journal import Journal
-from lyra.vega.replay.timeline import Step, brief
+from lyra.vega.replay.journal import RunJournal
+from lyra.vega.replay.timeline import TimelineStep, brief
 from lyra.vega.values.values import Process, shown
 
 __all__ = ["described"]
 
 
-def described(journal: Journal, pid: str, fiber: Fiber, effect: VmEffect) -> Step:
+def described(journal: RunJournal, pid: str, fiber: Fiber, effect: VmEffect) -> TimelineStep:
     """The step that an effect will be: what is asked of whom, and where in the source."""
     file, line, _ = fiber.place()
-    step = Step(pid=pid, kind=effect.kind, file=file, line=line)
+    step = TimelineStep(pid=pid, kind=effect.kind, file=file, line=line)
     program = fiber.linked.program
     arguments = effect.arguments
     if effect.kind in _SENDS:
@@ -30,7 +30,7 @@ def described(journal: Journal, pid: str, fiber: Fiber, effect: VmEffect) -> Ste
             step.message = _whole(call.arguments[1])
             step.what = f"{step.agent or shown(call.arguments[0])} <- {brief(call.arguments[1], 120, program)}"
         else:
-            given = ", ".join(brief(one, 40, program) for one in call.arguments[1])
+            given = ", ".join(brief(value, 40, program) for value in call.arguments[1])
             step.what = f"{brief(call.arguments[0], 60, program)[10:-1]}({given})"
     elif effect.kind == "print":
         step.message = str(arguments[0])
@@ -38,18 +38,20 @@ def described(journal: Journal, pid: str, fiber: Fiber, effect: VmEffect) -> Ste
     elif effect.kind == "spawn":
         kind, name, what, given, *_ = arguments
         called = f"fn {brief(what, 60, program)[10:-1]}" if kind == "function" else name
-        step.what = f"spawn {called}" + (f"({', '.join(brief(one, 40, program) for one in given)})" if given else "")
+        step.what = f"spawn {called}" + (
+            f"({', '.join(brief(value, 40, program) for value in given)})" if given else ""
+        )
     elif effect.kind == "receive":
         step.what = "receive" if arguments[0] is None else f"receive, at most {shown(arguments[0])}"
     else:
-        step.what = f"{effect.kind} {', '.join(brief(one, 80, program) for one in arguments)}".strip()
+        step.what = f"{effect.kind} {', '.join(brief(value, 80, program) for value in arguments)}".strip()
     return step
 
 
 _SENDS: Final = {"send": "<-", "send_stream": "<~", "parallel_send": "<- (beside others)"}
 
 
-def _whom(journal: Journal, target: Any) -> tuple[str, str]:
+def _whom(journal: RunJournal, target: Any) -> tuple[str, str]:
     return (journal.agent_of(target), target.pid) if type(target) is Process else ("", "")
 
 

@@ -15,23 +15,23 @@ from lyra.errors import ConfigError, SourceError
 from lyra.vega.bytecode.opcodes import OPCODES
 from lyra.vega.bytecode.program import Function, Program
 from lyra.vega.machine.fiber import Done, Fiber
-from lyra.vega.machine.link import Code, Linked
+from lyra.vega.machine.link import Code, LinkedProgram
 from lyra.vega.machine.vm import run
 from lyra.vega.replay.variables import Variables
 from lyra.vega.syntax.parser import parse
 from lyra.vega.values.values import Closure, copied
 
-__all__ = ["Expression"]
+__all__ = ["WatchExpression"]
 
 _FUEL: Final = 1_000_000
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LOOK: Final = "it_is"
 
 
-class Expression:
+class WatchExpression:
     """Compiled once for each set of names that a place knows."""
 
-    def __init__(self, text: str, variables_of: Callable[[Linked], Variables]) -> None:
+    def __init__(self, text: str, variables_of: Callable[[LinkedProgram], Variables]) -> None:
         self.text = text.strip()
         if not self.text:
             raise ConfigError("an expression is missing", hint="such as: print x + 1")
@@ -42,7 +42,7 @@ class Expression:
             raise ConfigError(f"`{self.text}`: {error.message}", hint=error.hint) from None
         self._variables_of = variables_of
         self._words = set(_NAME.findall(self.text))
-        self._made: dict[tuple[str, ...], Linked] = {}  # by the program's hash and the names
+        self._made: dict[tuple[str, ...], LinkedProgram] = {}  # by the program's hash and the names
 
     def need(self, names: Set[str]) -> None:
         """ConfigError where it names something else: then it comes to nothing at any place."""
@@ -55,7 +55,7 @@ class Expression:
             raise ConfigError(error.message, hint=hint) from None
 
     def value(self, fiber: Fiber, *, before: bool = False) -> Any:
-        """What it comes to at the place of a fiber; ConfigError where it does not come to anything."""
+        """The value of the expression where a fiber stands; ConfigError where it has none."""
         variables = self._variables_of(fiber.linked)
         view = variables.view(fiber, before=before)
         known = {name: view[name] for name in sorted(self._words & view.keys())}
@@ -68,8 +68,8 @@ class Expression:
         values, globals_ = copied([list(known.values()), fiber.globals])
         outcome = run(Fiber.call(linked, len(linked.functions) - 1, values, globals_), _FUEL)
         if type(outcome) is not Done:
-            said = "takes too long" if not hasattr(outcome, "kind") else f"needs an effect: {outcome.kind}"
-            raise ConfigError(f"`{self.text}` {said}", hint="only expressions that compute can be looked at")
+            problem = "takes too long" if not hasattr(outcome, "kind") else f"needs an effect: {outcome.kind}"
+            raise ConfigError(f"`{self.text}` {problem}", hint="only expressions that compute can be looked at")
         if outcome.error is not None:
             raise ConfigError(f"`{self.text}`: {outcome.error.name}: {outcome.error.text}")
         return outcome.value
@@ -85,14 +85,14 @@ class Expression:
         except SourceError as error:
             raise ConfigError(f"`{self.text}`: {error.message}", hint=error.hint) from None
 
-    def _linked_with(self, program: Linked, names: tuple[str, ...]) -> Linked:
+    def _linked_with(self, program: LinkedProgram, names: tuple[str, ...]) -> LinkedProgram:
         """The program's functions with those of the expression behind them; its own is the last."""
         piece = self._compiled(names)
-        linked = Linked(program.program, program.hash)
+        linked = LinkedProgram(program.program, program.hash)
         offset = len(linked.functions)
         for index, function in enumerate(piece.functions):
             linked.functions.append(Code(offset + index, _moved(function, offset)))
-        mine = next(at for at, function in enumerate(piece.functions) if function.name == _LOOK)
+        mine = next(index for index, function in enumerate(piece.functions) if function.name == _LOOK)
         linked.functions.append(linked.functions[offset + mine])
         return linked
 

@@ -1,7 +1,7 @@
 """A run once more with one reply changed.
 
 The fork is a run of its own in the same store. Its journal begins as a copy of the other's, up to the reply, which is
-written there as somebody wants it; from there on the program runs. What it asks then is answered as it was in the other
+written there as the user wants it; from there on the program runs. What it asks then is answered as it was in the other
 run where it is the same: the same effect with the same arguments, the same agent asked the same thing after the same
 conversation. What is new is refused, or done for real where that is allowed. The clock and the dice are read anew from
 there on.
@@ -27,7 +27,7 @@ from lyra.kernel.journal.lease import owner_name
 from lyra.store.space import Space
 from lyra.vega.durable.pids import PID
 from lyra.vega.replay.replies import Replies
-from lyra.vega.replay.timeline import Step, Timeline
+from lyra.vega.replay.timeline import Timeline, TimelineStep
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -36,22 +36,31 @@ if TYPE_CHECKING:
     from lyra.kernel.effects.registry import Declared
     from lyra.kernel.process.process import Process
     from lyra.store.protocol import Record
-    from lyra.vega.durable.durable_run import Life
-    from lyra.vega.durable.runs import Run
-    from lyra.vega.runtime.agents.agent import Turn
+    from lyra.vega.durable.durable_run import RunLife
+    from lyra.vega.durable.runs import DurableRun
+    from lyra.vega.runtime.agents.slot import AgentTurn
 
-__all__ = ["Book", "Change", "change_at", "copied_to", "difference", "fork_door", "fresh_name", "live_on"]
+__all__ = [
+    "ForkChange",
+    "RecordedAnswers",
+    "change_at",
+    "copied_to",
+    "difference",
+    "fork_door",
+    "fresh_name",
+    "live_on",
+]
 
 _INSIDE: Final = (
     "vega.ask:",
     "vega.stream:",
     "vega.print",
-)  # effects that ask a process of the run, and nobody outside
-_UNHEARD: Final = ("cancelled", "cut_off", "given_up", "out_of_time")  # ends of calls that nobody waited for
+)  # effects that ask a process of the run, and nothing outside
+_UNHEARD: Final = ("cancelled", "cut_off", "given_up", "out_of_time")  # ends of calls whose callers no longer waited
 _LEASE_S: Final = 60.0
 
 
-class Change(NamedTuple):
+class ForkChange(NamedTuple):
     """The row to write instead: its seq, who and under which key, and what. `cut` is the first row that the fork has
     not: of a stream the first piece of the old reply, if one was read before the reply was whole."""
 
@@ -64,7 +73,7 @@ class Change(NamedTuple):
 
 
 # ---------------------------------------------------------------- what is changed
-def change_at(run: Run, timeline: Timeline, number: int, text: str, *, is_error: bool) -> Change:
+def change_at(run: DurableRun, timeline: Timeline, number: int, text: str, *, is_error: bool) -> ForkChange:
     """The row behind a step of the timeline, with another reply in it."""
     step = timeline.step(number)
     if step is None:
@@ -82,7 +91,7 @@ def change_at(run: Run, timeline: Timeline, number: int, text: str, *, is_error:
     )
 
 
-def _changed_model(run: Run, timeline: Timeline, step: Step, text: str, *, is_error: bool) -> Change:
+def _changed_model(run: DurableRun, timeline: Timeline, step: TimelineStep, text: str, *, is_error: bool) -> ForkChange:
     """An agent's reply is what its model said last before the answer was there."""
     seq = timeline.replies.of(step)
     if seq is None:
@@ -93,10 +102,10 @@ def _changed_model(run: Run, timeline: Timeline, step: Step, text: str, *, is_er
     return change._replace(cut=_first_piece(run, timeline, step, change)) if step.stream else change
 
 
-def _first_piece(run: Run, timeline: Timeline, step: Step, change: Change) -> int:
+def _first_piece(run: DurableRun, timeline: Timeline, step: TimelineStep, change: ForkChange) -> int:
     """The row of the first piece that was read of a reply, where that was before the row of the reply itself."""
-    readers = [one for one in timeline.steps if one is step or f"<stream {step.stream}>" in one.what]
-    keys = {(one.pid, key) for one in readers for key in one.keys}
+    readers = [reader for reader in timeline.steps if reader is step or f"<stream {step.stream}>" in reader.what]
+    keys = {(reader.pid, key) for reader in readers for key in reader.keys}
     is_asked = False  # pieces of what the model said before it used a tool stay
     for record in run.rows():
         if record.seq == change.seq:
@@ -112,8 +121,8 @@ def _first_piece(run: Run, timeline: Timeline, step: Step, change: Change) -> in
 
 
 def _changed(
-    run: Run, record: Record, row: rows.Finished, make: Callable[[Any], Any], text: str, *, is_error: bool
-) -> Change:
+    run: DurableRun, record: Record, row: rows.Finished, make: Callable[[Any], Any], text: str, *, is_error: bool
+) -> ForkChange:
     kept = run.space.get_blob(row.blob) if row.blob else bytes(row.value)
     old = codec.decode(kept)
     was = _text_of(old) if row.error is None else str(row.error.get("message", ""))
@@ -125,7 +134,7 @@ def _changed(
         fresh = rows.Finished(row.key, rows.Raw(codec.encode(make(old))), usage=row.usage)
     if row.form != "do":
         fresh.form, fresh.name, fresh.hash = row.form, row.name, row.hash
-    return Change(record.seq, record.seq, record.pid, row.key, rows.encode(fresh), was)
+    return ForkChange(record.seq, record.seq, record.pid, row.key, rows.encode(fresh), was)
 
 
 def _said(old: Any, text: str) -> Any:
@@ -163,11 +172,11 @@ def fresh_name(names: list[str], run_id: str) -> str:
     return f"{stem}-fork-{number}"
 
 
-def copied_to(run: Run, space: Space, change: Change, number: int, now: float) -> Book:
+def copied_to(run: DurableRun, space: Space, change: ForkChange, number: int, now: float) -> RecordedAnswers:
     """Write the beginning of the fork's journal; what came later in the other one is the Book of answers."""
     if space.last_seq():
         raise ConfigError(f"there is a run {space.name!r} already", hint="take another name", run=space.name)
-    book = Book(run.space.get_blob)
+    book = RecordedAnswers(run.space.get_blob)
     kept: list[tuple[int, float, str, str, bytes]] = []
     for record in run.rows():
         book.read(record, is_answer=record.seq >= change.cut and record.seq != change.seq)
@@ -192,7 +201,7 @@ def _of_fork(record: Record, name: str, run_id: str, number: int) -> Record:
     return record._replace(data=codec.encode(facts))
 
 
-class Book:
+class RecordedAnswers:
     """What the other run was answered, by name and arguments of the effect; those of a model are all that it is told,
     so a conversation that went another way before is another question. Where the same was asked more than once, each
     call gets the answer that it had, by the calls that led to it; one that the other run did not make gets what is
@@ -229,7 +238,7 @@ class Book:
                 self._add(record.pid, row)
 
     def _add_late(self, pid: str, row: rows.Finished) -> None:
-        """The time of a call is over: whoever answers it does that for nobody. What it asks ends a little later, if it
+        """The time of a call is over: its answer reaches no caller. What it asks ends a little later, if it
         ends at all."""
         answering = row.name if row.form == "wait" else self._replies.answering(f"~{pid}:{row.key}")
         for key in self._open.get(answering, ()):
@@ -248,15 +257,15 @@ class Book:
         """An answer that was not taken before; that there was none in time only for who has a time."""
         left = self._answers.get((name, digest), {})
         places = (place for place in chain(((line, key),), left) if place in left)
-        found = next((place for place in places if is_timed or not _is_none(left[place].error)), None)
-        if found is None:
+        fitting = next((place for place in places if is_timed or not _is_none(left[place].error)), None)
+        if fitting is None:
             return None
         self.taken += 1
-        return left.pop(found)
+        return left.pop(fitting)
 
 
 def _is_none(error: dict[str, Any] | None) -> bool:
-    """Whether it says that nobody waited for the answer, or that the call was not to be made ahead of its turn."""
+    """Whether it says that no caller waited for the answer, or that the call was not to be made ahead of its turn."""
     if error is None:
         return False
     return error.get("code") in _UNHEARD or NO_ROOM in (error.get("fields") or {})
@@ -269,7 +278,7 @@ class _ForkDoor(Door):
 
     def __init__(
         self,
-        book: Book,
+        book: RecordedAnswers,
         is_live: bool,
         core: Core[Process],
         declared: Declared,
@@ -278,7 +287,7 @@ class _ForkDoor(Door):
         super().__init__(core, declared, ask)
         self._book = book
         self._is_live = is_live
-        self.turns: Mapping[str, list[Turn]] = {}  # the calls under way, by who answers; the world's, once there is one
+        self.turns: Mapping[str, list[AgentTurn]] = {}  # calls under way, by pid; the World's once `live_on` is called
 
     async def perform(
         self, process: Process, key: rows.Key, effect: Effect, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -297,7 +306,7 @@ class _ForkDoor(Door):
             self._write(process, key, effect, digest, row, args)
             if expire is not None and _is_none(row.error):
                 expire()
-                await asyncio.Event().wait()  # until whoever asks has given up
+                await asyncio.Event().wait()  # until the caller has given up
             return await self._again(effect, row)
         self._book.new.append(effect.name)
         if not self._is_live:
@@ -318,7 +327,7 @@ class _ForkDoor(Door):
     def _write(
         self, process: Process, key: rows.Key, effect: Effect, digest: bytes, row: rows.Finished, args: tuple[Any, ...]
     ) -> None:
-        """Write the answer down as the fork's own, and charge whoever paid for it."""
+        """Write the answer down as the fork's own, and charge the scopes that paid for it."""
         journal = self._core.journal
         assert journal is not None
         started = rows.Started(key, effect.name, digest, effect.idempotent)
@@ -340,12 +349,12 @@ class _ForkDoor(Door):
         return effect.decode(data)
 
 
-def fork_door(book: Book, *, is_live: bool) -> Callable[..., Door]:
-    """Makes the door of a fork's kernel (`Life(door=…)`), which asks the book first."""
+def fork_door(book: RecordedAnswers, *, is_live: bool) -> Callable[..., Door]:
+    """Makes the door of a fork's kernel (`RunLife(door=…)`), which asks the book first."""
     return partial(_ForkDoor, book, is_live)
 
 
-def live_on(life: Life) -> None:
+def live_on(life: RunLife) -> None:
     """Make a life with a `fork_door` ready to run. Nothing is asked ahead of its turn: there is no time to win, and
     what the program does not come to is nothing that it asks anew."""
     life.world.options.sequential = True
@@ -355,15 +364,15 @@ def live_on(life: Life) -> None:
 
 
 # ---------------------------------------------------------------- what came of it
-def difference(old: Timeline, new: Timeline, number: int) -> tuple[Step | None, Step | None]:
+def difference(old: Timeline, new: Timeline, number: int) -> tuple[TimelineStep | None, TimelineStep | None]:
     """The first steps after the changed one that are not the same; both None where nothing else differs."""
-    for at in range(number + 1, max(len(old), len(new))):
-        one, other = old.step(at), new.step(at)
-        if one is None or other is None or _same(one) != _same(other):
-            return one, other
+    for position in range(number + 1, max(len(old), len(new))):
+        before, now = old.step(position), new.step(position)
+        if before is None or now is None or _same(before) != _same(now):
+            return before, now
     return None, None
 
 
-def _same(step: Step) -> tuple[str, ...]:
+def _same(step: TimelineStep) -> tuple[str, ...]:
     parts = (step.kind, step.what, step.message, step.result, step.error)
     return tuple(PID.sub("p", part) for part in parts)

@@ -1,40 +1,43 @@
-"""A kernel's parts on which nothing new happens: every answer is the journal's, and nobody else is there.
+"""The parts of a kernel that does nothing new: every answer comes from the journal, and no agent is asked.
 
-`Recall` is what the journal answers one process; where it has no more, whatever is under way is given up. The world
-knows agents by what they said alone. A fiber here keeps what it was told, so that it can be told again.
+`RecordedReplay` is what the journal answers one process; where it has no more, whatever is under way is given up. A
+FrozenWorld knows agents by their journaled answers alone. A RecordingFiber keeps the messages that it was given, so
+that the player can give them again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.naming import VEGA_PROCESS
+from lyra.kernel.journal.history import Entry
 from lyra.kernel.programs.registry import Programs
 from lyra.kernel.seams import Seams
 from lyra.vega.machine.fiber import Fiber, OutOfFuel, VmEffect
-from lyra.vega.replay.journal import Journal
-from lyra.vega.runtime.agents.agent import AgentPlan, Cell, Turn
+from lyra.vega.replay.journal import RunJournal
+from lyra.vega.runtime.agents.plan import AgentPlan
+from lyra.vega.runtime.agents.slot import AgentSlot, AgentTurn
 from lyra.vega.runtime.world import World, padded
 from lyra.vega.values.values import copied
 
 if TYPE_CHECKING:
     from lyra.core.budgets.budget import Usage
-    from lyra.kernel.journal.history import Entry
     from lyra.kernel.process.process import Process as KernelProcess
-    from lyra.vega.machine.link import Linked
-    from lyra.vega.replay.timeline import Answer, Step
+    from lyra.vega.machine.link import LinkedProgram
+    from lyra.vega.replay.timeline import JournaledAnswer, TimelineStep
 
 __all__ = [
     "EndOfRecord",
-    "Heard",
+    "FrozenWorld",
+    "JournalAnswers",
     "OnlyVega",
-    "Recall",
-    "StillWorld",
-    "Unprinted",
-    "Unwritten",
+    "PrintlessRecord",
+    "RecordedReplay",
+    "RecordingFiber",
+    "ReplayRecord",
     "depth_of",
     "replay_seams",
 ]
@@ -44,19 +47,36 @@ class EndOfRecord(asyncio.CancelledError):
     """The journal has no more for this process: whatever it does now is given up, also beside its own line."""
 
 
-class Recall(dict[Any, Any]):
-    """What the journal answers one process. It never becomes empty to its kernel, which would go on by itself then."""
+_END_OF_JOURNAL: Final = "end of journal"
 
-    def __init__(self, entries: dict[Any, Entry], process: KernelProcess, journal: Journal) -> None:
+
+class JournalAnswers(dict[Any, Any]):
+    """What the journal answers one process, with a marker behind the last answer.
+
+    A kernel ends the replay of a process that has used all its answers, and the process goes on by itself. The marker
+    is never used, so the process stays in its replay: it stops where `pop` finds no answer.
+    """
+
+    def __init__(self, entries: Mapping[Any, Entry]) -> None:
+        super().__init__(entries)
+        self[_END_OF_JOURNAL] = Entry(_END_OF_JOURNAL, "", b"")
+
+    def open_keys(self) -> Iterator[Any]:
+        """The keys of the answers that were not used."""
+        return (key for key in self if key != _END_OF_JOURNAL)
+
+
+class RecordedReplay(JournalAnswers):
+    """The answers of a process whose every step is written down. `taken` are the keys of those that it used on its own
+    line since the reader last cleared the list; `beside` those of each branch beside it, by its path."""
+
+    def __init__(self, entries: dict[Any, Entry], process: KernelProcess, journal: RunJournal) -> None:
         super().__init__(entries)
         self._process = process
         self._journal = journal
         self._kept = journal.checkpoints.get(process.pid, {})
-        self.taken: list[Any] = []  # on the process's own line, since somebody emptied it
-        self.beside: dict[str, list[Any]] = {}  # and of each branch beside it, by its path
-
-    def __bool__(self) -> bool:
-        return True
+        self.taken: list[Any] = []
+        self.beside: dict[str, list[Any]] = {}
 
     def get(self, key: Any, default: Any = None) -> Any:
         return super().get(self._real(key), default)
@@ -114,44 +134,44 @@ def replay_seams(process: Callable[..., Any]) -> Seams:
     return Seams(programs=partial(OnlyVega, process), kills=False)
 
 
-class StillWorld(World):
-    """Nobody is asked, so nobody has to be there."""
+class FrozenWorld(World):
+    """The World of a replay: no agent is asked, so no agent has a process."""
 
     def plan(self, name: str, settings: dict[str, Any]) -> AgentPlan:
         """Tools of other servers are not looked for."""
         kept = {key: value for key, value in settings.items() if key not in ("tools", "output_tools")}
         return super().plan(name, kept)
 
-    def cell(self, pid: str, plan: AgentPlan, promised: Cell | None = None) -> Cell:  # noqa: ARG002 - nobody asks early
-        return self.cells.setdefault(pid, _Absent(plan))
+    def slot(self, pid: str, plan: AgentPlan, promised: AgentSlot | None = None) -> AgentSlot:  # noqa: ARG002 - no agent is asked early
+        return self.agent_slots.setdefault(pid, _Absent(plan))
 
-    def fiber(self, seed: Any, linked: Linked | None = None) -> Fiber:
+    def fiber(self, seed: Any, linked: LinkedProgram | None = None) -> Fiber:
         linked = linked or self.linked
         if seed is None:
-            return Heard.start(linked)
+            return RecordingFiber.start(linked)
         function, arguments, globals_ = self.read(seed)
-        fiber = Heard.call(linked, function, arguments, padded(linked, globals_))
+        fiber = RecordingFiber.call(linked, function, arguments, padded(linked, globals_))
         fiber.depth = depth_of(seed)
         return fiber
 
 
 def depth_of(seed: Any) -> int:
-    """How deep a process that began like this is in the calls of whoever waits for it."""
+    """How deep a process that began like this is in the calls of the process that waits for it."""
     return int(seed.get("depth", 0)) if type(seed) is dict else 0
 
 
-class _Absent(Cell):
+class _Absent(AgentSlot):
     __slots__ = ()
 
     async def ready(self) -> None:
         raise EndOfRecord
 
-    def room(self, outer: Turn | None) -> None:
-        """Nobody has to wait for a turn here."""
+    def room(self, outer: AgentTurn | None) -> None:
+        """No call waits for a turn in a replay."""
 
 
-class Heard(Fiber):
-    """A fiber that knows what it was told."""
+class RecordingFiber(Fiber):
+    """A fiber that keeps the messages it was given."""
 
     __slots__ = ("_told", "expired", "heard")
 
@@ -159,15 +179,15 @@ class Heard(Fiber):
         super().__init__(*parts)
         self.heard: list[Any] = []
         self.expired = False
-        self._told: tuple[Step, int] | None = None  # the last message, and how many there were with it
+        self._told: tuple[TimelineStep, int] | None = None  # the last message, and how many there were with it
 
-    def told(self, step: Step, answer: Answer) -> None:
+    def told(self, step: TimelineStep, answer: JournaledAnswer) -> None:
         """A receive was given a message; whether it wants that shows when it has looked."""
         if answer.is_receive and answer.heard:
             self._told = (step, len(self.mailbox or ()))
 
     def looked(self, outcome: Any) -> None:
-        """It has run on: where it waits for a message again and none was taken, the last one was not for it."""
+        """Note, after the fiber has run on, whether it took the last message: one that it left stays in the mailbox."""
         if self._told is None or type(outcome) is OutOfFuel:
             return
         (step, count), self._told = self._told, None
@@ -183,7 +203,7 @@ class Heard(Fiber):
         super().expire()
 
 
-class Unwritten:
+class ReplayRecord:
     """The record of a replay: nothing is written, since the journal has it."""
 
     def name(self, name: str, pid: str) -> None:
@@ -193,14 +213,14 @@ class Unwritten:
         return {}
 
     def pay(self, sessions: list[str], usage: Usage) -> None:
-        """Nobody is paid here."""
+        """Not written: the journal has it."""
 
     def leave(self, session: str) -> None:
         """Nothing was paid in it."""
 
 
-class Unprinted(Unwritten):
-    """The same, with nowhere to print to."""
+class PrintlessRecord(ReplayRecord):
+    """A replay record that drops printed lines: the steps of the timeline have them."""
 
     def print(self, pid: str, number: int, text: str) -> None:
-        """Nowhere: the step has it."""
+        """Not shown: the step of the timeline has it."""

@@ -1,8 +1,8 @@
 """The journal of a run as a replay wants it: who was created when, which row answered what, what was spent by whom.
 
-`doctored` are the rows for the replay's kernel: the same numbers, but nobody ends, nobody has a name that another one
-had later, and what is not about the program's own processes is left out. Rows are read once, in one go, so a run that
-lives on meanwhile is seen as it was at that moment.
+`doctored` are the rows for the replay's kernel: the same numbers, but no process ends, no process has a name that
+another one had later, and what is not about the program's own processes is left out. Rows are read once, in one go, so
+a run that lives on meanwhile is seen as it was at that moment.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from lyra.core import codec
 from lyra.core.naming import VEGA_PROCESS
 from lyra.errors import Corrupt, StoreError
 from lyra.kernel.journal import rows
-from lyra.vega.durable.durable_run import agent_made
-from lyra.vega.replay.agents import Aside
+from lyra.vega.durable.durable_run import agent_from_row
+from lyra.vega.replay.agents import AgentHistory
 from lyra.vega.replay.replies import Replies, questions
-from lyra.vega.replay.timeline import Spent, Step
+from lyra.vega.replay.timeline import Spent, TimelineStep
 from lyra.vega.values.values import Process
 
 if TYPE_CHECKING:
     from lyra.store.protocol import Record
-    from lyra.vega.durable.runs import Run
+    from lyra.vega.durable.runs import DurableRun
 
-__all__ = ["Journal"]
+__all__ = ["RunJournal"]
 
 _LEFT_OUT: Final = "replay.left_out"
 _GONE: Final = frozenset({"process.terminated", "process.stopping", "process.linked", "process.monitored"})
 _KEPT: Final = frozenset({"effect.started", "effect.finished", "message.received", "timer.set"})
-_SPAWNS: Final = frozenset({"spawn", "ahead_spawn"})  # what lives on is nobody's answer
+_SPAWNS: Final = frozenset({"spawn", "ahead_spawn"})  # a process that lives on answers no call
 _QUESTIONS: Final = frozenset({"interrupt.created", "interrupt.resolved", "interrupt.expired", "interrupt.cancelled"})
 
 
-class Journal:
-    def __init__(self, run: Run) -> None:
+class RunJournal:
+    def __init__(self, run: DurableRun) -> None:
         self.run = run
-        self.processes: dict[str, rows.Created] = {}  # those that the program runs in
+        self.processes: dict[str, rows.Created] = {}  # the processes that run the program
         self.created: dict[str, tuple[int, float]] = {}
         self.ended: dict[str, tuple[int, float, rows.Terminated]] = {}
         self.agents: dict[str, tuple[str, Any]] = {}  # name and settings, by the pid that programs know
@@ -61,7 +61,7 @@ class Journal:
         self._asked: dict[str, tuple[str, Any]] = {}  # interrupts by id: who asked, under which key
         self._kept: dict[str, list[tuple[int, int]]] = {}  # seq and key of each checkpoint
         self._saved: tuple[tuple[str, int], dict[str, Any] | None] | None = None  # the last one that was looked at
-        self.aside = Aside(run.space.get_blob)
+        self.agent_history = AgentHistory(run.space.get_blob)
         self.replies = Replies(run.space.get_blob)
         self._read()
 
@@ -80,9 +80,9 @@ class Journal:
             raise Corrupt(f"the journal of run {self.run.id} has no process of a program", run=self.run.id)
 
     def _add(self, record: Record) -> None:
-        seq, at, pid, kind, data = record
+        seq, time, pid, kind, data = record
         decoder = rows.DECODERS.get(kind)
-        left_out = (seq, at, pid, _LEFT_OUT, b"")
+        left_out = (seq, time, pid, _LEFT_OUT, b"")
         if kind == "run.printed":
             self._prints.setdefault(pid, []).append(seq)
         elif kind == "run.migrated":
@@ -95,29 +95,29 @@ class Journal:
         except (msgspec.MsgspecError, RecursionError) as error:
             raise Corrupt(f"row {seq} ({kind}) cannot be read: {error}", seq=seq) from error
         blob = getattr(row, "blob", "")
-        made = self._made(seq, at, pid, row) if kind == "process.created" else b""
-        self.aside.add(record, row)
+        created = self._made(seq, time, pid, row) if kind == "process.created" else b""
+        self.agent_history.add(record, row)
         self.replies.add(record, row)
-        if made:
-            self.doctored.append((seq, at, pid, kind, made))
+        if created:
+            self.doctored.append((seq, time, pid, kind, created))
         elif kind == "message.sent":
             is_ours = row.to in self.processes or row.sender in self.processes
             if row.sender and row.key is not None:
                 self._seqs[row.sender, row.key] = seq
             self.doctored.append(record if is_ours else left_out)
         elif pid not in self.processes:
-            self._noticed(seq, at, pid, kind, row)
+            self._noticed(seq, time, pid, kind, row)
             self.doctored.append(left_out)
             return
         else:
-            self._noticed(seq, at, pid, kind, row)
+            self._noticed(seq, time, pid, kind, row)
             kept = kind in _KEPT or kind in _QUESTIONS
             self.doctored.append(record if kept else left_out)
         if blob:
             self.blobs.add(blob)
 
-    def _made(self, seq: int, at: float, pid: str, row: rows.Created) -> bytes:
-        self.created[pid] = (seq, at)
+    def _made(self, seq: int, time: float, pid: str, row: rows.Created) -> bytes:
+        self.created[pid] = (seq, time)
         if row.parent:
             self._parents[pid] = (row.parent, row.key)
             self.children[row.parent, row.key] = pid
@@ -130,15 +130,15 @@ class Journal:
 
     def _made_agent(self, seq: int, pid: str, row: rows.Created) -> None:
         try:
-            made = agent_made(pid, row, lambda: codec.decode(self._arguments(row)))
+            agent = agent_from_row(pid, row, lambda: codec.decode(self._arguments(row)))
         except (LookupError, TypeError, ValueError) as error:
             raise Corrupt(f"row {seq} creates an agent that cannot be read: {error}", seq=seq) from error
-        if made is not None:
-            self.agents[made[0]] = made[1:]
+        if agent is not None:
+            self.agents[agent[0]] = agent[1:]
 
-    def _noticed(self, seq: int, at: float, pid: str, kind: str, row: Any) -> None:
+    def _noticed(self, seq: int, time: float, pid: str, kind: str, row: Any) -> None:
         if kind == "process.terminated":
-            self.ended[pid] = (seq, at, row)
+            self.ended[pid] = (seq, time, row)
         elif kind == "program.checkpoint":
             self.checkpoints.setdefault(pid, {})[row.key] = row
             self._kept.setdefault(pid, []).append((seq, row.key))
@@ -207,7 +207,7 @@ class Journal:
         printed = self._prints.get(pid, [])
         return bool(answers and answers[-1][0] > seq) or bool(printed and printed[-1] > seq)
 
-    def charge(self, steps: list[Step]) -> None:
+    def charge(self, steps: list[TimelineStep]) -> None:
         """Lay what was spent on the steps that it was spent for: whose call it was, else the next one to end."""
         by_child = {child: step for step in steps if step.kind not in _SPAWNS for child in step.children}
         by_question = {name: step for step in steps if step.kind not in _SPAWNS for name in questions(step)}

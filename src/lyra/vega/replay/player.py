@@ -15,15 +15,15 @@ import msgspec
 
 from lyra.errors import ConfigError
 from lyra.vega.machine.fiber import Done, Fiber, OutOfFuel, VmEffect
-from lyra.vega.machine.link import Linked, link
+from lyra.vega.machine.link import LinkedProgram, link
 from lyra.vega.machine.rare_instructions import again
 from lyra.vega.machine.snapshot import from_data, to_data, value_from_data
 from lyra.vega.machine.vm import run
 from lyra.vega.replay.agents import AgentView
-from lyra.vega.replay.evaluate import Expression
+from lyra.vega.replay.evaluate import WatchExpression
 from lyra.vega.replay.frozen_kernel import depth_of
 from lyra.vega.replay.silent_effects import answered
-from lyra.vega.replay.timeline import END, START, ProcessFacts, Step, Timeline
+from lyra.vega.replay.timeline import END, START, ProcessFacts, Timeline, TimelineStep
 from lyra.vega.replay.traps import Traps
 from lyra.vega.replay.variables import Variables
 from lyra.vega.runtime.world import padded
@@ -47,7 +47,7 @@ class Standing(msgspec.Struct):
     is_over: bool = False
 
 
-def _message(form: str, message: Any, linked: Linked) -> Any:
+def _message(form: str, message: Any, linked: LinkedProgram) -> Any:
     """A message as a program would get it."""
     if form:
         return ["DOWN" if form == "down" else form.upper(), message]
@@ -73,7 +73,7 @@ class Player:
         self._variables: dict[int, Variables] = {}
         self.position = 0
         self.inside: int | None = None
-        self.chosen: str | None = None  # the process that somebody looks at
+        self.chosen: str | None = None  # the process that the user chose to look at
         self.diverged = ""
         self._traps = Traps(*self._linked)
         self._standing: dict[str, Standing] = {}
@@ -88,8 +88,8 @@ class Player:
     @property
     def version(self) -> int:
         """Which of the run's programs the process in view runs."""
-        found = self.standing(self.in_view)
-        return -1 if found is None else self._by_hash[found.fiber.linked.hash]
+        standing = self.standing(self.in_view)
+        return -1 if standing is None else self._by_hash[standing.fiber.linked.hash]
 
     @property
     def sources(self) -> dict[str, str]:
@@ -103,7 +103,7 @@ class Player:
     def variables(self) -> Variables:
         return self.variables_of(self._linked[self.version])
 
-    def variables_of(self, linked: Linked) -> Variables:
+    def variables_of(self, linked: LinkedProgram) -> Variables:
         version = self._by_hash[linked.hash]
         if version not in self._variables:
             self._variables[version] = Variables(*self.timeline.versions[version])
@@ -117,30 +117,30 @@ class Player:
         return [pid for pid in self.timeline.processes if pid in self._standing or pid in self._asleep]
 
     def standing(self, pid: str) -> Standing | None:
-        found = self._standing.get(pid)
-        saved = self._asleep.get(pid) if found is None else None
+        standing = self._standing.get(pid)
+        saved = self._asleep.get(pid) if standing is None else None
         if saved is None:
-            return found
-        data, at, ended, is_over = saved
+            return standing
+        data, effect, ended, is_over = saved
         linked = self._linked[self._by_hash[data["program"]]]
-        found = self._standing[pid] = Standing(from_data(linked, data), at, ended, is_over)
+        standing = self._standing[pid] = Standing(from_data(linked, data), effect, ended, is_over)
         del self._asleep[pid]
-        return found
+        return standing
 
     def state(self, pid: str) -> tuple[str, str, bool]:
         """What it waits for, why it ended and whether it is over, without waking it."""
-        found = self._standing.get(pid)
-        if found is not None:
-            return found.at, found.ended, found.is_over
-        _, at, ended, is_over = self._asleep[pid]
-        return at, ended, is_over
+        standing = self._standing.get(pid)
+        if standing is not None:
+            return standing.at, standing.ended, standing.is_over
+        _, effect, ended, is_over = self._asleep[pid]
+        return effect, ended, is_over
 
     @property
-    def next_step(self) -> Step | None:
+    def next_step(self) -> TimelineStep | None:
         return self.timeline.step(self.position)
 
     @property
-    def last_step(self) -> Step | None:
+    def last_step(self) -> TimelineStep | None:
         return self.timeline.step(self.position - 1)
 
     @property
@@ -158,14 +158,14 @@ class Player:
 
     def place(self, pid: str | None = None) -> tuple[str, int]:
         """File and line of a process; ("", 0) where it is at none."""
-        found = self.standing(self.in_view if pid is None else pid)
-        if found is None:
+        standing = self.standing(self.in_view if pid is None else pid)
+        if standing is None:
             return "", 0
-        fiber = found.fiber
+        fiber = standing.fiber
         if self.is_between(pid):
-            code, at = fiber.code, fiber.pc
+            code, pc = fiber.code, fiber.pc
             if not code.function.is_hidden:
-                return fiber.linked.program.files[code.function.file], code.function.place(at)[0]
+                return fiber.linked.program.files[code.function.file], code.function.place(pc)[0]
         file, line, _ = fiber.place()
         return (file, line) if line else self._last_place(pid or self.in_view)
 
@@ -184,34 +184,34 @@ class Player:
 
     def view(self, pid: str | None = None) -> dict[str, Any]:
         """The variables that a process sees."""
-        found = self.standing(self.in_view if pid is None else pid)
-        if found is None:
+        standing = self.standing(self.in_view if pid is None else pid)
+        if standing is None:
             return {}
-        return self.variables_of(found.fiber.linked).view(found.fiber, before=self.is_between(pid))
+        return self.variables_of(standing.fiber.linked).view(standing.fiber, before=self.is_between(pid))
 
     def locals(self, pid: str | None = None) -> dict[str, Any]:
-        found = self.standing(self.in_view if pid is None else pid)
-        if found is None:
+        standing = self.standing(self.in_view if pid is None else pid)
+        if standing is None:
             return {}
-        return self.variables_of(found.fiber.linked).local(found.fiber, before=self.is_between(pid))
+        return self.variables_of(standing.fiber.linked).local(standing.fiber, before=self.is_between(pid))
 
     @property
     def names(self) -> frozenset[str] | None:
         """All that an expression may name at some place of the run; None where a program has lost its names."""
-        found = [self.variables_of(linked) for linked in self._linked]
-        if not all(one.has_names for one in found):
+        known = [self.variables_of(linked) for linked in self._linked]
+        if not all(variables.has_names for variables in known):
             return None
-        return frozenset(name for one in found for name in one.names)
+        return frozenset(name for variables in known for name in variables.names)
 
-    def expression(self, text: str) -> Expression:
-        return Expression(text, self.variables_of)
+    def expression(self, text: str) -> WatchExpression:
+        return WatchExpression(text, self.variables_of)
 
     def value(self, text: str, pid: str | None = None) -> Any:
         """What an expression comes to here."""
-        found = self.standing(self.in_view if pid is None else pid)
-        if found is None:
+        standing = self.standing(self.in_view if pid is None else pid)
+        if standing is None:
             raise ConfigError("nothing has begun yet", hint="`step` begins it")
-        return self.expression(text).value(found.fiber, before=self.is_between(pid))
+        return self.expression(text).value(standing.fiber, before=self.is_between(pid))
 
     # ------------------------------------------------------------ beside the program
 
@@ -224,22 +224,25 @@ class Player:
     @property
     def agents(self) -> list[str]:
         """The agents that there are here, by the pids that the program knows."""
-        return self.timeline.aside.agents(self.seq)
+        return self.timeline.agent_history.agents(self.seq)
 
     def agent(self, pid: str) -> AgentView | None:
-        return self.timeline.aside.agent(pid, self.seq)
+        return self.timeline.agent_history.agent(pid, self.seq)
 
-    def answers(self, pid: str) -> list[Step]:
+    def answers(self, pid: str) -> list[TimelineStep]:
         """What the program has asked an agent and been answered so far."""
         return [step for step in self.timeline.steps[: self.position] if step.target == pid and step.agent]
 
     def mailbox(self, pid: str) -> list[Any]:
         """The messages that wait for a process of the program: those that its machine has, and those behind them."""
-        found = self.standing(pid)
-        if found is None or found.is_over:
+        standing = self.standing(pid)
+        if standing is None or standing.is_over:
             return []
-        waiting = self.timeline.aside.inbox(pid, self.seq)
-        return [*(found.fiber.mailbox or ()), *(_message(form, one, found.fiber.linked) for form, one in waiting)]
+        waiting = self.timeline.agent_history.inbox(pid, self.seq)
+        return [
+            *(standing.fiber.mailbox or ()),
+            *(_message(form, message, standing.fiber.linked) for form, message in waiting),
+        ]
 
     def process(self, name: str) -> str | None:
         """The process that goes by a pid: of a supervised one its newest."""
@@ -287,7 +290,7 @@ class Player:
     def step_of(self, pid: str) -> bool:
         """On until the next effect of one process has happened."""
         number = next(
-            (one.number for one in self.timeline.steps[self.position :] if one.pid == pid and one.is_effect), None
+            (step.number for step in self.timeline.steps[self.position :] if step.pid == pid and step.is_effect), None
         )
         if number is None:
             return False
@@ -303,41 +306,41 @@ class Player:
         if self.position - self._places[-1] >= self._every:
             self._save()
 
-    def _answer(self, step: Step) -> None:
+    def _answer(self, step: TimelineStep) -> None:
         """Give a process its recorded answer; it has not gone on yet."""
         pid = step.pid
         if step.kind == START:
             self._standing[pid] = Standing(self._born(pid, self._linked[step.version]))
             self._changed.add(pid)
             return
-        found = self.standing(pid)
-        if found is None:
+        standing = self.standing(pid)
+        if standing is None:
             raise ConfigError(f"process {pid} does something before it begins", hint="its journal is damaged")
         self._changed.add(pid)
         if step.kind == END:
-            found.ended, found.is_over, found.at = step.error or step.result, True, ""
+            standing.ended, standing.is_over, standing.at = step.error or step.result, True, ""
             return
-        if found.at != step.kind and not self.diverged:
-            self.diverged = f"process {pid} is at {found.at or 'its end'} where its journal has {step.kind}"
+        if standing.at != step.kind and not self.diverged:
+            self.diverged = f"process {pid} is at {standing.at or 'its end'} where its journal has {step.kind}"
         answer = step.answer
         assert answer is not None
         for message in answer.heard:
-            found.fiber.deliver(copied(message))
+            standing.fiber.deliver(copied(message))
         if answer.expired:
-            found.fiber.expire()
+            standing.fiber.expire()
         if answer.thrown is not None:
-            found.fiber.resume(None)
-            found.fiber.fault = again(answer.thrown)
+            standing.fiber.resume(None)
+            standing.fiber.fault = again(answer.thrown)
         elif answer.error is not None:
-            found.fiber.throw(*answer.error)
+            standing.fiber.throw(*answer.error)
         elif answer.is_last:
-            found.is_over = True
+            standing.is_over = True
         elif not (answer.is_receive and (answer.heard or answer.expired)):
-            found.fiber.resume(copied(answer.value))
-        if found.fiber.linked is not self._linked[step.version]:
-            found.fiber.move_to(self._linked[step.version])
+            standing.fiber.resume(copied(answer.value))
+        if standing.fiber.linked is not self._linked[step.version]:
+            standing.fiber.move_to(self._linked[step.version])
 
-    def _born(self, pid: str, linked: Linked) -> Fiber:
+    def _born(self, pid: str, linked: LinkedProgram) -> Fiber:
         seed = self.timeline.processes[pid].seed
         if seed is None:
             return Fiber.start(linked)
@@ -346,26 +349,26 @@ class Player:
         fiber.depth = depth_of(seed)
         return fiber
 
-    def _to_effect(self, found: Standing) -> None:
+    def _to_effect(self, standing: Standing) -> None:
         """On to the next effect of a process, or to its end."""
-        if found.is_over:
+        if standing.is_over:
             return
         used = 0
         while True:
-            outcome = run(found.fiber, _TURN)
-            if type(outcome) is VmEffect and answered(found.fiber, outcome):
+            outcome = run(standing.fiber, _TURN)
+            if type(outcome) is VmEffect and answered(standing.fiber, outcome):
                 continue
             used += _TURN
             if type(outcome) is not OutOfFuel or used >= _SEGMENT_FUEL:
                 break
-        self._came_to(found, outcome)
+        self._came_to(standing, outcome)
 
-    def _came_to(self, found: Standing, outcome: VmEffect | Done | OutOfFuel | None) -> None:
-        found.at = outcome.kind if type(outcome) is VmEffect else ""
+    def _came_to(self, standing: Standing, outcome: VmEffect | Done | OutOfFuel | None) -> None:
+        standing.at = outcome.kind if type(outcome) is VmEffect else ""
         if type(outcome) is Done:
-            found.is_over = True
+            standing.is_over = True
         elif type(outcome) is not VmEffect:
-            found.at = "computing"
+            standing.at = "computing"
 
     # ------------------------------------------------------------ by line
 
@@ -386,14 +389,14 @@ class Player:
         if self.inside is not None and last is not None and last.pid == pid:
             return True
         steps = self.timeline.steps[self.position :]
-        number = next((one.number for one in steps if one.pid == pid and one.kind != END), None)
+        number = next((step.number for step in steps if step.pid == pid and step.kind != END), None)
         if number is None:
             return False
         self.goto(number)
         return True
 
     def _enter(self) -> bool:
-        """The next step's answer is given, and nobody has gone on yet. False at the end."""
+        """The next step's answer is given, and no process has gone on yet. False at the end."""
         if self.position >= len(self.timeline):
             return False
         step = self.timeline.steps[self.position]
@@ -404,20 +407,20 @@ class Player:
 
     def _one_line(self) -> None:
         assert self.inside is not None
-        found = self._current()
-        outcome = Done() if found.is_over else self._traps.run(found.fiber, _SEGMENT_FUEL)
+        standing = self._current()
+        outcome = Done() if standing.is_over else self._traps.run(standing.fiber, _SEGMENT_FUEL)
         if outcome is None:
             self.inside += 1
             return
-        self._came_to(found, outcome)
+        self._came_to(standing, outcome)
         self.inside = None
 
     def _current(self) -> Standing:
         last = self.last_step
         assert last is not None
-        found = self.standing(last.pid)
-        assert found is not None
-        return found
+        standing = self.standing(last.pid)
+        assert standing is not None
+        return standing
 
     def back_line(self) -> bool:
         """To the line before this one; False at the beginning."""
@@ -466,9 +469,9 @@ class Player:
             return
         state = dict(self._states[-1])
         for pid in self._changed:
-            found = self._standing.get(pid)
-            if found is not None:
-                state[pid] = (to_data(found.fiber), found.at, found.ended, found.is_over)
+            standing = self._standing.get(pid)
+            if standing is not None:
+                state[pid] = (to_data(standing.fiber), standing.at, standing.ended, standing.is_over)
         self._changed.clear()
         self._states.append(state)  # first: `recover` knows one too many
         self._places.append(self.position)
@@ -478,7 +481,7 @@ class Player:
             self._changed.update(self._standing)
 
     def recover(self) -> None:
-        """Somebody stopped us in the middle of something: be at the last position that is whole."""
+        """Go to the last complete position after an interruption (Ctrl-C) in the middle of a step."""
         del self._states[len(self._places) :]
         position = self.position
         self._back_to(max(position - 1, 0) if self.inside is not None else position)
@@ -486,8 +489,8 @@ class Player:
 
     def _back_to(self, position: int) -> None:
         """The last saved state at or before a position; later ones stay, and are not made again."""
-        at = bisect_right(self._places, position) - 1
+        index = bisect_right(self._places, position) - 1
         self._standing = {}
-        self._asleep = dict(self._states[at])
-        self.position, self.inside = self._places[at], None
+        self._asleep = dict(self._states[index])
+        self.position, self.inside = self._places[index], None
         self._changed = set()

@@ -3,7 +3,7 @@
 The program runs once more on a kernel of its own, in memory, and every process is answered from the journal as after a
 crash, also those that ended long ago. What the journal does not have is never done: a process that comes to it has come
 to the end of its record and waits there. Each answer is written down with the row that it came from, and these rows
-say in which order things happened. Waiting takes no time here, and nobody outside is asked anything.
+say in which order things happened. Waiting takes no time here, and nothing outside is asked.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ from lyra.vega.machine.rare_instructions import Again
 from lyra.vega.machine.snapshot import to_data
 from lyra.vega.machine.vm import run as run_fiber
 from lyra.vega.replay.describe import described
-from lyra.vega.replay.frozen_kernel import Heard, Recall, StillWorld, Unprinted, replay_seams
-from lyra.vega.replay.journal import Journal
+from lyra.vega.replay.frozen_kernel import FrozenWorld, PrintlessRecord, RecordedReplay, RecordingFiber, replay_seams
+from lyra.vega.replay.journal import RunJournal
 from lyra.vega.replay.order import in_program_order
-from lyra.vega.replay.silent_effects import QUIET
-from lyra.vega.replay.timeline import END, START, Answer, ProcessFacts, Step, Timeline, brief
-from lyra.vega.replay.virtual_loop import run_hurried
+from lyra.vega.replay.silent_effects import SILENT
+from lyra.vega.replay.timeline import END, START, JournaledAnswer, ProcessFacts, Timeline, TimelineStep, brief
+from lyra.vega.replay.virtual_loop import run_in_virtual_time
+from lyra.vega.runtime.driver import PROGRAMS
 from lyra.vega.runtime.handlers import HANDLERS, handler
-from lyra.vega.runtime.job import Job
+from lyra.vega.runtime.job import VegaJob
 from lyra.vega.runtime.light_processes import FUEL
 from lyra.vega.runtime.run import MAILBOX_MESSAGES
-from lyra.vega.runtime.world import Options, world_of
+from lyra.vega.runtime.world import RunOptions, world_of
 from lyra.vega.values.errors import fault_of
 from lyra.vega.values.values import Stream, copied
 
@@ -48,27 +49,29 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
     from lyra.kernel.programs.context import Context
     from lyra.vega.bytecode.program import Program
-    from lyra.vega.durable.runs import Run
+    from lyra.vega.durable.runs import DurableRun
 
 __all__ = ["SEGMENT_FUEL", "Part", "part_of", "read"]
 
-SEGMENT_FUEL: Final = 20_000_000  # calls and loop turns between two effects: who needs more was killed in a loop
+SEGMENT_FUEL: Final = (
+    20_000_000  # calls and loop turns between two effects; a process that needs more was killed in a loop
+)
 _PART: Final = "replay"
 
 
-def read(run: Run) -> Timeline:
+def read(run: DurableRun) -> Timeline:
     """The timeline of a run. Corrupt or StoreError where the journal is damaged or was shortened."""
-    journal = Journal(run)
+    journal = RunJournal(run)
     reading = _Reading(run, journal)
-    run_hurried(reading.work)
+    run_in_virtual_time(reading.work)
     return reading.timeline()
 
 
 class _Reading:
-    def __init__(self, run: Run, journal: Journal) -> None:
+    def __init__(self, run: DurableRun, journal: RunJournal) -> None:
         self.run = run
         self.journal = journal
-        self.steps: list[Step] = []
+        self.steps: list[TimelineStep] = []
         self.waits: dict[str, str] = {}
         self.notes: list[str] = []
         self._open = set(journal.processes)
@@ -87,7 +90,7 @@ class _Reading:
             seams=replay_seams(_process),
         )
         self.kernel.parts[_PART] = Part(self)
-        options = Options(
+        options = RunOptions(
             write=lambda _: None,
             warn=lambda _: None,
             model=began["model"],
@@ -97,26 +100,25 @@ class _Reading:
         )
         self.program = _program(run)
         self.linked = [link(run.program(version)) for version in range(len(run.versions))]
-        self._last: dict[str, Step] = {}
-        self._unread: dict[str, Step] = {}  # streams that were opened
-        self.world = StillWorld(self.kernel, self.program, options, MAIN)
+        self._last: dict[str, TimelineStep] = {}
+        self._unread: dict[str, TimelineStep] = {}  # streams that were opened
+        self.world = FrozenWorld(self.kernel, self.program, options, MAIN, programs=PROGRAMS, record=PrintlessRecord())
         prepare(self.world, run)
-        self.world.record = Unprinted()  # type: ignore[assignment]
         self.world.runtime.name = str(began["nonce"])
         for pid, agent in journal.agents.items():
             self.world.expected[pid] = self.world.spawned[pid] = agent
         for pid, usage in journal.spent_by.items():
             self.world.spent_before[pid] = Usage.from_data(usage)
 
-    async def work(self, nobody_can: asyncio.Event) -> None:
-        """Until every process is where its record ends, or nobody can go on."""
-        self._done = nobody_can
+    async def work(self, all_wait: asyncio.Event) -> None:
+        """Run until every process is where its record ends, or no process can go on."""
+        self._done = all_wait
         await self.kernel.start()
         try:
             for process in self.kernel.processes.values():
                 process.context.run(scopes.set, (self.world.budget,))
             if self._open:
-                await nobody_can.wait()
+                await all_wait.wait()
         finally:
             self.world.close()
             await self.kernel.close(drain_s=0.0)
@@ -127,9 +129,9 @@ class _Reading:
         seq, _ = self.journal.created[pid]
         file, line, _ = fiber.place()
         name = _name(fiber)
-        self._add(Step(pid=pid, kind=START, what=f"start {name}", seq=seq, file=file, line=line))
+        self._add(TimelineStep(pid=pid, kind=START, what=f"start {name}", seq=seq, file=file, line=line))
 
-    def _add(self, step: Step) -> None:
+    def _add(self, step: TimelineStep) -> None:
         last = self._last.get(step.pid)
         step.version = self.journal.version(step.pid) if last is None else last.version
         self._last[step.pid] = step
@@ -142,7 +144,7 @@ class _Reading:
             last.version = version
             fiber.move_to(self.linked[version])
 
-    def answered(self, pid: str, step: Step, answer: Answer) -> None:
+    def answered(self, pid: str, step: TimelineStep, answer: JournaledAnswer) -> None:
         """An effect with its answer; the row that it came from says when it was."""
         step.answer = answer
         seq = max((self.journal.seq_of(pid, key) for key in step.keys), default=0)
@@ -162,14 +164,14 @@ class _Reading:
                 step.result = "its time was over"
         self._add(step)
 
-    def took(self, step: Step, keys: list[Any]) -> None:
+    def took(self, step: TimelineStep, keys: list[Any]) -> None:
         """A step was answered under these keys, by the processes that were made under them."""
         step.keys = [*step.keys, *keys]
         children = self.journal.children
         step.children = [child for key in step.keys if (child := children.get((step.pid, key)))]
         self._asks(step)
 
-    def streamed(self, step: Step, stream: Any) -> None:
+    def streamed(self, step: TimelineStep, stream: Any) -> None:
         """A step opens a stream or reads it. With the first reading the agent is asked, and by its process it answers
         what opened it."""
         if not isinstance(stream, Stream):
@@ -181,9 +183,9 @@ class _Reading:
             step.stream, opening.children = stream.id, step.children
             self._asks(opening)
 
-    def _asks(self, step: Step) -> None:
+    def _asks(self, step: TimelineStep) -> None:
         if step.agent:
-            self.journal.aside.answer_for(step.target, step.children)
+            self.journal.agent_history.answer_for(step.target, step.children)
 
     def settled(self, pid: str, waits: str = "") -> None:
         if waits:
@@ -205,26 +207,26 @@ class _Reading:
         journal = self.journal
         for pid, (seq, _, ended) in journal.ended.items():
             if pid in journal.processes:
-                self.steps.append(Step(pid=pid, kind=END, what="end", seq=seq, **_ending(ended)))
+                self.steps.append(TimelineStep(pid=pid, kind=END, what="end", seq=seq, **_ending(ended)))
         steps = in_program_order(self.steps, journal.processes)
         for step in steps:
             step.at = journal.time_of(step.seq)
         journal.charge(steps)
         timeline = Timeline(self.run.id, self.program, self.run.sources(), steps, self._facts())
         timeline.versions = [(linked.program, self.run.sources(version)) for version, linked in enumerate(self.linked)]
-        timeline.aside, timeline.replies = journal.aside, journal.replies
+        timeline.agent_history, timeline.replies = journal.agent_history, journal.replies
         timeline.agents = {pid: name for pid, (name, _) in journal.agents.items()}
-        timeline.waits = {pid: said for pid, said in self.waits.items() if pid not in journal.ended}
+        timeline.waits = {pid: effect for pid, effect in self.waits.items() if pid not in journal.ended}
         timeline.notes = [*journal.notes, *self.notes]
         timeline.state = self.run.state
         return timeline
 
     def _facts(self) -> dict[str, ProcessFacts]:
         started = {step.pid: step.what.removeprefix("start ") for step in self.steps if step.kind == START}
-        found = {}
+        facts = {}
         for pid, created in self.journal.processes.items():
             ended = self.journal.ended.get(pid)
-            found[pid] = ProcessFacts(
+            facts[pid] = ProcessFacts(
                 pid=pid,
                 function=started.get(pid, "?"),
                 parent=created.parent,
@@ -232,7 +234,7 @@ class _Reading:
                 ended="" if ended is None else ended[2].reason,
                 known_as=created.parent if created.guarded else pid,
             )
-        return found
+        return facts
 
 
 class Part:
@@ -250,22 +252,23 @@ def part_of(process: Process) -> Any:
 
 
 async def _process(ctx: Context, run_id: str, seed: Any) -> None:
-    """As the driver does, with every answer written down. It never ends: the end of a process would end others."""
+    """Run a process as `driver.vega_process` does, with every answer written down. It never ends, because the end of a
+    process would end others."""
     reading: _Reading = part_of(ctx.own_process)
     process = ctx.own_process
     pid = process.pid
     world = world_of(ctx, run_id)
-    recall = process.replay = Recall(process.replay or {}, process, reading.journal)
+    recall = process.replay = RecordedReplay(process.replay or {}, process, reading.journal)
     if seed is None:
         scopes.set((world.budget,))
     elif type(seed) is dict:
         world.enter_sessions(seed.get("sessions", ()))
         if ctx.pid in world.early:
             scopes.set((world.early[ctx.pid].scope,))
-    assert isinstance(world, StillWorld)
+    assert isinstance(world, FrozenWorld)
     fiber = world.fiber(seed, reading.linked[reading.journal.version(pid)])
-    assert isinstance(fiber, Heard)
-    job = Job(world, ctx, fiber)
+    assert isinstance(fiber, RecordingFiber)
+    job = VegaJob(world, ctx, fiber)
     if seed is None:
         world.begin(job)
     reading.began(pid, fiber)
@@ -283,11 +286,11 @@ async def _process(ctx: Context, run_id: str, seed: Any) -> None:
     await suspend(process, [])
 
 
-async def _played(reading: _Reading, job: Job, fiber: Heard, recall: Recall) -> str:
+async def _played(reading: _Reading, job: VegaJob, fiber: RecordingFiber, recall: RecordedReplay) -> str:
     """Every step of a process; gives what it waits for where its record ends."""
     pid = job.ctx.own_process.pid
     used = 0
-    beside: dict[str, Step] = {}  # calls of a `parallel`, by their branches
+    beside: dict[str, TimelineStep] = {}  # calls of a `parallel`, by their branches
     while True:
         _skip_checkpoints(reading, job)
         outcome = run_fiber(fiber, FUEL)
@@ -305,7 +308,7 @@ async def _played(reading: _Reading, job: Job, fiber: Heard, recall: Recall) -> 
         step = described(reading.journal, pid, fiber, outcome)
         branches = _branches(job, outcome)
         answer = await _acted(job, fiber, outcome)
-        if answer is not None and outcome.kind in QUIET:
+        if answer is not None and outcome.kind in SILENT:
             continue
         _took(reading, recall, step, branches, beside)
         if outcome.kind in _STREAMS:
@@ -322,9 +325,9 @@ async def _played(reading: _Reading, job: Job, fiber: Heard, recall: Recall) -> 
             return ""
 
 
-async def _acted(job: Job, fiber: Heard, effect: VmEffect) -> Answer | None:
+async def _acted(job: VegaJob, fiber: RecordingFiber, effect: VmEffect) -> JournaledAnswer | None:
     """Do an effect as the driver does, and resume the fiber; None where the record ends before its answer."""
-    answer = Answer()
+    answer = JournaledAnswer()
     try:
         if effect.kind == "receive" and effect.arguments[0] is None:
             job.take(await job.ctx.receive())
@@ -336,7 +339,7 @@ async def _acted(job: Job, fiber: Heard, effect: VmEffect) -> Answer | None:
             if asyncio.iscoroutine(value):
                 value = await value
             thrown = fiber.fault.error if isinstance(fiber.fault, Again) else None
-            if effect.kind not in QUIET:
+            if effect.kind not in SILENT:
                 answer.value, answer.thrown = copied(value), thrown
             fiber.resume(value)
     except asyncio.CancelledError:
@@ -354,21 +357,23 @@ async def _acted(job: Job, fiber: Heard, effect: VmEffect) -> Answer | None:
     return answer
 
 
-def _took(reading: _Reading, recall: Recall, step: Step, branches: list[str], beside: dict[str, Step]) -> None:
+def _took(
+    reading: _Reading, recall: RecordedReplay, step: TimelineStep, branches: list[str], beside: dict[str, TimelineStep]
+) -> None:
     """A step takes its own answers, and each call of a `parallel` that it waits for the answers of that."""
     reading.took(step, [*recall.taken, *(key for path in branches for key in recall.of_branch(path))])
     for path in beside.keys() & branches:
         reading.took(beside.pop(path), recall.of_branch(path))
 
 
-def _stream(effect: VmEffect, answer: Answer | None) -> Any:
+def _stream(effect: VmEffect, answer: JournaledAnswer | None) -> Any:
     """The stream that an effect opens or reads."""
     if effect.kind != "send_stream":
         return effect.arguments[0]
     return None if answer is None else answer.value
 
 
-def _branches(job: Job, effect: VmEffect) -> list[str]:
+def _branches(job: VegaJob, effect: VmEffect) -> list[str]:
     """The branches of a process whose answers are those of an effect, as `runtime.ahead` and `runtime.together` name
     them."""
     if effect.kind == "ahead_take":
@@ -380,7 +385,7 @@ def _branches(job: Job, effect: VmEffect) -> list[str]:
     return []
 
 
-def _skip_checkpoints(reading: _Reading, job: Job) -> None:
+def _skip_checkpoints(reading: _Reading, job: VegaJob) -> None:
     """Where the run kept its state, it took a key; this replay has all that was before. Between which two steps that
     was, the state says that was kept: some steps take no key."""
     process = job.ctx.own_process
@@ -399,7 +404,9 @@ def _may_be(fiber: Fiber, saved: dict[str, Any]) -> bool:
     index, pc, values, _ = saved["frames"][0]
     if fiber.code.index != index or fiber.pc != pc:
         return False
-    return all(type(one) is list or one == other for one, other in zip(values, fiber.registers, strict=False))
+    return all(
+        type(value) is list or value == register for value, register in zip(values, fiber.registers, strict=False)
+    )
 
 
 def _name(fiber: Fiber) -> str:
@@ -420,11 +427,11 @@ _QUIET: Final = frozenset({"normal", "shutdown", "killed"})
 _BY_ITSELF: Final = frozenset({"normal", "error"})
 
 
-def _program(run: Run) -> Program:
+def _program(run: DurableRun) -> Program:
     try:
         return run.program()
     except StoreError as error:
         raise StoreError(
             f"the program of run {run.id} ({run.hash[:12]}) is not in its store: {error.message}",
-            hint="without it nobody can say what the run did; restore the store from a backup",
+            hint="without it the run cannot be replayed; restore the store from a backup",
         ) from None

@@ -17,7 +17,7 @@ from lyra.core import codec
 if TYPE_CHECKING:
     from lyra.kernel.journal import rows
     from lyra.store.protocol import Record
-    from lyra.vega.replay.timeline import Step
+    from lyra.vega.replay.timeline import TimelineStep
 
 __all__ = ["Replies", "agent_of", "questions"]
 
@@ -78,29 +78,29 @@ class Replies:
     def question_at(self, pid: str, seq: int) -> str:
         """What a conversation was answering when it wrote a row; "" for who holds none."""
         turns = self._turns.get(pid, [])
-        at = bisect_right(turns, seq, key=lambda turn: turn[0])
-        return turns[at - 1][1] if at else ""
+        index = bisect_right(turns, seq, key=lambda turn: turn[0])
+        return turns[index - 1][1] if index else ""
 
     def answering(self, question: str) -> str:
         """The conversation that has a question to answer; "" where none is at it."""
         places = self._places.get(question)
         return places[-1][0] if places and places[-1][2] == _LATER else ""
 
-    def of(self, step: Step) -> int | None:
+    def of(self, step: TimelineStep) -> int | None:
         """The row of the reply to a step; None where no model answered it."""
         for pid, first, behind in reversed([place for name in questions(step) for place in self._places.get(name, ())]):
-            found = self._last(pid, step.agent, first, behind)
-            if found is not None:
-                return found
+            reply = self._last(pid, step.agent, first, behind)
+            if reply is not None:
+                return reply
         replies = (self._last(child, step.agent, 0, _LATER) for child in reversed(step.children))
-        return next((found for found in replies if found is not None), None)
+        return next((reply for reply in replies if reply is not None), None)
 
     def _last(self, pid: str, agent: str, first: int, behind: int) -> int | None:
-        said = self._said.get(pid, ())
-        return next((seq for seq, whose in reversed(said) if whose == agent and first < seq < behind), None)
+        replies = self._said.get(pid, ())
+        return next((seq for seq, whose in reversed(replies) if whose == agent and first < seq < behind), None)
 
 
-def questions(step: Step) -> Iterator[str]:
+def questions(step: TimelineStep) -> Iterator[str]:
     """The names under which a step may have asked a conversation."""
     if step.stream:
         yield f"~{step.stream}"

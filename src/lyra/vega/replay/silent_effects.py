@@ -11,14 +11,14 @@ from typing import Final
 from lyra.vega.machine.early_calls import Group, NotAhead
 from lyra.vega.machine.fiber import Fiber, VmEffect
 
-__all__ = ["QUIET", "answered"]
+__all__ = ["SILENT", "answered"]
 
-QUIET: Final = frozenset({"ahead_begin", "ahead_start", "ahead_promise", "ahead_look", "ahead_end"})
+SILENT: Final = frozenset({"ahead_begin", "ahead_start", "ahead_promise", "ahead_look", "ahead_end"})
 
 
 def answered(fiber: Fiber, effect: VmEffect) -> bool:
     """Answer a quiet effect; False for any other."""
-    if effect.kind not in QUIET:
+    if effect.kind not in SILENT:
         return False
     if effect.kind == "ahead_begin":
         fiber.resume(Group(0, is_kept=True))

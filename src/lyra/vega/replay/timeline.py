@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.vega.replay.agents import Aside
+from lyra.vega.replay.agents import AgentHistory
 from lyra.vega.replay.replies import Replies
 from lyra.vega.values.values import Closure, ErrorValue, Fault, shown
 
 if TYPE_CHECKING:
     from lyra.vega.bytecode.program import Program
 
-__all__ = ["END", "START", "Answer", "ProcessFacts", "Spent", "Step", "Timeline", "brief"]
+__all__ = ["END", "START", "JournaledAnswer", "ProcessFacts", "Spent", "Timeline", "TimelineStep", "brief"]
 
 START: Final = "start"
 END: Final = "end"
@@ -27,7 +27,7 @@ _CUT: Final = 200
 _LOOKED: Final = 4_000  # of a long text, before it is cut to what is shown
 
 
-class Answer(msgspec.Struct):
+class JournaledAnswer(msgspec.Struct):
     """What an effect gave: messages first, then a value or an error, or that its time was over."""
 
     value: Any = None
@@ -63,7 +63,7 @@ class Spent(msgspec.Struct, frozen=True):
         return f"${self.micro_usd / 1_000_000:.4f}, {self.tokens} tokens, {self.calls} calls"
 
 
-class Step(msgspec.Struct):
+class TimelineStep(msgspec.Struct):
     pid: str
     kind: str  # of the effect as the machine names it, or START, or END
     what: str = ""
@@ -80,7 +80,7 @@ class Step(msgspec.Struct):
     keys: list[Any] = []  # of the answers in the journal that it took
     children: list[str] = []  # processes that answered it
     stream: str = ""  # the name of the stream that it opens, or is the first to read
-    answer: Answer | None = None
+    answer: JournaledAnswer | None = None
     spent: Spent = Spent()
     number: int = 0
     version: int = 0  # which of the run's programs goes on after it
@@ -130,7 +130,7 @@ class Timeline:
         run_id: str,
         program: Program,
         sources: dict[str, str],
-        steps: list[Step],
+        steps: list[TimelineStep],
         processes: dict[str, ProcessFacts],
     ) -> None:
         self.run_id = run_id
@@ -140,7 +140,7 @@ class Timeline:
         self.steps = steps
         self.processes = processes
         self.agents: dict[str, str] = {}  # names by pid
-        self.aside = Aside(_nothing)  # what agents were told and said
+        self.agent_history = AgentHistory(_nothing)  # what agents were told and said
         self.replies = Replies(_nothing)  # and where that is written
         self.waits: dict[str, str] = {}
         self.notes: list[str] = []
@@ -166,7 +166,7 @@ class Timeline:
         first = 0 if limit is None else max(0, upto - limit)
         return [self.steps[number].message for number in self._printed[first:upto]]
 
-    def step(self, number: int) -> Step | None:
+    def step(self, number: int) -> TimelineStep | None:
         return self.steps[number] if 0 <= number < len(self.steps) else None
 
     def line(self, file: str, number: int, version: int = -1) -> str:
@@ -219,7 +219,7 @@ def _listed(
         if type(item) in (list, dict) and (depth >= 3 or not item):
             text = "[…]" if type(item) is list and item else "{…}" if item else "[]" if type(item) is list else "{}"
         elif type(item) is list:
-            pairs = [(None, one) for one in item[:_SHOWN_ITEMS]]
+            pairs = [(None, value) for value in item[:_SHOWN_ITEMS]]
             text = _listed(pairs, "[]", limit, program, is_more=len(item) > _SHOWN_ITEMS, depth=depth + 1)
         elif type(item) is dict:
             some = [pair for pair, _ in zip(item.items(), range(_SHOWN_ITEMS), strict=False)]

@@ -1,7 +1,7 @@
 """Stopping the machine at the next line: instructions that begin a line are replaced by one that hands out an effect.
 
 The machine has no slow mode. While traps are set, the first instruction of every line of the program's own functions is
-`PAR_BEGIN` into no register, which changes nothing; whoever runs the fiber sees the effect, puts the fiber back by
+`PAR_BEGIN` into no register, which changes nothing; the caller of the machine sees the effect, puts the fiber back by
 one instruction, and runs it on with that one trap lifted.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from lyra.vega.bytecode.opcodes import OP_PAR_BEGIN
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect
-from lyra.vega.machine.link import Linked
+from lyra.vega.machine.link import LinkedProgram
 from lyra.vega.machine.vm import run
 from lyra.vega.replay.silent_effects import answered
 
@@ -26,39 +26,39 @@ _FUEL: Final = 65_536
 class Traps:
     """`with Traps(linked) as traps: traps.run(fiber)` until it gives None for a line, or what the fiber came to."""
 
-    def __init__(self, *programs: Linked) -> None:
+    def __init__(self, *programs: LinkedProgram) -> None:
         self._places: dict[int, tuple[list[Any], dict[int, Any]]] = {}
         for code in (code for linked in programs for code in linked.functions):
             if code.function.is_hidden:
                 continue
             starts: dict[int, Any] = {}
             last = 0
-            for at, instruction in enumerate(code.code):
-                line, _ = code.function.place(at)
+            for pc, instruction in enumerate(code.code):
+                line, _ = code.function.place(pc)
                 if line and line != last:
-                    starts[at] = instruction
+                    starts[pc] = instruction
                 last = line or last
             self._places[id(code.code)] = (code.code, starts)
 
     def __enter__(self) -> Self:
         for code, starts in self._places.values():
-            for at in starts:
-                code[at] = _TRAP
+            for pc in starts:
+                code[pc] = _TRAP
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for code, starts in self._places.values():
-            for at, instruction in starts.items():
-                code[at] = instruction
+            for pc, instruction in starts.items():
+                code[pc] = instruction
 
     def run(self, fiber: Fiber, fuel: int, give_up: Callable[[], object] | None = None) -> VmEffect | Done | None:
         """On to the next line: None. An effect, or the end: that. One that needs more than `fuel` is given up."""
-        code, at = fiber.code.code, fiber.pc
-        lifted = self._places[id(code)][1][at] if code[at] is _TRAP else None
+        code, pc = fiber.code.code, fiber.pc
+        lifted = self._places[id(code)][1][pc] if code[pc] is _TRAP else None
         if lifted is not None:
-            code[at] = lifted
+            code[pc] = lifted
         try:
             while True:
                 outcome = run(fiber, _FUEL)
@@ -78,4 +78,4 @@ class Traps:
                     return None
         finally:
             if lifted is not None:
-                code[at] = _TRAP
+                code[pc] = _TRAP

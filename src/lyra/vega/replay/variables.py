@@ -27,7 +27,7 @@ _HAS_RUN = " has run"  # the end of the name of a file's own flag
 Place = tuple[int, int]
 
 
-class _Seen(NamedTuple):
+class _VariableRange(NamedTuple):
     """A variable, its register, and from where to where it is seen."""
 
     name: str
@@ -40,7 +40,7 @@ class Variables:
     def __init__(self, program: Program, sources: Mapping[str, str]) -> None:
         self._program = program
         self.has_names = False
-        self._functions: dict[int, list[_Seen]] = {}
+        self._functions: dict[int, list[_VariableRange]] = {}
         self.functions = _functions_by_name(program)
         if sources:
             self._find(dict(sources))
@@ -60,16 +60,16 @@ class Variables:
 
         try:
             linker = Linker(Source(name, sources[name]), load, frozenset())
-            made = linker.program_of(parse(sources[name], name))
+            compiled = linker.program_of(parse(sources[name], name))
         except (LyraError, RecursionError):
             return
-        if content_hash(fitted(self._program, made)) != content_hash(self._program):
+        if content_hash(fitted(self._program, compiled)) != content_hash(self._program):
             return
         self.has_names = True
         for module in linker.modules.values():
             self._learn(linker, module)
-        if content_hash(made) != content_hash(self._program):  # fitted to another one: its functions have moved
-            places = numbers(self._program, made)
+        if content_hash(compiled) != content_hash(self._program):  # fitted to another one: its functions have moved
+            places = numbers(self._program, compiled)
             self._functions = {places[index]: seen for index, seen in self._functions.items()}
 
     def _learn(self, linker: Linker, module: ModuleScope) -> None:
@@ -80,14 +80,14 @@ class Variables:
             variable = module.declared.get(id(node))
             if variable is not None and variable.register >= 0 and not variable.is_global:
                 self._add(functions, variable, place(first), place(last))
-        for found in self._functions.values():
-            found.sort(key=lambda seen: (seen.first, seen.register))
+        for variables in self._functions.values():
+            variables.sort(key=lambda seen: (seen.first, seen.register))
         for key, index in linker.lambdas.items():
             unit = module.units.get(key)
             if unit is not None and index < len(linker.program.functions):
                 count = len(linker.program.functions[index].parameters)
                 for offset, variable in enumerate(unit.captures):
-                    seen = _Seen(variable.name, count + offset, (0, 0), (1 << 40, 0))
+                    seen = _VariableRange(variable.name, count + offset, (0, 0), (1 << 40, 0))
                     self._functions.setdefault(index, []).insert(0, seen)
 
     def _add(self, functions: dict[int, int], variable: Variable, first: Place, last: Place) -> None:
@@ -95,28 +95,31 @@ class Variables:
         if index is not None:
             if variable.is_parameter:
                 first, last = (0, 0), (1 << 40, 0)
-            self._functions.setdefault(index, []).append(_Seen(variable.name, variable.register, first, last))
+            self._functions.setdefault(index, []).append(_VariableRange(variable.name, variable.register, first, last))
 
     # ------------------------------------------------------------ looking
 
     @property
     def names(self) -> set[str]:
         """The variables and functions of all places."""
-        local = {seen.name for found in self._functions.values() for seen in found}
+        local = {seen.name for variables in self._functions.values() for seen in variables}
         return {*local, *global_names(self._program), *self.functions}
 
     def local(self, fiber: Fiber, level: int = 0, *, before: bool = False) -> dict[str, Any]:
         """The variables that a call in progress sees, innermost call first; the last of one name hides the others. With
         `before` the fiber has stopped before an instruction, and not at an effect."""
-        found = _frame(fiber, level)
-        if found is None:
+        frame = _frame(fiber, level)
+        if frame is None:
             return {}
-        code, pc, registers = found
+        code, pc, registers = frame
         function = code.function
         place = function.place(pc if before and level == 0 else max(pc - 1, 0))
         seen = self._functions.get(code.index)
         if seen is None:
-            seen = [_Seen(one.name, at, (0, 0), (1 << 40, 0)) for at, one in enumerate(function.parameters)]
+            seen = [
+                _VariableRange(parameter.name, register, (0, 0), (1 << 40, 0))
+                for register, parameter in enumerate(function.parameters)
+            ]
         values = {}
         for name, register, first, last in seen:
             if first <= place < last and register < len(registers):
@@ -127,8 +130,8 @@ class Variables:
         return values
 
     def globals(self, fiber: Fiber) -> dict[str, Any]:
-        found = zip(global_names(self._program), fiber.globals, strict=False)
-        return {name: value for name, value in found if name and value is not UNSET}
+        pairs = zip(global_names(self._program), fiber.globals, strict=False)
+        return {name: value for name, value in pairs if name and value is not UNSET}
 
     def view(self, fiber: Fiber, *, before: bool = False) -> dict[str, Any]:
         """All that an expression at this place may name."""
@@ -141,7 +144,11 @@ def global_names(program: Program) -> list[str]:
 
 
 def _functions_by_name(program: Program) -> dict[str, int]:
-    return {one.name: at for at, one in enumerate(program.functions) if one.name.isidentifier() and not one.is_hidden}
+    return {
+        function.name: index
+        for index, function in enumerate(program.functions)
+        if function.name.isidentifier() and not function.is_hidden
+    }
 
 
 def _frame(fiber: Fiber, level: int) -> tuple[Any, int, list[Any]] | None:
@@ -173,12 +180,12 @@ def _scopes(module: ast.Module) -> Iterator[tuple[ast.Node, tuple[int, int]]]:
                 yield node, (node.end if isinstance(node, _SEEN_AFTER) else node.at, end)
             inside = node if isinstance(node, _HOLDERS) else holder
             if isinstance(node, ast.Parallel):  # what it binds is seen after it
-                for one in node.body.statements:
-                    yield one, (node.end, end)
-                    todo += [(getattr(one, field), holder) for field in one.__struct_fields__]
+                for inner in node.body.statements:
+                    yield inner, (node.end, end)
+                    todo += [(getattr(inner, field), holder) for field in inner.__struct_fields__]
                 continue
             todo += [(getattr(node, field), inside) for field in node.__struct_fields__]
         elif isinstance(node, (list, tuple)):
-            todo += [(one, holder) for one in node]
+            todo += [(inner, holder) for inner in node]
         elif isinstance(node, dict):
-            todo += [(one, holder) for one in node.values()]
+            todo += [(inner, holder) for inner in node.values()]

@@ -15,7 +15,7 @@ from lyra.vega.replay.timeline import brief
 
 if TYPE_CHECKING:
     from lyra.vega.replay.player import Player
-    from lyra.vega.replay.timeline import Step
+    from lyra.vega.replay.timeline import TimelineStep
 
 __all__ = ["KEYS", "fitted", "screen"]
 
@@ -47,12 +47,12 @@ def screen(player: Player, width: int, height: int, *, colours: bool, message: s
 def _painted(row: list[Line], width: int, *, colours: bool) -> str:
     """One row: its parts beside each other; the last one takes what is left."""
     text, used = "", 0
-    for at, (part, style) in enumerate(row):
-        room = width - used if at == len(row) - 1 else min(_width(part), width - used)
-        cell = fitted(part, room)
+    for index, (part, style) in enumerate(row):
+        room = width - used if index == len(row) - 1 else min(_width(part), width - used)
+        slot = fitted(part, room)
         used += room
         code = _STYLES.get(style) if colours else None
-        text += f"\x1b[{code}m{cell}\x1b[0m" if code and cell.strip() else cell
+        text += f"\x1b[{code}m{slot}\x1b[0m" if code and slot.strip() else slot
     return text
 
 
@@ -68,8 +68,8 @@ def _wide(player: Player, width: int, height: int) -> list[list[Line]]:
         *_pane("processes", _processes(player, top - share - 1), top - share, right),
     ]
     rows = [
-        [(fitted(one, left), one_style), ("│", "dim"), (other, other_style)]
-        for (one, one_style), (other, other_style) in zip(source, beside, strict=False)
+        [(fitted(text, left), one_style), ("│", "dim"), (other, other_style)]
+        for (text, one_style), (other, other_style) in zip(source, beside, strict=False)
     ]
     return [*rows, *_lower(player, width, height - top)]
 
@@ -107,10 +107,10 @@ def _title(player: Player, width: int) -> str:
     file, line = player.place()
     spent = timeline.spent(player.position)
     place = f"{os.path.basename(file)}:{line}" if line else "-"
-    at = f"{player.position}/{len(timeline)}"
+    position = f"{player.position}/{len(timeline)}"
     if player.inside is not None:
-        at += f" +{player.inside}"
-    parts = [f" {timeline.run_id}", at, player.in_view, place, f"${spent.micro_usd / 1_000_000:.4f}"]
+        position += f" +{player.inside}"
+    parts = [f" {timeline.run_id}", position, player.in_view, place, f"${spent.micro_usd / 1_000_000:.4f}"]
     parts += [f"{spent.tokens} tokens", timeline.state] if width >= _TWO_COLUMNS else []
     return "  ".join(parts)
 
@@ -124,60 +124,61 @@ def _source(player: Player, height: int) -> list[Line]:
         return [(f"{os.path.basename(file)}:{line}", "here"), ("the run keeps no source of this file", "dim")]
     lines = text.split("\n")
     first = max(1, min(line - height // 2, len(lines) - height + 1))
-    found = []
+    rows = []
     for number in range(first, min(first + height, len(lines) + 1)):
         mark, style = (">", "now") if number == line else (" ", "")
-        found.append((f"{mark}{number:4} {_plain(lines[number - 1])}", style))
-    return found
+        rows.append((f"{mark}{number:4} {_plain(lines[number - 1])}", style))
+    return rows
 
 
 def _variables(player: Player, width: int) -> list[Line]:
-    """Those of the process in view, then its messages."""
+    """The variables of the process in view, then its messages."""
     program = player.timeline.program
     own = player.locals()
-    found = [(f"{name} = {_plain(brief(value, width * 2, program))}", "") for name, value in own.items()]
-    found += [
+    rows = [(f"{name} = {_plain(brief(value, width * 2, program))}", "") for name, value in own.items()]
+    rows += [
         (f"{name} = {_plain(brief(value, width * 2, program))}", "dim")
         for name, value in player.view().items()
         if name not in own
     ]
     mailbox = player.mailbox(player.in_view)
-    found = [
-        (f"mailbox {at}: {_plain(brief(one, width, program))}", "here") for at, one in enumerate(mailbox[:3])
-    ] + found
-    return found or [("none", "dim")]
+    rows = [
+        (f"mailbox {index}: {_plain(brief(message, width, program))}", "here")
+        for index, message in enumerate(mailbox[:3])
+    ] + rows
+    return rows or [("none", "dim")]
 
 
 def _processes(player: Player, height: int) -> list[Line]:
-    """Those around the one in view, in the order of their births."""
+    """The processes around the one in view, in the order in which they began."""
     pids, here = player.pids, player.in_view
-    at = pids.index(here) if here in pids else 0
-    first = max(0, min(at - height // 2, len(pids) - height))
-    found = []
+    index = pids.index(here) if here in pids else 0
+    first = max(0, min(index - height // 2, len(pids) - height))
+    rows = []
     for pid in pids[first : first + height]:
         waits, ended, is_over = player.state(pid)
-        said = (f"ended {ended}" if ended else "ended") if is_over else f"at {waits}" if waits else "running"
+        state = (f"ended {ended}" if ended else "ended") if is_over else f"at {waits}" if waits else "running"
         mark, style = (">", "now") if pid == here else (" ", "dim" if is_over else "")
-        found.append((f"{mark}{pid} {player.facts(pid).function}: {_plain(said)}", style))
-    for pid in player.agents[: max(0, height - len(found))]:
+        rows.append((f"{mark}{pid} {player.facts(pid).function}: {_plain(state)}", style))
+    for pid in player.agents[: max(0, height - len(rows))]:
         agent = player.agent(pid)
         if agent is not None:
-            found.append((f" {pid} agent {agent.name}: {_plain(agent.state)}", "dim"))
-    return found or [("none has begun", "dim")]
+            rows.append((f" {pid} agent {agent.name}: {_plain(agent.state)}", "dim"))
+    return rows or [("none has begun", "dim")]
 
 
 def _effects(player: Player, height: int) -> list[Line]:
     steps, here = player.timeline.steps, player.position
     first = max(0, min(here - height // 2, len(steps) - height))
-    found = [_effect(one, here) for one in steps[first : first + height]]
-    if here >= len(steps) and len(found) == height:
-        found = [*found[1:], (f"> the end: {player.timeline.state}", "now")]
+    rows = [_effect(step, here) for step in steps[first : first + height]]
+    if here >= len(steps) and len(rows) == height:
+        rows = [*rows[1:], (f"> the end: {player.timeline.state}", "now")]
     elif here >= len(steps):
-        found.append((f"> the end: {player.timeline.state}", "now"))
-    return found
+        rows.append((f"> the end: {player.timeline.state}", "now"))
+    return rows
 
 
-def _effect(step: Step, here: int) -> Line:
+def _effect(step: TimelineStep, here: int) -> Line:
     came = f" → error {step.error}" if step.error else f" → {step.result}" if step.result else ""
     cost = f" ${step.spent.micro_usd / 1_000_000:.4f}" if step.spent.micro_usd else ""
     mark = ">" if step.number == here else " "
@@ -193,7 +194,7 @@ def _output(player: Player, height: int) -> list[Line]:
 def _plain(text: str) -> str:
     """One line that does nothing to a terminal."""
     text = text[:_LOOKED].replace("\t", "    ")
-    return text if text.isprintable() else "".join(one if one.isprintable() else _visible(one) for one in text)
+    return text if text.isprintable() else "".join(char if char.isprintable() else _visible(char) for char in text)
 
 
 def _visible(char: str) -> str:

@@ -1,6 +1,6 @@
-"""A loop on which waiting takes no time: when nobody is ready, it is the next timer's time at once.
+"""A loop on which waiting takes no time: when no task is ready, its clock jumps to the next timer.
 
-For work that asks nobody outside. Once nothing is left to wait for, the event that the work was given is set.
+For work that asks nothing outside. Once nothing is left to wait for, the event that the work was given is set.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-__all__ = ["run_hurried"]
+__all__ = ["run_in_virtual_time"]
 
 _FOR_EVER_S: Final = 1e9
 
 
-class _Hurried(asyncio.SelectorEventLoop):
+class _VirtualTimeLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self._ahead_s = 0.0
@@ -35,16 +35,16 @@ class _Hurried(asyncio.SelectorEventLoop):
         return self._look(0 if self.idle is not None or timeout is not None else 0.001)
 
 
-def run_hurried(work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    """Run `work` to its end. The event that it gets is set when nobody can go on."""
+def run_in_virtual_time(work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    """Run `work` to its end. The event that it gets is set when no task can go on."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        assert isinstance(loop, _Hurried)
+        assert isinstance(loop, _VirtualTimeLoop)
         loop.set_exception_handler(lambda *_: None)  # tasks that came to the end of their record
-        nobody_can = asyncio.Event()
-        loop.idle = nobody_can.set
-        await work(nobody_can)
+        all_wait = asyncio.Event()
+        loop.idle = all_wait.set
+        await work(all_wait)
 
-    with asyncio.Runner(loop_factory=_Hurried) as runner:
+    with asyncio.Runner(loop_factory=_VirtualTimeLoop) as runner:
         runner.run(main())

@@ -12,14 +12,14 @@ from lyra.kernel.process.call_keys import upcoming
 from lyra.vega.values.values import Money
 
 if TYPE_CHECKING:
-    from lyra.vega.runtime.job import Job
+    from lyra.vega.runtime.job import VegaJob
 
 __all__ = ["BUDGETS"]
 
 _RESERVE: Final = "session.reserve"
 
 
-def _budget_enter(job: Job, limit: Money) -> None:
+def _budget_enter(job: VegaJob, limit: Money) -> None:
     """A session: a scope inside the one around it, for this process and all it starts."""
     outer = scopes.get()
     job.state.sessions.append(outer)
@@ -34,25 +34,27 @@ def _budget_enter(job: Job, limit: Money) -> None:
         job.world.picture.session(inner)
 
 
-def _budget_exit(job: Job) -> None:
+def _budget_exit(job: VegaJob) -> None:
     record = job.world.record
     if record is not None:
         record.leave(scopes.get()[-1].name)
     scopes.set(job.state.sessions.pop())
 
 
-def _budget(job: Job, what: str) -> float:
+def _budget(job: VegaJob, what: str) -> float:
     scope = scopes.get()[-1]
     reading: Callable[[], Any] = {
         "used": lambda: scope.used("usd"),
         "limit": lambda: scope.limit("usd"),
         "remaining": lambda: scope.remaining("usd"),
     }[what]
-    micro_usd = job.ctx.journaled_read(f"session.{what}", lambda: None if (found := reading()) is None else int(found))
+    micro_usd = job.ctx.journaled_read(
+        f"session.{what}", lambda: None if (amount := reading()) is None else int(amount)
+    )
     return math.inf if micro_usd is None else micro_usd / 1_000_000
 
 
-def _budget_reserve(job: Job, amount: Money) -> None:
+def _budget_reserve(job: VegaJob, amount: Money) -> None:
     """Whether there is room for an amount; BudgetExceeded before anything is spent."""
     scope = scopes.get()[-1]
 
@@ -62,9 +64,9 @@ def _budget_reserve(job: Job, amount: Money) -> None:
 
     entry = upcoming(job.process)
     is_kept = entry is None or entry.name == _RESERVE  # runs of old did not write it down
-    found = job.ctx.journaled_read(_RESERVE, missing) if is_kept else missing()
-    if found is not None:
-        left = Money(found)
+    rest = job.ctx.journaled_read(_RESERVE, missing) if is_kept else missing()
+    if rest is not None:
+        left = Money(rest)
         raise BudgetExceeded(f"{left} is left, and {amount} was asked for", remaining=left, asked=amount)
 
 

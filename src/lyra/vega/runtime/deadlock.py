@@ -1,8 +1,8 @@
-"""A run that can never go on: every process waits for a message, and nobody is left to send one.
+"""A run that can never go on: every process waits for a message, and no process is left to send one.
 
-Looked for while nothing happens, more and more seldom. It is only said where it is sure: on a kernel that belongs to
-the run alone, without a journal, when each process that is alive waits in a `receive` without `after`. A timer, a call,
-a command, a process that sleeps: all of them are something else than that, and then the run waits on.
+The watch looks while nothing happens, more and more seldom. It raises Deadlock only where that is sure: on a kernel
+that belongs to the run alone, without a journal, when each process that is alive waits in a `receive` without `after`.
+A timer, a call, a command, a process that sleeps: all of them are something else than that, and then the run waits on.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 from inspect import CORO_CREATED, getcoroutinestate
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.vega.runtime.job import Job
+from lyra.vega.runtime.job import VegaJob
 from lyra.vega.values.errors import VegaError
 from lyra.vega.values.values import ErrorValue
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
     from lyra.vega.runtime.world import World
 
-__all__ = ["Standstill"]
+__all__ = ["DeadlockWatch"]
 
 _FIRST_S: Final = 0.25
 _LONGEST_S: Final = 16.0
-_TEXT: Final = "every process waits for a message that nobody will send"
+_TEXT: Final = "every process waits for a message that no process will send"
 
 
-class Standstill:
-    """`main` is the pid of the main process, which is ended when a standstill is found; `error` says so then."""
+class DeadlockWatch:
+    """`main` is the pid of the main process, which is ended when all processes wait; `error` is the Deadlock then."""
 
     __slots__ = ("_main", "_pause_s", "_steps", "_timer", "_world", "error")
 
@@ -60,8 +60,8 @@ class Standstill:
         self._timer = self._wait()
 
     def _all_receive(self) -> bool:
-        fleet, processes = self._world.fleet, self._world.kernel.processes
-        return all(map(_receives, processes.present())) and (fleet is None or fleet.all_wait())
+        light_processes, processes = self._world.light_processes, self._world.kernel.processes
+        return all(map(_receives, processes.present())) and (light_processes is None or light_processes.all_wait())
 
     def stop(self) -> None:
         self._timer.cancel()
@@ -76,6 +76,6 @@ def _receives(process: Process) -> bool:
     waits: Any = process.coroutine
     if getcoroutinestate(waits) == CORO_CREATED:  # it waited as a light one, and has not been needed since
         return True
-    while waits is not None and waits is not process and type(waits) is not Job:
+    while waits is not None and waits is not process and type(waits) is not VegaJob:
         waits = getattr(waits, "cr_await", None)
     return waits is not None

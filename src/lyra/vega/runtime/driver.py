@@ -18,18 +18,20 @@ from lyra.core.naming import VEGA_PROCESS, named
 from lyra.errors import Divergence
 from lyra.vega.machine.fiber import WAIT, Done, OutOfFuel, VmEffect
 from lyra.vega.machine.vm import run
+from lyra.vega.runtime.agents.agent import agent_front
 from lyra.vega.runtime.early.calls import give_up
 from lyra.vega.runtime.handlers import HANDLERS, handler
-from lyra.vega.runtime.job import Job
-from lyra.vega.runtime.light_processes import FUEL, Member
+from lyra.vega.runtime.job import VegaJob
+from lyra.vega.runtime.light_processes import FUEL, ScheduledFiber
+from lyra.vega.runtime.programs import ProcessPrograms
 from lyra.vega.runtime.world import world_of
 from lyra.vega.values.errors import VegaError, fault_of
 
 if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
-    from lyra.vega.durable.checkpoints import Saver
+    from lyra.vega.runtime.durability import ProcessSaver
 
-__all__ = ["vega_process"]
+__all__ = ["PROGRAMS", "vega_process"]
 
 EFFECTS_A_TURN: Final = 256  # without waiting once
 
@@ -39,30 +41,30 @@ async def vega_process(ctx: Context, run_id: str, seed: Any, asked: VmEffect | D
     """A process of the run: `seed` is what it begins with, None for the main one; `asked` what a fiber that has run
     already wants first."""
     world = world_of(ctx, run_id)
-    job = Job(world, ctx, world.fiber(seed))
+    job = VegaJob(world, ctx, world.fiber(seed))
     if seed is None:
         world.begin(job)
         scopes.set((world.budget,))
     elif type(seed) is dict and world.is_durable:
-        if world.home is not None:
-            await world.home.called(ctx.own_process)
+        if world.barrier is not None:
+            await world.barrier.called(ctx.own_process)
         world.enter_sessions(seed.get("sessions", ()))
         job.fiber.depth = int(seed.get("depth", 0))
         if ctx.pid in world.early:
             scopes.set((world.early[ctx.pid].scope,))
     if world.picture is not None:
         world.picture.began(job, is_main=seed is None)
-    if world.fleet is None:
-        saver = world.saver(job) if world.record is not None else None
-        return await _lived(job, asked, saver, is_main=seed is None)
-    world.fleet.board(job)
+    if world.light_processes is None:
+        saver = None if world.start_saving is None else world.start_saving(job)
+        return await _run_to_end(job, asked, saver, is_main=seed is None)
+    world.light_processes.attach(job)
     try:
-        return await _lived(job, asked, None, is_main=seed is None)
+        return await _run_to_end(job, asked, None, is_main=seed is None)
     finally:
-        world.fleet.leave(job)
+        world.light_processes.detach(job)
 
 
-async def _lived(job: Job, asked: VmEffect | Done | None, saver: Saver | None, *, is_main: bool) -> Any:
+async def _run_to_end(job: VegaJob, asked: VmEffect | Done | None, saver: ProcessSaver | None, *, is_main: bool) -> Any:
     """All steps of a process; one that is ended from outside gives up what it has asked ahead of its turn."""
     try:
         return await _steps(job, asked, saver, is_main=is_main)
@@ -72,8 +74,8 @@ async def _lived(job: Job, asked: VmEffect | Done | None, saver: Saver | None, *
         raise
 
 
-async def _steps(job: Job, asked: VmEffect | Done | None, saver: Saver | None, *, is_main: bool) -> Any:
-    fiber, fleet, time = job.fiber, job.world.fleet, job.world.kernel.loop.time
+async def _steps(job: VegaJob, asked: VmEffect | Done | None, saver: ProcessSaver | None, *, is_main: bool) -> Any:
+    fiber, light_processes, time = job.fiber, job.world.light_processes, job.world.kernel.loop.time
     left, until = EFFECTS_A_TURN, time() + TICK_S
     outcome: VmEffect | Done | OutOfFuel | None = asked
     while True:
@@ -81,14 +83,14 @@ async def _steps(job: Job, asked: VmEffect | Done | None, saver: Saver | None, *
             if saver is not None and saver.is_due():
                 await saver.save()
             outcome = run(fiber, FUEL)
-        if outcome is WAIT and fleet is not None:
+        if outcome is WAIT and light_processes is not None:
             outcome = await job
             left -= 1
             if left and time() < until:
                 continue
         elif type(outcome) is VmEffect:
-            if job.world.home is not None and outcome is not WAIT:
-                await job.world.home.hold(job, outcome.kind)
+            if job.world.barrier is not None and outcome is not WAIT:
+                await job.world.barrier.hold(job, outcome.kind)
             await _answer(job, outcome)
             outcome = None
             left -= 1
@@ -106,7 +108,7 @@ async def _steps(job: Job, asked: VmEffect | Done | None, saver: Saver | None, *
             until = time() + TICK_S
 
 
-async def _answer(job: Job, effect: VmEffect) -> None:
+async def _answer(job: VegaJob, effect: VmEffect) -> None:
     """Do what the fiber asks for."""
     fiber = job.fiber
     if effect is WAIT:  # with a journal
@@ -124,17 +126,20 @@ async def _answer(job: Job, effect: VmEffect) -> None:
         fiber.throw(fault.name, fault.text)
     else:
         fiber.resume(value)
-    if type(fiber) is Member:
+    if type(fiber) is ScheduledFiber:
         fiber.origin = None  # the sessions and spans around it may be others now
 
 
-def _uncaught(job: Job, outcome: Done, *, is_main: bool) -> VegaError:
+def _uncaught(job: VegaJob, outcome: Done, *, is_main: bool) -> VegaError:
     assert outcome.error is not None
     error = VegaError.of(outcome.error)
     early = job.world.early.get(job.ctx.pid)
     if early is not None and early.scope.was_refused:
-        error.fields[NO_ROOM] = True  # for a life in which nobody saw that
-    is_heard = early is not None or job.ctx.pid in job.world.awaited  # whoever comes to it will say so
+        error.fields[NO_ROOM] = True  # so that a later life knows that the call was refused early
+    is_heard = early is not None or job.ctx.pid in job.world.awaited  # the caller reports the error
     if not is_main and not is_heard and not job.world.is_over:  # one stopped at the end of the run did not fail
         job.world.options.warn(f"process {job.ctx.pid} ended: {error.render()}")
     return error
+
+
+PROGRAMS: Final = ProcessPrograms(process=vega_process, agent=agent_front)

@@ -22,7 +22,7 @@ from lyra.vega.values.values import Fault, kind_of
 if TYPE_CHECKING:
     from lyra.core.rights.capability import Grant
     from lyra.sandbox.paths import Beneath
-    from lyra.vega.runtime.job import Job
+    from lyra.vega.runtime.job import VegaJob
 
 __all__ = ["FILES"]
 
@@ -33,7 +33,7 @@ _PATH: Final = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
 _QUIET: Final = os.O_NONBLOCK | os.O_NOCTTY  # nothing that is no plain file may keep us
 
 
-class _Place:
+class _FilePlace:
     """One path below an open folder, and the Grant that has to cover wherever it leads."""
 
     __slots__ = ("_folder", "_grant", "_need", "path")
@@ -48,11 +48,11 @@ class _Place:
         """Where it really lies; OSError where nothing does."""
         fd = self._folder.open(self.path, _PATH)
         try:
-            found = _true(fd)
+            path = _true(fd)
         finally:
             os.close(fd)
-        self._check(found)
-        return found
+        self._check(path)
+        return path
 
     def open(self, flags: int) -> int:
         """A descriptor of what is there."""
@@ -67,8 +67,8 @@ class _Place:
             raise
         return fd
 
-    def made(self, flags: int) -> int:
-        """The same of a file that may not be there yet."""
+    def open_or_create(self, flags: int) -> int:
+        """Open a file that may not exist yet."""
         try:
             return self.open(flags)
         except FileNotFoundError:
@@ -102,7 +102,7 @@ def _true(fd: int) -> str:
 # ---------------------------------------------------------------- what is done with one
 
 
-def _read(place: _Place) -> str:
+def _read(place: _FilePlace) -> str:
     with os.fdopen(place.open(os.O_RDONLY), "rb") as file:
         data = file.read(FILE_BYTES_MAX + 1)
     if len(data) > FILE_BYTES_MAX:
@@ -110,18 +110,18 @@ def _read(place: _Place) -> str:
     return data.decode()
 
 
-def _write(place: _Place, content: str) -> None:
-    with os.fdopen(place.made(os.O_WRONLY), "wb") as file:
+def _write(place: _FilePlace, content: str) -> None:
+    with os.fdopen(place.open_or_create(os.O_WRONLY), "wb") as file:
         file.truncate(0)
         file.write(content.encode())
 
 
-def _append(place: _Place, content: str) -> None:
-    with os.fdopen(place.made(os.O_WRONLY | os.O_APPEND), "ab") as file:
+def _append(place: _FilePlace, content: str) -> None:
+    with os.fdopen(place.open_or_create(os.O_WRONLY | os.O_APPEND), "ab") as file:
         file.write(content.encode())
 
 
-def _exists(place: _Place) -> bool:
+def _exists(place: _FilePlace) -> bool:
     try:
         place.look()
     except OSError:
@@ -129,7 +129,7 @@ def _exists(place: _Place) -> bool:
     return True
 
 
-def _list(place: _Place) -> list[str]:
+def _list(place: _FilePlace) -> list[str]:
     fd = place.open(os.O_RDONLY | os.O_DIRECTORY)
     try:
         return sorted(os.listdir(fd))
@@ -137,7 +137,7 @@ def _list(place: _Place) -> list[str]:
         os.close(fd)
 
 
-def _remove(place: _Place) -> None:
+def _remove(place: _FilePlace) -> None:
     """The name itself: of a symlink the link, not what it points to."""
     folder, name = place.parent()
     try:
@@ -153,11 +153,11 @@ def _act(act: Callable[..., Any], need: str, *, idempotent: bool = True) -> Call
     """`idempotent`: twice is as good as once, so a run that was killed in the middle just does it again."""
     word = act.__name__.strip("_")
 
-    async def perform(job: Job, path: Any, *rest: Any) -> Any:
+    async def perform(job: VegaJob, path: Any, *rest: Any) -> Any:
         rights, grant = job.world.rights, job.ctx.grant
         absolute = rights.absolute(_text(path, "a path"))
         root = rights.root_of(absolute)
-        given = [_text(each, "a file's content") for each in rest]
+        given = [_text(argument, "a file's content") for argument in rest]
         await _need_folder(job, root)
 
         async def vega_file(place: str, *given: str) -> Any:
@@ -177,7 +177,7 @@ def _act(act: Callable[..., Any], need: str, *, idempotent: bool = True) -> Call
     return perform
 
 
-async def _need_folder(job: Job, root: str | None) -> None:
+async def _need_folder(job: VegaJob, root: str | None) -> None:
     """A folder that is not there ends this life of a durable run and not the run: it may be back for the next. Asked
     before the door, since nothing is begun by that."""
     runtime = job.world.runtime
@@ -195,7 +195,7 @@ def _guarded(act: Callable[..., Any], root: str, grant: Grant, need: str, path: 
 
     try:
         with Beneath(root) as folder:
-            return act(_Place(folder, grant, need, path), *rest)
+            return act(_FilePlace(folder, grant, need, path), *rest)
     except UnicodeDecodeError:
         raise EffectFailed(f"{path} is not text", path=path) from None
     except OSError as error:

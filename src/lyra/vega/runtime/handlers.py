@@ -15,7 +15,7 @@ from lyra.vega.runtime.parallel import PARALLEL
 from lyra.vega.runtime.processes import PROCESSES
 
 if TYPE_CHECKING:
-    from lyra.vega.runtime.job import Job
+    from lyra.vega.runtime.job import VegaJob
 
 __all__ = ["HANDLERS", "handler"]
 
@@ -35,14 +35,14 @@ def handler(kind: str) -> Callable[..., Any]:
     if kind.startswith("host::"):
         name = kind[6:]
 
-        def call(job: Job, *arguments: Any) -> Any:
+        def call(job: VegaJob, *arguments: Any) -> Any:
             return host_function(job, name, *arguments)
 
         return call
     return partial(_refused, kind)
 
 
-def _refused(kind: str, _job: Job, *_: Any) -> None:
+def _refused(kind: str, _job: VegaJob, *_: Any) -> None:
     from lyra.errors import CapabilityDenied
 
     raise CapabilityDenied(f"this host does not know {kind}")

@@ -13,7 +13,7 @@ from lyra.kernel.base.waiting import PARKED
 from lyra.kernel.process.links import Down
 from lyra.vega.machine.fiber import Done, Fiber, OutOfFuel, VmEffect
 from lyra.vega.runtime.convert import from_python
-from lyra.vega.runtime.light_processes import Member
+from lyra.vega.runtime.light_processes import ScheduledFiber
 from lyra.vega.values.values import Fault, Process
 
 if TYPE_CHECKING:
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from lyra.core.budgets.budget import Budget
     from lyra.kernel.process.process import Process as KernelProcess
     from lyra.kernel.programs.context import Context
-    from lyra.vega.runtime.agents.agent import Cell, Turn
-    from lyra.vega.runtime.early.calls import Flock
+    from lyra.vega.runtime.agents.slot import AgentSlot, AgentTurn
+    from lyra.vega.runtime.early.speculative import SpeculativeCalls
     from lyra.vega.runtime.world import World
 
-__all__ = ["Job", "beside", "ended_because"]
+__all__ = ["VegaJob", "beside", "ended_because"]
 
 # Whether the code that runs is one of the statements of a `parallel`, all of which go by one clock.
 beside: ContextVar[bool] = ContextVar("vega_beside", default=False)
 
 
-class Job:
+class VegaJob:
     """Most processes only ever have the first three: the rest is made when it is needed."""
 
     __slots__ = ("_has_turn", "_outcome", "_state", "ctx", "fiber", "process", "world")
@@ -42,21 +42,21 @@ class Job:
         self.ctx = ctx
         self.process = ctx.own_process
         self.fiber = fiber
-        self._state: State | None = None
-        self._has_turn = False  # the fleet lets the program go on
+        self._state: JobState | None = None
+        self._has_turn = False  # the light processes give the turn back to the kernel program
         self._outcome: VmEffect | Done | OutOfFuel | None = None  # with what its fiber asked for
 
     @property
-    def member(self) -> Member:
-        """The fiber, where there is a fleet."""
+    def scheduled_fiber(self) -> ScheduledFiber:
+        """The fiber, on a kernel without a journal."""
         fiber = self.fiber
-        assert type(fiber) is Member
+        assert type(fiber) is ScheduledFiber
         return fiber
 
     @property
-    def state(self) -> State:
+    def state(self) -> JobState:
         if self._state is None:
-            self._state = State()
+            self._state = JobState()
         return self._state
 
     @property
@@ -64,7 +64,7 @@ class Job:
         return self._state is not None
 
     @property
-    def is_quiet(self) -> bool:
+    def can_be_saved(self) -> bool:
         """Whether all there is of the process is its fiber: nothing that it began is under way elsewhere."""
         state = self._state
         if state is not None and (state.groups or state.ahead or state.spans or state.mocked):
@@ -73,14 +73,14 @@ class Job:
         return not any(name.startswith(mine) for name in self.world.streams)
 
     async def give_back(self, wanted: Callable[[], float] = lambda: inf) -> None:
-        """Wait for somebody who goes by the clock, as far as calls side by side have brought the program here sooner.
-        What itself runs ahead of its turn meets nobody who does."""
+        """Wait before a check that depends on the clock, as long as overlapping calls have brought the program here
+        sooner. Code that itself runs early makes no such check."""
         if beside.get():
             return
         if self._state is not None and self._state.lead.seconds > 0.0:
             await self._state.lead.give_back(wanted)
 
-    def callers(self) -> Iterator[Turn]:
+    def callers(self) -> Iterator[AgentTurn]:
         """The calls that wait for this process, innermost first: it runs in a tool that they use."""
         process: KernelProcess | None = self.process
         while process is not None:
@@ -91,34 +91,35 @@ class Job:
             else:
                 process = process.parent
 
-    def outer(self, cell: Cell) -> Turn | None:
+    def outer(self, slot: AgentSlot) -> AgentTurn | None:
         """The innermost of those that are calls of the same agent. Deadlock where the very conversation that is to
         be asked waits for this process."""
-        found = None
+        nearest = None
         for turn in self.callers():
-            if turn.cell is cell and cell.plan.keeps:
-                name = cell.plan.name
-                said = f"{name} is asked by its own tool, and answers one message after the other"
-                raise Fault("Deadlock", f"{said}; let the tool ask another process of {name}")
-            if found is None and turn.cell.plan is cell.plan:
-                found = turn
-        if found is None:
-            self._check_streams(cell)
-        return found
+            if turn.slot is slot and slot.plan.keeps:
+                name = slot.plan.name
+                problem = f"{name} is asked by its own tool, and answers one message after the other"
+                raise Fault("Deadlock", f"{problem}; let the tool ask another process of {name}")
+            if nearest is None and turn.slot.plan is slot.plan:
+                nearest = turn
+        if nearest is None:
+            self._check_streams(slot)
+        return nearest
 
-    def _check_streams(self, cell: Cell) -> None:
-        """A stream has its turn until it is read to its end, which waits for whoever reads it."""
-        plan = cell.plan
+    def _check_streams(self, slot: AgentSlot) -> None:
+        """Raise Deadlock where this process reads so many streams of the agent that a further call would never get a
+        turn: a stream holds its turn until it is read to its end."""
+        plan = slot.plan
         if plan.turns is None or not plan.turns.locked():
             return
         streams = (opened for opened, _ in self.world.streams.values())
-        mine = sum(opened.is_read_by(self.process) and opened.cell.plan is plan for opened in streams)
+        mine = sum(opened.is_read_by(self.process) and opened.slot.plan is plan for opened in streams)
         if plan.concurrency is not None and mine >= plan.concurrency:
-            said = f"{plan.name} is asked while a stream of it is read, and its concurrency is {plan.concurrency}"
-            raise Fault("Deadlock", f"{said}; read the stream to its end first, or raise the concurrency")
+            problem = f"{plan.name} is asked while a stream of it is read, and its concurrency is {plan.concurrency}"
+            raise Fault("Deadlock", f"{problem}; read the stream to its end first, or raise the concurrency")
 
     def waiting(self, pid: str) -> AbstractContextManager[None]:
-        """While it waits for another process, whoever watches the run can see that."""
+        """While it waits for another process, the picture of the run shows that."""
         picture = self.world.picture
         return _UNSEEN if picture is None else picture.waiting(self, self.world.kernel.processes.get(pid))
 
@@ -142,26 +143,26 @@ class Job:
         return reason if ended is None or ended.exit is None else ended_because(reason, ended.exit.error)
 
     # ------------------------------------------------------------ waiting for a message
-    # Awaited by its own program: meanwhile the fleet steps the fiber. It gives what the fiber asks for next, or None:
-    # there is a message, go on.
+    # `await job` in the kernel program of the fiber: meanwhile LightProcesses steps the fiber. The result is what the
+    # fiber asks for next, or None where a message has come.
 
     def __await__(self) -> Generator[Any, None, VmEffect | Done | OutOfFuel | None]:
         return self  # type: ignore[return-value]  # the part of a generator that await uses
 
-    def __iter__(self) -> Job:
+    def __iter__(self) -> VegaJob:
         return self
 
     def __next__(self) -> Any:
-        process, member = self.process, self.member
+        process, fiber = self.process, self.scheduled_fiber
         if self._has_turn:
             self._has_turn = False
             outcome, self._outcome = self._outcome, None
             raise StopIteration(outcome)
         if process.inbox:
-            member.state = "running"
+            fiber.state = "running"
             self.take(process.kernel.mailboxes.take(process, process.receive_key))
             raise StopIteration(None)
-        member.state = "waiting"
+        fiber.state = "waiting"
         process.receiver = process
         return PARKED
 
@@ -171,19 +172,19 @@ class Job:
         raise error if value is None else value
 
     def close(self) -> None:
-        self.member.state = "running"
+        self.scheduled_fiber.state = "running"
         self.process.receiver = None
         self._has_turn, self._outcome = False, None
 
     def hand_back(self, outcome: VmEffect | Done | OutOfFuel | None) -> None:
-        """The fleet comes to something that only the program can do."""
+        """LightProcesses meets something that only the kernel program of the fiber can do."""
         self._has_turn, self._outcome = outcome is not None or not self.process.inbox, outcome
-        self.member.state = "running"
+        self.scheduled_fiber.state = "running"
         self.process.state = "ready"
         self.process.kernel.scheduler.push(self.process)
 
 
-class State:
+class JobState:
     """What rarer effects need: the receive that waits and when it is over, open sessions, spans and groups."""
 
     __slots__ = ("ahead", "due", "groups", "lead", "mocked", "numbers", "printed", "receiving", "sessions", "spans")
@@ -195,7 +196,7 @@ class State:
         self.due = 0.0
         self.sessions: list[tuple[Budget, ...]] = []
         self.groups: dict[int, list[asyncio.Task[Any]]] = {}
-        self.ahead: dict[int, Flock] = {}
+        self.ahead: dict[int, SpeculativeCalls] = {}
         self.lead = TimeWon()  # over its line-by-line run
         self.spans: list[Any] = []
         self.mocked: dict[str, list[str]] = {}  # streams of mocks: their words, last first

@@ -25,7 +25,7 @@ from lyra.vega.values.errors import fault_of
 from lyra.vega.values.values import Fault, Response, Span, kind_of
 
 if TYPE_CHECKING:
-    from lyra.vega.runtime.job import Job
+    from lyra.vega.runtime.job import VegaJob
 
 __all__ = ["LIBRARY", "here", "host_function"]
 
@@ -42,7 +42,7 @@ def _text(value: Any, what: str) -> str:
 # ---------------------------------------------------------------- network and commands
 
 
-async def _http(job: Job, method: str, url: Any, body: str | None) -> Response:
+async def _http(job: VegaJob, method: str, url: Any, body: str | None) -> Response:
     from lyra.tools.http_guard import fetch, host_and_port
 
     grant = job.ctx.grant
@@ -64,7 +64,7 @@ async def _http(job: Job, method: str, url: Any, body: str | None) -> Response:
 
 
 def _responded(data: Any) -> list[Any]:
-    """The response to a request that somebody says was made: what he knows of its body."""
+    """The response to a request that a person says was made: what they know of its body."""
     return [200, _told(data), {}]
 
 
@@ -76,21 +76,21 @@ def _told(data: Any) -> str:
     return json.dumps(data, ensure_ascii=False)
 
 
-def here(job: Job) -> str:
+def here(job: VegaJob) -> str:
     """The place that the program is at."""
     file, line, _ = job.fiber.place()
     return f"{file}:{line}"
 
 
-async def http_get(job: Job, url: str) -> Response:
+async def http_get(job: VegaJob, url: str) -> Response:
     return await _http(job, "GET", url, None)
 
 
-async def http_post(job: Job, url: str, body: str) -> Response:
+async def http_post(job: VegaJob, url: str, body: str) -> Response:
     return await _http(job, "POST", url, _text(body, "a body"))
 
 
-async def execute(job: Job, command: Any) -> str:
+async def execute(job: VegaJob, command: Any) -> str:
     """`exec("npm test")`: what it writes to stdout; an error if it fails."""
     line = _text(command, "a command").strip()
     if not line or "\0" in line or len(line) > CAPABILITY_LENGTH_MAX:
@@ -104,10 +104,10 @@ async def execute(job: Job, command: Any) -> str:
         result = await Sandbox().run(["/bin/bash", "-c", line], profile, apart=True)
         output = result.output.text
         if not result.ok:
-            said = result.errors.text.strip() or output.strip()
+            message = result.errors.text.strip() or output.strip()
             code = result.exit_code
-            said = job.world.runtime.clean(f"`{line}` ended with exit code {code}: {said[-2000:]}")
-            raise EffectFailed(said, exit=code)
+            message = job.world.runtime.clean(f"`{line}` ended with exit code {code}: {message[-2000:]}")
+            raise EffectFailed(message, exit=code)
         return job.world.runtime.clean(output)
 
     def about(line: str) -> str:
@@ -115,57 +115,57 @@ async def execute(job: Job, command: Any) -> str:
 
     needs = (Capability("process.exec", line),)
     effect = Effect(vega_exec, name="vega.exec", needs=needs, about=about, skipped=_told)
-    found: str = await job.ctx.do(effect, line)
-    return found
+    printed: str = await job.ctx.do(effect, line)
+    return printed
 
 
 # ---------------------------------------------------------------- time, chance, environment
 
 
-def _now(job: Job) -> float:
+def _now(job: VegaJob) -> float:
     return job.ctx.now()
 
 
-def _iso(job: Job) -> str:
+def _iso(job: VegaJob) -> str:
     return datetime.fromtimestamp(job.ctx.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _random(job: Job) -> float:
+def _random(job: VegaJob) -> float:
     return float(job.ctx.random.random())
 
 
-def _random_int(job: Job, low: int, high: int) -> int:
+def _random_int(job: VegaJob, low: int, high: int) -> int:
     if type(low) is not int or type(high) is not int or low >= high:
         raise Fault("ValueError", "math::random_int needs two ints, the first below the second")
     return int(job.ctx.random.randrange(low, high))
 
 
-def _env(job: Job, name: Any, default: Any = None) -> Any:
-    found = _variable(job, name)
-    return default if found is None else found
+def _env(job: VegaJob, name: Any, default: Any = None) -> Any:
+    value = _variable(job, name)
+    return default if value is None else value
 
 
-def _env_has(job: Job, name: Any) -> bool:
+def _env_has(job: VegaJob, name: Any) -> bool:
     return _variable(job, name) is not None
 
 
-def _variable(job: Job, name: Any) -> str | None:
-    """A variable of the environment; keys of providers are nobody's to read."""
+def _variable(job: VegaJob, name: Any) -> str | None:
+    """A variable of the environment; keys of providers are hidden."""
     job.ctx.grant.check(Capability("env.read", _text(name, "a variable's name")))
     if name in _KEYS:
         raise CapabilityDenied(f"{name} holds a key, which programs may not read", name=name)
-    found: str | None = job.ctx.journaled_read("env", lambda: job.world.runtime.clean_data(os.environ.get(name)))
-    return found
+    value: str | None = job.ctx.journaled_read("env", lambda: job.world.runtime.clean_data(os.environ.get(name)))
+    return value
 
 
-def _arguments(job: Job) -> list[str]:
+def _arguments(job: VegaJob) -> list[str]:
     return list(job.world.options.args)
 
 
 # ---------------------------------------------------------------- traces
 
 
-def _span(job: Job, name: Any) -> Span:
+def _span(job: VegaJob, name: Any) -> Span:
     """From now on what this process does belongs to the span, until it ends."""
     kernel, outer = job.world.kernel, current_span.get()
     trace_id = outer.trace_id if outer is not None else f"{kernel.entropy.bits(128):032x}"
@@ -175,15 +175,15 @@ def _span(job: Job, name: Any) -> Span:
     return Span(inner.span_id, str(name))
 
 
-def _span_end(job: Job, span: Span) -> None:
+def _span_end(job: VegaJob, span: Span) -> None:
     """End a span, and those inside it that are still open."""
     spans = job.state.spans
-    at = next((at for at, (inner, *_) in enumerate(spans) if inner.span_id == span.id), None)
-    if at is None:
+    index = next((index for index, (inner, *_) in enumerate(spans) if inner.span_id == span.id), None)
+    if index is None:
         return
-    current_span.set(spans[at][1])
+    current_span.set(spans[index][1])
     kernel = job.world.kernel
-    for inner, outer, name, began_s, attributes in reversed(spans[at:]):
+    for inner, outer, name, began_s, attributes in reversed(spans[index:]):
         kernel.publish(
             job.ctx.pid,
             "trace.span",
@@ -196,17 +196,17 @@ def _span_end(job: Job, span: Span) -> None:
                 "parent_span": (outer.span_id or None) if outer is not None else None,
             },
         )
-    del spans[at:]
+    del spans[index:]
 
 
-def _event(job: Job, text: Any) -> None:
+def _event(job: VegaJob, text: Any) -> None:
     inside = current_span.get()
     data = {"text": str(text), "span_id": inside.span_id if inside is not None else ""}
     job.world.kernel.publish(job.ctx.pid, "trace.event", data)
 
 
-def _set_attribute(job: Job, key: Any, value: Any) -> None:
-    """Of the innermost open span; outside any span there is nothing to set it on."""
+def _set_attribute(job: VegaJob, key: Any, value: Any) -> None:
+    """Set an attribute of the innermost open span; outside of any span it is dropped."""
     if job.has_state and job.state.spans:
         job.state.spans[-1][4][str(key)] = to_python(value)
 
@@ -214,13 +214,13 @@ def _set_attribute(job: Job, key: Any, value: Any) -> None:
 # ---------------------------------------------------------------- the host
 
 
-def _print(job: Job, text: str) -> Any:
+def _print(job: VegaJob, text: str) -> Any:
     if not job.world.is_durable:
         job.world.options.write(text)
         return None
     text = job.world.runtime.clean(text)
     record = job.world.record
-    if record is None:  # a host's own kernel: whoever prints there keeps no lines
+    if record is None:  # a kernel with a journal, but no durable run: printing is an effect
         return _printed(job, text)
     number = job.state.printed
     job.state.printed = number + 1
@@ -228,7 +228,7 @@ def _print(job: Job, text: str) -> Any:
     return None
 
 
-async def _printed(job: Job, text: str) -> None:
+async def _printed(job: VegaJob, text: str) -> None:
     write = job.world.options.write
 
     async def vega_print(text: str) -> None:
@@ -237,8 +237,8 @@ async def _printed(job: Job, text: str) -> None:
     await job.ctx.do(Effect(vega_print, name="vega.print", idempotent=True), text)
 
 
-async def host_function(job: Job, name: str, *arguments: Any) -> Any:
-    """A function given by whoever runs the program, sync or async, as an effect."""
+async def host_function(job: VegaJob, name: str, *arguments: Any) -> Any:
+    """A function given by the caller of the run, sync or async, as an effect."""
     function = job.world.function(name)
     if function is None:
         raise CapabilityDenied(f"this host has no function {name}", name=name)
@@ -260,7 +260,7 @@ async def host_function(job: Job, name: str, *arguments: Any) -> Any:
         raise Fault(fault.name, fault.text) from error
 
 
-def _mock(job: Job, agent: str, replies: list[Any]) -> None:
+def _mock(job: VegaJob, agent: str, replies: list[Any]) -> None:
     job.world.mocks[agent] = [(pattern, reply) for pattern, reply in replies]
 
 

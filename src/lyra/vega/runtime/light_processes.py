@@ -1,7 +1,7 @@
-"""The Fleet: the processes of a run that need nothing of the kernel but a turn.
+"""Light processes: the processes of a run that need nothing of the kernel but a turn.
 
-A process that was started by `spawn` and only calculates, sends and receives is *light*: a Member, which is a fiber
-with a pid, in line with everybody else in the kernel's scheduler. It becomes a process of the kernel's own, under the
+A process that was started by `spawn` and only calculates, sends and receives is *light*: a ScheduledFiber, which has a
+pid and a place in the queue of the kernel's scheduler. It becomes a process of the kernel's own, under the
 same pid and with the messages it has, as soon as it asks for anything else, fails, or is looked up (`bring`).
 
 A process of the kernel that waits for a message, and for nothing else, is stepped here, too: messages between
@@ -9,7 +9,7 @@ processes of the run go from fiber to fiber. Where the kernel has something for 
 its end), its own program goes on. Messages that came through the kernel are older than those that would come here, so
 nothing is put into a fiber's mailbox while the kernel holds one for it.
 
-On a kernel with a journal there is no fleet, and while somebody listens to the kernel's events, nobody is light.
+On a kernel with a journal, and while a listener receives the kernel's events, no process is light.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from lyra.core.limits import ENDED_PROCESSES_KEPT
 from lyra.core.rights.capability import Grant
 from lyra.kernel.process.process import NORMAL, Exit
 from lyra.vega.machine.fiber import OUT_OF_FUEL, SLICE, WAIT, Done, Fiber, Frame, VmEffect
-from lyra.vega.machine.link import Code, Linked
+from lyra.vega.machine.link import Code, LinkedProgram
 from lyra.vega.machine.vm import run
 from lyra.vega.values.errors import fault_of
 from lyra.vega.values.values import Closure, Fault, Future, Process, copied
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process as KernelProcess
-    from lyra.vega.runtime.job import Job
+    from lyra.vega.runtime.job import VegaJob
     from lyra.vega.runtime.world import World
 
-__all__ = ["FUEL", "Fleet", "Member"]
+__all__ = ["FUEL", "LightProcesses", "ScheduledFiber"]
 
 FUEL: Final = 4_096  # calls and loop turns; about a millisecond
 
 
-class Origin:
-    """What a light process has from its maker: what it may do and spend, and the sessions and spans around it."""
+class LightOrigin:
+    """What a light process inherits from its maker: what it may do and spend, and the sessions and spans around it."""
 
     __slots__ = ("budget", "context", "grant")
 
@@ -50,20 +50,20 @@ class Origin:
         self.context: ContextVars = process.context.copy()
 
 
-class Member(Fiber):
+class ScheduledFiber(Fiber):
     """A fiber that the scheduler can step. `job` is its process of the kernel's, once it has one; `state` is as there:
     `waiting` only in a receive without a time-out."""
 
-    __slots__ = ("fleet", "job", "origin", "pid", "priority", "since", "state", "worker")
+    __slots__ = ("job", "light_processes", "origin", "pid", "priority", "since", "state", "worker")
 
     def __init__(
         self,
-        linked: Linked,
+        linked: LinkedProgram,
         code: Code,
         registers: list[Any],
         globals_: list[Any],
-        fleet: Fleet | None = None,
-        origin: Origin | None = None,
+        light_processes: LightProcesses | None = None,
+        origin: LightOrigin | None = None,
         pid: str = "",
         since: float = 0.0,
     ) -> None:
@@ -83,8 +83,8 @@ class Member(Fiber):
         self.fault: Fault | None = None
         self.paused: Any = None
         self.ticks = SLICE
-        self.fleet: Fleet = fleet  # type: ignore[assignment]  # one that begins as a process gets it when it does
-        self.job: Job | None = None
+        self.light_processes: LightProcesses = light_processes  # type: ignore[assignment]  # one that begins as a process gets it when it does
+        self.job: VegaJob | None = None
         self.origin = origin
         self.pid = pid
         self.priority = NORMAL
@@ -95,23 +95,23 @@ class Member(Fiber):
     def step(self) -> None:
         """Its turn in the scheduler."""
         if self.job is not None:
-            self.fleet.step_of(self.job)
-        elif self.fleet.kernel.listening:
-            self.fleet.promote(self)
+            self.light_processes.step_of(self.job)
+        elif self.light_processes.kernel.listening:
+            self.light_processes.promote(self)
         else:
             self.state = "running"
             outcome = run(self, FUEL)
             if self.ticks < 0:  # it owes for large steps
-                self.fleet.kernel.scheduler.pause()
+                self.light_processes.kernel.scheduler.pause()
             if outcome is WAIT:
                 self.state = "waiting"
             else:
-                self.fleet.went(self, outcome)
+                self.light_processes.handle_outcome(self, outcome)
 
 
-class Fleet:
-    """`light` are the light processes by pid, `aboard` those of the kernel's that run now, `ended` the light ones that
-    ended of late: what they gave, and when they began and ended."""
+class LightProcesses:
+    """`light` are the light processes by pid, `attached` the fibers of kernel processes that run now, `ended` the light
+    processes that ended of late: their values, and when they began and ended."""
 
     __slots__ = (
         "_ended_pids",
@@ -120,7 +120,7 @@ class Fleet:
         "_push",
         "_scheduler",
         "_world",
-        "aboard",
+        "attached",
         "ended",
         "kernel",
         "light",
@@ -131,24 +131,24 @@ class Fleet:
         self._world = world
         self.kernel = kernel
         self._scheduler = kernel.scheduler
-        self._push: Callable[[Member], None] = kernel.scheduler.push  # a light process is ready
+        self._push: Callable[[ScheduledFiber], None] = kernel.scheduler.push  # a light process is ready
         self._labels = kernel.taint.state
         self._limit = kernel.mailboxes.limit
-        self.light: dict[str, Member] = {}
-        self.aboard: dict[str, Member] = {}
-        self.ended: dict[str, tuple[Any, float, float, Origin]] = {}
+        self.light: dict[str, ScheduledFiber] = {}
+        self.attached: dict[str, ScheduledFiber] = {}
+        self.ended: dict[str, tuple[Any, float, float, LightOrigin]] = {}
         self._ended_pids: deque[str] = deque()
         kernel.processes.guests.append(self)
 
     # ------------------------------------------------------------ what the machine asks for
 
     def spawn(self, maker: Fiber, function: Any, arguments: Any, details: list[str]) -> Process | Future | None:
-        """Start a light process; None: it takes more than that."""
+        """Start a light process; None where the process must be one of the kernel's."""
         kernel = self.kernel
         if (
             details[1] != "function"
             or type(function) is not Closure
-            or type(maker) is not Member
+            or type(maker) is not ScheduledFiber
             or kernel.listening
             or not kernel.open
             or kernel.live >= kernel.processes_max
@@ -162,69 +162,69 @@ class Fleet:
         if arguments or code.parameters or code.captures or maker.globals:
             fiber = maker.child(function, arguments)
             pid = kernel.lifetimes.next_pid()
-            fiber.fleet, fiber.origin, fiber.pid, fiber.since = self, origin, pid, kernel.clock.now()
+            fiber.light_processes, fiber.origin, fiber.pid, fiber.since = self, origin, pid, kernel.clock.now()
         else:  # nothing to copy
             pid = kernel.lifetimes.next_pid()
             registers = code.template.copy()
-            fiber = Member(maker.linked, code, registers, maker.globals, self, origin, pid, kernel.clock.now())
+            fiber = ScheduledFiber(maker.linked, code, registers, maker.globals, self, origin, pid, kernel.clock.now())
         self.light[pid] = fiber
         kernel.core.live += 1
         self._push(fiber)
         return Process(pid) if not details[3] else Future(pid)
 
     @staticmethod
-    def _origin(maker: Member) -> Origin | None:
-        """Of a process of the kernel's: the same for all that it starts until it does something else."""
+    def _origin(maker: ScheduledFiber) -> LightOrigin | None:
+        """The origin of light processes that a kernel process starts, until that process performs an effect."""
         job = maker.job
         if job is None or job.process.budget.seconds is not None:
             return None  # time limits are the kernel's
-        maker.origin = Origin(job.process)
+        maker.origin = LightOrigin(job.process)
         return maker.origin
 
     def post(self, target: Any, message: Any) -> bool:
-        """Carry a message to a process without leaving the machine; False: it takes more than that."""
+        """Carry a message to a process without leaving the machine; False where only the kernel can deliver it."""
         if type(target) is not Process:
             return False
         pid = target.pid
-        member = self.light.get(pid)
-        if member is None:
-            return self._post_aboard(pid, message)
+        fiber = self.light.get(pid)
+        if fiber is None:
+            return self._post_attached(pid, message)
         if self._labels.pids or self.kernel.listening:
             return self._carry(pid, message)
-        mailbox = member.mailbox
+        mailbox = fiber.mailbox
         if mailbox is None:
-            member.mailbox = deque((copied(message),))
+            fiber.mailbox = deque((copied(message),))
         elif len(mailbox) < self._limit:
             mailbox.append(copied(message))
         else:
             return False
-        if member.state == "waiting":
-            member.state = "ready"
-            self._push(member)
+        if fiber.state == "waiting":
+            fiber.state = "ready"
+            self._push(fiber)
         return True
 
-    def _post_aboard(self, pid: str, message: Any) -> bool:
-        member = self.aboard.get(pid)
-        if member is None or self.kernel.listening:
+    def _post_attached(self, pid: str, message: Any) -> bool:
+        fiber = self.attached.get(pid)
+        if fiber is None or self.kernel.listening:
             return self._carry(pid, message)
-        assert member.job is not None
-        process = member.job.process
-        is_waiting = member.state == "waiting"
+        assert fiber.job is not None
+        process = fiber.job.process
+        is_waiting = fiber.state == "waiting"
         if (process.receiver is not None and not is_waiting) or process.inbox or process.senders:
             return self._carry(pid, message)
         if self._labels.pids:
             return False
-        mailbox = member.mailbox
+        mailbox = fiber.mailbox
         if mailbox is None:
-            member.mailbox = deque((copied(message),))
+            fiber.mailbox = deque((copied(message),))
         elif len(mailbox) < self._limit:
             mailbox.append(copied(message))
         else:
             return self._carry(pid, message)
         if is_waiting:
             process.receiver = None
-            process.state = member.state = "ready"
-            self._scheduler.push(member)
+            process.state = fiber.state = "ready"
+            self._scheduler.push(fiber)
         return True
 
     def _carry(self, pid: str, message: Any) -> bool:
@@ -234,7 +234,7 @@ class Fleet:
             return False
         receiver = kernel.processes.get(pid)
         if receiver is None:
-            return True  # as to the dead: it goes nowhere
+            return True  # the receiver has ended: the message is dropped
         if receiver.inbox is not None and kernel.mailboxes.must_wait(receiver):
             return False
         kernel.mailboxes.deliver(receiver, (copied(message),))
@@ -242,105 +242,103 @@ class Fleet:
 
     # ------------------------------------------------------------ steps
 
-    def went(self, member: Member, outcome: Any) -> None:
+    def handle_outcome(self, fiber: ScheduledFiber, outcome: Any) -> None:
         """What a light process came to, other than waiting."""
         if outcome is OUT_OF_FUEL:
-            member.state = "ready"
-            self._scheduler.give_way(member)
+            fiber.state = "ready"
+            self._scheduler.give_way(fiber)
         elif type(outcome) is Done:
             if outcome.error is None:
-                self._over(member, outcome.value)
+                self._over(fiber, outcome.value)
             else:
-                self.promote(member, outcome)
+                self.promote(fiber, outcome)
         elif outcome.kind in _ANSWERS:
-            self._answer(member, outcome)
-            if self.light.get(member.pid) is member:  # else whoever got the text has looked it up
-                member.state = "ready"
-                self._push(member)
+            self._answer(fiber, outcome)
+            if self.light.get(fiber.pid) is fiber:  # else the writer of the text has looked it up, which promotes it
+                fiber.state = "ready"
+                self._push(fiber)
         else:
-            self.promote(member, outcome)
+            self.promote(fiber, outcome)
 
-    def _answer(self, member: Member, effect: VmEffect) -> None:
+    def _answer(self, fiber: ScheduledFiber, effect: VmEffect) -> None:
         try:
-            member.resume(_ANSWERS[effect.kind](self._world, member, *effect.arguments))
+            fiber.resume(_ANSWERS[effect.kind](self._world, fiber, *effect.arguments))
         except Exception as error:  # noqa: BLE001 - whatever goes wrong outside, a program may catch
             fault = fault_of(error)
-            member.throw(fault.name, fault.text)
+            fiber.throw(fault.name, fault.text)
 
-    def _over(self, member: Member, value: Any) -> None:
-        """It ended in peace; for a while one may ask how."""
-        assert member.origin is not None
-        member.state = "terminated"
-        del self.light[member.pid]
+    def _over(self, fiber: ScheduledFiber, value: Any) -> None:
+        """A light process ended without an error; its value can be looked up for a while."""
+        assert fiber.origin is not None
+        fiber.state = "terminated"
+        del self.light[fiber.pid]
         self.kernel.core.live -= 1
-        self.ended[member.pid] = (value, member.since, self.kernel.clock.now(), member.origin)
-        self._ended_pids.append(member.pid)
+        self.ended[fiber.pid] = (value, fiber.since, self.kernel.clock.now(), fiber.origin)
+        self._ended_pids.append(fiber.pid)
         if len(self._ended_pids) > ENDED_PROCESSES_KEPT:
             self.ended.pop(self._ended_pids.popleft(), None)
 
-    def step_of(self, job: Job) -> None:
+    def step_of(self, job: VegaJob) -> None:
         """A turn of a process of the kernel's that waited for a message and has one."""
-        process, member = job.process, job.member
+        process, fiber = job.process, job.scheduled_fiber
         if process.inbox or process.error is not None or process._must_cancel is not None or self.kernel.listening:
             job.hand_back(None)
             return
-        process.state = member.state = "running"
-        outcome = run(member, FUEL)
-        if member.ticks < 0:
+        process.state = fiber.state = "running"
+        outcome = run(fiber, FUEL)
+        if fiber.ticks < 0:
             self._scheduler.pause()
         if outcome is WAIT:
             process.receiver = process
-            process.state = member.state = "waiting"
+            process.state = fiber.state = "waiting"
         elif outcome is OUT_OF_FUEL:
-            process.state = member.state = "ready"
-            self._scheduler.give_way(member)
+            process.state = fiber.state = "ready"
+            self._scheduler.give_way(fiber)
         else:
             job.hand_back(outcome)
 
     # ------------------------------------------------------------ becoming a process of the kernel's
 
-    def promote(self, member: Member, outcome: Any = None) -> KernelProcess:
-        """Let the kernel have it, with what it asks for now."""
-        from lyra.vega.runtime.driver import vega_process
-
-        origin, world = member.origin, self._world
+    def promote(self, fiber: ScheduledFiber, outcome: Any = None) -> KernelProcess:
+        """Make a light process one of the kernel's; `outcome` is the effect that it asks for now."""
+        origin, world = fiber.origin, self._world
         assert origin is not None
-        del self.light[member.pid]
+        del self.light[fiber.pid]
         process = self.kernel.lifetimes.adopt(
-            vega_process,
-            (world.run_id, member, outcome),
-            pid=member.pid,
+            world.programs.process,
+            (world.run_id, fiber, outcome),
+            pid=fiber.pid,
             budget=origin.budget,
             grant=origin.grant,
             context=origin.context.copy(),
-            created_at=member.since,
+            created_at=fiber.since,
         )
         if world.tracks_processes:
-            world.started.append(member.pid)
-        if member.state == "waiting":  # its program begins when there is a message
+            world.started.append(fiber.pid)
+        if fiber.state == "waiting":  # its program begins when there is a message
             process.receiver = process
             process.state = "waiting"
         else:
             self._scheduler.push(process)
-        member.state = "running"
+        fiber.state = "running"
         return process
 
-    def board(self, job: Job) -> None:
+    def attach(self, job: VegaJob) -> None:
         """A process of the kernel's begins to run a fiber of ours."""
-        member = job.member
-        member.state = "running"
-        member.fleet, member.job, member.origin = self, job, None
-        member.pid, member.priority = job.process.pid, job.process.priority
-        self.aboard[member.pid] = member
+        fiber = job.scheduled_fiber
+        fiber.state = "running"
+        fiber.light_processes, fiber.job, fiber.origin = self, job, None
+        fiber.pid, fiber.priority = job.process.pid, job.process.priority
+        self.attached[fiber.pid] = fiber
 
-    def leave(self, job: Job) -> None:
-        job.member.state = "terminated"
-        if self.aboard.get(job.process.pid) is job.member:
-            del self.aboard[job.process.pid]
+    def detach(self, job: VegaJob) -> None:
+        job.scheduled_fiber.state = "terminated"
+        if self.attached.get(job.process.pid) is job.scheduled_fiber:
+            del self.attached[job.process.pid]
 
     def all_wait(self) -> bool:
         """Whether each light process waits for a message."""
-        return all(member.state == "waiting" for member in self.light.values())
+        return all(fiber.state == "waiting" for fiber in self.light.values())
 
     # ------------------------------------------------------------ as guests in the kernel's table
 
@@ -351,9 +349,9 @@ class Fleet:
         return pid in self.light or pid in self.ended
 
     def bring(self, pid: Any) -> KernelProcess | None:
-        member = self.light.get(pid)
-        if member is not None:
-            return self.promote(member)
+        fiber = self.light.get(pid)
+        if fiber is not None:
+            return self.promote(fiber)
         return self._bring_ended(pid) if pid in self.ended else None
 
     def bring_all(self) -> None:
@@ -366,17 +364,15 @@ class Fleet:
             self._bring_ended(pid)
 
     def states(self) -> list[str]:
-        """As the kernel names them: one that asks another thread for something waits."""
-        alive = ["waiting" if member.state == "asks" else member.state for member in self.light.values()]
+        """The states in the kernel's words; a process that asks another thread for something waits."""
+        alive = ["waiting" if fiber.state == "asks" else fiber.state for fiber in self.light.values()]
         return alive + ["terminated"] * len(self.ended)
 
     def _bring_ended(self, pid: str) -> KernelProcess:
-        from lyra.vega.runtime.driver import vega_process
-
         value, since, ended_at, origin = self.ended.pop(pid)
         life = self.kernel.lifetimes
         process = life.adopt(
-            vega_process,
+            self._world.programs.process,
             None,
             pid=pid,
             budget=origin.budget,
@@ -390,11 +386,11 @@ class Fleet:
         return process
 
     def stop(self) -> None:
-        """Everything ends: the light processes have nothing to tidy up. Who listens hears of it, though."""
+        """Everything ends: the light processes have nothing to tidy up. Listeners are told, though."""
         if self.kernel.listening:
             self.bring_all()
-        for member in self.light.values():
-            member.state = "terminated"
+        for fiber in self.light.values():
+            fiber.state = "terminated"
         self.kernel.core.live -= len(self.light)
         self.light.clear()
         self.ended.clear()
@@ -410,5 +406,5 @@ class Fleet:
 # What a light process may ask for and stay light.
 _ANSWERS: Final[dict[str, Callable[..., Any]]] = {
     "print": lambda world, _member, text: world.options.write(text) and None,
-    "process::self": lambda _world, member: Process(member.pid),
+    "process::self": lambda _world, fiber: Process(fiber.pid),
 }

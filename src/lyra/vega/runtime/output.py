@@ -76,5 +76,5 @@ def parsed_type(text: str) -> Type:
     written = text.strip()
     module = parse(f"agent a {{ output {written} }}", "<type>")
     value: Any = module.statements[0].fields["output"]  # type: ignore[attr-defined]
-    found: Type = value.type
-    return found
+    parsed: Type = value.type
+    return parsed

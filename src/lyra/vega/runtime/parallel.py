@@ -15,12 +15,12 @@ from lyra.vega.values.errors import fault_of
 from lyra.vega.values.values import Duration, Fault, Money, Process
 
 if TYPE_CHECKING:
-    from lyra.vega.runtime.job import Job
+    from lyra.vega.runtime.job import VegaJob
 
 __all__ = ["PARALLEL"]
 
 
-async def _parallel_begin(job: Job) -> int:
+async def _parallel_begin(job: VegaJob) -> int:
     number = job.state.number()
     job.state.groups[number] = []
     await job.give_back(job.world.wanted_s)  # now: inside one of them would wait while the others go on
@@ -28,7 +28,7 @@ async def _parallel_begin(job: Job) -> int:
 
 
 def _parallel_send(
-    job: Job, number: int, target: Process, message: Any, timeout: Duration | None, budget: Money | None
+    job: VegaJob, number: int, target: Process, message: Any, timeout: Duration | None, budget: Money | None
 ) -> None:
     """Start a call of the group; a message to a process written in Vega is just sent."""
     if job.world.is_agent(target.pid):
@@ -43,13 +43,13 @@ async def _sent(waiting: Any) -> None:
         await waiting
 
 
-def _parallel_call(job: Job, number: int, function: Any, arguments: list[Any]) -> None:
+def _parallel_call(job: VegaJob, number: int, function: Any, arguments: list[Any]) -> None:
     pid = start_fiber(job, function, arguments)
     job.world.recharge(pid, scopes.get())
     _begin(job, number, lambda: _called(job, pid))
 
 
-async def _called(job: Job, pid: str) -> Any:
+async def _called(job: VegaJob, pid: str) -> Any:
     child = job.ctx.process(pid)
     try:
         with job.waiting(pid):
@@ -67,7 +67,7 @@ async def _called(job: Job, pid: str) -> Any:
     return job.world.read(ended.result)
 
 
-def _begin(job: Job, number: int, work: Callable[[], Any]) -> None:
+def _begin(job: VegaJob, number: int, work: Callable[[], Any]) -> None:
     """Each is a branch of the process with a key that says where it stands: who has to wait for an agent's turn, and
     how long, may be otherwise in a replay."""
     group = job.state.groups[number]
@@ -81,7 +81,7 @@ def _begin(job: Job, number: int, work: Callable[[], Any]) -> None:
     group.append(job.world.kernel.tasks.start(branch(), name=f"vega {path}"))
 
 
-async def _parallel_join(job: Job, number: int) -> list[Any]:
+async def _parallel_join(job: VegaJob, number: int) -> list[Any]:
     """All results, or the first failure in the order of the source; the rest is cancelled then."""
     tasks = job.state.groups.pop(number, [])
     try:

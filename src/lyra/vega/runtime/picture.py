@@ -1,4 +1,4 @@
-"""A Picture: what a run looks like at this moment, for somebody who watches it.
+"""A Picture: what a run looks like at this moment, for a display such as `vega run --watch`.
 
     picture = Picture()
     await run(source, kernel=kernel, picture=picture)        # meanwhile: picture.rows(20), picture.total()
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from lyra.core.event import Event
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
-    from lyra.vega.runtime.agents.agent import Cell
-    from lyra.vega.runtime.job import Job
+    from lyra.vega.runtime.agents.slot import AgentSlot
+    from lyra.vega.runtime.job import VegaJob
 
-__all__ = ["Picture", "Row", "Total"]
+__all__ = ["Picture", "PictureRow", "Total"]
 
 _FAILED_MAX: Final = 50  # rows kept of processes that failed
 _CALLS_MAX: Final = 10_000  # then those that are over are forgotten
@@ -34,7 +34,7 @@ _LAST_MAX: Final = 200  # rows of the last picture
 _STATES: Final = {"new": "ready", "blocked": "waiting"}  # the kernel's words, fewer of them
 
 
-class Row(NamedTuple):
+class PictureRow(NamedTuple):
     """One process: `state` is idle, working, restarting (an agent), ready, running, waiting (a function), watching (a
     supervisor), ended or failed; `waits_for` says what for, in words."""
 
@@ -61,7 +61,7 @@ class Total(NamedTuple):
     limit: Money | None
 
 
-class _Seen:
+class _PictureEntry:
     """A process as it was met."""
 
     pid: str
@@ -70,7 +70,7 @@ class _Seen:
     def __init__(self, kind: str, name: str) -> None:
         self.kind = kind
         self.name = name
-        self.job: Job | None = None
+        self.job: VegaJob | None = None
         self.calls = self.tokens = self.micro_usd = self.restarts = 0
         self.restarting = False
         self.open = 0  # callers of an agent
@@ -110,12 +110,12 @@ class _Seen:
 
     @property
     def weight(self) -> tuple[bool, bool, int, int, bool]:
-        """Of two, which one is worth a line."""
+        """How much a process is worth a line, compared with others."""
         busy = self.state in ("working", "restarting", "running", "failed") or bool(self.waits)
         return (self.kind == "main", busy, self.micro_usd, self.calls + self.restarts, self.kind != "function")
 
-    def row(self) -> Row:
-        return Row(
+    def row(self) -> PictureRow:
+        return PictureRow(
             self.pid,
             self.name,
             self.state,
@@ -133,13 +133,13 @@ class Picture:
     def __init__(self, tell: Callable[[str, str], object] | None = None) -> None:
         self._tell = tell
         self._kernel: Kernel | None = None
-        self._seen: dict[str, _Seen] = {}
-        self._calls: dict[str, _Seen] = {}  # by the pid of the process that asks the model
-        self._promised: dict[Cell, _Seen] = {}  # agents that were asked before they were spawned
+        self._seen: dict[str, _PictureEntry] = {}
+        self._calls: dict[str, _PictureEntry] = {}  # by the pid of the process that asks the model
+        self._promised: dict[AgentSlot, _PictureEntry] = {}  # agents that were asked before they were spawned
         self._budget: Budget | None = None
         self._session: Budget | None = None
         self._ended = self._model_calls = self._tokens = self._micro_usd = self._restarts = 0
-        self._last: tuple[list[_Seen], int] | None = None
+        self._last: tuple[list[_PictureEntry], int] | None = None
 
     # ------------------------------------------------------------ what the run tells
 
@@ -148,36 +148,36 @@ class Picture:
         self._budget = budget
         kernel.on_event(self._hear, _HEARD)
 
-    def began(self, job: Job, *, is_main: bool) -> None:
+    def began(self, job: VegaJob, *, is_main: bool) -> None:
         """A process written in Vega runs, or runs again."""
         kind, name = ("main", "main") if is_main else ("function", job.fiber.code.name)
         self._met(kind, name, job.ctx.own_process).job = job
 
-    def agent(self, process: Process, cell: Cell) -> None:
+    def agent(self, process: Process, slot: AgentSlot) -> None:
         """An agent is there, or there again."""
         is_new = _key(process) not in self._seen
-        if cell in self._promised:
-            self._seen[_key(process)] = self._promised.pop(cell)
-        seen = self._met("agent", cell.plan.name, process)
-        if cell.session is not None:
-            self._calls[cell.session.pid] = seen
+        if slot in self._promised:
+            self._seen[_key(process)] = self._promised.pop(slot)
+        seen = self._met("agent", slot.plan.name, process)
+        if slot.session is not None:
+            self._calls[slot.session.pid] = seen
         if is_new or seen.restarts:
             self._say(seen.name, "started" if is_new else "started again")
 
     def supervisor(self, process: Process, name: str) -> None:
         self._met("supervisor", name, process)
 
-    def called(self, pid: str, cell: Cell) -> None:
+    def called(self, pid: str, slot: AgentSlot) -> None:
         """The process of this pid asks the model for an agent."""
-        if cell.is_promised:
-            seen: _Seen | None = self._promised.setdefault(cell, _Seen("agent", cell.plan.name))
+        if slot.is_promised:
+            seen: _PictureEntry | None = self._promised.setdefault(slot, _PictureEntry("agent", slot.plan.name))
         else:
-            seen = None if cell.front is None else self._seen.get(_key(cell.front))
+            seen = None if slot.front is None else self._seen.get(_key(slot.front))
         if seen is not None:
             self._calls[pid] = seen
 
     @contextmanager
-    def waiting(self, job: Job, process: Process | None) -> Iterator[None]:
+    def waiting(self, job: VegaJob, process: Process | None) -> Iterator[None]:
         """A process waits for the answer of another."""
         caller = self._seen.get(_key(job.ctx.own_process))
         asked = None if process is None else self._seen.get(_key(process))
@@ -198,12 +198,12 @@ class Picture:
     def over(self) -> None:
         """The program ended; what is left of it will be stopped. From now on only costs are added."""
         self._last = self._busiest(_LAST_MAX), len(self._seen)
-        for each in self._last[0]:
-            each.last = each.state, each.waits_for
+        for entry in self._last[0]:
+            entry.last = entry.state, entry.waits_for
 
     # ------------------------------------------------------------ what there is to see
 
-    def rows(self, limit: int) -> tuple[list[Row], int]:
+    def rows(self, limit: int) -> tuple[list[PictureRow], int]:
         """The busiest processes in the order in which they began, and how many more there are."""
         if self._last is None:
             chosen = self._busiest(limit)
@@ -211,7 +211,7 @@ class Picture:
         else:
             chosen = _heaviest(limit, self._last[0])
             count = self._last[1]
-        return [each.row() for each in chosen], count - len(chosen)
+        return [entry.row() for entry in chosen], count - len(chosen)
 
     def total(self) -> Total:
         budget = self._budget
@@ -229,17 +229,17 @@ class Picture:
             limit=None if limit is None else Money(int(limit)),
         )
 
-    def _busiest(self, limit: int) -> list[_Seen]:
+    def _busiest(self, limit: int) -> list[_PictureEntry]:
         self._forget_ended()
         return _heaviest(limit, [*self._seen.values()])
 
     def _forget_ended(self) -> None:
         """Functions that ended are only counted, but for some that failed."""
         failed = 0
-        for key, each in [*self._seen.items()]:
-            if each.kind != "function" or each.process.exit is None or each.restarting:
+        for key, entry in [*self._seen.items()]:
+            if entry.kind != "function" or entry.process.exit is None or entry.restarting:
                 continue
-            if each.process.exit.error is not None and failed < _FAILED_MAX:
+            if entry.process.exit.error is not None and failed < _FAILED_MAX:
                 failed += 1
                 continue
             del self._seen[key]
@@ -250,11 +250,11 @@ class Picture:
 
     # ------------------------------------------------------------ what it hears
 
-    def _met(self, kind: str, name: str, process: Process) -> _Seen:
+    def _met(self, kind: str, name: str, process: Process) -> _PictureEntry:
         key = _key(process)
         seen = self._seen.get(key)
         if seen is None:
-            seen = self._seen[key] = _Seen(kind, name)
+            seen = self._seen[key] = _PictureEntry(kind, name)
         seen.process, seen.pid, seen.restarting = process, process.known_as, False
         return seen
 
@@ -303,7 +303,7 @@ class Picture:
         seen = self._child(pid, data["id"])
         self._say(data["id"] if seen is None else seen.name, "crashed once too often")
 
-    def _child(self, pid: str, child_id: str) -> _Seen | None:
+    def _child(self, pid: str, child_id: str) -> _PictureEntry | None:
         """Whom a supervisor means: one of its children, or the only one it guards."""
         return self._seen.get(f"{pid}/{child_id}") or self._seen.get(pid)
 
@@ -329,7 +329,7 @@ def _key(process: Process) -> str:
     return process.known_as
 
 
-def _heaviest(limit: int, seen: list[_Seen]) -> list[_Seen]:
+def _heaviest(limit: int, seen: list[_PictureEntry]) -> list[_PictureEntry]:
     """So many of them, in the order in which they are."""
     if len(seen) <= limit:
         return seen

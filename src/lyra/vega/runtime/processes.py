@@ -10,15 +10,14 @@ from lyra.agents.session.shared import scopes
 from lyra.errors import NameTaken, NoSuchProcess
 from lyra.kernel.process.call_keys import upcoming
 from lyra.kernel.process.links import Ready
-from lyra.vega.runtime.agents.agent import agent_front
 from lyra.vega.runtime.agents.calls import ask
-from lyra.vega.runtime.job import Job, ended_because
+from lyra.vega.runtime.job import VegaJob, ended_because
 from lyra.vega.runtime.supervision import children, escalates, flags, supervision
 from lyra.vega.values.values import Duration, Fault, Future, Process, kind_of
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process as KernelProcess
-    from lyra.vega.runtime.agents.agent import Cell
+    from lyra.vega.runtime.agents.slot import AgentSlot
 
 __all__ = ["PROCESSES", "spawn_agent", "start_fiber"]
 
@@ -27,33 +26,31 @@ __all__ = ["PROCESSES", "spawn_agent", "start_fiber"]
 
 
 def start_fiber(
-    job: Job, function: Any, arguments: list[Any], slots: list[int] | None = None, *, depth: int = 0
+    job: VegaJob, function: Any, arguments: list[Any], slots: list[int] | None = None, *, depth: int = 0
 ) -> str:
     """A process of its own for one function; gives its pid. `slots` are the globals it needs, where that is known;
-    `depth` is how deep it is in the calls of whoever waits for it.
+    `depth` is how deep it is in the calls of the process that waits for it.
 
     Without a journal it has no parent: a chain of spawns may be longer than a tree of processes may be deep, and a
     process that ended leaves nothing behind. What it may do and spend is its maker's all the same.
     """
-    from lyra.vega.runtime.driver import vega_process
-
     world, maker = job.world, job.ctx.own_process
     if world.is_durable:
         seed = world.seed(job.fiber, function, arguments, slots, maker)
         if depth:
             seed["depth"] = depth
-        pid = job.ctx.spawn(vega_process, world.run_id, seed).pid
-        if world.home is not None:
-            world.home.call(pid)
+        pid = job.ctx.spawn(world.programs.process, world.run_id, seed).pid
+        if world.barrier is not None:
+            world.barrier.call(pid)
         return _tracked(job, pid)
     fiber = job.fiber.child(function, arguments)
     fiber.depth = depth
-    process = world.kernel.lifetimes.start(vega_process, (world.run_id, fiber), parent=None)
+    process = world.kernel.lifetimes.start(world.programs.process, (world.run_id, fiber), parent=None)
     process.grant, process.budget = maker.grant, maker.budget
     return _tracked(job, process.pid)
 
 
-def _spawn(job: Job, kind: str, name: str, what: Any, arguments: Any, settings: Any, is_async: bool) -> Any:
+def _spawn(job: VegaJob, kind: str, name: str, what: Any, arguments: Any, settings: Any, is_async: bool) -> Any:
     if kind == "function":
         return _spawn_function(job, what, arguments, settings, is_async)
     if kind == "supervisor":
@@ -62,28 +59,28 @@ def _spawn(job: Job, kind: str, name: str, what: Any, arguments: Any, settings: 
     return Future(process.pid) if is_async else process
 
 
-def _spawn_function(job: Job, what: Any, arguments: Any, settings: Any, is_async: bool) -> Any:
-    from lyra.vega.runtime.driver import vega_process
-
+def _spawn_function(job: VegaJob, what: Any, arguments: Any, settings: Any, is_async: bool) -> Any:
     world = job.world
     if settings is None:
         pid = start_fiber(job, what, arguments)
         world.recharge(pid, scopes.get())
-        return _given(pid, is_async)
+        return _process_or_future(pid, is_async)
     seed = world.seed(job.fiber, what, arguments)
-    handle = job.ctx.spawn(vega_process, world.run_id, seed, supervision=supervision(settings))
+    handle = job.ctx.spawn(world.programs.process, world.run_id, seed, supervision=supervision(settings))
     world.recharge(handle.pid, scopes.get())
     if escalates(job, settings):
         job.ctx.link(handle)
-    return _given(_tracked(job, handle.pid), is_async)
+    return _process_or_future(_tracked(job, handle.pid), is_async)
 
 
-def spawn_agent(job: Job, name: str, what: Any, promised: Cell | None = None, *, supervised: Any = None) -> Process:
+def spawn_agent(
+    job: VegaJob, name: str, what: Any, promised: AgentSlot | None = None, *, supervised: Any = None
+) -> Process:
     """The process of an agent; `promised` is where callers find it already, if they do."""
     world = job.world
     plan = world.plan(name, what)
     handle = job.ctx.spawn(
-        agent_front,
+        world.programs.agent,
         world.run_id,
         name,
         world.spawned_as(job.ctx.own_process, name, what),
@@ -91,15 +88,15 @@ def spawn_agent(job: Job, name: str, what: Any, promised: Cell | None = None, *,
         priority=plan.priority,
     )
     world.recharge(handle.pid, scopes.get())
-    cell = world.cell(handle.pid, plan, promised)
+    slot = world.slot(handle.pid, plan, promised)
     if world.picture is not None:
-        world.picture.agent(world.kernel.processes[handle.pid], cell)
+        world.picture.agent(world.kernel.processes[handle.pid], slot)
     if escalates(job, supervised):
         job.ctx.link(handle)
     return Process(_tracked(job, handle.pid))
 
 
-async def _spawn_supervisor(job: Job, name: str, what: Any, settings: Any, is_async: bool) -> Any:
+async def _spawn_supervisor(job: VegaJob, name: str, what: Any, settings: Any, is_async: bool) -> Any:
     """Started once all its children are; messages that come meanwhile are kept."""
     kernel, ctx = job.world.kernel, job.ctx
     program, args = kernel.supervisors.program(children(job, what), **flags({**what, **(settings or {})}))
@@ -119,14 +116,14 @@ async def _spawn_supervisor(job: Job, name: str, what: Any, settings: Any, is_as
         if getattr(message, "pid", None) == handle.pid:
             raise Fault("ProcessError", f"supervisor {name} did not start: {message.message or message.reason}")
         job.take(message)
-    return _given(handle.pid, is_async)
+    return _process_or_future(handle.pid, is_async)
 
 
-def _given(pid: str, is_async: bool) -> Process | Future:
+def _process_or_future(pid: str, is_async: bool) -> Process | Future:
     return Future(pid) if is_async else Process(pid)
 
 
-def _tracked(job: Job, pid: str) -> str:
+def _tracked(job: VegaJob, pid: str) -> str:
     if job.world.tracks_processes:
         job.world.started.append(pid)
     return pid
@@ -135,7 +132,7 @@ def _tracked(job: Job, pid: str) -> str:
 # ---------------------------------------------------------------- messages
 
 
-def _send(job: Job, target: Process, message: Any, timeout: Duration | None, budget: Any) -> Any:
+def _send(job: VegaJob, target: Process, message: Any, timeout: Duration | None, budget: Any) -> Any:
     world = job.world
     pid = target.pid
     if world.is_agent(pid):
@@ -152,7 +149,7 @@ def _send(job: Job, target: Process, message: Any, timeout: Duration | None, bud
     try:
         waiting = job.ctx.send(pid, world.boxed(message))
     except NoSuchProcess:
-        return None  # as to the dead: it goes nowhere
+        return None  # the receiver has ended: the message is dropped
     return _sent(waiting)
 
 
@@ -160,7 +157,7 @@ async def _sent(waiting: Any) -> None:
     await waiting
 
 
-async def _receive(job: Job, timeout: Duration, number: int) -> None:
+async def _receive(job: VegaJob, timeout: Duration, number: int) -> None:
     """A receive with a time-out; the time runs on while messages come that it does not want."""
     state, clock = job.state, job.world.kernel.clock
     now_s = clock.monotonic()
@@ -181,32 +178,32 @@ async def _receive(job: Job, timeout: Duration, number: int) -> None:
 # ---------------------------------------------------------------- ties
 
 
-def _found(job: Job, process: Any, what: str) -> KernelProcess | None:
+def _kernel_process(job: VegaJob, process: Any, what: str) -> KernelProcess | None:
     if type(process) is not Process:
         raise Fault("TypeError", f"process::{what} needs a process, got {kind_of(process)}")
     return job.world.kernel.lookup(process.pid)
 
 
-def _link(job: Job, other: Process) -> None:
-    _found(job, other, "link")
-    with suppress(NoSuchProcess):  # as to the dead: nothing ties
+def _link(job: VegaJob, other: Process) -> None:
+    _kernel_process(job, other, "link")
+    with suppress(NoSuchProcess):  # the other process has ended: there is no link
         job.ctx.link(other.pid)
 
 
-def _unlink(job: Job, other: Process) -> None:
-    _found(job, other, "unlink")
+def _unlink(job: VegaJob, other: Process) -> None:
+    _kernel_process(job, other, "unlink")
     with suppress(NoSuchProcess):
         job.ctx.unlink(other.pid)
 
 
-def _monitor(job: Job, other: Process) -> None:
-    found = _found(job, other, "monitor")
+def _monitor(job: VegaJob, other: Process) -> None:
+    process = _kernel_process(job, other, "monitor")
 
     def reason() -> str | None:
         """Why it ended, of one that has."""
-        if found is None:
+        if process is None:
             return "noproc"
-        return None if found.exit is None else ended_because(found.exit.reason, found.exit.error)
+        return None if process.exit is None else ended_because(process.exit.reason, process.exit.error)
 
     why = job.ctx.journaled_read("ended", reason)
     if why is not None:
@@ -215,21 +212,21 @@ def _monitor(job: Job, other: Process) -> None:
         job.ctx.monitor(other.pid)
 
 
-def _exit(job: Job, reason: str) -> None:
+def _exit(job: VegaJob, reason: str) -> None:
     job.ctx.exit(reason)
 
 
-def _self(job: Job) -> Process:
+def _self(job: VegaJob) -> Process:
     return Process(job.ctx.pid)
 
 
-def _sleep(job: Job, duration: Duration) -> Any:
+def _sleep(job: VegaJob, duration: Duration) -> Any:
     if type(duration) is not Duration:
         raise Fault("TypeError", f"process::sleep needs a duration, got {kind_of(duration)}")
     return job.ctx.sleep(max(0.0, duration.seconds))
 
 
-def _register(job: Job, name: str, other: Process | None = None) -> None:
+def _register(job: VegaJob, name: str, other: Process | None = None) -> None:
     world = job.world
     pid = job.ctx.pid if other is None else other.pid
     is_new = upcoming(job.process) is None
@@ -240,17 +237,17 @@ def _register(job: Job, name: str, other: Process | None = None) -> None:
         world.names[name] = pid
         if world.record is not None:
             world.record.name(name, pid)
-    else:  # whoever has it now has it from the record
+    else:  # a replay: the record knows who has the name now
         world.names.setdefault(name, pid)
 
 
-def _whereis(job: Job, name: str) -> Process | None:
+def _whereis(job: VegaJob, name: str) -> Process | None:
     pid = job.ctx.journaled_read("whereis", lambda: _holder(job, name))
     return None if pid is None else Process(pid)
 
 
-def _holder(job: Job, name: str) -> str | None:
-    """Who has a name now; the dead have none."""
+def _holder(job: VegaJob, name: str) -> str | None:
+    """The pid of the live process that has a name now."""
     world = job.world
     pid = world.names.get(name)
     if pid is not None:
@@ -262,9 +259,9 @@ def _holder(job: Job, name: str) -> str | None:
     return None if named is None else named.pid
 
 
-def _alive(job: Job, other: Process) -> bool:
-    found = _found(job, other, "alive")
-    return bool(job.ctx.journaled_read("alive", lambda: found is not None and found.exit is None))
+def _alive(job: VegaJob, other: Process) -> bool:
+    process = _kernel_process(job, other, "alive")
+    return bool(job.ctx.journaled_read("alive", lambda: process is not None and process.exit is None))
 
 
 PROCESSES: Final[dict[str, Callable[..., Any]]] = {

@@ -15,7 +15,7 @@ from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import ConfigError
 from lyra.vega.bytecode.program import SPELLINGS
 from lyra.vega.machine.fiber import Done, Fiber
-from lyra.vega.machine.link import Linked
+from lyra.vega.machine.link import LinkedProgram
 from lyra.vega.machine.vm import run
 from lyra.vega.values.values import UNSET
 
@@ -27,13 +27,13 @@ _FUEL: Final = 10_000
 
 
 class Rights:
-    """`grant` is the program's; `roots` are the folders that files may be opened below. `foreign` says what the tools
-    may do that the program names and does not declare."""
+    """`grant` is the program's; `roots` are the folders that files may be opened below. `undeclared` says what the
+    tools may do that the program names and does not declare."""
 
     __slots__ = ("base", "folder", "grant", "roots")
 
     def __init__(
-        self, linked: Linked, folder: str, foreign: Callable[[Iterable[Any]], list[Capability]] = lambda _: []
+        self, linked: LinkedProgram, folder: str, undeclared: Callable[[Iterable[Any]], list[Capability]] = lambda _: []
     ) -> None:
         self.folder = folder
         self.roots = [folder]
@@ -43,12 +43,12 @@ class Rights:
         ]
         every = list(_declared(linked))
         declared = [cap for settings in every for cap in self.capabilities(settings)]
-        declared += foreign([name for settings in every for name in settings.get("tools") or ()])
+        declared += undeclared([name for settings in every for name in settings.get("tools") or ()])
         self.grant = Grant(allow=list(dict.fromkeys([*self.base, *declared])))
 
     def of_tool(self, settings: Mapping[str, Any], agent: Mapping[str, Any]) -> Grant:
         """The Grant of one tool: its own capabilities, else its agent's, else those of any program."""
-        declares = next((one for one in (settings, agent) if "capabilities" in one), None)
+        declares = next((declaration for declaration in (settings, agent) if "capabilities" in declaration), None)
         if declares is None:
             return Grant(allow=self.base)
         allowed = self.capabilities({**agent, **settings})
@@ -58,30 +58,30 @@ class Rights:
         """`capabilities […] allowed_paths […] allowed_commands […]` with absolute paths."""
         paths = [self.absolute(path) for path in settings.get("allowed_paths") or ()]
         commands = [str(command) for command in settings.get("allowed_commands") or ()]
-        found: list[Capability] = []
+        capabilities: list[Capability] = []
         for spelling in settings.get("capabilities") or ():
             base = Capability.parse(str(spelling))
             base = Capability(SPELLINGS.get(base.name, base.name), base.scope)
             if base.kind == "path" and base.scope == "**":
-                found += [Capability(base.name, scope) for scope in self._scopes(paths)]
+                capabilities += [Capability(base.name, scope) for scope in self._scopes(paths)]
             elif base.kind == "command" and base.scope == "**" and commands:
-                found += [Capability(base.name, command) for command in commands]
+                capabilities += [Capability(base.name, command) for command in commands]
             else:
-                found.append(base)
-        return found
+                capabilities.append(base)
+        return capabilities
 
     def _scopes(self, paths: list[str]) -> Iterable[str]:
         if not paths:
             return (self.folder, f"{self.folder}/**")
-        found = list(paths)
+        scopes = list(paths)
         for path in paths:
             root = _root(path)
             if root not in self.roots:
                 self.roots.append(root)
             real = os.path.realpath(root)
             if real != root:  # a folder that is named by a symlink is meant where it lies
-                found.append(real + path[len(root) :])
-        return found
+                scopes.append(real + path[len(root) :])
+        return scopes
 
     def absolute(self, path: Any) -> str:
         """A path, or a pattern of one, as the Grant names it."""
@@ -98,12 +98,12 @@ class Rights:
 def _root(pattern: str) -> str:
     """The folder above the first wildcard of a pattern, or of the one file it names."""
     parts = pattern.split("/")
-    plain = next((at for at, part in enumerate(parts) if any(char in part for char in "*?[{")), len(parts))
+    plain = next((index for index, part in enumerate(parts) if any(char in part for char in "*?[{")), len(parts))
     folder = "/".join(parts[:plain]) or "/"
     return folder if plain < len(parts) or os.path.isdir(folder) else os.path.dirname(folder) or "/"
 
 
-def _declared(linked: Linked) -> Iterable[Mapping[str, Any]]:
+def _declared(linked: LinkedProgram) -> Iterable[Mapping[str, Any]]:
     """The settings of all tools, as far as they can be known before the program runs."""
     program = linked.program
     for info in program.agents.values():
@@ -117,7 +117,7 @@ def _declared(linked: Linked) -> Iterable[Mapping[str, Any]]:
             yield settings
 
 
-def settings_of(linked: Linked, function: int, globals_: list[Any] | None = None) -> dict[str, Any] | None:
+def settings_of(linked: LinkedProgram, function: int, globals_: list[Any] | None = None) -> dict[str, Any] | None:
     """What a function of settings gives, with these variables; None where it cannot be known."""
     if function < 0:
         return None

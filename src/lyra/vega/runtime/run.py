@@ -24,9 +24,9 @@ from lyra.kernel.process.process import Exit
 from lyra.vega.bytecode.program import Program
 from lyra.vega.checker.checker import Load
 from lyra.vega.runtime.convert import to_python
-from lyra.vega.runtime.deadlock import Standstill
-from lyra.vega.runtime.driver import vega_process
-from lyra.vega.runtime.world import Options, World
+from lyra.vega.runtime.deadlock import DeadlockWatch
+from lyra.vega.runtime.driver import PROGRAMS, vega_process
+from lyra.vega.runtime.world import RunOptions, World
 from lyra.vega.values.errors import VegaError
 from lyra.vega.values.values import ErrorValue, Fault
 
@@ -65,15 +65,14 @@ def run(
 
     `model` takes the place of every agent's; `budget` is the whole run's; `host` are functions that the program may
     call; `python` names what `import python` may bring in; `settings` are those of `lyra.toml`; `folder` is what files
-    are below. `stdout` and `stderr` are files, or functions of a line. `picture` is kept up to date for
-    whoever watches; `servers` are the MCP servers (`lyra.mcp.McpServers`) that it may import tools from; `sequential`
-    makes every call in its turn, without overlap.
-    `alone` says that nobody else uses the kernel, so that a program which can never go on ends with an error there too.
-    `workers` are the threads that processes run in; one is the loop's own, and best where Python has its global lock:
-    with more, every function is interpreted.
+    are below. `stdout` and `stderr` are files, or functions of a line. `picture` is kept up to date for a display;
+    `servers` are the MCP servers (`lyra.mcp.McpServers`) that it may import tools from; `sequential` makes every call
+    in its turn, without overlap. `alone` says that the kernel serves this run only, so that a program which can never
+    go on ends with an error there too. `workers` are the threads that processes run in; one is the loop's own, and best
+    where Python has its global lock: with more, every function is interpreted.
     """
     program = compiled(source, name, host or {}, load)
-    options = Options(
+    options = RunOptions(
         write=_writer(stdout, sys.stdout),
         warn=_writer(stderr, sys.stderr),
         model=model,
@@ -100,11 +99,15 @@ def run(
 
 
 def compiled(source: str | Program, name: str, host: Mapping[str, Any], load: Load | None) -> Program:
-    from lyra.vega import compile as compile_source
-
     if isinstance(source, Program):
         return source
-    return compile_source(source, name, load=load or load_file, host_names=tuple(host))
+    from lyra.vega.checker.checker import checked
+    from lyra.vega.compiler.compiler import compile_module
+    from lyra.vega.syntax.source import Source
+
+    load, names = load or load_file, tuple(host)
+    module = checked(source, name, load=load, host_names=names)
+    return compile_module(module, Source(name, source), load=load, host_names=names)
 
 
 def load_file(target: str, importing: str) -> tuple[str, str] | None:
@@ -123,21 +126,21 @@ def _writer(given: TextIO | Callable[[str], object] | None, usual: TextIO) -> Ca
 
 async def run_async(
     program: Program,
-    options: Options,
+    options: RunOptions,
     *,
     kernel: Kernel | None = None,
     settings: Mapping[str, Any] | None = None,
     alone: bool = False,
 ) -> Any:
-    """The same in a running loop."""
+    """Run a compiled program in a running loop."""
     if kernel is not None:
-        world = World(kernel, program, options, f"vega-{kernel.entropy.text(8)}")
+        world = World(kernel, program, options, f"vega-{kernel.entropy.text(8)}", programs=PROGRAMS)
         world.tracks_processes = True
         return await run_world(world, alone=alone)
     own = _own_kernel(settings)
     await own.start()
     try:
-        return await run_world(World(own, program, options), alone=True)
+        return await run_world(World(own, program, options, programs=PROGRAMS), alone=True)
     finally:
         await own.close(drain_s=0.0)  # what still runs is stopped, not waited for
 
@@ -153,26 +156,26 @@ def _own_kernel(settings: Mapping[str, Any] | None) -> Kernel:
 
 async def run_world(world: World, *, alone: bool = False) -> Any:
     """The program of a World, from its beginning to its end."""
-    await world.foreign.start()
+    await world.undeclared_tools.start()
     grant = world.rights.grant
     if world.options.grant is not None:
         grant = world.options.grant.narrow(grant)
     handle = world.kernel.spawn(vega_process, world.run_id, None, grant=grant)
-    standstill = None
+    watch = None
     if alone and not world.is_durable:
-        standstill = Standstill(world, handle.pid)
+        watch = DeadlockWatch(world, handle.pid)
     try:
         ended = await handle.wait()
     finally:
-        if standstill is not None:
-            standstill.stop()
+        if watch is not None:
+            watch.stop()
         if world.picture is not None:
             world.picture.over()
         world.is_over = True
         await _stop(world, handle.pid)
         world.close()
-    if standstill is not None and standstill.error is not None:
-        raise standstill.error
+    if watch is not None and watch.error is not None:
+        raise watch.error
     return value_of(world, ended)
 
 
@@ -181,10 +184,10 @@ async def _stop(world: World, main: str) -> None:
     be told, so that they hang up; the others end with the kernel."""
     kernel = world.kernel
     if world.tracks_processes:
-        if world.fleet is not None:
-            world.fleet.bring_all()
-        found = [kernel.processes.get(pid) for pid in (main, *world.started)]
-        live = [process for process in found if process is not None and process.exit is None]
+        if world.light_processes is not None:
+            world.light_processes.bring_all()
+        processes = [kernel.processes.get(pid) for pid in (main, *world.started)]
+        live = [process for process in processes if process is not None and process.exit is None]
     else:
         live = [process for process in kernel.processes.present() if process.exit is None and process.waits_outside]
     for process in live:

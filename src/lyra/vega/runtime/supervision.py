@@ -10,86 +10,64 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.core.policies.policy import Backoff, Supervision
+from lyra.core.policies.policy import Supervision
 from lyra.kernel.supervision.child import Child
 from lyra.kernel.supervision.supervisor import supervise
-from lyra.vega.values.values import Duration, Fault, kind_of
+from lyra.vega.runtime.durations import backoff, seconds
+from lyra.vega.values.values import Duration
 
 if TYPE_CHECKING:
-    from lyra.vega.runtime.job import Job
+    from lyra.vega.runtime.job import VegaJob
 
-__all__ = ["backoff", "children", "escalates", "flags", "seconds", "supervision"]
+__all__ = ["children", "escalates", "flags", "supervision"]
 
 _WINDOW: Final = Duration(60_000_000_000)
 
 
-def seconds(value: Any, what: str) -> float:
-    """A duration in seconds; a bare integer is milliseconds."""
-    if type(value) is Duration:
-        return float(value.seconds)
-    if type(value) is int:
-        return value / 1000
-    raise Fault("TypeError", f"`{what}` is a duration, not {kind_of(value)}")
-
-
-def backoff(value: Any) -> Backoff:
-    """`exponential(base, factor, max)`, `linear(step, max)`, `constant(pause)`, or such a word alone."""
-    kind, *given = value if isinstance(value, list) else [value]
-    if kind == "exponential":
-        initial = seconds(given[0], "backoff") if given else 0.1
-        factor = float(given[1]) if len(given) > 1 else 2.0
-        most = seconds(given[2], "backoff") if len(given) > 2 else max(30.0, initial)
-        return Backoff(initial_s=initial, factor=factor, max_s=most)
-    initial = seconds(given[0], "backoff") if given else 0.1
-    most = seconds(given[1], "backoff") if len(given) > 1 else initial if kind == "constant" else max(30.0, initial)
-    return Backoff(kind=kind, initial_s=initial, max_s=most)
-
-
 def flags(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a supervisor as the kernel's flags."""
-    found: dict[str, Any] = {
+    kernel_flags: dict[str, Any] = {
         "strategy": str(settings.get("strategy", "restart")),
         "max_restarts": int(settings.get("max_restarts", 3)),
         "window_s": seconds(settings.get("window", _WINDOW), "window"),
     }
     if "backoff" in settings:
-        found["backoff"] = backoff(settings["backoff"])
-    return found
+        kernel_flags["backoff"] = backoff(settings["backoff"])
+    return kernel_flags
 
 
 def supervision(settings: Mapping[str, Any] | None) -> Supervision:
     """What happens to one process when it crashes; unsaid, three restarts within a minute."""
-    found = flags(settings or {})
-    if found["strategy"] in ("restart_all", "rest_for_one", "one_for_all"):  # of one child that is the same
-        found["strategy"] = "restart"
-    return Supervision(**found)
+    kernel_flags = flags(settings or {})
+    if kernel_flags["strategy"] in ("restart_all", "rest_for_one", "one_for_all"):  # of one child that is the same
+        kernel_flags["strategy"] = "restart"
+    return Supervision(**kernel_flags)
 
 
-def escalates(job: Job, settings: Mapping[str, Any] | None) -> bool:
-    """Whether a crash of what is spawned goes on to whoever spawns it: only to one that is supervised itself, so that
-    there is somebody to handle it. To the main process and to those that nobody supervises it is a `stop`."""
+def escalates(job: VegaJob, settings: Mapping[str, Any] | None) -> bool:
+    """Whether a crash of the child also crashes the process that spawns it: only where that process is supervised
+    itself, so that a supervisor handles the crash. Elsewhere `escalate` means `stop`."""
     if settings is None or settings.get("strategy") != "escalate":
         return False
     kernel, parent = job.world.kernel, job.ctx.own_process.parent
     return parent is not None and parent.program == kernel.programs.name(supervise)
 
 
-def children(job: Job, settings: Mapping[str, Any]) -> list[Child]:
+def children(job: VegaJob, settings: Mapping[str, Any]) -> list[Child]:
     """The children of a supervisor, in order; nested ones are supervisors themselves."""
-    from lyra.vega.runtime.agents.agent import agent_front
-    from lyra.vega.runtime.driver import vega_process
-
     world = job.world
-    found: list[Child] = []
+    listed: list[Child] = []
     for name, kind, target, what, arguments in settings.get("children", ()):
         if kind == "function":
             seed = world.seed(job.fiber, what, arguments)
-            found.append(Child(name, vega_process, (world.run_id, seed), "transient", name=world.called(name)))
+            listed.append(
+                Child(name, world.programs.process, (world.run_id, seed), "transient", name=world.called(name))
+            )
         elif kind == "agent":
             start = (world.run_id, target, world.kept(what))
-            found.append(Child(name, agent_front, start, "transient", name=world.called(name)))
+            listed.append(Child(name, world.programs.agent, start, "transient", name=world.called(name)))
         else:
             inner = children(job, what)
             # One that has used up its restarts ends in order, and has failed all the same: the one above it decides.
-            found.append(Child.supervisor(name, inner, **flags(what), restart="permanent", name=world.called(name)))
-    return found
+            listed.append(Child.supervisor(name, inner, **flags(what), restart="permanent", name=world.called(name)))
+    return listed

@@ -26,38 +26,39 @@ from lyra.kernel.process.call_keys import upcoming
 from lyra.kernel.programs.registry import program_of
 from lyra.vega.bytecode.program import Program
 from lyra.vega.machine.fiber import Fiber
-from lyra.vega.machine.link import Linked, link
+from lyra.vega.machine.link import LinkedProgram, link
+from lyra.vega.machine.pure.switch import PureTier
 from lyra.vega.machine.snapshot import value_from_data, value_to_data
-from lyra.vega.runtime.agents.setting_versions import Renewals, is_alike, name_plan
-from lyra.vega.runtime.agents.undeclared_tools import Foreign
-from lyra.vega.runtime.light_processes import Fleet, Member
+from lyra.vega.runtime.agents.plan import AgentPlan
+from lyra.vega.runtime.agents.setting_versions import SettingVersions, is_alike, name_plan
+from lyra.vega.runtime.agents.slot import AgentSlot
+from lyra.vega.runtime.agents.undeclared_tools import UndeclaredTools
+from lyra.vega.runtime.light_processes import LightProcesses, ScheduledFiber
 from lyra.vega.runtime.rights import Rights
-from lyra.vega.runtime.worker_threads import WORKERS_MAX, Crew
+from lyra.vega.runtime.worker_threads import WORKERS_MAX, ThreadedLightProcesses
 from lyra.vega.values.values import UNSET, copied
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process as KernelProcess
     from lyra.kernel.programs.context import Context
-    from lyra.vega.durable.checkpoints import Saver
-    from lyra.vega.durable.record import Record
-    from lyra.vega.durable.resume import Homecoming
-    from lyra.vega.runtime.agents.agent import AgentPlan, Cell, Turn
-    from lyra.vega.runtime.agents.streams import Opened
-    from lyra.vega.runtime.early.calls import Early
-    from lyra.vega.runtime.job import Job
+    from lyra.vega.runtime.agents.slot import AgentStream, AgentTurn
+    from lyra.vega.runtime.durability import ProcessSaver, ResumeBarrier, RunRecord
+    from lyra.vega.runtime.early.speculative import SpeculativeCall
+    from lyra.vega.runtime.job import VegaJob
     from lyra.vega.runtime.picture import Picture
+    from lyra.vega.runtime.programs import ProcessPrograms
 
-__all__ = ["Options", "World", "padded", "world_of"]
+__all__ = ["RunOptions", "World", "padded", "world_of"]
 
 _PART: Final = "vega"
 _ROUNDS: Final = 10_000  # that something waits for the main process of a run that comes back
 
 
-class Options:
-    """What whoever runs a program decides. `write` gets each printed line, `warn` what goes to stderr; `python` are
-    the functions (`module:name`) that `import python` may bring in; `grant` narrows what the run may do; `picture` is
-    kept up to date for whoever watches; `servers` are the MCP servers that it may import tools from; `workers` are the
+class RunOptions:
+    """What the caller of a run decides. `write` gets each printed line, `warn` what goes to stderr; `python` are the
+    functions (`module:name`) that `import python` may bring in; `grant` narrows what the run may do; `picture` is kept
+    up to date for a display of the run; `servers` are the MCP servers that it may import tools from; `workers` are the
     threads that its light processes run in; `sequential` makes every call in its turn."""
 
     __slots__ = (
@@ -115,7 +116,7 @@ class Worlds(dict[str, "World"]):
         self.clear()
 
 
-class Started:
+class StartedPids:
     """The pids of processes that a run has started; those that have ended are forgotten now and then."""
 
     __slots__ = ("_kernel", "_most", "_pids")
@@ -128,8 +129,8 @@ class Started:
     def append(self, pid: str) -> None:
         self._pids.append(pid)
         if len(self._pids) > self._most:
-            found = ((pid, self._kernel.processes.get(pid)) for pid in self._pids)
-            self._pids = [pid for pid, process in found if process is not None and process.exit is None]
+            started = ((pid, self._kernel.processes.get(pid)) for pid in self._pids)
+            self._pids = [pid for pid, process in started if process is not None and process.exit is None]
             self._most = 1_000 + 2 * len(self._pids)
 
     def __iter__(self) -> Iterator[str]:
@@ -140,37 +141,51 @@ class World:
     """`agents` are the live agent processes by pid, `plans` what was made of declarations, `names` the names that
     processes gave each other."""
 
-    def __init__(self, kernel: Kernel, program: Program, options: Options, run_id: str = "main") -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        program: Program,
+        options: RunOptions,
+        run_id: str = "main",
+        *,
+        programs: ProcessPrograms,
+        record: RunRecord | None = None,
+        start_saving: Callable[[VegaJob], ProcessSaver] | None = None,
+    ) -> None:
         self.kernel = kernel
+        self.programs = programs
+        self.record = record
+        self.start_saving = start_saving
         self.options = options
         self.run_id = run_id
-        self.linked: Linked = link(program, is_tiered=options.workers == 1)  # the watch knows one thread
+        tier = PureTier if options.workers == 1 else None  # the watch of a tier knows one thread
+        self.linked: LinkedProgram = link(program, tier=tier)
         self.runtime: Runtime = runtime_of(kernel)
-        self.foreign = Foreign(self, options.servers)
-        self.rights = Rights(self.linked, options.folder, self.foreign.rights)
+        self.undeclared_tools = UndeclaredTools(self, options.servers)
+        self.rights = Rights(self.linked, options.folder, self.undeclared_tools.rights)
         self.budget: Budget = Budget.of(options.budget)
-        self.cells: dict[str, Cell] = {}
+        self.agent_slots: dict[str, AgentSlot] = {}
         self.plans: dict[Any, AgentPlan] = {}
         self.expected: dict[str, tuple[str, Any]] = {}  # agents of an earlier life that are not back yet
-        self.spawned: dict[str, tuple[str, Any]] = {}  # agents of earlier lives, where settings were renewed since
-        self.renewals = Renewals()
+        self.spawned: dict[str, tuple[str, Any]] = {}  # agents of earlier lives, where settings changed since
+        self.setting_versions = SettingVersions()
         self.shorter: tuple[int, ...] = ()  # how many variables there were before each migration that added some
-        self.home: Homecoming | None = None  # while processes of an earlier life are not all where they were
-        self.spent_before: dict[str, Usage] = {}  # in earlier lives, for whoever replays the start of the process
+        self.barrier: ResumeBarrier | None = None  # of a run that resumes, until its processes have replayed
+        self.spent_before: dict[str, Usage] = {}  # in earlier lives, by pid; charged when its start is replayed
         self.names: dict[str, str] = {}
         self.scopes: dict[str, Budget] = {}  # sessions by their names, where they have to be found again
-        self.streams: dict[str, tuple[Opened, int]] = {}  # with the characters read so far
+        self.streams: dict[str, tuple[AgentStream, int]] = {}  # with the characters read so far
         self.mocks: dict[str, list[tuple[str, Any]]] = {}
-        self.has_crashed = False  # an agent, once or more often: its supervisor counts
-        self.turns: dict[str, list[Turn]] = {}  # calls under way, by the pid of who answers; it is at the first of them
-        self.early: dict[str, Early] = {}  # by pid: functions that run ahead of their turn
+        self.has_crashed = False  # an agent crashed, and its supervisor counts restarts by the clock
+        # calls under way by the pid of the process that answers; it answers the first
+        self.turns: dict[str, list[AgentTurn]] = {}
+        self.early: dict[str, SpeculativeCall] = {}  # by pid: functions that run ahead of their turn
         self.awaited: set[str] = set()  # pids: functions whose caller waits, and says what came of them
         self.speculative: Usage = NOTHING  # what calls cost that were made ahead and never needed
-        self.started = Started(kernel)  # where the kernel outlives the run
+        self.started = StartedPids(kernel)  # ended with the run, where the kernel outlives it
         self.tracks_processes = False
-        self.main: Job | None = None
-        self._fleet: Fleet | None = None
-        self.record: Record | None = None  # where a durable run keeps what it prints
+        self.main: VegaJob | None = None
+        self._light_processes: LightProcesses | None = None
         self.trace_id = ""
         self.saves: dict[str, int] = {}  # by pid: how often a process was saved
         self.fibers = 0  # processes written in Vega that are alive, where that is counted
@@ -180,26 +195,26 @@ class World:
             self.picture.attach(kernel, self.budget)
         kernel.parts.setdefault(_PART, Worlds())[run_id] = self
 
-    def begin(self, main: Job) -> None:
-        """The main process begins. Without a journal nobody has to know of a message but its receiver."""
+    def begin(self, main: VegaJob) -> None:
+        """The main process begins. Without a journal, messages and spawns take the short cut of LightProcesses."""
         self.main = main
         if self.linked.tier is not None:
             self.linked.tier.contended = partial(self._is_contended, asyncio.get_running_loop())
         if self.kernel.agents_heard and current_span.get() is None:  # one trace for all that the run asks
             self.trace_id = self.trace_id or f"{self.kernel.entropy.bits(128):032x}"
             current_span.set(TraceSpan(self.trace_id, ""))
-        if self.fleet is not None:
-            self.linked.post = self.fleet.post
-            if self.picture is None:  # who watches a run sees every process
-                self.linked.spawn = self.fleet.spawn
+        if self.light_processes is not None:
+            self.linked.post = self.light_processes.post
+            if self.picture is None:  # a picture shows every process, so none may be light
+                self.linked.spawn = self.light_processes.spawn
 
     @property
-    def fleet(self) -> Fleet | None:
-        """Who steps the light processes; none with a journal, which an open kernel has or has not."""
-        if self._fleet is None and self.kernel.journal is None:
+    def light_processes(self) -> LightProcesses | None:
+        """The light processes of the run; None on a kernel with a journal, where every process is the kernel's."""
+        if self._light_processes is None and self.kernel.journal is None:
             workers = self.options.workers
-            self._fleet = Fleet(self) if workers == 1 else Crew(self, workers)
-        return self._fleet
+            self._light_processes = LightProcesses(self) if workers == 1 else ThreadedLightProcesses(self, workers)
+        return self._light_processes
 
     @property
     def is_durable(self) -> bool:
@@ -219,8 +234,8 @@ class World:
         slots: list[int] | None = None,
         maker: KernelProcess | None = None,
     ) -> Any:
-        """What a process needs to begin, as often as it is started. One that `maker` started when the program had
-        fewer variables has those."""
+        """What a process begins with, each time that it is started. A process that `maker` started when the program had
+        fewer variables begins with those."""
         full = self._seed(fiber, function, arguments, slots, None)
         entry = upcoming(maker) if maker is not None and self.shorter else None
         if entry is None or entry.kind != "spawn":
@@ -247,7 +262,7 @@ class World:
 
     def fiber(self, seed: Any) -> Fiber:
         """The fiber that a seed begins; a fiber is its own."""
-        kind = Fiber if self.fleet is None else Member
+        kind = Fiber if self.light_processes is None else ScheduledFiber
         if type(seed) is kind:
             return seed
         if seed is None:
@@ -266,20 +281,18 @@ class World:
 
     def plan(self, name: str, settings: dict[str, Any]) -> AgentPlan:
         """What an agent's settings come to; made once, so that equal ones share their limits."""
-        from lyra.vega.runtime.agents.agent import AgentPlan
-
         key = (name, codec.canonical(value_to_data(settings)))
-        found = self.plans.get(key)
-        if found is None:
-            if name in self.renewals:
-                found = self.plans[key] = self._renewed(name, settings)
+        plan = self.plans.get(key)
+        if plan is None:
+            if name in self.setting_versions:
+                plan = self.plans[key] = self._newest_plan(name, settings)
             else:
-                found = self.plans[key] = AgentPlan(self, name, settings)
-        return found
+                plan = self.plans[key] = AgentPlan(self, name, settings)
+        return plan
 
     def is_in_turn(self, plan: AgentPlan, *, timed: bool = True) -> bool:
-        """Whether nobody may ask an agent early because of its models: they answer by which questions came before, as
-        some scripts do, or have a limit that could fail a call which waits for others."""
+        """Whether an agent must not be asked early because of its models: they answer by which questions came before,
+        as some scripts do, or have a limit that could fail a call which waits for others."""
         if plan.name in self.mocks:
             return False
         if self.runtime.answers_in_order(plan.agent):
@@ -288,72 +301,73 @@ class World:
         return any(timed or limit.strategy != "queue" for limit in limits)
 
     def wanted_s(self) -> float:
-        """How long it would be good to wait for whoever goes by the clock, where nobody can say who will be asked."""
+        """How many seconds of time won should be given back before a call whose agent is not known: the longest wait
+        that a time-dependent limit of any agent asks for."""
         if self.has_crashed:
             return inf
         return max((self.runtime.ready_in(plan.agent, timed=True) for plan in self.plans.values()), default=0.0)
 
-    def _renewed(self, name: str, settings: dict[str, Any]) -> AgentPlan:
+    def _newest_plan(self, name: str, settings: dict[str, Any]) -> AgentPlan:
         """The newest plan of an agent whose settings a migration changed; calls under way find the older ones."""
-        from lyra.vega.runtime.agents.agent import AgentPlan
-
         older: dict[str, AgentPlan] = {}
-        *before, newest = self.renewals.versions(name, settings)
+        *before, newest = self.setting_versions.versions(name, settings)
         for version, kept in enumerate(before):
             plan = AgentPlan(self, name, kept)
             name_plan(plan, version)
             older[self.kernel.programs.name(program_of(plan.agent))] = plan
         key = (name, codec.canonical(value_to_data(newest)))
-        found = self.plans.get(key)
-        if found is None:
-            found = self.plans[key] = AgentPlan(self, name, newest)
-            name_plan(found, len(before))
-            self.kernel.programs.name(program_of(found.agent))
-            found.older = older
-        return found
+        current = self.plans.get(key)
+        if current is None:
+            current = self.plans[key] = AgentPlan(self, name, newest)
+            name_plan(current, len(before))
+            self.kernel.programs.name(program_of(current.agent))
+            current.older = older
+        return current
 
     def spawned_as(self, process: KernelProcess, name: str, settings: Any) -> Any:
         """The settings that an agent was spawned with, of one that a replay spawns again: as its journal has them."""
         kept = self.kept(settings)
-        entry = upcoming(process) if name in self.renewals else None
+        entry = upcoming(process) if name in self.setting_versions else None
         before = None if entry is None else self.spawned.get(entry.link)
         if before is None or before[0] != name:
             return kept
         was = self.read(before[1])
-        return before[1] if any(is_alike(was, one) for one in self.renewals.versions(name, settings)) else kept
+        return (
+            before[1]
+            if any(is_alike(was, version) for version in self.setting_versions.versions(name, settings))
+            else kept
+        )
 
-    def cell(self, pid: str, plan: AgentPlan, promised: Cell | None = None) -> Cell:
-        """Where callers find the agent that a pid stands for; `promised`: where they have found it until now."""
-        from lyra.vega.runtime.agents.agent import Cell
-
-        known = self.cells.get(pid)
+    def slot(self, pid: str, plan: AgentPlan, promised: AgentSlot | None = None) -> AgentSlot:
+        """The slot of the agent with this pid; `promised` is the slot that early calls have used until now."""
+        known = self.agent_slots.get(pid)
         if promised is not None and promised.plan is plan:
             promised.keep(known)
-            found = promised
+            slot = promised
         elif known is not None:
             return known
         else:
-            found = Cell(plan)
-        self.cells[pid] = found
+            slot = AgentSlot(plan)
+        self.agent_slots[pid] = slot
         self.expected.pop(pid, None)
         process = self.kernel.find_again(pid)
         if process.exit is not None:
-            found.gone(process)
+            slot.gone(process)
         else:
-            process.watch((found.gone, None))
-        return found
+            process.watch((slot.gone, None))
+        return slot
 
     def is_agent(self, pid: str) -> bool:
-        return pid in self.cells or pid in self.expected
+        return pid in self.agent_slots or pid in self.expected
 
-    async def cell_of(self, pid: str) -> Cell:
-        """Where callers find an agent; one of an earlier life may not be back yet."""
+    async def slot_of(self, pid: str) -> AgentSlot:
+        """The slot of an agent; one of an earlier life may not have resumed yet."""
         while self.main is None:  # noqa: ASYNC110 - for one round: it begins with the run
             await asyncio.sleep(0)
-        if pid not in self.cells:
+        if pid not in self.agent_slots:
             name, settings = self.expected[pid]
-            self.cell(pid, self.plan(name, self.read(settings)))
-        return self.cells[pid]
+            self.slot(pid, self.plan(name, self.read(settings)))
+        return self.agent_slots[pid]
 
     async def caught_up(self) -> None:
         """Wait until the main process is where it was in an earlier life: tools begin with its variables."""
@@ -362,10 +376,10 @@ class World:
                 return
             await asyncio.sleep(0)
 
-    async def all_home(self, process: KernelProcess) -> None:
-        """Before something new: processes of an earlier life are all where they were."""
-        if self.home is not None:
-            await self.home.wait(process)
+    async def all_replayed(self, process: KernelProcess) -> None:
+        """Wait, before a new effect, until all processes of an earlier life have replayed."""
+        if self.barrier is not None:
+            await self.barrier.wait(process)
 
     def recharge(self, pid: str, inside: Sequence[Budget]) -> Usage:
         """A process that an earlier life started has spent from the sessions that it was started in; they are made
@@ -376,35 +390,22 @@ class World:
                 scope.charge_alone(usage)
         return usage
 
-    def saver(self, job: Job) -> Saver:
-        """Saves a process of a durable run now and then; one that was saved goes on from there."""
-        from lyra.vega.durable.checkpoints import Saver, restored
-
-        if job.ctx.restored is not None:
-            job.fiber = restored(self, job, job.ctx.restored)
-        self.fibers += 1
-        job.ctx.own_process.watch((self._fiber_ended, None))
-        return Saver(job)
-
-    def _fiber_ended(self, _: object) -> None:
-        self.fibers -= 1
-
     # ------------------------------------------------------------ sessions
 
     def sessions(self) -> list[list[Any]]:
         """The sessions around what runs now, outermost first: enough to make them again."""
         inside = scopes.get()
-        found = [scope for scope in (inside[-1].chain() if inside else ()) if scope.name]
-        return [[scope.name, scope.limit("usd")] for scope in reversed(found)]
+        named = [scope for scope in (inside[-1].chain() if inside else ()) if scope.name]
+        return [[scope.name, scope.limit("usd")] for scope in reversed(named)]
 
     def session(self, name: str, limit: Any, outer: Budget) -> Budget:
         """The scope of a session by its name: the same for all processes inside it."""
-        found = self.scopes.get(name)
-        if found is None:
-            found = self.scopes[name] = outer.child({"usd": limit, "name": name})
+        scope = self.scopes.get(name)
+        if scope is None:
+            scope = self.scopes[name] = outer.child({"usd": limit, "name": name})
             if self.record is not None:
-                found.charge_alone(Usage.from_data(self.record.paid(name)))
-        return found
+                scope.charge_alone(Usage.from_data(self.record.paid(name)))
+        return scope
 
     def enter_sessions(self, path: Sequence[Sequence[Any]]) -> None:
         """A process that comes back is inside the sessions that it was started in."""
@@ -419,9 +420,9 @@ class World:
 
     def function(self, name: str) -> Callable[..., Any] | None:
         """A function of the host: given when the program was run, or imported where that is allowed."""
-        found = self.options.functions.get(name)
-        if found is not None:
-            return found
+        given = self.options.functions.get(name)
+        if given is not None:
+            return given
         for kind, target, imported in self.linked.program.imports:
             if kind == "node" and imported == name:
                 raise ConfigError(f"import node {target!r}: nodes belong to Vesper, which this version does not have")
@@ -436,10 +437,9 @@ class World:
         return self.main.fiber.globals
 
     def _is_contended(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether a long computation keeps anybody waiting: a process that could run, rows that somebody wants
-        written, a task beside the run, a timer that is due, or something that just came (Ctrl-C does). Who waits for
-        something else is not kept by it. Asked from another thread; of a loop that does not tell what it has ready
-        (`uvloop`), the answer is yes."""
+        """Whether a long computation delays other work: a process that could run, rows whose commit is awaited, a task
+        beside the run, a timer that is due, or something that just came (Ctrl-C does). Called from another thread; for
+        a loop that does not tell what it has ready (`uvloop`), the answer is yes."""
         kernel = self.kernel
         if kernel.scheduler.waiting or getattr(loop, "_ready", True):
             return True
@@ -448,12 +448,12 @@ class World:
         return _is_due(loop) or _has_come(loop)
 
     def close(self) -> None:
-        if self._fleet is not None:
-            self._fleet.close()
+        if self._light_processes is not None:
+            self._light_processes.close()
         self.kernel.parts.get(_PART, {}).pop(self.run_id, None)
 
 
-def padded(linked: Linked, globals_: list[Any]) -> list[Any]:
+def padded(linked: LinkedProgram, globals_: list[Any]) -> list[Any]:
     """A process's variables; those that the program was given since are unset."""
     return globals_ + [UNSET] * (len(linked.program.globals) - len(globals_))
 
@@ -474,14 +474,14 @@ def _has_come(loop: Any) -> bool:
 
 
 def imported_function(target: str, allowed: frozenset[str]) -> Callable[..., Any]:
-    """`import python "module:name"`, if whoever runs the program allows it."""
+    """`import python "module:name"`, if the caller of the run allows it."""
     module, _, name = target.partition(":")
     if not module or not name:
         raise ConfigError(f'import python {target!r}: write "module:function"')
     if target not in allowed and module not in allowed:
         raise CapabilityDenied(
             f"the program may not import python {target!r}",
-            hint=f"whoever runs it may allow that: vega.run(…, python=[{target!r}])",
+            hint=f"the caller may allow that: vega.run(…, python=[{target!r}])",
             target=target,
         )
     from importlib import import_module

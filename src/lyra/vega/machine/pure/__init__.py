@@ -9,7 +9,7 @@
     switch     when a call goes which way
 
 The generated code has to be right only where it succeeds. On anything else (an overflow, a wrong kind, an index
-outside, recursion too deep, time for somebody else's turn) it gives up, and the machine makes the same call again
+outside, recursion too deep, the turn of another process) it gives up, and the machine makes the same call again
 instruction by instruction: a pure call may be made twice, and the machine knows the exact error and its place.
 """
 

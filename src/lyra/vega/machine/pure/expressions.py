@@ -11,7 +11,7 @@ import ast
 from typing import Any, Final
 
 from lyra.vega.machine.pure import GiveUp
-from lyra.vega.machine.pure.kinds import Facts, Look, Row, Trees, called, is_positive, row_name
+from lyra.vega.machine.pure.kinds import Look, Row, RowFacts, Trees, called, is_positive, row_name
 from lyra.vega.machine.pure.pieces import LOAD, SMALL, STORE, call, compare, constant, fitting, named
 from lyra.vega.stdlib.natives import native
 
@@ -26,7 +26,7 @@ _EQUALITIES: Final[dict[str, type[ast.cmpop]]] = {"==": ast.Eq, "!=": ast.NotEq}
 
 
 class Values:
-    def __init__(self, trees: Trees, row: Row, rows: dict[Row, Facts], into: dict[str, Any]) -> None:
+    def __init__(self, trees: Trees, row: Row, rows: dict[Row, RowFacts], into: dict[str, Any]) -> None:
         self.facts = rows[row]
         self.look = Look.again(trees, row, rows)
         self.into = into
@@ -57,12 +57,12 @@ class Values:
     # ------------------------------------------------------------ values
 
     def value(self, node: list[Any]) -> ast.expr:
-        made: ast.expr = getattr(self, f"_{node[0]}")(*node[1:])
-        return made
+        expression: ast.expr = getattr(self, f"_{node[0]}")(*node[1:])
+        return expression
 
     def condition(self, node: list[Any]) -> ast.expr:
-        made = self.value(node)
-        return made if self.kind(node) == "bool" else call("sure", made)
+        expression = self.value(node)
+        return expression if self.kind(node) == "bool" else call("sure", expression)
 
     def _temporary(self) -> str:
         self.temporaries += 1
@@ -153,8 +153,8 @@ class Values:
         )
         if is_known:
             return compare(self.value(left), (_EQUALITIES[operator], self.value(right)))
-        made = call("equal", self.value(left), self.value(right))
-        return made if operator == "==" else ast.UnaryOp(ast.Not(), made)
+        comparison = call("equal", self.value(left), self.value(right))
+        return comparison if operator == "==" else ast.UnaryOp(ast.Not(), comparison)
 
     def _not(self, value: list[Any]) -> ast.expr:
         return ast.UnaryOp(ast.Not(), self.condition(value))
@@ -173,13 +173,13 @@ class Values:
         ]
         return ast.Dict(keys, [self.value(value) for _, value in pairs])
 
-    def _index(self, whole: list[Any], at: list[Any]) -> ast.expr:
-        kinds = (self.kind(whole), self.kind(at))
-        if kinds[0] in ("list", "str") and kinds[1] == "int" and self._is_positive(at):
-            return ast.Subscript(self.value(whole), self.value(at), LOAD)
+    def _index(self, whole: list[Any], index: list[Any]) -> ast.expr:
+        kinds = (self.kind(whole), self.kind(index))
+        if kinds[0] in ("list", "str") and kinds[1] == "int" and self._is_positive(index):
+            return ast.Subscript(self.value(whole), self.value(index), LOAD)
         if kinds[0] == "map" and kinds[1] in ("str", "int"):
-            return ast.Subscript(self.value(whole), self.value(at), LOAD)
-        return call("index", self.value(whole), self.value(at))
+            return ast.Subscript(self.value(whole), self.value(index), LOAD)
+        return call("index", self.value(whole), self.value(index))
 
     def _length(self, value: list[Any]) -> ast.expr:
         return call("len" if self.kind(value) in ("list", "str", "map") else "length", self.value(value))
@@ -202,9 +202,9 @@ class Values:
 
     def _call(self, function: int, arguments: list[Any]) -> ast.expr:
         row = called(function, tuple(self.kind(value) for value in arguments), self.look.results)
-        made = [self.value(value) for value in arguments]
-        # Without a row nobody comes here: an argument has no value.
-        return call(row_name(row) if row in self.look.results else "give_up", *made)
+        values = [self.value(value) for value in arguments]
+        # A call without a row is unreachable: one of its arguments has no value.
+        return call(row_name(row) if row in self.look.results else "give_up", *values)
 
     def _library(self, full: str, arguments: list[Any]) -> ast.expr:
         name = "l_" + full.replace("::", "_")

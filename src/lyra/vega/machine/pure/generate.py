@@ -2,9 +2,9 @@
 
 Nothing of a program's text is in it: variables are `v0 v1 …`, constants are constants, functions are looked up by the
 row of kinds they were made for. Statements are here, values in `expressions`. `STOP` and `PAUSE` are names in the
-functions' own namespace: whoever wants their turn sets them. Every call and every turn of a loop looks at `STOP`; but a
-function that loops is made a second time, as a generator for whoever calls it from outside, and that looks at `PAUSE`:
-it yields in the middle of its loop and goes on there later.
+functions' own namespace: the watch sets them when another process waits. Every call and every turn of a loop looks at
+`STOP`; but a function that loops is made a second time, as a generator that the machine calls, and that looks at
+`PAUSE`: it yields in the middle of its loop and goes on there later.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lyra.vega.bytecode.pure_shapes import CHANGING, nodes
 from lyra.vega.machine import rare_instructions as machinery
 from lyra.vega.machine.pure import GiveUp
 from lyra.vega.machine.pure.expressions import ARITHMETIC, GENERAL, STEP_MAX, Values
-from lyra.vega.machine.pure.kinds import Facts, Row, Trees, outer_name, row_name
+from lyra.vega.machine.pure.kinds import Row, RowFacts, Trees, outer_name, row_name
 from lyra.vega.machine.pure.pieces import STORE, assigned, call, compare, constant, fitting, give_up, named
 from lyra.vega.values import operators, values
 
@@ -59,10 +59,10 @@ def namespace() -> dict[str, Any]:
 
 
 def python_of(
-    trees: Trees, facts: dict[Row, Facts], rows: list[Row], into: dict[str, Any], outer: Row | None = None
+    trees: Trees, facts: dict[Row, RowFacts], rows: list[Row], into: dict[str, Any], outer: Row | None = None
 ) -> None:
     """Put the functions of these rows into a namespace, where those of the other rows are; and the generator of one."""
-    bodies: list[ast.stmt] = [_Function(trees, row, facts, into).function() for row in rows]
+    bodies: list[ast.stmt] = [_GeneratedFunction(trees, row, facts, into).function() for row in rows]
     if outer is not None:
         bodies.append(_Generator(trees, outer, facts, into).function())
     module = ast.Module(body=bodies, type_ignores=[])
@@ -70,8 +70,8 @@ def python_of(
     exec(compile(module, "<vega tier 2>", "exec"), into)  # noqa: S102 - of a tree made here, from checked parts
 
 
-class _Function(Values):
-    def __init__(self, trees: Trees, row: Row, rows: dict[Row, Facts], into: dict[str, Any]) -> None:
+class _GeneratedFunction(Values):
+    def __init__(self, trees: Trees, row: Row, rows: dict[Row, RowFacts], into: dict[str, Any]) -> None:
         super().__init__(trees, row, rows, into)
         self.row = row
         self.parameters, _, self.body = trees[row[0]][:3]
@@ -81,9 +81,9 @@ class _Function(Values):
         arguments = [ast.arg(f"v{slot}") for slot in range(self.parameters)]
         body = [*self._first(), *self.block(self.body), ast.Return(constant(None))]
         spec = ast.arguments(posonlyargs=[], args=arguments, kwonlyargs=[], kw_defaults=[], defaults=[])
-        made = ast.FunctionDef(self._name(), spec, body, [])
-        made.type_params = []  # type: ignore[attr-defined]  # asked for since Python 3.12
-        return made
+        definition = ast.FunctionDef(self._name(), spec, body, [])
+        definition.type_params = []  # type: ignore[attr-defined]  # asked for since Python 3.12
+        return definition
 
     def _name(self) -> str:
         return row_name(self.row)
@@ -97,13 +97,13 @@ class _Function(Values):
     # ------------------------------------------------------------ statements
 
     def block(self, statements: list[Any]) -> list[ast.stmt]:
-        made: list[ast.stmt] = []
+        lines: list[ast.stmt] = []
         outer = dict(self.least)
         for statement in statements:
-            made += self.statement(statement)
+            lines += self.statement(statement)
             self._learn(statement)
         self.least = outer
-        return made or [ast.Pass()]
+        return lines or [ast.Pass()]
 
     def _learn(self, node: list[Any]) -> None:
         """After `if n < 2 { return … }` an `n` that is never set is at least 2."""
@@ -118,17 +118,21 @@ class _Function(Values):
             self.least[left[1]] = right[1] + (operator == "<=")
 
     def statement(self, node: list[Any]) -> list[ast.stmt]:
-        made: list[ast.stmt] = getattr(self, f"_{node[0].replace(' ', '_')}_statement")(*node[1:])
-        return made
+        lines: list[ast.stmt] = getattr(self, f"_{node[0].replace(' ', '_')}_statement")(*node[1:])
+        return lines
 
     def _set_statement(self, slot: int, value: list[Any]) -> list[ast.stmt]:
         name = f"v{slot}"
         if value[0] == "binary" and value[1] in ARITHMETIC and self._kinds(value) == ("int", "int"):
-            made = assigned(name, self._plain(value))
-            return [made] if self._is_safe(value, slot) else [made, self._check(name, self._is_positive(value))]
+            assignment = assigned(name, self._plain(value))
+            return (
+                [assignment]
+                if self._is_safe(value, slot)
+                else [assignment, self._check(name, self._is_positive(value))]
+            )
         if value[0] == "binary" and value[1] == "+" and self._kinds(value) == ("str", "str"):
-            made = assigned(name, self._plain(value))
-            return [made, self._check_length(name)]
+            assignment = assigned(name, self._plain(value))
+            return [assignment, self._check_length(name)]
         return [assigned(name, self.value(value))]
 
     def _check(self, name: str, is_positive: bool) -> ast.stmt:
@@ -139,15 +143,15 @@ class _Function(Values):
         over = compare(call("len", named(name)), (ast.Gt, constant(VEGA_STRING_CHARS_MAX)))
         return ast.If(over, [give_up()], [])
 
-    def _store_statement(self, slot: int, at: list[Any], value: list[Any]) -> list[ast.stmt]:
-        whole, kinds = named(f"v{slot}"), (self.facts.slots[slot], self.kind(at))
-        is_plain = (kinds == ("list", "int") and self._is_positive(at)) or (
+    def _store_statement(self, slot: int, index: list[Any], value: list[Any]) -> list[ast.stmt]:
+        whole, kinds = named(f"v{slot}"), (self.facts.slots[slot], self.kind(index))
+        is_plain = (kinds == ("list", "int") and self._is_positive(index)) or (
             kinds[0] == "map" and kinds[1] in ("str", "int")
         )
         # Python evaluates the value before the index, which is the same unless one of them changes something.
-        if is_plain and (at[0] in ("slot", "constant") or not (_changes(at) or _changes(value))):
-            return [ast.Assign([ast.Subscript(whole, self.value(at), STORE)], self.value(value))]
-        return [ast.Expr(call("store", whole, self.value(at), self.value(value)))]
+        if is_plain and (index[0] in ("slot", "constant") or not (_changes(index) or _changes(value))):
+            return [ast.Assign([ast.Subscript(whole, self.value(index), STORE)], self.value(value))]
+        return [ast.Expr(call("store", whole, self.value(index), self.value(value)))]
 
     def _if_statement(self, condition: list[Any], then: list[Any], otherwise: list[Any]) -> list[ast.stmt]:
         test = self.condition(condition)
@@ -158,11 +162,11 @@ class _Function(Values):
         fresh = counter - self.bounded
         self.bounded |= fresh
         self.steps.append(step)
-        made = [self._poll(), *self.block(body)]
-        made += self.block(step) if step else []
+        loop_body = [self._poll(), *self.block(body)]
+        loop_body += self.block(step) if step else []
         self.steps.pop()
         self.bounded -= fresh
-        return [ast.While(self.condition(condition), made, [])]
+        return [ast.While(self.condition(condition), loop_body, [])]
 
     def _counter(self, condition: list[Any], body: list[Any]) -> set[int]:
         """The slot `i` of `while i < n { …; i = i + 1; }` whose one step, at the end of a turn, cannot overflow."""
@@ -182,9 +186,9 @@ class _Function(Values):
         elif over not in ("list", "str"):
             walked = call("walked", walked)
         self.steps.append([])
-        made = [self._poll(), *self.block(body)]
+        loop_body = [self._poll(), *self.block(body)]
         self.steps.pop()
-        return [ast.For(ast.Name(f"v{slot}", STORE), walked, made, [])]
+        return [ast.For(ast.Name(f"v{slot}", STORE), walked, loop_body, [])]
 
     def _return_statement(self, value: list[Any]) -> list[ast.stmt]:
         return [ast.Return(self.value(value))]
@@ -205,8 +209,8 @@ class _Function(Values):
         return [give_up()]
 
 
-class _Generator(_Function):
-    """The same function for whoever calls it from outside: it pauses instead of giving up."""
+class _Generator(_GeneratedFunction):
+    """The function as the machine calls it: a generator, which pauses instead of giving up."""
 
     def _name(self) -> str:
         return outer_name(self.row)

@@ -2,7 +2,7 @@
 
 A kind is a word: `int float str bool null list map any`, and `never` for what nothing is known of yet. Each function is
 looked at for each row of kinds it is called with; results of calls are found together, from `never` upwards, until
-nothing changes. What is in a list that the function made is known by its slot, because nobody else changes it.
+nothing changes. What is in a list that the function made is known by its slot, because no other code changes it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from lyra.vega.machine.pure import GiveUp
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 
 __all__ = [
-    "Facts",
     "Kinds",
     "Look",
     "Row",
+    "RowFacts",
     "Solver",
     "Trees",
     "binary_kind",
@@ -56,7 +56,8 @@ def row_name(row: Row) -> str:
 
 
 def outer_name(row: Row) -> str:
-    """The name of the same row for whoever calls it from outside, where that is another function."""
+    """The name of the function that the machine calls for a row, where that is not the one that generated code
+    calls."""
     return f"outer_{row_name(row)}"
 
 
@@ -70,7 +71,7 @@ def joined(left: str, right: str) -> str:
     return right if left == "never" else "any"
 
 
-class Facts(NamedTuple):
+class RowFacts(NamedTuple):
     """What is known of one row: kinds of its slots and of what is in their lists, its result, the slots that are never
     negative, the slots that are set but once or never (parameters)."""
 
@@ -94,12 +95,12 @@ def size_of(trees: Trees, function: int) -> int:
 
 def reached(trees: Trees, function: int) -> set[int]:
     """A function and all that it calls, those that they call, and so on."""
-    found, todo = {function}, [function]
+    functions, todo = {function}, [function]
     while todo:
-        fresh = set(trees[todo.pop()][3]) - found
-        found |= fresh
+        fresh = set(trees[todo.pop()][3]) - functions
+        functions |= fresh
         todo += fresh
-    return found
+    return functions
 
 
 class Solver:
@@ -107,41 +108,41 @@ class Solver:
 
     def __init__(self, trees: Trees) -> None:
         self._trees = trees
-        self._known: dict[Row, Facts] = {}
+        self._known: dict[Row, RowFacts] = {}
         self._calls: dict[Row, set[Row]] = {}
         self._sizes: dict[int, int] = {}
 
-    def solve(self, root: Row) -> dict[Row, Facts]:
-        """The facts of a row and of all it calls. What would take long is given up: whoever called waits for this."""
+    def solve(self, root: Row) -> dict[Row, RowFacts]:
+        """The facts of a row and of all it calls. What would take long is given up: the caller waits for this."""
         if root not in self._known:
             self._find(root)
-        found, todo = {root: self._known[root]}, [root]
+        facts, todo = {root: self._known[root]}, [root]
         while todo:
             for row in self._calls[todo.pop()]:
-                if row not in found:
-                    found[row] = self._known[row]
+                if row not in facts:
+                    facts[row] = self._known[row]
                     todo.append(row)
-        return found
+        return facts
 
     def _find(self, root: Row) -> None:
         """Look at each row, and again when something that it calls turns out to give something else."""
         results = self._results(root)
-        found: dict[Row, Facts] = {}
+        facts: dict[Row, RowFacts] = {}
         calls: dict[Row, set[Row]] = {}
         callers: dict[Row, set[Row]] = {}
         todo = {root: None}
         while todo:
             row, _ = todo.popitem()
             look = Look(self._trees, row, results)
-            found[row], calls[row] = look.facts(), look.calls
+            facts[row], calls[row] = look.facts(), look.calls
             for other in look.calls:
                 callers.setdefault(other, set()).add(row)
-            result = joined(results[row], found[row].result)
+            result = joined(results[row], facts[row].result)
             if result != results[row]:
                 results[row] = result
                 todo.update(dict.fromkeys(callers.get(row, ())))
-            todo.update(dict.fromkeys(look.calls - found.keys() - self._known.keys()))  # the last are first
-        self._known.update(found)
+            todo.update(dict.fromkeys(look.calls - facts.keys() - self._known.keys()))  # the last are first
+        self._known.update(facts)
         self._calls.update(calls)
 
     def _size(self, function: int) -> int:
@@ -182,13 +183,13 @@ class Look:
         self.sets: dict[int, list[list[Any]]] = {}  # every value of a slot; under `~slot`, of what is in its list
 
     @classmethod
-    def again(cls, trees: Trees, row: Row, facts: dict[Row, Facts]) -> Look:
+    def again(cls, trees: Trees, row: Row, facts: dict[Row, RowFacts]) -> Look:
         """A look at a row when all is known: `kind` gives what was found."""
         look = cls(trees, row, Results({other: known.result for other, known in facts.items()}))
         look.slots, look.items = facts[row].slots[:], facts[row].items[:]
         return look
 
-    def facts(self) -> Facts:
+    def facts(self) -> RowFacts:
         while True:
             before = (self.slots[:], self.items[:], self.result)
             self.sets, self.calls = {}, set()
@@ -199,7 +200,7 @@ class Look:
                 break
         set_again = {slot for slot in self.sets if slot >= 0}
         steady = frozenset(set(range(len(self.slots))) - set_again)
-        return Facts(self.slots, self.items, self.result, self._positive(), steady)
+        return RowFacts(self.slots, self.items, self.result, self._positive(), steady)
 
     # ------------------------------------------------------------ statements
 
@@ -274,10 +275,10 @@ class Look:
             self.put(node[1], node[2])
             return self.kind_of_slot(node[1])
         if what == "index":
-            whole, at = self.kind(node[1]), self.kind(node[2])
+            whole, index = self.kind(node[1]), self.kind(node[2])
             if whole == "str":
                 return "str"
-            return self.items_of(node[1]) if whole == "list" and at == "int" else _unknown(whole)
+            return self.items_of(node[1]) if whole == "list" and index == "int" else _unknown(whole)
         return self._rarer(what, node)
 
     def kind_of_slot(self, slot: int) -> str:
@@ -350,12 +351,12 @@ class Look:
     def _positive(self) -> frozenset[int]:
         """The int slots that are never below zero (under `~slot`: what is in its list): supposed of all that are set
         here, and dropped where it fails."""
-        found = {slot for slot in self.sets if self._is_int(slot)}
+        candidates = {slot for slot in self.sets if self._is_int(slot)}
         while True:
-            kept = {slot for slot in found if all(is_positive(value, found) for value in self.sets[slot])}
-            if kept == found:
-                return frozenset(found)
-            found = kept
+            kept = {slot for slot in candidates if all(is_positive(value, candidates) for value in self.sets[slot])}
+            if kept == candidates:
+                return frozenset(candidates)
+            candidates = kept
 
     def _is_int(self, slot: int) -> bool:
         if slot < 0:

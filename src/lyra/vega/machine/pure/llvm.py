@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from llvmlite import binding, ir
 
 from lyra.vega.bytecode.pure_shapes import nodes
-from lyra.vega.machine.pure.kinds import Facts, Look, Row, Trees, called, outer_name, row_name, size_of
+from lyra.vega.machine.pure.kinds import Look, Row, RowFacts, Trees, called, outer_name, row_name, size_of
 from lyra.vega.values.values import INT_MIN
 
 __all__ = ["Polled", "assemble"]
@@ -44,7 +44,7 @@ class Polled(NamedTuple):
 
 
 def assemble(
-    trees: Trees, facts: dict[Row, Facts], rows: list[Row], entries: list[Row], polled: Polled
+    trees: Trees, facts: dict[Row, RowFacts], rows: list[Row], entries: list[Row], polled: Polled
 ) -> tuple[Any, dict[Row, tuple[int, int]]]:
     """The engine that keeps the code, and the addresses of the entries: of each the plain one and, of a row that
     loops, the one that can be left and entered again (else 0)."""
@@ -52,15 +52,15 @@ def assemble(
     binding.initialize_native_asmprinter()
     module = ir.Module("vega")
     nested = _nested(trees, rows)
-    made = {row: _declared(module, row, facts[row], nested if _own_calls(trees, row) else 0) for row in rows}
+    functions = {row: _declared(module, row, facts[row], nested if _own_calls(trees, row) else 0) for row in rows}
     for row in rows:
-        for level in range(len(made[row])):
-            _Body(trees, row, facts, made, polled, level).write()
+        for level in range(len(functions[row])):
+            _Body(trees, row, facts, functions, polled, level).write()
     frame = frame_bytes(trees, rows)
     for row in entries:
-        _entry(module, row, made[row][0], frame)
+        _entry(module, row, functions[row][0], frame)
         if trees[row[0]][4]:
-            _Outer(trees, row, facts, made, polled).write_entry(module, frame)
+            _Outer(trees, row, facts, functions, polled).write_entry(module, frame)
     machine = binding.Target.from_default_triple().create_target_machine(opt=2)
     parsed = binding.parse_assembly(str(module))
     parsed.verify()
@@ -98,7 +98,7 @@ def _entry_name(row: Row) -> str:
     return f"entry_{row_name(row)}"
 
 
-def _declared(module: Any, row: Row, facts: Facts, nested: int) -> list[Any]:
+def _declared(module: Any, row: Row, facts: RowFacts, nested: int) -> list[Any]:
     """The row, and those that are put into it: each calls the next one where it calls itself, the last one the row."""
     result = ir.LiteralStructType([_TYPES[facts.result], _BOOL])
     kind = ir.FunctionType(result, [_INT, *(_TYPES[kind] for kind in row[1])])
@@ -153,8 +153,8 @@ class _Body:
         self,
         trees: Trees,
         row: Row,
-        facts: dict[Row, Facts],
-        made: dict[Row, list[Any]],
+        facts: dict[Row, RowFacts],
+        functions: dict[Row, list[Any]],
         polled: Polled,
         level: int = -1,
     ) -> None:
@@ -162,9 +162,9 @@ class _Body:
         self.tree = trees[row[0]]
         self.facts = facts[row]
         self.look = Look.again(trees, row, facts)
-        self.made = made
-        self.function = made[row][level]
-        self.again = made[row][(level + 1) % len(made[row])]  # where it calls itself
+        self.made = functions
+        self.function = functions[row][level]
+        self.again = functions[row][(level + 1) % len(functions[row])]  # where it calls itself
         self.polled = polled
         self.builder: Any = None
         self.loops: list[tuple[Any, Any]] = []  # where `continue` and `break` go
@@ -173,8 +173,8 @@ class _Body:
         return self.function.append_basic_block(name)
 
     def write(self) -> None:
-        """There is one way out, and the value and whether it gave up come there apart: LLVM sees who comes with what
-        then, and where one is put into another, nobody looks again whether it gave up."""
+        """Write the function with one exit block. The value and the flag "gave up" reach it as separate phi nodes, so
+        that LLVM knows both for each way there and drops the second test of the flag where it inlines the function."""
         self.builder = ir.IRBuilder(self.block("entry"))
         self.leave = self.block("leave")
         result = self.function.function_type.return_type
@@ -184,7 +184,7 @@ class _Body:
         self.begin(depth, arguments)
         self.poll()
         self.end()
-        self.go_out(ir.Constant(self.result.type, ir.Undefined), has_failed=True)  # nobody uses the value
+        self.go_out(ir.Constant(self.result.type, ir.Undefined), has_failed=True)  # the value is never read
         self.builder.position_at_end(self.leave)
         pair = self.builder.insert_value(ir.Constant(result, ir.Undefined), self.result, 0)
         self.builder.ret(self.builder.insert_value(pair, self.has_failed, 1))
@@ -219,7 +219,7 @@ class _Body:
         self.builder.position_at_end(on)
 
     def poll(self) -> None:
-        """Look whether somebody wants something: to go on and to pause later are the same here."""
+        """Read the flag of the watch: the answers "go on" and "pause" are the same here, "stop" gives up."""
         answer, on = self.asked()
         goes_on = self.builder.icmp_unsigned("==", answer, ir.Constant(_BYTE, self.polled.go_on))
         pauses = self.builder.icmp_unsigned("==", answer, ir.Constant(_BYTE, self.polled.pause))
@@ -227,7 +227,7 @@ class _Body:
         self.builder.position_at_end(on)
 
     def poll_turn(self) -> None:
-        """The same at the beginning of a loop's turn."""
+        """Poll at the beginning of a loop's turn."""
         self.poll()
 
     def asked(self) -> tuple[Any, Any]:
@@ -247,7 +247,7 @@ class _Body:
     def statements(self, body: list[Any]) -> None:
         for node in body:
             if self.builder.block.is_terminated:
-                return  # nobody comes here
+                return  # code behind a return, break or continue is unreachable
             getattr(self, f"_{node[0].replace(' ', '_')}_statement")(*node[1:])
 
     def _set_statement(self, slot: int, value: list[Any]) -> None:
@@ -314,8 +314,10 @@ class _Body:
         return self.builder.not_(self.value(value))
 
     def _negate(self, value: list[Any]) -> Any:
-        made = self.value(value)
-        return self.builder.fneg(made) if made.type == _FLOAT else self.checked("-", ir.Constant(_INT, 0), made)
+        operand = self.value(value)
+        return (
+            self.builder.fneg(operand) if operand.type == _FLOAT else self.checked("-", ir.Constant(_INT, 0), operand)
+        )
 
     def _call(self, function: int, arguments: list[Any]) -> Any:
         row = called(function, tuple(map(self.look.kind, arguments)), self.look.results)
@@ -327,21 +329,21 @@ class _Body:
     def _binary(self, operator: str, left: list[Any], right: list[Any]) -> Any:
         if operator in ("&&", "||"):
             return self.either(operator, left, right)
-        one, other = self.value(left), self.value(right)
-        if _FLOAT in (one.type, other.type):
-            return self.floats(operator, self.floating(one), self.floating(other))
+        first, second = self.value(left), self.value(right)
+        if _FLOAT in (first.type, second.type):
+            return self.floats(operator, self.floating(first), self.floating(second))
         if operator in _CHECKED:
-            return self.checked(operator, one, other)
+            return self.checked(operator, first, second)
         if operator in ("/", "%"):
-            return self.divided(operator, one, other)
-        return self.builder.icmp_signed(operator, one, other)
+            return self.divided(operator, first, second)
+        return self.builder.icmp_signed(operator, first, second)
 
     def either(self, operator: str, left: list[Any], right: list[Any]) -> Any:
         """`&&` and `||`: the right side only where it matters."""
-        one = self.value(left)
+        first = self.value(left)
         before = self.builder.block
         more, after = self.block("more"), self.block("after")
-        self.builder.cbranch(one, *((more, after) if operator == "&&" else (after, more)))
+        self.builder.cbranch(first, *((more, after) if operator == "&&" else (after, more)))
         self.builder.position_at_end(more)
         other = self.value(right)
         end = self.builder.block
@@ -355,29 +357,29 @@ class _Body:
     def floating(self, value: Any) -> Any:
         return value if value.type == _FLOAT else self.builder.sitofp(value, _FLOAT)
 
-    def floats(self, operator: str, one: Any, other: Any) -> Any:
+    def floats(self, operator: str, first: Any, second: Any) -> Any:
         builder = self.builder
         if operator in _FLOATING:
-            return getattr(builder, _FLOATING[operator])(one, other)
+            return getattr(builder, _FLOATING[operator])(first, second)
         if operator == "/":
-            self.unless(builder.fcmp_ordered("==", other, ir.Constant(_FLOAT, 0.0)))
-            return builder.fdiv(one, other)
+            self.unless(builder.fcmp_ordered("==", second, ir.Constant(_FLOAT, 0.0)))
+            return builder.fdiv(first, second)
         compare = builder.fcmp_unordered if operator == "!=" else builder.fcmp_ordered
-        return compare(operator, one, other)
+        return compare(operator, first, second)
 
-    def checked(self, operator: str, one: Any, other: Any) -> Any:
-        pair = getattr(self.builder, _CHECKED[operator])(one, other)
+    def checked(self, operator: str, first: Any, second: Any) -> Any:
+        pair = getattr(self.builder, _CHECKED[operator])(first, second)
         self.unless(self.builder.extract_value(pair, 1))
         return self.builder.extract_value(pair, 0)
 
-    def divided(self, operator: str, one: Any, other: Any) -> Any:
+    def divided(self, operator: str, first: Any, second: Any) -> Any:
         """Truncated, as the processor does it. Its two exceptions are the machine's."""
         builder = self.builder
-        is_zero = builder.icmp_signed("==", other, ir.Constant(_INT, 0))
-        is_least = builder.icmp_signed("==", one, ir.Constant(_INT, INT_MIN))
-        is_minus_one = builder.icmp_signed("==", other, ir.Constant(_INT, -1))
+        is_zero = builder.icmp_signed("==", second, ir.Constant(_INT, 0))
+        is_least = builder.icmp_signed("==", first, ir.Constant(_INT, INT_MIN))
+        is_minus_one = builder.icmp_signed("==", second, ir.Constant(_INT, -1))
         self.unless(builder.or_(is_zero, builder.and_(is_least, is_minus_one)))
-        return builder.sdiv(one, other) if operator == "/" else builder.srem(one, other)
+        return builder.sdiv(first, second) if operator == "/" else builder.srem(first, second)
 
 
 class _Outer(_Body):

@@ -1,10 +1,10 @@
 """Machine code for numbers alone, by llvmlite where that is installed.
 
 A row is numeric when its slots, its result and all it computes are int, float or bool, and it calls numeric rows only.
-Numeric rows that loop or call themselves take the place of their Python in the tier's namespace, so that whoever calls
-them, generated or not, gets the quicker one. Ints are checked by the processor's overflow flag; whatever Python's code
-gives up on, this does too, and recursion deeper than a counter allows besides. Loops and calls poll a flag: the watch
-sets it now and then, and a function of Python's own says whether to go on, so that signals and whoever waits are heard.
+Numeric rows that loop or call themselves take the place of their Python in the tier's namespace, so that every caller,
+generated or not, gets the quicker one. Ints are checked by the processor's overflow flag; whatever Python's code gives
+up on, this does too, and recursion deeper than a counter allows besides. Loops and calls poll a flag: the watch sets it
+now and then, and a function of Python's own says whether to go on, so that signals and other processes are served.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.vega.bytecode.pure_shapes import nodes
 from lyra.vega.machine.pure import GiveUp
-from lyra.vega.machine.pure.kinds import Facts, Look, Row, Trees, called
+from lyra.vega.machine.pure.kinds import Look, Row, RowFacts, Trees, called
 
 if TYPE_CHECKING:
-    from lyra.vega.machine.pure.switch import Tier
+    from lyra.vega.machine.pure.switch import PureTier
 
 __all__ = ["Native", "is_installed", "numeric_rows", "worthwhile"]
 
@@ -51,23 +51,23 @@ def is_installed() -> bool:
 # ---------------------------------------------------------------- which rows
 
 
-def numeric_rows(trees: Trees, facts: dict[Row, Facts]) -> dict[Row, set[Row]]:
+def numeric_rows(trees: Trees, facts: dict[Row, RowFacts]) -> dict[Row, set[Row]]:
     """The numeric rows, each with those it calls."""
-    found: dict[Row, set[Row]] = {}
+    numeric: dict[Row, set[Row]] = {}
     for row in facts:
         calls = _calls(trees, row, facts)
         if calls is not None:
-            found[row] = calls
+            numeric[row] = calls
     while True:
-        unfit = [row for row, calls in found.items() if not calls <= found.keys()]
+        unfit = [row for row, calls in numeric.items() if not calls <= numeric.keys()]
         for row in unfit:
-            del found[row]
+            del numeric[row]
         if not unfit:
-            return found
+            return numeric
 
 
 def worthwhile(trees: Trees, rows: dict[Row, set[Row]]) -> list[Row]:
-    """Those of them that may run long: they loop, or come back to themselves."""
+    """The rows that may run long, because they loop or call themselves."""
     return [row for row in rows if trees[row[0]][4] or _reaches(rows, row, row)]
 
 
@@ -84,7 +84,7 @@ def _reaches(rows: dict[Row, set[Row]], start: Row, end: Row) -> bool:
     return False
 
 
-def _calls(trees: Trees, row: Row, facts: dict[Row, Facts]) -> set[Row] | None:
+def _calls(trees: Trees, row: Row, facts: dict[Row, RowFacts]) -> set[Row] | None:
     """The rows that a row calls; None if it computes more than numbers."""
     known = facts[row]
     if known.result not in KINDS or len(known.slots) > SLOTS_MAX or not KINDS.issuperset(known.slots):
@@ -167,7 +167,7 @@ _STACK: Final = _Stack()
 class Native:
     """The machine code of one program."""
 
-    def __init__(self, tier: Tier) -> None:
+    def __init__(self, tier: PureTier) -> None:
         self._tier = tier
         self._engines: list[Any] = []
         self.flag = ctypes.c_int8(0)
@@ -195,7 +195,7 @@ class Native:
                 answer = STOP
 
     def make(
-        self, trees: Trees, facts: dict[Row, Facts], rows: list[Row], entries: list[Row]
+        self, trees: Trees, facts: dict[Row, RowFacts], rows: list[Row], entries: list[Row]
     ) -> dict[Row, tuple[Any, Any]]:
         """Python functions that run these rows; they raise GiveUp like all generated code. Of rows that loop there are
         generators besides, which pause."""
@@ -210,7 +210,7 @@ class Native:
             for row, (plain, outer) in addresses.items()
         }
 
-    def _generator(self, address: int, row: Row, facts: Facts) -> Callable[..., Iterator[None]]:
+    def _generator(self, address: int, row: Row, facts: RowFacts) -> Callable[..., Iterator[None]]:
         place, frame_of = _C_TYPES[facts.result], ctypes.c_int64 * (len(facts.slots) + 1)
         kinds = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, *map(_C_TYPES.__getitem__, row[1]))
         code = ctypes.CFUNCTYPE(ctypes.c_int8, *kinds)(address)
@@ -228,7 +228,7 @@ class Native:
 
         return run
 
-    def _function(self, address: int, row: Row, facts: Facts) -> Callable[..., Any]:
+    def _function(self, address: int, row: Row, facts: RowFacts) -> Callable[..., Any]:
         place = _C_TYPES[facts.result]
         kinds_in_c = (ctypes.c_void_p, ctypes.c_int64, *map(_C_TYPES.__getitem__, row[1]))
         code = ctypes.CFUNCTYPE(ctypes.c_int8, *kinds_in_c)(address)

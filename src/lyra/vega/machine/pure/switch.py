@@ -19,10 +19,10 @@ from lyra.vega.machine.pure import MISS, GiveUp
 from lyra.vega.values.values import Fault
 
 if TYPE_CHECKING:
-    from lyra.vega.machine.pure.kinds import Facts, Row, Solver, Trees
+    from lyra.vega.machine.pure.kinds import Row, RowFacts, Solver, Trees
     from lyra.vega.machine.pure.native import Native
 
-__all__ = ["Pure", "Tier"]
+__all__ = ["Pure", "PureTier"]
 
 WARM: Final = 64  # calls before a function without a loop is worth generating
 VARIANTS_MAX: Final = 8  # rows of kinds for one function; further ones are the machine's
@@ -36,7 +36,7 @@ HOT_TICKS: Final = 20  # looks that found one function at work: machine code wil
 _EXPECTED: Final = (Fault, IndexError, KeyError, ZeroDivisionError, OverflowError, RecursionError, MemoryError)
 
 
-class Tier:
+class PureTier:
     """The generated code of one program. `contended` says whether anybody is kept waiting by a long call. For tests: an
     `is_eager` one generates at once and never loses patience, an `is_strict` one hides no mistake of its own, and
     `native` may be "always" or "never"."""
@@ -69,6 +69,10 @@ class Tier:
         for pure in self.pures:
             pure.forget()
 
+    def entry(self, function: int) -> Pure:
+        """How the machine calls a function."""
+        return Pure(self, function)
+
     def pauses(self, function: int) -> bool:
         """Whether a call of a function from outside is made to its generator: it loops, and others may wait."""
         return bool(self._contended is not None and self.trees[function][4])
@@ -89,10 +93,10 @@ class Tier:
         except (GiveUp, RecursionError, SyntaxError, MemoryError):  # nested more than Python's compiler takes
             return None
         self._look_for_numbers(facts)
-        made: Callable[..., Any] = self.names[(outer_name if self.pauses(row[0]) else row_name)(row)]
-        return made
+        function: Callable[..., Any] = self.names[(outer_name if self.pauses(row[0]) else row_name)(row)]
+        return function
 
-    def solved(self, row: Row) -> dict[Row, Facts]:
+    def solved(self, row: Row) -> dict[Row, RowFacts]:
         """What is known of a row and of all it calls."""
         from lyra.vega.machine.pure.kinds import Solver
 
@@ -100,7 +104,7 @@ class Tier:
             self._solver = self._solver or Solver(self.trees)
             return self._solver.solve(row)
 
-    def _look_for_numbers(self, facts: dict[Row, Facts]) -> None:
+    def _look_for_numbers(self, facts: dict[Row, RowFacts]) -> None:
         if self.native == "never":
             return
         from lyra.vega.machine.pure.native import is_installed, numeric_rows, worthwhile
@@ -112,7 +116,7 @@ class Tier:
         elif not self.may_go_native:
             self.may_go_native = bool(worthwhile(self.trees, numeric_rows(self.trees, facts)))
 
-    def go_native(self, facts: dict[Row, Facts]) -> None:
+    def go_native(self, facts: dict[Row, RowFacts]) -> None:
         """Numeric rows that may run long become machine code, under the names that their Python had."""
         from lyra.vega.machine.pure.kinds import outer_name, row_name, size_of
         from lyra.vega.machine.pure.native import NODES_MAX, Native, numeric_rows, worthwhile
@@ -148,7 +152,7 @@ class Tier:
             self.watch.has_become_native(pure)
 
     def turn(self) -> None:
-        """A process begins its turn: nobody has been kept waiting yet."""
+        """A process begins its turn: no other process has waited for it yet."""
         self.watch.turn += 1
         if self.names["PAUSE"]:
             self.names["PAUSE"] = self.names["STOP"] = False
@@ -172,7 +176,7 @@ class Pure:
         "ticks",
     )
 
-    def __init__(self, tier: Tier, function: int) -> None:
+    def __init__(self, tier: PureTier, function: int) -> None:
         self._tier = tier
         self._names = tier.names
         self._function = function
@@ -191,33 +195,33 @@ class Pure:
         if self._skip:
             self._skip -= 1
             return MISS
-        made = self._variants.get(tuple(map(type, arguments)), MISS)
-        if made is MISS:
-            made = self._made(arguments)
-        if made is None:
+        function = self._variants.get(tuple(map(type, arguments)), MISS)
+        if function is MISS:
+            function = self._generate(arguments)
+        if function is None:
             return MISS
         tier = self._tier
         if tier.contended is not None or tier.may_go_native:
-            return self._watched(made, arguments)
+            return self._watched(function, arguments)
         try:
-            return made(*arguments)  # type: ignore[operator]  # it is no MISS by now
+            return function(*arguments)  # type: ignore[operator]  # it is no MISS by now
         except Exception as error:  # noqa: BLE001 - whatever it was, the machine finds it too
-            return self._gave_up(error)
+            return self._give_up(error)
 
-    def _watched(self, made: Any, arguments: list[Any]) -> Any:
+    def _watched(self, function: Any, arguments: list[Any]) -> Any:
         watch = self._tier.watch
         if self._names["STOP"] and not watch.settled():
             return MISS  # this turn is over
         watch.begin(self)
         if self.pauses:
-            return self.go_on(made(*arguments), arguments)
+            return self.go_on(function(*arguments), arguments)
         try:
-            return made(*arguments)
+            return function(*arguments)
         except Exception as error:  # noqa: BLE001
             watch.busy = None
             if watch.settled():
                 return self(arguments)  # again, natively
-            return self._gave_up(error)
+            return self._give_up(error)
         finally:
             watch.busy = None
 
@@ -233,7 +237,7 @@ class Pure:
             watch.busy = None
             if watch.settled():
                 return self(arguments)  # again, natively
-            return self._gave_up(error)
+            return self._give_up(error)
         finally:
             watch.busy = None
         if watch.settled():
@@ -241,7 +245,7 @@ class Pure:
         self._tier.paused = Paused(self, begun, arguments)
         return MISS
 
-    def _made(self, arguments: list[Any]) -> Callable[..., Any] | None:
+    def _generate(self, arguments: list[Any]) -> Callable[..., Any] | None:
         self._calls += 1
         tier = self._tier
         if (self._calls < WARM and not tier.is_eager) or len(self._variants) >= VARIANTS_MAX:
@@ -249,18 +253,18 @@ class Pure:
         from lyra.vega.machine.pure.kinds import kind_of_value
 
         row = (self._function, tuple(map(kind_of_value, arguments)))
-        made = tier.make(row)
+        function = tier.make(row)
         self.rows.add(row)
-        self._variants[tuple(map(type, arguments))] = made
-        return made
+        self._variants[tuple(map(type, arguments))] = function
+        return function
 
     def forget(self) -> None:
         """Other functions have taken the place of those known here."""
         self._variants.clear()
         self.pauses = self._tier.pauses(self._function)
 
-    def _gave_up(self, error: Exception) -> Any:
-        """Whose turn is over is trusted as before."""
+    def _give_up(self, error: Exception) -> Any:
+        """Skip the next calls of a function that gave up, twice as many each time; not where its turn was ended."""
         if self._tier.is_strict and not isinstance(error, (GiveUp, *_EXPECTED)):
             raise error
         if not self._names["STOP"] and not self._tier.is_eager:
@@ -285,7 +289,7 @@ class Watch:
     """A thread that looks now and then what is at work: whether it has kept others waiting since the last look, and
     whether it has been found so often that machine code is worth its price."""
 
-    def __init__(self, tier: Tier) -> None:
+    def __init__(self, tier: PureTier) -> None:
         self._tier = tier
         self.turn = 0
         self.busy: Pure | None = None

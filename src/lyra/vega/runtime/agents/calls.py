@@ -33,57 +33,57 @@ from lyra.errors import (
 )
 from lyra.kernel.process.call_keys import upcoming
 from lyra.kernel.programs.registry import program_of
-from lyra.vega.runtime.agents.agent import CRASH, Cell, Turn
-from lyra.vega.runtime.agents.deadlines import in_time
-from lyra.vega.runtime.agents.refused_calls import refusals_kept
-from lyra.vega.runtime.agents.setting_versions import made_with
+from lyra.vega.runtime.agents.deadlines import in_time, now_s
+from lyra.vega.runtime.agents.refused_calls import journals_refusals
+from lyra.vega.runtime.agents.setting_versions import plan_of_call
+from lyra.vega.runtime.agents.slot import CRASH, AgentSlot, AgentTurn
 from lyra.vega.runtime.convert import from_python
-from lyra.vega.runtime.early.budget import Kept
+from lyra.vega.runtime.early.budget import RecordedBudget
 from lyra.vega.runtime.output import typed
 from lyra.vega.values.values import Duration, Fault, Money, shown
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Exit
     from lyra.kernel.programs.context import ChildHandle
-    from lyra.vega.runtime.early.calls import Early
-    from lyra.vega.runtime.job import Job
+    from lyra.vega.runtime.early.speculative import SpeculativeCall
+    from lyra.vega.runtime.job import VegaJob
     from lyra.vega.runtime.world import World
     from lyra.vega.syntax.ast import Type
 
 __all__ = [
     "answering",
     "ask",
-    "asked",
+    "ask_agent",
     "content_text",
     "crash",
     "crash_again",
     "failed",
-    "hung_up",
-    "inside",
     "is_crash",
-    "kept_inside",
     "mocked_reply",
-    "now_s",
     "once",
+    "publish",
     "read_answer",
+    "recorded_scopes",
+    "scopes_with_limit",
     "stop",
+    "wait_for_end",
     "was_asked",
 ]
 
 _NOT_IT: Final = ("gone", "mock")  # failures that no process of the agent had a part in
 _NO_CRASH: Final = (LimitExceeded, ConfigError, Denied)
 _MODEL: Final = "model:"  # how the names begin of effects that ask one
-STOP_S: Final = 1.0  # for a call that was given up to hang up on its model; nobody waits for it
+STOP_S: Final = 1.0  # grace for a cancelled call to hang up on its model; its caller does not wait
 
 
 # ---------------------------------------------------------------- one call
 
 
-async def ask(job: Job, pid: str, message: Any, timeout: Duration | None, budget: Money | None) -> Any:
+async def ask(job: VegaJob, pid: str, message: Any, timeout: Duration | None, budget: Money | None) -> Any:
     """The answer to `p <- message`."""
-    cell = job.world.cells.get(pid) or await job.world.cell_of(pid)
+    slot = job.world.agent_slots.get(pid) or await job.world.slot_of(pid)
     try:
-        return await asked(job, cell, pid, message, timeout, budget, is_early=job.ctx.pid in job.world.early)
+        return await ask_agent(job, slot, pid, message, timeout, budget, is_early=job.ctx.pid in job.world.early)
     except (Divergence, Fault):
         raise  # the journal's business or the program's, not the agent's
     except Exception as error:
@@ -92,76 +92,79 @@ async def ask(job: Job, pid: str, message: Any, timeout: Duration | None, budget
             early.scope.was_refused = True  # also when an earlier life of the run found no room
         elif early is None and is_crash(error):
             await job.give_back()
-        raise failed(job, cell, error) from error
+        raise failed(job, slot, error) from error
 
 
-@refusals_kept
-async def asked(
-    job: Job,
-    cell: Cell,
+@journals_refusals
+async def ask_agent(
+    job: VegaJob,
+    slot: AgentSlot,
     pid: str,
     message: Any,
     timeout: Duration | None,
     budget: Money | None,
     *,
     is_early: bool,
-    early: Early | None = None,
+    early: SpeculativeCall | None = None,
 ) -> Any:
-    """The same with the error as it is: what it means for the agent is another matter.
+    """Ask an agent; errors are raised as they are, and the caller decides whether the agent crashes.
 
     The time of a call that others of its own program may be in front of begins when it has the agent's turn: in the
     line-by-line run it would not have had to queue.
     """
-    mocked = mocked_reply(job, cell, message)
+    mocked = mocked_reply(job, slot, message)
     if mocked is not None:
         return mocked[0]
-    plan = made_with(job.ctx.own_process, cell.plan)
+    plan = plan_of_call(job.ctx.own_process, slot.plan)
     limit_s = plan.timeout_s if timeout is None else timeout.seconds
     limit = plan.budget if budget is None else budget
     if early is not None:
-        limit = None  # its scope has it
+        limit = None  # the scope of the early call has the limit
     if limit_s is not None and limit_s <= 0:
-        raise DeadlineExceeded(f"{cell.plan.name} has no time to answer", timeout_s=limit_s)
+        raise DeadlineExceeded(f"{slot.plan.name} has no time to answer", timeout_s=limit_s)
     if limit_s is not None:
         job.world.runtime.prepare(plan.agent)
     content = job.world.runtime.clean(content_text(message))
 
-    outer, turn = job.outer(cell), Turn(cell, job.process)
+    outer, turn = job.outer(slot), AgentTurn(slot, job.process)
 
     async def answer() -> Any:
-        if cell.plan.keeps:
+        if slot.plan.keeps:
             return await _remembered(job, turn, content, limit)
         return await once(job, turn, content, limit, early)
 
-    if job.ctx.replaying and was_asked(job, cell, "vega.ask", content):
-        async with in_time(cell.plan.name, limit_s, turn=turn), cell.again(outer, is_open=_is_open(job, cell)):
-            return read_answer(cell, await answer())
+    if job.ctx.replaying and was_asked(job, slot, "vega.ask", content):
+        async with in_time(slot.plan.name, limit_s, turn=turn), slot.again(outer, is_open=_is_open(job, slot)):
+            return read_answer(slot, await answer())
     ahead = early or job.world.early.get(job.ctx.pid)
-    if job.world.home is not None:
-        await job.world.all_home(job.process)
-        if ahead is not None:  # its function was called before, and had not come to ask
+    if job.world.barrier is not None:
+        await job.world.all_replayed(job.process)
+        if ahead is not None:  # the function was called early in an earlier life, and had not asked yet
             await ahead.scope.those_before()
     if ahead is None:
         await job.give_back(partial(job.world.runtime.ready_in, plan.agent, timed=limit_s is not None))
     with job.waiting(pid):
         if is_early:
-            window = cell.ahead if ahead is not None else nullcontext()
+            window = slot.ahead if ahead is not None else nullcontext()
             came_s = now_s()
-            async with window, cell.turn(outer), in_time(cell.plan.name, limit_s, turn=turn):
+            async with window, slot.turn(outer), in_time(slot.plan.name, limit_s, turn=turn):
                 if ahead is not None:
                     ahead.idle_s += now_s() - came_s
-                return read_answer(cell, await answer())
-        async with in_time(cell.plan.name, limit_s, turn=turn), cell.turn(outer):
-            return read_answer(cell, await answer())
+                return read_answer(slot, await answer())
+        async with in_time(slot.plan.name, limit_s, turn=turn), slot.turn(outer):
+            return read_answer(slot, await answer())
 
 
-def now_s() -> float:
-    return asyncio.get_running_loop().time()
+def publish(job: VegaJob, kind: str, pid: str) -> None:
+    """Tell listeners about the process of an agent that works on an early call."""
+    kernel = job.world.kernel
+    if kernel.agents_heard:
+        kernel.publish(job.ctx.pid, kind, {"pid": pid})
 
 
-def read_answer(cell: Cell, answer: Any) -> Any:
+def read_answer(slot: AgentSlot, answer: Any) -> Any:
     """An answer as the program sees it."""
-    return from_python(answer) if cell.plan.output is None else _typed(answer, cell.plan.output)
+    return from_python(answer) if slot.plan.output is None else _typed(answer, slot.plan.output)
 
 
 def _typed(answer: Any, written: Type) -> Any:
@@ -175,29 +178,29 @@ def content_text(message: Any) -> str:
     return shown(message)
 
 
-def was_asked(job: Job, cell: Cell, effect: str, *content: str) -> bool:
+def was_asked(job: VegaJob, slot: AgentSlot, effect: str, *content: str) -> bool:
     """Whether an earlier life came to this call and made it: as an `effect`, where a conversation was asked."""
     entry = upcoming(job.ctx.own_process)
     if entry is None:
         return False
-    if cell.plan.keeps:
-        return entry.kind == "do" and entry.name == f"{effect}:{cell.plan.name}"
-    word = job.world.kernel.programs.name(program_of(made_with(job.ctx.own_process, cell.plan).agent))
+    if slot.plan.keeps:
+        return entry.kind == "do" and entry.name == f"{effect}:{slot.plan.name}"
+    word = job.world.kernel.programs.name(program_of(plan_of_call(job.ctx.own_process, slot.plan).agent))
     return entry.kind == "spawn" and entry.hash == canonical_hash(word, content, {})
 
 
-def _is_open(job: Job, cell: Cell) -> bool:
+def _is_open(job: VegaJob, slot: AgentSlot) -> bool:
     """Whether the call that comes next is still under way."""
     entry = upcoming(job.process)
     assert entry is not None
-    if cell.plan.keeps:
+    if slot.plan.keeps:
         return not entry.done
     child = job.world.kernel.lookup(entry.link)
     return child is not None and child.exit is None
 
 
 @contextmanager
-def answering(world: World, pid: str, turn: Turn) -> Iterator[None]:
+def answering(world: World, pid: str, turn: AgentTurn) -> Iterator[None]:
     """While a process has a call to answer."""
     turns = world.turns.setdefault(pid, [])
     turns.append(turn)
@@ -209,30 +212,33 @@ def answering(world: World, pid: str, turn: Turn) -> Iterator[None]:
             world.turns.pop(pid, None)
 
 
-async def once(job: Job, turn: Turn, content: str, limit: Money | None, early: Early | None = None) -> Any:
+async def once(
+    job: VegaJob, turn: AgentTurn, content: str, limit: Money | None, early: SpeculativeCall | None = None
+) -> Any:
     """A call without memory: a process that answers this and ends."""
-    cell = turn.cell
-    plan, ctx = made_with(job.ctx.own_process, cell.plan), job.ctx
-    within = inside(limit)
+    slot = turn.slot
+    plan, ctx = plan_of_call(job.ctx.own_process, slot.plan), job.ctx
+    within = scopes_with_limit(limit)
     with Held(scopes, within):
         child = ctx.spawn(program_of(plan.agent), content, priority=plan.priority)
     early = early or job.world.early.get(ctx.pid)
     if early is not None:
-        early.began(job, child.pid)
-    if job.world.home is not None:
+        early.pids.append(child.pid)
+        publish(job, "call.ahead", child.pid)
+    if job.world.barrier is not None:
         _go_inside(child, within, early)
     before = job.world.recharge(child.pid, within)
     if early is not None:
         early.before += before
     if job.world.picture is not None:
-        job.world.picture.called(child.pid, cell)
+        job.world.picture.called(child.pid, slot)
     try:
         with answering(job.world, child.pid, turn):
             ended = await child.wait()
     except asyncio.CancelledError:
         stop(job, child)
         if early is not None:
-            await hung_up(job, child.pid)
+            await wait_for_end(job, child.pid)
         raise
     text = _result(plan.name, ended)
     if plan.agent.output is None:
@@ -243,7 +249,7 @@ async def once(job: Job, turn: Turn, content: str, limit: Money | None, early: E
         raise AgentFailed(str(misfit), status="output_invalid") from None
 
 
-def _go_inside(child: ChildHandle, within: tuple[Budget, ...], early: Early | None) -> None:
+def _go_inside(child: ChildHandle, within: tuple[Budget, ...], early: SpeculativeCall | None) -> None:
     """A call of an earlier life that is under way spends from the scopes of this one. It found room there for what it
     has begun to ask."""
     process = child._found()
@@ -263,14 +269,14 @@ def _result(name: str, ended: Exit) -> Any:
     return ended.result
 
 
-def stop(job: Job, child: ChildHandle) -> None:
+def stop(job: VegaJob, child: ChildHandle) -> None:
     """End a process of ours. Whether it has ended already is not asked: a replay would find another answer."""
     if not job.world.kernel.stopping:
         with suppress(NoSuchProcess):
             job.ctx.stop(child, grace_s=STOP_S)
 
 
-async def hung_up(job: Job, pid: str) -> None:
+async def wait_for_end(job: VegaJob, pid: str) -> None:
     """Wait until a process that was given up is over, and what it cost is known."""
     kernel = job.world.kernel
     process = kernel.processes.get(pid)
@@ -281,45 +287,45 @@ async def hung_up(job: Job, pid: str) -> None:
             await kernel.process(pid).wait()
 
 
-async def _remembered(job: Job, turn: Turn, content: str, limit: Money | None) -> Any:
+async def _remembered(job: VegaJob, turn: AgentTurn, content: str, limit: Money | None) -> Any:
     """A call with memory: the next message of the conversation, as an effect of the caller's."""
 
-    cell = turn.cell
+    slot = turn.slot
 
     async def vega_ask(content: str, *, idempotency_key: str) -> Any:
-        session = await cell.conversation()
-        with Held(scopes, kept_inside(job.world, limit)):
+        session = await slot.conversation()
+        with Held(scopes, recorded_scopes(job.world, limit)):
             # Asked again under its own name after a crash, it is the same question: what came of it is found.
             pending = job.world.runtime.ask(session, content_of(content), request_id=f"~{idempotency_key}")
         with answering(job.world, session.pid, turn):
             return await pending
 
-    effect = Effect(vega_ask, name=f"vega.ask:{cell.plan.name}", idempotent=True)
+    effect = Effect(vega_ask, name=f"vega.ask:{slot.plan.name}", idempotent=True)
     return await job.ctx.do(effect, content)
 
 
-def inside(limit: Money | None) -> tuple[Budget, ...]:
+def scopes_with_limit(limit: Money | None) -> tuple[Budget, ...]:
     """The scopes around a call, with its own inside them."""
     outer = scopes.get()
     return outer if limit is None else (*outer[:-1], outer[-1].child({"usd": limit}))
 
 
-def kept_inside(world: World, limit: Money | None) -> tuple[Budget, ...]:
-    """The same for a question to a conversation: what it spends in a session of a durable run is written down."""
+def recorded_scopes(world: World, limit: Money | None) -> tuple[Budget, ...]:
+    """The scopes around a question to a conversation: what it spends in a session of a durable run is recorded."""
     outer = scopes.get()
     names = [scope.name for scope in outer[-1].chain() if scope.name]
     if world.record is None or not names:
-        return inside(limit)
-    return (*outer[:-1], Kept(outer[-1], limit, partial(world.record.pay, names)))
+        return scopes_with_limit(limit)
+    return (*outer[:-1], RecordedBudget(outer[-1], limit, partial(world.record.pay, names)))
 
 
-def failed(job: Job, cell: Cell, error: Exception) -> LyraError:
+def failed(job: VegaJob, slot: AgentSlot, error: Exception) -> LyraError:
     """The error as the caller sees it; one that is no limit crashes the agent's process."""
     if not isinstance(error, LyraError):
         error = AgentFailed(f"{type(error).__name__}: {error}", status="failed")
     if not is_crash(error):
         return error
-    crash(job, cell, error)
+    crash(job, slot, error)
     if isinstance(error, AgentFailed):
         return error
     return AgentFailed(_reason(error), hint=error.hint, status="failed", **_kind(error))
@@ -341,24 +347,24 @@ def is_crash(error: BaseException) -> bool:
     return not isinstance(error, _NO_CRASH)
 
 
-def crash(job: Job, cell: Cell, error: LyraError) -> None:
+def crash(job: VegaJob, slot: AgentSlot, error: LyraError) -> None:
     """End the agent's process with an error: now, or when the program comes to the call."""
     early = job.world.early.get(job.ctx.pid)
     if early is not None:
-        early.crashes.append((cell, error))
+        early.crashes.append((slot, error))
         return
     pid = job.ctx.journaled_read(
-        "front", lambda: None if (front := cell.front) is None or front.exit is not None else front.pid
+        "front", lambda: None if (front := slot.front) is None or front.exit is not None else front.pid
     )
     if pid is not None:
         job.world.has_crashed = True
-        if cell.front is not None and cell.front.pid == pid:
-            cell.down()
+        if slot.front is not None and slot.front.pid == pid:
+            slot.down()
         with suppress(NoSuchProcess):
             job.ctx.send(pid, {CRASH: error.message})
 
 
-def crash_again(job: Job, message: str) -> None:
+def crash_again(job: VegaJob, message: str) -> None:
     """A function that an earlier life ran ahead of its turn failed, and whose agent that was is forgotten; but the
     journal knows whether the program crashed one when it came to it."""
     entry = upcoming(job.ctx.own_process)
@@ -374,13 +380,13 @@ def _kind(error: LyraError) -> dict[str, Any]:
     return {"kind": error.fields["kind"]} if "kind" in error.fields else {}
 
 
-def mocked_reply(job: Job, cell: Cell, message: Any) -> tuple[Any] | None:
+def mocked_reply(job: VegaJob, slot: AgentSlot, message: Any) -> tuple[Any] | None:
     """The answer of a `mock`, in a test."""
-    replies = job.world.mocks.get(cell.plan.name)
+    replies = job.world.mocks.get(slot.plan.name)
     if replies is None:
         return None
     text = shown(message)
     for pattern, reply in replies:
         if re.search(pattern, text):
             return (reply,)
-    raise AgentFailed(f"the mock of {cell.plan.name} has no reply to {text[:80]!r}", status="mock")
+    raise AgentFailed(f"the mock of {slot.plan.name} has no reply to {text[:80]!r}", status="mock")

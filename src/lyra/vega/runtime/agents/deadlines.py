@@ -1,7 +1,7 @@
 """The time that a call has: DeadlineExceeded when it is over.
 
 A durable run keeps that it was, with the effect that was under way. A later life takes it from there, and does not wait
-again. Where none was under way yet, see `refusals`.
+again. Where none was under way yet, see `refused_calls`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,18 @@ from lyra.errors import DeadlineExceeded
 from lyra.kernel.process.process import OUT_OF_TIME
 
 if TYPE_CHECKING:
-    from lyra.vega.runtime.agents.agent import Turn
+    from lyra.vega.runtime.agents.slot import AgentTurn
 
-__all__ = ["in_time"]
+__all__ = ["in_time", "now_s"]
+
+
+def now_s() -> float:
+    return asyncio.get_running_loop().time()
 
 
 @asynccontextmanager
 async def in_time(
-    name: str, limit_s: float | None, *, due_s: float | None = None, turn: Turn | None = None
+    name: str, limit_s: float | None, *, due_s: float | None = None, turn: AgentTurn | None = None
 ) -> AsyncIterator[None]:
     """Give what is inside so many seconds, or until `due_s` on the loop's clock. `name` is who did not answer; a `turn`
     is told how its time can be ended at once."""
@@ -60,7 +64,7 @@ class _Clock:
         self._task.cancel(OUT_OF_TIME)
 
     def __enter__(self) -> None:
-        """It runs already."""
+        """The timer was started by __init__."""
 
     def __exit__(self, *_: object) -> None:
         self._timer.cancel()
@@ -68,5 +72,5 @@ class _Clock:
             self._left = self._task.uncancel()
 
     def has_ended(self, cut: asyncio.CancelledError) -> bool:
-        """Whether that is what cut the work off, now or in an earlier life; and not somebody who wants an end."""
+        """Whether the time limit cut the work off, now or in an earlier life, and not a cancellation from outside."""
         return self._left <= self._before if self._is_up else cut.args == (OUT_OF_TIME,)

@@ -20,9 +20,9 @@ from lyra.vega.values.errors import fault_of
 from lyra.vega.values.values import Fault
 
 if TYPE_CHECKING:
-    from lyra.vega.runtime.job import Job
+    from lyra.vega.runtime.job import VegaJob
 
-__all__ = ["refusals_kept"]
+__all__ = ["journals_refusals"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -30,13 +30,13 @@ _T = TypeVar("_T")
 _REFUSED: Final = "refused"  # the kind of the journal's entry
 
 
-def refusals_kept(
-    call: Callable[Concatenate[Job, _P], Awaitable[_T]],
-) -> Callable[Concatenate[Job, _P], Coroutine[Any, Any, _T]]:
+def journals_refusals(
+    call: Callable[Concatenate[VegaJob, _P], Awaitable[_T]],
+) -> Callable[Concatenate[VegaJob, _P], Coroutine[Any, Any, _T]]:
     """For functions that make a call: what they raise before the first effect of it is kept."""
 
     @wraps(call)
-    async def kept(job: Job, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    async def kept(job: VegaJob, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         if not job.world.is_durable or kwargs.get("is_early") or job.ctx.pid in job.world.early:
             return await call(job, *args, **kwargs)
         _meet(job)
@@ -55,7 +55,7 @@ def refusals_kept(
     return kept
 
 
-def _meet(job: Job) -> None:
+def _meet(job: VegaJob) -> None:
     """Raise what the call came to in an earlier life, if it did not come to ask."""
     process = job.process
     entry = upcoming(process)

@@ -1,8 +1,8 @@
 """Settings of agents that a migration changed: calls that were made keep theirs, calls to come have the new ones.
 
-A renewal says of one agent which settings were replaced by which. Whoever asks for the plan of an agent gets the newest
-one, which knows the older ones by the names that their calls have in the journal: `agent:NAME` at first, `agent:NAME~1`
-after the first renewal. A replay that comes to a call takes the plan that the call was made with.
+A SettingChange says of one agent which settings were replaced by which. The World gives the newest plan of an agent,
+which knows the older ones by the names that their calls have in the journal: `agent:NAME` at first, `agent:NAME~1`
+after the first change. A replay that comes to a call takes the plan that the call was made with.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from lyra.vega.machine.snapshot import value_from_data, value_to_data
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
-    from lyra.vega.runtime.agents.agent import AgentPlan
+    from lyra.vega.runtime.agents.plan import AgentPlan
 
-__all__ = ["HARMLESS", "Renewal", "Renewals", "difference", "is_alike", "made_with", "name_plan"]
+__all__ = ["HARMLESS", "SettingChange", "SettingVersions", "difference", "is_alike", "name_plan", "plan_of_call"]
 
 # What decides how a call is made and nothing else: what came of the calls before is in the journal.
 HARMLESS: Final = (
@@ -27,7 +27,7 @@ HARMLESS: Final = (
 )
 
 
-class Renewal(NamedTuple):
+class SettingChange(NamedTuple):
     """Settings of one agent as they were and as they are; one that is absent was, or is, not said."""
 
     agent: str
@@ -38,7 +38,7 @@ class Renewal(NamedTuple):
         return [self.agent, value_to_data(self.old), value_to_data(self.new)]
 
     @classmethod
-    def from_data(cls, data: list[Any]) -> Renewal:
+    def from_data(cls, data: list[Any]) -> SettingChange:
         agent, old, new = data
         return cls(str(agent), value_from_data(old), value_from_data(new))
 
@@ -66,38 +66,40 @@ def _part(settings: Mapping[str, Any], key: str) -> Any:
     return repr(value_to_data(settings[key])) if key in settings else None
 
 
-def is_alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def is_alike(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
     """Whether two settings are the same, in whatever order they were said."""
-    return one.keys() == other.keys() and all(_part(one, key) == _part(other, key) for key in one)
+    return left.keys() == right.keys() and all(_part(left, key) == _part(right, key) for key in left)
 
 
-def difference(agent: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Renewal:
+def difference(agent: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> SettingChange:
     keys = [key for key in {**old, **new} if _part(old, key) != _part(new, key)]
-    return Renewal(agent, {key: old[key] for key in keys if key in old}, {key: new[key] for key in keys if key in new})
+    return SettingChange(
+        agent, {key: old[key] for key in keys if key in old}, {key: new[key] for key in keys if key in new}
+    )
 
 
-class Renewals:
-    """All renewals of a run, in order."""
+class SettingVersions:
+    """All changes of settings in a run, in order."""
 
     __slots__ = ("_by_agent",)
 
-    def __init__(self, renewals: Iterable[Renewal] = ()) -> None:
-        self._by_agent: dict[str, list[Renewal]] = {}
-        for renewal in renewals:
-            self._by_agent.setdefault(renewal.agent, []).append(renewal)
+    def __init__(self, setting_changes: Iterable[SettingChange] = ()) -> None:
+        self._by_agent: dict[str, list[SettingChange]] = {}
+        for setting_change in setting_changes:
+            self._by_agent.setdefault(setting_change.agent, []).append(setting_change)
 
     def __contains__(self, agent: str) -> bool:
         return agent in self._by_agent
 
     def versions(self, agent: str, settings: dict[str, Any]) -> list[dict[str, Any]]:
-        """An agent's settings before each renewal and after the last, oldest first, from those of any version."""
-        renewals = self._by_agent.get(agent, [])
-        for renewal in renewals:
-            settings = renewal.applied(settings)
-        found = [settings]
-        for renewal in reversed(renewals):
-            found.append(renewal.reverted(found[-1]))
-        return found[::-1]
+        """An agent's settings before each change and after the last, oldest first, from those of any version."""
+        setting_changes = self._by_agent.get(agent, [])
+        for setting_change in setting_changes:
+            settings = setting_change.applied(settings)
+        versions = [settings]
+        for setting_change in reversed(setting_changes):
+            versions.append(setting_change.reverted(versions[-1]))
+        return versions[::-1]
 
 
 def name_plan(plan: AgentPlan, version: int) -> None:
@@ -106,7 +108,7 @@ def name_plan(plan: AgentPlan, version: int) -> None:
         program_of(plan.agent).__qualname__ = f"{plan.name}~{version}"
 
 
-def made_with(process: Process, plan: AgentPlan) -> AgentPlan:
+def plan_of_call(process: Process, plan: AgentPlan) -> AgentPlan:
     """The plan for the call that a process comes to: of one in its journal, the plan that it was made with."""
     entry = upcoming(process) if plan.older else None
     return plan if entry is None or entry.kind != "spawn" else plan.older.get(entry.name, plan)

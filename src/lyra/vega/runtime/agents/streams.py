@@ -17,33 +17,34 @@ from lyra.agents.session.spans import Held
 from lyra.core.effect import Effect
 from lyra.errors import Divergence
 from lyra.kernel.programs.registry import program_of
-from lyra.vega.runtime.agents.agent import Cell, Turn, leave
 from lyra.vega.runtime.agents.calls import (
     answering,
     content_text,
     failed,
     is_crash,
-    kept_inside,
     mocked_reply,
+    recorded_scopes,
     stop,
     was_asked,
 )
 from lyra.vega.runtime.agents.deadlines import in_time
-from lyra.vega.runtime.agents.refused_calls import refusals_kept
-from lyra.vega.runtime.agents.setting_versions import made_with
+from lyra.vega.runtime.agents.refused_calls import journals_refusals
+from lyra.vega.runtime.agents.setting_versions import plan_of_call
+from lyra.vega.runtime.agents.slot import AgentSlot, AgentTurn, leave_turn
 from lyra.vega.values.values import STREAM_IS_OVER, Duration, Fault, Future, Money, Process, Stream, shown
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process as KernelProcess
     from lyra.kernel.programs.context import ChildHandle
-    from lyra.vega.runtime.job import Job
+    from lyra.vega.runtime.job import VegaJob
 
-__all__ = ["STREAMS", "Opened"]
+__all__ = ["STREAMS", "OpenStream"]
 
 
-class Opened:
+class OpenStream:
     """A stream that is being read. Each piece is an effect, and the agent is asked with the first: a replay of what was
-    read asks nobody, and goes on behind it. Until then it keeps nobody's turn: a stream may also never be read."""
+    read makes no call, and goes on behind it. Until the first piece the stream holds no turn of the agent: a program
+    may open a stream and never read it."""
 
     __slots__ = (
         "_answers",
@@ -53,7 +54,6 @@ class Opened:
         "_reader",
         "_room",
         "_scopes",
-        "cell",
         "child",
         "due",
         "effect",
@@ -61,70 +61,75 @@ class Opened:
         "pending",
         "pid",
         "session",
+        "slot",
     )
 
-    def __init__(self, name: str, pid: str, cell: Cell, limit_s: float | None, content: Any, inside: Any) -> None:
+    def __init__(self, name: str, pid: str, slot: AgentSlot, limit_s: float | None, content: Any, inside: Any) -> None:
         self._id = f"~{name}"
         self.pid = pid
-        self.cell = cell
+        self.slot = slot
         self.limit_s = limit_s
         self.due: float | None = None
         self.child: ChildHandle | None = None
         self.session: KernelProcess | None = None  # whom it asks; None before it began
         self.pending: Pending | None = None
-        self.effect = Effect(self.read, name=f"vega.stream:{cell.plan.name}", idempotent=True)
+        self.effect = Effect(self.read, name=f"vega.stream:{slot.plan.name}", idempotent=True)
         self._reader: KernelProcess | None = None  # while it keeps the agent's turn
         self._content = content
         self._scopes = inside
-        self._room: asyncio.Semaphore | None = None  # of those that the agent's concurrency allows
-        self._answers: ExitStack | None = None  # while somebody answers it
+        self._room: asyncio.Semaphore | None = (
+            None  # the place that it holds among the calls which the agent's concurrency allows
+        )
+        self._answers: ExitStack | None = None  # while a process of the agent answers it
         self._passed = 0  # characters that the program has
 
-    def start_clock(self, job: Job) -> float | None:
+    def start_clock(self, job: VegaJob) -> float | None:
         """When it has to be over; the time runs from the first reading, and is the agent's where none was said."""
         if self.due is None and self.limit_s is None:
-            self.limit_s = made_with(job.ctx.own_process, self.cell.plan).timeout_s
+            self.limit_s = plan_of_call(job.ctx.own_process, self.slot.plan).timeout_s
         if self.due is None and self.limit_s is not None:
-            job.world.runtime.prepare(self.cell.plan.agent)
+            job.world.runtime.prepare(self.slot.plan.agent)
             self.due = asyncio.get_running_loop().time() + self.limit_s
         return self.due
 
-    def find(self, job: Job) -> None:
+    def find(self, job: VegaJob) -> None:
         """One of an earlier life that is not over is on its way already: it spends from the scopes of this one."""
         self.pending = job.world.runtime.awaited.pop(self._id, None)
         if self.pending is not None:
             self.pending.scopes = self._scopes
 
-    async def begin(self, job: Job) -> None:
+    async def begin(self, job: VegaJob) -> None:
         """Wait for the agent's turn, and have a process that answers; until it is closed, or its reader has ended."""
-        is_new = not (job.ctx.replaying and was_asked(job, self.cell, "vega.stream"))
+        is_new = not (job.ctx.replaying and was_asked(job, self.slot, "vega.stream"))
         if is_new:
-            await job.world.all_home(job.process)
-            self._room = await self.cell.enter(job.outer(self.cell))
+            await job.world.all_replayed(job.process)
+            self._room = await self.slot.enter(job.outer(self.slot))
         self._reader = job.ctx.own_process
         self._reader.watch((self._reader_ended, None))
-        self.session = self.cell.session
-        plan = self.cell.plan
+        self.session = self.slot.session
+        plan = self.slot.plan
         if not plan.keeps:
-            self.child = job.ctx.spawn(program_of(made_with(job.ctx.own_process, plan).agent), priority=plan.priority)
+            self.child = job.ctx.spawn(
+                program_of(plan_of_call(job.ctx.own_process, plan).agent), priority=plan.priority
+            )
             self.session = self.child._found()
             if not is_new and self.session is not None and self.session.exit is None:
-                self._room = await self.cell.enter_again(job.outer(self.cell))
+                self._room = await self.slot.enter_again(job.outer(self.slot))
         if self.session is not None:
             self._answers = ExitStack()
-            self._answers.enter_context(answering(job.world, self.session.pid, Turn(self.cell, self._reader)))
+            self._answers.enter_context(answering(job.world, self.session.pid, AgentTurn(self.slot, self._reader)))
         if job.world.picture is not None and self.session is not None:
-            job.world.picture.called(self.session.pid, self.cell)
+            job.world.picture.called(self.session.pid, self.slot)
 
     def is_read_by(self, process: KernelProcess) -> bool:
-        """Whether somebody reads it, who has a turn of the agent for that."""
+        """Whether this process reads the stream and holds a turn of the agent for it."""
         return self._reader is process and self._room is not None
 
     async def read(self, _stream_id: str, passed: int) -> str | None:
         """The next piece behind what was passed; None at the end."""
         if self.pending is None:
             if self.session is None:
-                self.session = await self.cell.conversation()
+                self.session = await self.slot.conversation()
             with Held(scopes, self._scopes):
                 self.pending = runtime_of(self.session.kernel).ask(
                     self.session, self._content, stream=True, request_id=self._id
@@ -139,7 +144,7 @@ class Opened:
                 return event.delta[-(self._passed - passed) :]
         return None
 
-    def close(self, job: Job) -> None:
+    def close(self, job: VegaJob) -> None:
         """What the agent is still saying is cancelled."""
         if self._reader is not None:
             self._reader.remove_done_callback(self._reader_ended)
@@ -148,7 +153,7 @@ class Opened:
             self._let_go()
 
     def _reader_ended(self, reader: KernelProcess) -> None:
-        """It was ended in the middle: nobody else will close the stream."""
+        """The reader was ended in the middle of the stream, so the stream closes itself."""
         kernel = reader.kernel
         if self.child is not None and not kernel.stopping and self.child.pid in kernel.processes:
             kernel.kill(self.child.pid)
@@ -159,34 +164,34 @@ class Opened:
         if self.pending is not None and not self.pending.done():
             self.pending.cancel()
         room, self._room = self._room, None
-        leave(room)
+        leave_turn(room)
         if self._answers is not None:
             self._answers.close()
 
 
 async def _send_stream(
-    job: Job, target: Process, message: Any, timeout: Duration | None, budget: Money | None
+    job: VegaJob, target: Process, message: Any, timeout: Duration | None, budget: Money | None
 ) -> Stream:
     if not job.world.is_agent(target.pid):
         raise Fault("TypeError", "only an agent answers with a stream")
-    cell = await job.world.cell_of(target.pid)
+    slot = await job.world.slot_of(target.pid)
     stream = Stream(f"{job.ctx.own_process.pid}/{job.state.number()}")
-    mocked = mocked_reply(job, cell, message)
+    mocked = mocked_reply(job, slot, message)
     if mocked is not None:
         job.state.mocked[stream.id] = re.findall(r"\S+\s*|\s+", shown(mocked[0]))[::-1]
         return stream
-    plan = cell.plan
+    plan = slot.plan
     limit_s = None if timeout is None else timeout.seconds
-    within = kept_inside(job.world, plan.budget if budget is None else budget)
-    opened = Opened(
-        stream.id, target.pid, cell, limit_s, content_of(job.world.runtime.clean(content_text(message))), within
+    within = recorded_scopes(job.world, plan.budget if budget is None else budget)
+    opened = OpenStream(
+        stream.id, target.pid, slot, limit_s, content_of(job.world.runtime.clean(content_text(message))), within
     )
     opened.find(job)
     job.world.streams[stream.id] = (opened, 0)
     return stream
 
 
-async def _stream_next(job: Job, stream: Stream) -> Any:
+async def _stream_next(job: VegaJob, stream: Stream) -> Any:
     """[the next piece], or null at the end."""
     pieces = job.state.mocked.get(stream.id)
     if pieces:
@@ -194,12 +199,13 @@ async def _stream_next(job: Job, stream: Stream) -> Any:
     if pieces is not None:
         del job.state.mocked[stream.id]
         return None
-    found = job.world.streams.get(stream.id)
-    if found is None:
+    entry = job.world.streams.get(stream.id)
+    if entry is None:
         raise Fault("ValueError", STREAM_IS_OVER)
-    opened, passed = found
+    opened, passed = entry
+    assert isinstance(opened, OpenStream)
     if opened.session is None and not job.ctx.replaying:
-        agent, is_timed = opened.cell.plan.agent, opened.limit_s is not None or opened.cell.plan.timeout_s is not None
+        agent, is_timed = opened.slot.plan.agent, opened.limit_s is not None or opened.slot.plan.timeout_s is not None
         await job.give_back(partial(job.world.runtime.ready_in, agent, timed=is_timed))
     try:
         piece = await _piece(job, opened, stream.id, passed)
@@ -209,7 +215,7 @@ async def _stream_next(job: Job, stream: Stream) -> Any:
         await _stream_close(job, stream)
         if is_crash(error):
             await job.give_back()
-        raise failed(job, opened.cell, error) from error
+        raise failed(job, opened.slot, error) from error
     if piece is None:
         await _stream_close(job, stream)
         return None
@@ -217,25 +223,26 @@ async def _stream_next(job: Job, stream: Stream) -> Any:
     return [piece]
 
 
-@refusals_kept
-async def _piece(job: Job, opened: Opened, stream_id: str, passed: int) -> str | None:
+@journals_refusals
+async def _piece(job: VegaJob, opened: OpenStream, stream_id: str, passed: int) -> str | None:
     """The next piece, in time; with the first the agent's turn is waited for."""
     due_s = opened.start_clock(job)
-    async with in_time(opened.cell.plan.name, opened.limit_s, due_s=due_s):
+    async with in_time(opened.slot.plan.name, opened.limit_s, due_s=due_s):
         with job.waiting(opened.pid):
             if opened.session is None:
                 await opened.begin(job)
             return await job.ctx.do(opened.effect, stream_id, passed)  # type: ignore[no-any-return]
 
 
-async def _stream_close(job: Job, stream: Stream) -> None:
+async def _stream_close(job: VegaJob, stream: Stream) -> None:
     """Done with it."""
     opened, _ = job.world.streams.pop(stream.id, (None, 0))
     if opened is not None:
+        assert isinstance(opened, OpenStream)
         opened.close(job)
 
 
-async def _await(job: Job, what: Future | Stream) -> Any:
+async def _await(job: VegaJob, what: Future | Stream) -> Any:
     if isinstance(what, Future):
         return Process(what.id)
     parts = []

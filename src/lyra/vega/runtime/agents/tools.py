@@ -25,48 +25,48 @@ from lyra.vega.values.values import UNSET, Closure, Duration, Fault, Money
 
 if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
-    from lyra.vega.runtime.world import World
+    from lyra.vega.runtime.agents.environment import AgentEnvironment
 
 __all__ = ["tools_of"]
 
 
-def tools_of(world: World, agent: str, settings: Mapping[str, Any]) -> list[Any]:
+def tools_of(world: AgentEnvironment, agent: str, settings: Mapping[str, Any]) -> list[Any]:
     """Everything an agent may call: its own tools, those of `tools […]`, and the host's by their names."""
     program = world.linked.program
     own = program.agents.get(agent)
     details = settings.get("tool_settings", {})
     return [
         *(
-            _made(world, info, Closure(info.function), details.get(info.name, {}), settings)
+            _tool(world, info, Closure(info.function), details.get(info.name, {}), settings)
             for info in (own.tools if own is not None else [])
         ),
-        *(tool for named in settings.get("tools", ()) for tool in _named(world, named, settings)),
+        *(tool for named in settings.get("tools", ()) for tool in _named_tools(world, named, settings)),
     ]
 
 
-def _named(world: World, named: Any, agent: Mapping[str, Any]) -> list[Any]:
+def _named_tools(world: AgentEnvironment, named: Any, agent: Mapping[str, Any]) -> list[Any]:
     if isinstance(named, Closure):
         shared = {info.function: info for info in world.linked.program.tools.values()}
         info = shared.get(named.function) or _of_function(world, named)
-        return [_made(world, info, named, _shared_settings(world, info), agent)]
+        return [_tool(world, info, named, _shared_settings(world, info), agent)]
     host = world.function(str(named))
-    return [host] if host is not None else world.foreign.find(str(named))
+    return [host] if host is not None else world.undeclared_tools.find(str(named))
 
 
-def _of_function(world: World, closure: Closure) -> ToolInfo:
+def _of_function(world: AgentEnvironment, closure: Closure) -> ToolInfo:
     """A plain function given as a tool."""
     function = world.linked.program.functions[closure.function]
     return ToolInfo(name=function.name, function=closure.function, parameters=function.parameters)
 
 
-def _shared_settings(world: World, info: ToolInfo) -> Mapping[str, Any]:
+def _shared_settings(world: AgentEnvironment, info: ToolInfo) -> Mapping[str, Any]:
     from lyra.vega.runtime.rights import settings_of
 
     return settings_of(world.linked, info.configuration, world.globals) or {}
 
 
-def _made(
-    world: World, info: ToolInfo, closure: Closure, settings: Mapping[str, Any], agent: Mapping[str, Any]
+def _tool(
+    world: AgentEnvironment, info: ToolInfo, closure: Closure, settings: Mapping[str, Any], agent: Mapping[str, Any]
 ) -> Tool:
     run = ToolRun(world, info, closure, world.rights.of_tool(settings, agent))
     description = str(settings.get("description", "")) or info.name.replace("_", " ")
@@ -81,7 +81,7 @@ class ToolRun:
     takes = ("ctx",)
     is_async = True
 
-    def __init__(self, world: World, info: ToolInfo, closure: Closure, grant: Grant) -> None:
+    def __init__(self, world: AgentEnvironment, info: ToolInfo, closure: Closure, grant: Grant) -> None:
         self._world = world
         self._info = info
         self._closure = closure
@@ -107,23 +107,21 @@ class ToolRun:
         return None if any(entry[0] == "function" for entry in seen["heap"]) else slots
 
     async def __call__(self, *, ctx: Context, **arguments: Any) -> Any:
-        from lyra.vega.runtime.driver import vega_process
-
         world = self._world
         try:
             values = self._values(arguments)
         except (Fault, ConfigError) as fault:
-            said = f"bad arguments for {self._info.name}: {getattr(fault, 'text', '') or fault}"
-            raise ToolError(said, tool=self._info.name, reason="invalid_arguments") from None
+            problem = f"bad arguments for {self._info.name}: {getattr(fault, 'text', '') or fault}"
+            raise ToolError(problem, tool=self._info.name, reason="invalid_arguments") from None
         if world.record is not None:
             await world.caught_up()
         assert world.main is not None
         seed = world.seed(world.main.fiber, self._closure, values, self._slots(), ctx.own_process)
         # A tool that asks an agent lends it no more than it has.
-        child = ctx.spawn(vega_process, world.run_id, seed, grant=self._grant)
+        child = ctx.spawn(world.programs.process, world.run_id, seed, grant=self._grant)
         try:
             ended = await child.wait()
-        except asyncio.CancelledError:  # nobody wants the answer any more
+        except asyncio.CancelledError:  # the call of the tool was cancelled
             if not world.kernel.stopping:
                 with suppress(NoSuchProcess):
                     ctx.stop(child, grace_s=1.0)
@@ -190,7 +188,7 @@ def _read(value: Any, written: Type, name: str) -> Any:
     if wanted is not None and (not isinstance(value, wanted) or (isinstance(value, bool) and kind != "bool")):
         raise Fault("TypeError", f"{name!r} is {kind}, not {value!r}")
     if written.parameters and kind == "list":
-        return [_read(item, written.parameters[0], f"{name}[{at}]") for at, item in enumerate(value)]
+        return [_read(item, written.parameters[0], f"{name}[{index}]") for index, item in enumerate(value)]
     if written.parameters and kind == "map":
         return {key: _read(item, written.parameters[-1], f"{name}.{key}") for key, item in value.items()}
     return from_python(float(value) if kind == "float" else value)

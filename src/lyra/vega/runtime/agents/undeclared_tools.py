@@ -5,8 +5,8 @@
 
 A name in `tools […]` is, in this order: a function of the host or an imported one; an imported server, which is all of
 its tools; a tool of an imported server, by its own name or by the one that models see (`mcp__files__search`);
-`AskUser`, a question to whoever runs it; a tool in YAML of the user or of the project. A server counts only where
-whoever runs the program gives it (`servers`), as `vega run` does with those of lyra.toml. That the program names a tool
+`AskUser`, a question to the user; a tool in YAML of the user or of the project. A server counts only where
+the caller of the run gives it (`servers`), as `vega run` does with those of lyra.toml. That the program names a tool
 is the rule that allows it; rules of the user that deny it still do.
 """
 
@@ -23,20 +23,20 @@ from lyra.errors import ConfigError
 if TYPE_CHECKING:
     from lyra.tools.permissions.decision import Permissions
     from lyra.tools.source import ToolSource
-    from lyra.vega.runtime.world import World
+    from lyra.vega.runtime.agents.environment import AgentEnvironment
 
-__all__ = ["Foreign", "is_foreign"]
+__all__ = ["UndeclaredTools", "is_undeclared"]
 
 _ASK_USER: Final = "AskUser"
 START_S: Final = 30.0  # for the servers of a program to be there
 
 
-class Foreign:
+class UndeclaredTools:
     """What one run has of such tools. `servers` are lyra.mcp's McpServers, or None."""
 
     __slots__ = ("_sources", "_world", "servers")
 
-    def __init__(self, world: World, servers: Any) -> None:
+    def __init__(self, world: AgentEnvironment, servers: Any) -> None:
         self._world = world
         self.servers = servers
         self._sources: list[ToolSource] | None = None
@@ -53,8 +53,8 @@ class Foreign:
             return
         for state in await self.servers.start(*names, within_s=START_S):
             if state.failure is not None:
-                said = f"MCP server {state.name} is {state.state}: {state.failure.message}"
-                raise ConfigError(said, hint=f"look at it with `lyra mcp test {state.name}`", server=state.name)
+                problem = f"MCP server {state.name} is {state.state}: {state.failure.message}"
+                raise ConfigError(problem, hint=f"look at it with `lyra mcp test {state.name}`", server=state.name)
 
     def find(self, name: str) -> list[Tool | ToolSource]:
         """The tools that a name stands for."""
@@ -76,11 +76,11 @@ class Foreign:
             from lyra.tools.builtin.ask_user import ask_tools
 
             return [*ask_tools(attended=self._is_attended)]
-        found = self._in_yaml(name)
-        if found is None:
+        yaml_tool = self._in_yaml(name)
+        if yaml_tool is None:
             hint = "declare `tool NAME(…)`, import it, write it in YAML, or give it when running"
             raise ConfigError(f"there is no tool {name!r}", hint=hint)
-        return [found]
+        return [yaml_tool]
 
     # ------------------------------------------------------------ tools in YAML
 
@@ -103,15 +103,15 @@ class Foreign:
 
     def rights(self, names: Iterable[Any]) -> list[Capability]:
         """What the named tools in YAML may do: their files say it, as a tool's `capabilities` do."""
-        found: list[Capability] = []
+        rights: list[Capability] = []
         for name in names:
             if name == _ASK_USER:
-                found.append(Capability("human.ask", "clarification"))
+                rights.append(Capability("human.ask", "clarification"))
                 continue
             tool = self._in_yaml(name) if isinstance(name, str) and not self._is_known(name) else None
             if tool is not None:
-                found += [*tool.needs, *getattr(tool.run, "rights", ()), *getattr(tool.run, "commands", ())]
-        return found
+                rights += [*tool.needs, *getattr(tool.run, "rights", ()), *getattr(tool.run, "commands", ())]
+        return rights
 
     def _is_known(self, name: str) -> bool:
         world = self._world
@@ -132,7 +132,7 @@ class Foreign:
 
     @property
     def _is_attended(self) -> bool:
-        """A durable run waits for answers (`vega answer`) as long as it takes; any other has nobody to ask."""
+        """A durable run waits for answers (`vega answer`) as long as it takes; any other has no user to ask."""
         return self._world.record is not None
 
 
@@ -154,7 +154,7 @@ class _OfServer:
         return tuple(tool for tool in self._servers.__lyra_tools__() if tool.name in own)
 
 
-def is_foreign(tool: Any) -> bool:
+def is_undeclared(tool: Any) -> bool:
     """Whether a rule has to allow it: it comes from a file or a server."""
     return isinstance(tool, _OfServer) or (isinstance(tool, Tool) and tool.guarded)
 

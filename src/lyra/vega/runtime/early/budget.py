@@ -1,12 +1,12 @@
-"""The budget of a call that is made ahead of its turn: it draws on nobody until the program comes to the call.
+"""The budget of an early call: it charges no scope around it until the program comes to the call.
 
 What such a call spends is written in a scope of its own. When its turn comes, the sessions around it are asked whether
 they would have allowed just this, and are charged; if they would not, the call counts as speculative and is made
 again, as the line-by-line run makes it. While it is under way it asks for room in program order: beside everything
 that the calls before it have set aside, and not before those have. A call that finds no room is not made early.
 
-Unlike `Apart` of `core`, it never joins the scopes around it: the program waits for the end of the call and is
-charged with the sum, and a function that runs ahead opens scopes of its own.
+Unlike the early budget of `lyra.core.budgets`, it never joins the scopes around it: the program waits for the end of
+the call and is charged with the sum, and a function that runs ahead opens scopes of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lyra.core.budgets.budget import NOTHING, Budget, Reservation, Usage
 from lyra.core.budgets.early_budget import EarlyBudget, is_limited
 from lyra.vega.values.values import Money
 
-__all__ = ["Apart", "Kept", "take_back"]
+__all__ = ["EarlyCallBudget", "RecordedBudget", "take_back"]
 
 
 def take_back(scope: Budget, usage: Usage) -> None:
@@ -27,19 +27,19 @@ def take_back(scope: Budget, usage: Usage) -> None:
     scope.charge_alone(Usage._from_pairs(tuple((index, -amount) for index, amount in usage.items)))
 
 
-class Apart(EarlyBudget):
+class EarlyCallBudget(EarlyBudget):
     """`before` gives the scopes of the calls that stand before it and are not charged yet."""
 
     __slots__ = ("_before", "admitted", "guessed", "known")
 
-    def __init__(self, around: Budget, before: Callable[[], list[Apart]], limit: Money | None) -> None:
+    def __init__(self, around: Budget, before: Callable[[], list[EarlyCallBudget]], limit: Money | None) -> None:
         super().__init__(around, usd=limit)
         self.limits_money = self.limits_money or around.limits_money
         self.limits_tokens = self.limits_tokens or around.limits_tokens
         self._before = before
         self.admitted = 0  # questions under way that found room in an earlier life of the run
         self.known = asyncio.Event()  # set when those behind it can tell what it takes
-        self.guessed: Usage = NOTHING  # at what was on its way when it was given up; nobody is charged for it
+        self.guessed: Usage = NOTHING  # the cost of what was under way when it was cancelled; charged to no scope
 
     def child(self, value: Any = None, **limits: Any) -> Budget:
         """The scope of the call that a function makes: it has to find room like any other."""
@@ -78,7 +78,7 @@ class Apart(EarlyBudget):
             return True
         before = [scope for scope in self._before() if not scope.is_over]
         if any(scope.was_refused or not scope.known.is_set() for scope in before):
-            return False  # nobody knows what that one will take, or whether the program goes on behind it
+            return False  # its cost is not known, nor whether the program goes on behind it
         levels = zip(self._taken_with(usage), *(scope._taken for scope in before), strict=True)
         return self._fits([sum(amounts) for amounts in levels])
 
@@ -86,22 +86,22 @@ class Apart(EarlyBudget):
 class _Inside(Budget):
     """A limit of one call below the scope of the function that makes it."""
 
-    __slots__ = ("_apart",)
+    __slots__ = ("_early_budget",)
 
-    def __init__(self, apart: Apart, limit: Budget) -> None:
-        super().__init__(parent=apart, **limit._limit_data())
-        self._apart = apart
+    def __init__(self, early_budget: EarlyCallBudget, limit: Budget) -> None:
+        super().__init__(parent=early_budget, **limit._limit_data())
+        self._early_budget = early_budget
 
     def reserve(self, usage: Usage) -> Reservation:
-        self._apart.admit(usage)
+        self._early_budget.admit(usage)
         reservation = super().reserve(usage)
-        self._apart.note()
+        self._early_budget.note()
         return reservation
 
 
-class Kept(Budget):
+class RecordedBudget(Budget):
     """The budget of a question to a conversation, inside a session of a durable run. No replay makes the turns of a
-    conversation again for whoever asked, so what they cost is told to `pay` as it is spent."""
+    conversation again for the process that asked, so what they cost is told to `pay` as it is spent."""
 
     __slots__ = ("_pay",)
 

@@ -1,13 +1,13 @@
 """Calls made ahead of their turn: started early, taken in program order, given up when the program goes elsewhere.
 
 Each early call is a branch of the process with a key of its own (`ahead2:1.0/`: the second group, its site 1, the first
-time), so a replay finds its answer whoever was faster. It spends from a scope apart, and nothing that its end means to
-others (an agent's crash, money spent, an error) happens before the program comes to it. What the program never comes
-to is cancelled, waited for, and told as speculative.
+time), so a replay finds its answer whichever call was faster. It spends from a scope of its own, and nothing that its
+end means to others (an agent's crash, money spent, an error) happens before the program comes to it. What the program
+never comes to is cancelled, waited for, and told as speculative.
 
 An agent that the program has not come to spawn can be asked: a call without memory needs no process of the agent, only
-its settings. Its Cell is there already, and the process moves in when the program spawns it. If it never does, there
-never was one.
+its settings. Its AgentSlot is there already, and the process moves in when the program spawns it. If it never does,
+there never was one.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.session.shared import scopes
-from lyra.core.budgets.budget import NOTHING, Usage
-from lyra.core.budgets.early_budget import NO_ROOM, is_limited
+from lyra.core.budgets.early_budget import is_limited
 from lyra.core.limits import (
     VEGA_AHEAD_CALLS_MAX,
     VEGA_AHEAD_DEPTH_MAX,
@@ -30,218 +29,143 @@ from lyra.errors import AgentFailed, Divergence, LyraError, VegaError
 from lyra.kernel.process.call_keys import name_branch
 from lyra.vega.machine.early_calls import REFUSED, EarlyCall, Group, NotAhead
 from lyra.vega.machine.rare_instructions import again
-from lyra.vega.runtime.agents.agent import Cell
-from lyra.vega.runtime.agents.calls import asked, crash, crash_again, failed, hung_up, is_crash, now_s
-from lyra.vega.runtime.early.budget import Apart, take_back
+from lyra.vega.runtime.agents.calls import ask_agent, crash, crash_again, failed, is_crash, publish, wait_for_end
+from lyra.vega.runtime.agents.deadlines import now_s
+from lyra.vega.runtime.agents.slot import AgentSlot
+from lyra.vega.runtime.early.budget import EarlyCallBudget, take_back
+from lyra.vega.runtime.early.speculative import SpeculativeCall, SpeculativeCalls
 from lyra.vega.runtime.processes import PROCESSES, spawn_agent, start_fiber
 from lyra.vega.values.errors import fault_of
 from lyra.vega.values.values import ErrorValue, Fault, Process
 
 if TYPE_CHECKING:
-    from lyra.vega.runtime.job import Job
+    from lyra.vega.runtime.job import VegaJob
 
-__all__ = ["AHEAD", "AHEAD_PATH", "Early", "Flock", "give_up"]
+__all__ = ["AHEAD", "AHEAD_PATH", "give_up"]
 
 AHEAD_PATH: Final = "ahead"  # how the keys begin of what is done in early calls
 
 
-class Early:
-    """One early call under way: its task, which never raises but gives how the call ended, and its scope."""
-
-    __slots__ = (
-        "before",
-        "began_s",
-        "call",
-        "crashes",
-        "depth",
-        "ended_s",
-        "error",
-        "idle_s",
-        "is_taken",
-        "pids",
-        "scope",
-        "task",
-        "value",
-        "won_s",
-    )
-
-    def __init__(self, call: EarlyCall, scope: Apart, depth: int = 1) -> None:
-        self.call = call
-        self.scope = scope
-        self.depth = depth  # of early functions inside one another
-        self.task: asyncio.Task[None] | None = None
-        self.value: Any = None
-        self.error: BaseException | None = None
-        self.is_taken = False
-        self.pids: list[str] = []  # of the agents' processes that answer it
-        self.crashes: list[tuple[Cell, LyraError]] = []  # of agents, for when its turn comes
-        self.began_s = now_s()
-        self.ended_s = self.began_s
-        self.idle_s = 0.0  # while it waited for others that were made early, and line by line would not have been there
-        self.won_s = 0.0  # by calls that were made early inside it
-        self.before: Usage = NOTHING  # what of it was spent in an earlier life of the run
-
-    def began(self, job: Job, pid: str) -> None:
-        """A process of an agent works on it."""
-        self.pids.append(pid)
-        _publish(job, "call.ahead", pid)
-
-    @property
-    def took_s(self) -> float:
-        """How long it would have taken line by line."""
-        return self.ended_s - self.began_s - self.idle_s + self.won_s
-
-    @property
-    def was_refused(self) -> bool:
-        """It found no room in its budget, in this life of the run or in one before."""
-        return self.scope.was_refused or (isinstance(self.error, LyraError) and NO_ROOM in self.error.fields)
-
-    def over(self, job: Job, kind: str) -> None:
-        """The program came to it (`call.taken`) or never will (`call.speculative`)."""
-        outer = job.world.early.get(job.ctx.pid)
-        if outer is not None and kind == "call.taken":  # what it belongs to is itself ahead of its turn
-            outer.pids.extend(self.pids)
-            return
-        for pid in self.pids:
-            _publish(job, kind, pid)
-
-
-def _publish(job: Job, kind: str, pid: str) -> None:
-    kernel = job.world.kernel
-    if kernel.agents_heard:
-        kernel.publish(job.ctx.pid, kind, {"pid": pid})
-
-
-class Flock:
-    """The early calls of one group in this life of the process, in the order they were started."""
-
-    __slots__ = ("calls", "failed", "has_gap", "promised", "spawned", "under_way")
-
-    def __init__(self) -> None:
-        self.calls: dict[str, Early] = {}
-        self.promised: dict[str, Cell] = {}  # agents that the program has not come to spawn
-        self.spawned: list[Cell] = []  # those it has, whose processes may not have begun
-        self.failed: list[Early] = []  # in the order of time
-        self.has_gap = False  # a call was not made early: what it will cost is not known to those behind it
-        self.under_way: set[asyncio.Task[None]] = set()
-
-    def scopes_before(self, early: Early) -> list[Apart]:
-        found: list[Apart] = []
-        for each in self.calls.values():
-            if each is early:
-                break
-            found.append(each.scope)
-        return found
+def _call_over(job: VegaJob, early: SpeculativeCall, kind: str) -> None:
+    """The program came to an early call (`call.taken`) or never will (`call.speculative`)."""
+    outer = job.world.early.get(job.ctx.pid)
+    if outer is not None and kind == "call.taken":  # the function that made it runs early itself
+        outer.pids.extend(early.pids)
+        return
+    for pid in early.pids:
+        publish(job, kind, pid)
 
 
 # ---------------------------------------------------------------- beginning
 
 
-def _begin(job: Job) -> Group | None:
-    """A group, or null where calls are made in their turn and nobody has to find them again."""
+def _begin(job: VegaJob) -> Group | None:
+    """A group, or null where calls are made in their turn and no replay has to find them."""
     if not job.world.is_durable and not _looks_ahead(job):
         return None
     job.fiber.looking = VEGA_AHEAD_SLICES_MAX
     return Group(job.state.number(), is_kept=job.world.is_durable)
 
 
-def _looks_ahead(job: Job) -> bool:
+def _looks_ahead(job: VegaJob) -> bool:
     # Where the kernel itself limits the process, nothing may be spent apart from it; and what runs ahead under a limit
     # already asks for room in its own order.
     inside = scopes.get()[-1]
-    if isinstance(inside, Apart) and is_limited(inside.around):
+    if isinstance(inside, EarlyCallBudget) and is_limited(inside.around):
         return False
     return not job.world.options.sequential and not is_limited(job.ctx.own_process.budget)
 
 
-async def _start(job: Job, group: Group, call: EarlyCall, asks_once: bool) -> None:
+async def _start(job: VegaJob, group: Group, call: EarlyCall, asks_once: bool) -> None:
     """Start a call; NotAhead when no more of them are worth it, and the looking ends."""
     group.add(call)
     if call.state == REFUSED:
-        job.state.ahead.setdefault(group.number, Flock()).has_gap = True
+        job.state.ahead.setdefault(group.number, SpeculativeCalls()).has_gap = True
         return
     was_made = _was_made(job, group, call)
     if not was_made and not _looks_ahead(job):
         call.state = REFUSED
         raise NotAhead("every call is made in its turn")
-    flock = job.state.ahead.setdefault(group.number, Flock())
+    group_calls = job.state.ahead.setdefault(group.number, SpeculativeCalls())
     if not was_made and not _has_room(job):
         call.state = REFUSED
         raise NotAhead("processes are scarce")
     if call.kind == "send" and call.arguments[0].pid in job.world.expected:
-        await job.world.cell_of(call.arguments[0].pid)  # it comes back with the run
-    if flock.failed and not was_made:
+        await job.world.slot_of(call.arguments[0].pid)  # it comes back with the run
+    if group_calls.failed and not was_made:
         call.state = REFUSED
         raise NotAhead("a call before it has failed")
-    if not _may(job, call, flock, asks_once=asks_once):
+    if not _may_start(job, call, group_calls, asks_once=asks_once):
         call.state = REFUSED
-        flock.has_gap = True
+        group_calls.has_gap = True
         return
-    while len(flock.under_way) >= VEGA_AHEAD_CALLS_MAX and not was_made:
+    while len(group_calls.under_way) >= VEGA_AHEAD_CALLS_MAX and not was_made:
         with _waiting(job):
-            await asyncio.wait(flock.under_way, return_when=asyncio.FIRST_COMPLETED)
-        if flock.failed:
+            await asyncio.wait(group_calls.under_way, return_when=asyncio.FIRST_COMPLETED)
+        if group_calls.failed:
             call.state = REFUSED
             raise NotAhead("a call before it has failed")
-    _launch(job, group, call, flock, was_made=was_made)
+    _launch(job, group, call, group_calls, was_made=was_made)
 
 
-def _has_room(job: Job) -> bool:
+def _has_room(job: VegaJob) -> bool:
     """Calls under way are processes; they must not be what keeps the program from starting one."""
     kernel = job.world.kernel
     return kernel.live + 4 * VEGA_AHEAD_CALLS_MAX < kernel.processes_max
 
 
-def _cell(job: Job, flock: Flock, pid: str) -> Cell | None:
-    return flock.promised.get(pid) or job.world.cells.get(pid)
+def _slot(job: VegaJob, group_calls: SpeculativeCalls, pid: str) -> AgentSlot | None:
+    return group_calls.promised.get(pid) or job.world.agent_slots.get(pid)
 
 
-def _was_made(job: Job, group: Group, call: EarlyCall) -> bool:
+def _was_made(job: VegaJob, group: Group, call: EarlyCall) -> bool:
     """An earlier life of the run made it early: it is in the journal, and so is what it cost."""
     recall = job.ctx.own_process.replay
     return recall is not None and f"{_path(group, call.key)}0" in recall
 
 
-def _launch(job: Job, group: Group, call: EarlyCall, flock: Flock, *, was_made: bool) -> None:
+def _launch(job: VegaJob, group: Group, call: EarlyCall, group_calls: SpeculativeCalls, *, was_made: bool) -> None:
     limit = None
     if call.kind == "send":
-        cell = _cell(job, flock, call.arguments[0].pid)
-        assert cell is not None
-        plan = cell.plan
+        slot = _slot(job, group_calls, call.arguments[0].pid)
+        assert slot is not None
+        plan = slot.plan
         limit = plan.budget if call.arguments[3] is None else call.arguments[3]
     outer = job.world.early.get(job.ctx.pid)
     depth = 1 if outer is None else outer.depth + 1
-    early: Early = Early(call, Apart(scopes.get()[-1], lambda: flock.scopes_before(early), limit), depth)
-    flock.calls[call.key] = early
-    work = _made(job, early, _path(group, call.key), flock, was_made=was_made)
+    early: SpeculativeCall = SpeculativeCall(
+        call, EarlyCallBudget(scopes.get()[-1], lambda: group_calls.scopes_before(early), limit), depth
+    )
+    group_calls.calls[call.key] = early
+    work = _run_call(job, early, _path(group, call.key), group_calls, was_made=was_made)
     early.task = job.world.kernel.tasks.start(work, name=f"vega ahead {group.number}:{call.key}")
-    flock.under_way.add(early.task)
-    early.task.add_done_callback(flock.under_way.discard)
+    group_calls.under_way.add(early.task)
+    early.task.add_done_callback(group_calls.under_way.discard)
 
 
 def _path(group: Group, key: str) -> str:
     return f"{AHEAD_PATH}{group.number}:{key}/"
 
 
-def _may(job: Job, call: EarlyCall, flock: Flock, *, asks_once: bool) -> bool:
+def _may_start(job: VegaJob, call: EarlyCall, group_calls: SpeculativeCalls, *, asks_once: bool) -> bool:
     """What only the run knows: who is asked, and whether money allows to look ahead."""
     limited = is_limited(scopes.get()[-1])
-    if limited and (flock.has_gap or not call.in_order):
-        return False  # a call before it comes later, and nobody knows what that one will cost
+    if limited and (group_calls.has_gap or not call.in_order):
+        return False  # a call before it comes later, and its cost is not known
     if call.kind == "call" and not _has_depth(job):
         return False
     if call.kind == "call":  # one that asks more than once might find room for a part of it, which is then in vain
         fits = asks_once or not limited
         return fits and not any(map(job.world.is_in_turn, job.world.plans.values()))
-    cell = _cell(job, flock, call.arguments[0].pid)
-    if cell is None:
+    slot = _slot(job, group_calls, call.arguments[0].pid)
+    if slot is None:
         return False
-    if job.world.is_in_turn(cell.plan, timed=call.arguments[2] is not None or cell.plan.timeout_s is not None):
+    if job.world.is_in_turn(slot.plan, timed=call.arguments[2] is not None or slot.plan.timeout_s is not None):
         return False
-    return not cell.plan.keeps and job.world.linked.program.agents[cell.plan.name].is_early
+    return not slot.plan.keeps and job.world.linked.program.agents[slot.plan.name].is_early
 
 
-def _has_depth(job: Job) -> bool:
+def _has_depth(job: VegaJob) -> bool:
     """A function that runs early may call others early, but not without end: recursion goes on in its own process,
     as deep as the line-by-line run would."""
     outer = job.world.early.get(job.ctx.pid)
@@ -253,34 +177,36 @@ def _has_depth(job: Job) -> bool:
 # ---------------------------------------------------------------- under way
 
 
-async def _made(job: Job, early: Early, path: str, flock: Flock, *, was_made: bool) -> None:
+async def _run_call(
+    job: VegaJob, early: SpeculativeCall, path: str, group_calls: SpeculativeCalls, *, was_made: bool
+) -> None:
     name_branch(job.ctx.own_process, path)
     scopes.set((early.scope,))
     try:
         if not was_made:  # one that was has its place already, and those before it may not go on until it has taken it
             await early.scope.those_before()
         early.began_s = now_s()
-        early.value = await (_asked(job, early, flock) if early.call.kind == "send" else _called(job, early))
+        early.value = await (_asked(job, early, group_calls) if early.call.kind == "send" else _called(job, early))
     except asyncio.CancelledError as error:
         early.error = error
         raise
-    except BaseException as error:  # noqa: BLE001 - it belongs to whoever comes to the call
+    except BaseException as error:  # noqa: BLE001 - raised where the program comes to the call
         early.error = error
-        flock.failed.append(early)
+        group_calls.failed.append(early)
     finally:
         early.ended_s = now_s()
         early.scope.known.set()
 
 
-async def _asked(job: Job, early: Early, flock: Flock) -> Any:
+async def _asked(job: VegaJob, early: SpeculativeCall, group_calls: SpeculativeCalls) -> Any:
     """The answer, or the error as it is: what it means for the agent is decided when its turn comes."""
     target, message, timeout, budget = early.call.arguments
-    cell = _cell(job, flock, target.pid)
-    assert cell is not None
-    return await asked(job, cell, target.pid, message, timeout, budget, is_early=True, early=early)
+    slot = _slot(job, group_calls, target.pid)
+    assert slot is not None
+    return await ask_agent(job, slot, target.pid, message, timeout, budget, is_early=True, early=early)
 
 
-async def _called(job: Job, early: Early) -> Any:
+async def _called(job: VegaJob, early: SpeculativeCall) -> Any:
     world = job.world
     pid = start_fiber(job, *early.call.arguments, depth=_depth(job))
     early.before += world.recharge(pid, scopes.get())
@@ -292,7 +218,7 @@ async def _called(job: Job, early: Early) -> Any:
         process = child._found()
         if process is not None and process.exit is None:
             world.kernel.kill(pid)
-            await hung_up(job, pid)
+            await wait_for_end(job, pid)
         raise
     finally:
         world.early.pop(pid, None)
@@ -303,7 +229,7 @@ async def _called(job: Job, early: Early) -> Any:
     return world.read(ended.result)
 
 
-def _depth(job: Job) -> int:
+def _depth(job: VegaJob) -> int:
     """How deep a function is that its caller waits for, whichever process it runs in."""
     return job.fiber.depth + 1
 
@@ -311,48 +237,48 @@ def _depth(job: Job) -> int:
 # ---------------------------------------------------------------- agents that are not spawned yet
 
 
-def _promise(job: Job, group: Group, promised: Process, name: str, settings: dict[str, Any]) -> Process:
-    """Somebody to ask in place of an agent that the program will spawn; equal settings make the same agent of it."""
+def _promise(job: VegaJob, group: Group, promised: Process, name: str, settings: dict[str, Any]) -> Process:
+    """A slot to ask in place of an agent that the program will spawn; equal settings make the same agent of it."""
     if not _looks_ahead(job) and job.ctx.own_process.replay is None:
         raise NotAhead("every call is made in its turn")
-    flock = job.state.ahead.setdefault(group.number, Flock())
-    if promised.pid not in flock.promised:
-        flock.promised[promised.pid] = cell = Cell(job.world.plan(name, settings))
-        cell.is_promised = True
+    group_calls = job.state.ahead.setdefault(group.number, SpeculativeCalls())
+    if promised.pid not in group_calls.promised:
+        group_calls.promised[promised.pid] = slot = AgentSlot(job.world.plan(name, settings))
+        slot.is_promised = True
     return promised
 
 
-def _spawn(job: Job, group: Group, promised: Process, name: str, settings: dict[str, Any]) -> Process:
+def _spawn(job: VegaJob, group: Group, promised: Process, name: str, settings: dict[str, Any]) -> Process:
     """The program comes to the spawn: the process is started now, and was asked already if it is what was promised."""
-    flock = job.state.ahead.get(group.number)
-    if flock is None:
+    group_calls = job.state.ahead.get(group.number)
+    if group_calls is None:
         return spawn_agent(job, name, settings)
-    cell = flock.promised.get(promised.pid)
-    process = spawn_agent(job, name, settings, cell)
-    now = job.world.cells[process.pid]
-    if now is cell:
+    slot = group_calls.promised.get(promised.pid)
+    process = spawn_agent(job, name, settings, slot)
+    now = job.world.agent_slots[process.pid]
+    if now is slot:
         group.keep(promised, process)
-    flock.spawned.append(now)
+    group_calls.spawned.append(now)
     return process
 
 
-async def _settled(job: Job, group: Group) -> None:
+async def _settled(job: VegaJob, group: Group) -> None:
     """A call of the line-by-line run takes time, in which processes begin that were started before it."""
-    flock = job.state.ahead.get(group.number)
-    if flock is None or job.ctx.replaying:
+    group_calls = job.state.ahead.get(group.number)
+    if group_calls is None or job.ctx.replaying:
         return
-    spawned, flock.spawned = flock.spawned, []
-    for cell in spawned:
+    spawned, group_calls.spawned = group_calls.spawned, []
+    for slot in spawned:
         with suppress(AgentFailed):
-            await cell.ready()
+            await slot.ready()
 
 
 # ---------------------------------------------------------------- coming to a call
 
 
-async def _look(job: Job, group: Group, call: EarlyCall) -> Any:
+async def _peek(job: VegaJob, group: Group, call: EarlyCall) -> Any:
     """The answer for code that looks ahead; any failure ends the looking."""
-    early = _found(job, group, call)
+    early = _early_call(job, group, call)
     if early is None:
         raise NotAhead("it is not under way")
     with _waiting(job):
@@ -362,24 +288,24 @@ async def _look(job: Job, group: Group, call: EarlyCall) -> Any:
     return early.value
 
 
-async def _take(job: Job, group: Group, call: EarlyCall) -> Any:
+async def _take(job: VegaJob, group: Group, call: EarlyCall) -> Any:
     """The program comes to the call: its answer or its failure, and what both mean, from now on."""
-    early = _found(job, group, call)
+    early = _early_call(job, group, call)
     if early is None:  # not made early; or it was under way when the process was saved: the same key finds it
-        early = await _now(job, group, call, call.key)
+        early = await _make_call_now(job, group, call, call.key)
     else:
         with _waiting(job):
             await _ended(early)
             await _settled(job, group)
-        _win(job, early.took_s)
+        _add_time_won(job, early.took_s)
         if early.was_refused or not early.scope.is_allowed():
-            early = await _now(job, group, call, f"{call.key}.again")
+            early = await _make_call_now(job, group, call, f"{call.key}.again")
         else:
             _spend(job, early)
     if early.crashes or (early.call.kind == "send" and early.error is not None and is_crash(early.error)):
         await _give_back(job)
-    for cell, error in early.crashes:
-        crash(job, cell, error)
+    for slot, error in early.crashes:
+        crash(job, slot, error)
     if early.call.kind == "call" and not early.crashes and isinstance(early.error, LyraError):
         crash_again(job, str(early.error.fields.get("text", "")))
     if early.error is None:
@@ -387,7 +313,7 @@ async def _take(job: Job, group: Group, call: EarlyCall) -> Any:
     return _raise(job, early)
 
 
-def _win(job: Job, seconds: float) -> None:
+def _add_time_won(job: VegaJob, seconds: float) -> None:
     """Line by line the program would be here so much later."""
     outer = job.world.early.get(job.ctx.pid)
     if outer is None:
@@ -397,46 +323,46 @@ def _win(job: Job, seconds: float) -> None:
 
 
 @contextmanager
-def _waiting(job: Job) -> Iterator[None]:
+def _waiting(job: VegaJob) -> Iterator[None]:
     """The time that it takes is the program's."""
     came_s = now_s()
     try:
         yield
     finally:
-        _win(job, came_s - now_s())
+        _add_time_won(job, came_s - now_s())
 
 
-async def _give_back(job: Job) -> None:
+async def _give_back(job: VegaJob) -> None:
     """An agent crashes, and its supervisor counts how often within a while."""
     if job.ctx.pid not in job.world.early:
         await job.give_back()
 
 
-def _spend(job: Job, early: Early) -> None:
+def _spend(job: VegaJob, early: SpeculativeCall) -> None:
     """The program has come to an early call: its cost is the program's from now on."""
     early.is_taken = early.scope.is_over = True
     early.scope.around.charge(early.scope.usage)
     take_back(job.world.budget, early.before)
-    early.over(job, "call.taken")
+    _call_over(job, early, "call.taken")
 
 
-async def _now(job: Job, group: Group, call: EarlyCall, key: str) -> Early:
+async def _make_call_now(job: VegaJob, group: Group, call: EarlyCall, key: str) -> SpeculativeCall:
     """The call as the line-by-line run makes it; with a journal, under the key that it has there."""
-    made = Early(call, Apart(scopes.get()[-1], list, None))
+    late = SpeculativeCall(call, EarlyCallBudget(scopes.get()[-1], list, None))
 
     async def make() -> None:
         if group.is_kept:
             name_branch(job.ctx.own_process, _path(group, key))
         try:
-            made.value = await _in_turn(job, call)
+            late.value = await _in_turn(job, call)
         except Divergence:
             raise
         except Exception as error:  # noqa: BLE001 - as of an early one
-            made.error = error
+            late.error = error
 
     if not group.is_kept:
         await make()
-        return made
+        return late
     task = job.world.kernel.tasks.start(make(), name=f"vega {_path(group, key)}")
     try:
         await task
@@ -444,17 +370,17 @@ async def _now(job: Job, group: Group, call: EarlyCall, key: str) -> Early:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         raise
-    return made
+    return late
 
 
-async def _in_turn(job: Job, call: EarlyCall) -> Any:
+async def _in_turn(job: VegaJob, call: EarlyCall) -> Any:
     world = job.world
     if call.kind == "send":
         target, message, timeout, budget = call.arguments
         if not world.is_agent(target.pid):
-            return await told(job, target, message)
-        cell = world.cells.get(target.pid) or await world.cell_of(target.pid)
-        return await asked(job, cell, target.pid, message, timeout, budget, is_early=True)
+            return await send_message(job, target, message)
+        slot = world.agent_slots.get(target.pid) or await world.slot_of(target.pid)
+        return await ask_agent(job, slot, target.pid, message, timeout, budget, is_early=True)
     pid = start_fiber(job, *call.arguments, depth=_depth(job))
     world.recharge(pid, scopes.get())
     world.awaited.add(pid)
@@ -467,20 +393,20 @@ async def _in_turn(job: Job, call: EarlyCall) -> Any:
     return world.read(ended.result)
 
 
-async def told(job: Job, target: Any, message: Any) -> None:
+async def send_message(job: VegaJob, target: Any, message: Any) -> None:
     """A message to a process that turned out to be no agent."""
     waiting = PROCESSES["send"](job, target, message, None, None)
     if waiting is not None:
         await waiting
 
 
-def _raise(job: Job, early: Early) -> None:
+def _raise(job: VegaJob, early: SpeculativeCall) -> None:
     error = early.error
     assert error is not None
     if early.call.kind == "send":
         if isinstance(error, LyraError):
-            cell = job.world.cells[early.call.arguments[0].pid]
-            raise failed(job, cell, error) from error
+            slot = job.world.agent_slots[early.call.arguments[0].pid]
+            raise failed(job, slot, error) from error
         raise error
     if isinstance(error, VegaError):  # it keeps the place it was thrown at, and who called whom
         facts = error.fields
@@ -494,22 +420,22 @@ def _raise(job: Job, early: Early) -> None:
 # ---------------------------------------------------------------- the end
 
 
-async def give_up(job: Job) -> None:
+async def give_up(job: VegaJob) -> None:
     """The process itself was ended, wherever it was: what it asked early is told and billed all the same."""
-    for flock in [job.state.ahead.pop(number) for number in list(job.state.ahead)]:
-        await _over(job, flock)
+    for group_calls in [job.state.ahead.pop(number) for number in list(job.state.ahead)]:
+        await _cancel_open_calls(job, group_calls)
 
 
-async def _end(job: Job, group: Group) -> None:
+async def _end(job: VegaJob, group: Group) -> None:
     """The stretch is over: what was not taken is cancelled and waited for."""
-    flock = job.state.ahead.pop(group.number, None)
-    if flock is not None:
+    group_calls = job.state.ahead.pop(group.number, None)
+    if group_calls is not None:
         with _waiting(job):
-            await _over(job, flock)
+            await _cancel_open_calls(job, group_calls)
 
 
-async def _over(job: Job, flock: Flock) -> None:
-    left = [early for early in flock.calls.values() if not early.is_taken]
+async def _cancel_open_calls(job: VegaJob, group_calls: SpeculativeCalls) -> None:
+    left = [early for early in group_calls.calls.values() if not early.is_taken]
     tasks = [early.task for early in left if early.task is not None and not early.task.done()]
     for task in tasks:
         task.cancel()
@@ -519,15 +445,15 @@ async def _over(job: Job, flock: Flock) -> None:
         early.scope.is_over = True
         take_back(job.world.budget, early.before)
         job.world.speculative = job.world.speculative + early.scope.usage + early.scope.guessed
-        early.over(job, "call.speculative")
+        _call_over(job, early, "call.speculative")
 
 
-def _found(job: Job, group: Group, call: EarlyCall) -> Early | None:
-    flock = job.state.ahead.get(group.number)
-    return None if flock is None else flock.calls.get(call.key)
+def _early_call(job: VegaJob, group: Group, call: EarlyCall) -> SpeculativeCall | None:
+    group_calls = job.state.ahead.get(group.number)
+    return None if group_calls is None else group_calls.calls.get(call.key)
 
 
-async def _ended(early: Early) -> None:
+async def _ended(early: SpeculativeCall) -> None:
     assert early.task is not None
     if not early.task.done():
         await asyncio.wait([early.task])
@@ -538,7 +464,7 @@ async def _ended(early: Early) -> None:
 AHEAD: Final[dict[str, Callable[..., Any]]] = {
     "ahead_begin": _begin,
     "ahead_start": _start,
-    "ahead_look": _look,
+    "ahead_look": _peek,
     "ahead_take": _take,
     "ahead_promise": _promise,
     "ahead_spawn": _spawn,

@@ -1,0 +1,149 @@
+"""Where callers find an agent: the process that stands for it now, and the turns of its calls.
+
+Calls wait at the `AgentSlot` while supervision restarts the agent's process, and while as many calls run as its
+concurrency allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, Protocol
+
+from lyra.core.limits import VEGA_AHEAD_CALLS_MAX
+from lyra.errors import AgentFailed
+
+if TYPE_CHECKING:
+    from lyra.kernel.process.process import Process as KernelProcess
+    from lyra.vega.runtime.agents.plan import AgentPlan
+
+__all__ = ["CRASH", "AgentSlot", "AgentStream", "AgentTurn", "leave_turn"]
+
+CRASH: Final = "vega.crash"  # the key of the message that ends an agent's process
+
+
+class AgentStream(Protocol):
+    """An answer of an agent that is read piece by piece (`streams.OpenStream`), as other processes see it."""
+
+    slot: AgentSlot
+
+    def is_read_by(self, process: KernelProcess) -> bool:
+        """Whether this process reads the stream and holds a turn of the agent for it."""
+
+
+class AgentTurn:
+    """A call that is under way, for the process `asker`. What its own tools ask of the agent runs in its turn, one
+    after the other (`inner`): it waits for them, and they must not wait for it."""
+
+    __slots__ = ("asker", "expire", "inner", "slot")
+
+    def __init__(self, slot: AgentSlot, asker: KernelProcess) -> None:
+        self.slot = slot
+        self.asker = asker
+        self.inner = asyncio.Semaphore(1)
+        self.expire: Callable[[], None] | None = None  # ends the time that it has, if it has one
+
+
+class AgentSlot:
+    """An agent as its callers find it: `front` is the process that stands for it now, None while it is restarted."""
+
+    __slots__ = ("_gone", "_waiters", "ahead", "front", "is_promised", "plan", "session")
+
+    def __init__(self, plan: AgentPlan) -> None:
+        self.plan = plan
+        self.front: KernelProcess | None = None
+        self.session: KernelProcess | None = None  # of an agent that remembers
+        self.is_promised = False  # the program has not come to its spawn, and asks it already
+        self._gone: str | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        self.ahead = asyncio.Semaphore(VEGA_AHEAD_CALLS_MAX)  # of calls that are made ahead of their turn
+
+    def up(self, front: KernelProcess, session: KernelProcess | None) -> None:
+        self.front, self.session = front, session
+        self._wake()
+
+    def keep(self, other: AgentSlot | None) -> None:
+        """The program has spawned what was promised; `other` stood for it, in a run that comes back."""
+        self.is_promised = False
+        if other is not None:
+            self.front, self.session = other.front, other.session
+
+    def down(self) -> None:
+        self.front = self.session = None
+
+    def gone(self, process: KernelProcess) -> None:
+        """The process ended for good: its supervision gave up, or it was stopped."""
+        self.down()
+        ended = process.exit
+        why = "" if ended is None else f": {ended.error or ended.reason}"
+        self._gone = f"agent {self.plan.name} is gone{why}"
+        self._wake()
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def ready(self) -> None:
+        """Wait until there is a process; AgentFailed when there will be none."""
+        while self.front is None and not self.is_promised:
+            if self._gone is not None:
+                raise AgentFailed(self._gone, status="gone")
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    async def conversation(self) -> KernelProcess:
+        """The process that remembers, of an agent that does."""
+        await self.ready()
+        assert self.session is not None
+        return self.session
+
+    def room(self, outer: AgentTurn | None) -> asyncio.Semaphore | None:
+        """Where a call waits for its turn: with all others, or with those of the call whose tool makes it."""
+        return self.plan.turns if self.plan.turns is None or outer is None else outer.inner
+
+    async def enter(self, outer: AgentTurn | None) -> asyncio.Semaphore | None:
+        """Wait for a call's turn: once the agent is there, and not too many others are running. Gives what to leave."""
+        room = await self.enter_again(outer)
+        try:
+            await self.ready()
+        except BaseException:
+            leave_turn(room)
+            raise
+        return room
+
+    async def enter_again(self, outer: AgentTurn | None) -> asyncio.Semaphore | None:
+        """The turn of a call that had it in an earlier life; whether the agent is there now is another matter."""
+        room = self.room(outer)
+        if room is not None:
+            await room.acquire()
+        return room
+
+    @asynccontextmanager
+    async def turn(self, outer: AgentTurn | None) -> AsyncIterator[None]:
+        """While a call is made."""
+        room = await self.enter(outer)
+        try:
+            yield
+        finally:
+            leave_turn(room)
+
+    @asynccontextmanager
+    async def again(self, outer: AgentTurn | None, *, is_open: bool) -> AsyncIterator[None]:
+        """While a call of an earlier life goes on; it has its turn only where it `is_open`."""
+        if not is_open:
+            yield
+            return
+        room = await self.enter_again(outer)
+        try:
+            yield
+        finally:
+            leave_turn(room)
+
+
+def leave_turn(room: asyncio.Semaphore | None) -> None:
+    if room is not None:
+        room.release()
