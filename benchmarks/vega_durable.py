@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.measure import Figure, Row, Size, at_most
 from lyra import vega
 from lyra.store.space import Space
-from lyra.vega.durable.durable_run import RunLife
+from lyra.vega.durable.durable_run import RunExecution
 from lyra.vega.durable.runs import DurableRun
 from lyra.vega.runtime.run import run_async
 from lyra.vega.runtime.world import RunOptions
@@ -70,7 +70,7 @@ async def _plain(source: str) -> float:
 
 async def _durable(source: str, folder: str) -> float:
     space = Space(Path(folder) / "run.db", "bench")
-    life = RunLife(space, vega.compile(source, "bench.vega"), _options())
+    life = RunExecution(space, vega.compile(source, "bench.vega"), _options())
     began = time.process_time()
     await life.run({"file": "bench.vega"})
     spent = time.process_time() - began
@@ -107,7 +107,7 @@ def _resumed_s(calls: int, *, sequential: bool) -> float:
                 came.set_result(None)
 
         began = time.perf_counter()
-        life = RunLife(space, program, RunOptions(write=said, warn=print, sequential=sequential), before=before)
+        life = RunExecution(space, program, RunOptions(write=said, warn=print, sequential=sequential), before=before)
         work = asyncio.ensure_future(life.run({"file": "bench.vega"} if is_first else None))
         if is_first:
             await came

@@ -11,7 +11,7 @@ from lyra.errors import LyraError
 from lyra.models.client import LLMClient
 from lyra.models.sim import SimProvider
 from lyra.store.space import Space
-from lyra.vega.durable.durable_run import RunLife
+from lyra.vega.durable.durable_run import RunExecution
 from lyra.vega.durable.runs import DurableRun, Runs
 from lyra.vega.replay.fork import RecordedAnswers, fork_door, live_on
 from lyra.vega.replay.player import Player
@@ -112,10 +112,10 @@ class Recorded:
 
     def _life(
         self, space: Space, program: Any, model: Any, before: DurableRun | None = None, **options: Any
-    ) -> tuple[RunLife, list[str]]:
+    ) -> tuple[RunExecution, list[str]]:
         lines: list[str] = []
         chosen = RunOptions(write=lines.append, warn=lambda _: None, folder=str(self.folder))
-        life = RunLife(space, program, chosen, before=before, **options)
+        life = RunExecution(space, program, chosen, before=before, **options)
         client = LLMClient()
         client.register("sim", SimProvider(script=model if model is not None else Seen()))
         life.world.runtime.client = client

@@ -73,7 +73,7 @@ value = out.register()
 """,
         ),
     ),
-    "same": (Change(_GROUP, "Group.take", "call.is_same(arguments)", "True"),),
+    "same": (Change(_GROUP, "EarlyCallGroup.take", "call.is_same(arguments)", "True"),),
     # The first failure in time is raised, not the first in the order of the program.
     "first": (
         Change(

@@ -12,7 +12,7 @@
 The monitor folds facts as they come (`kernel.watch`) and looks at the table every `interval_s` seconds of the kernel's
 clock; it changes nothing and stops no process. It costs an effect a line in its books, and a step a note of the time. A
 process that waits for a message, a human, a child or a timer is not stale; an entry that a worker outside took is, when
-nobody reports anything about it (what it uses up is told by its quota, not here). Money, seconds and iterations belong
+no report about it has come (what it uses up is told by its quota, not here). Money, seconds and iterations belong
 to a budget's scope: of several processes that spend from one, the first in the table gets the alert. An alert is an
 Event `health.alert` with the process's pid (its guard's, if it has one) and `{alert, pid, …figures}`; it is not
 journaled.
@@ -226,7 +226,7 @@ class HealthMonitor(Subsystem):
         }
 
     def _moved(self, pid: str, _data: dict[str, Any] | bytes = b"") -> _Watch | None:
-        """A sign of life; None for one that is not in the table, or over, or in nobody's hands."""
+        """A sign of life; None for one that is not in the table, or over, or without a worker."""
         watch = self._watched.get(pid)
         if watch is None:
             process = self._core.processes.get(pid)

@@ -19,7 +19,7 @@ from lyra.cli.vega.output import ProgramOutput
 from lyra.errors import Conflict
 from lyra.store.space import Space
 from lyra.testing.mock import MockServer
-from lyra.vega.durable.durable_run import Overtaken, RunLife
+from lyra.vega.durable.durable_run import Overtaken, RunExecution
 from lyra.vega.durable.runs import DurableRun
 from lyra.vega.runtime.world import RunOptions
 from tests.cli.vega.test_durable import TWO, begin, kill
@@ -62,9 +62,9 @@ def test_who_goes_on_with_a_live_run_gets_all_of_it_or_nothing(vega: Vega, pause
         assert done.stdout == ""
 
 
-def _life(space: Space, before: DurableRun | None, lines: list[str]) -> RunLife:
+def _life(space: Space, before: DurableRun | None, lines: list[str]) -> RunExecution:
     options = RunOptions(write=lines.append, warn=lines.append)
-    return RunLife(space, language.compile('print("a"); print("b");', "x.vega"), options, before=before)
+    return RunExecution(space, language.compile('print("a"); print("b");', "x.vega"), options, before=before)
 
 
 @pytest.mark.parametrize("has_begun", [False, True])

@@ -77,7 +77,7 @@ STARTS = {"spawn", "start", "adopt", "Child", "Kernel"}  # calls that are given 
 INSIDE = {
     *("_Refused", "_Swapped", "Overtaken", "Stop", "Refused", "Barrier", "GiveUp", "_Unfit", "_Bad", "Foreign"),
     *("Abandoned", "_Over", "_NotPlain", "UnknownCommand", "BadPattern", "_NoForm", "TooDeep", "TooLarge"),
-    *("Again", "NotAhead", "TooManySteps", "Unsupported"),
+    *("Again", "NotEarly", "TooManySteps", "Unsupported"),
 }
 
 

@@ -154,7 +154,7 @@ def test_a_rule_gives_a_server_text_of_the_agents_model(tmp_path):
             assert sent(end)["content"]["text"] == "written for it"
             asked = model.requests[1]
             assert "Say hello." in asked.messages[0].text
-            assert "a program of somebody else" in asked.system
+            assert "a foreign program" in asked.system
             assert (len(asked.messages), asked.tools, asked.max_tokens) == (1, (), 100)
             assert kernel.taint.tainted(process.pid)
             assert process.budget.used("llm_calls") == 3

@@ -17,7 +17,7 @@ from lyra.models.sim import SimProvider
 from lyra.store.space import Space
 from lyra.vega import VegaError
 from lyra.vega.durable import checkpoints as saving
-from lyra.vega.durable.durable_run import RunLife
+from lyra.vega.durable.durable_run import RunExecution
 from lyra.vega.durable.runs import DurableRun
 from lyra.vega.runtime.world import RunOptions
 
@@ -46,7 +46,7 @@ class Lives:
         self.options = options
         self.asked: list[str] = []
         self.lines: list[str] = []
-        self.life: RunLife | None = None
+        self.life: RunExecution | None = None
 
     def one(self, *, until: str | None = None) -> list[str]:
         """One life, to its end or until it has printed a line; what it printed."""
@@ -64,7 +64,7 @@ class Lives:
 
         run = DurableRun(space)
         before = run if run.has_begun else None
-        self.life = life = RunLife(
+        self.life = life = RunExecution(
             space, self.program, RunOptions(write=write, warn=self.lines.append, **self.options), before=before
         )
         client = LLMClient()
@@ -238,7 +238,7 @@ def test_a_full_disk_holds_the_run_still_until_there_is_room(tmp_path):
         lines: list[str] = []
         warned: list[str] = []
         source = 'print("one");\nprocess::sleep(50ms);\nprint(str::repeat("much ", 60000));\nprint("three");'
-        life = RunLife(space, vega.compile(source, "x.vega"), RunOptions(write=lines.append, warn=warned.append))
+        life = RunExecution(space, vega.compile(source, "x.vega"), RunOptions(write=lines.append, warn=warned.append))
         work = asyncio.ensure_future(life.run({"file": "x.vega"}))
         while not space._ask("SELECT 1 FROM journal"):
             await asyncio.sleep(0)

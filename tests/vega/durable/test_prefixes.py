@@ -12,7 +12,7 @@ from lyra.core.clock import SystemClock
 from lyra.store.space import Space
 from lyra.vega import compile as compile_source
 from lyra.vega.durable import checkpoints as saving
-from lyra.vega.durable.durable_run import RunLife
+from lyra.vega.durable.durable_run import RunExecution
 from lyra.vega.durable.runs import DurableRun
 from lyra.vega.runtime.world import RunOptions
 
@@ -41,7 +41,7 @@ def live(space: Space, folder: Path, facts: dict[str, Any] | None = None) -> lis
     async def main() -> None:
         options = RunOptions(write=lambda _: None, warn=lambda _: None, folder=str(folder))
         before = None if facts is not None else DurableRun(space)
-        await asyncio.wait_for(RunLife(space, program, options, before=before).run(facts), 20)
+        await asyncio.wait_for(RunExecution(space, program, options, before=before).run(facts), 20)
 
     asyncio.run(main())
     return DurableRun(space).output()

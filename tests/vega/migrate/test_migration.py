@@ -20,7 +20,7 @@ from lyra.vega import compile as compile_source
 from lyra.vega.bytecode.renumber import changed_functions, fitted, is_gone
 from lyra.vega.bytecode.verifier import verify
 from lyra.vega.durable import checkpoints as saving
-from lyra.vega.durable.durable_run import RunLife
+from lyra.vega.durable.durable_run import RunExecution
 from lyra.vega.durable.new_program import ProgramMigration
 from lyra.vega.durable.runs import DurableRun
 from lyra.vega.migrate.migration import migrated
@@ -70,7 +70,7 @@ def live(
 
     async def main() -> None:
         options = RunOptions(write=lambda _: None, warn=lambda _: None, folder=str(folder))
-        life = RunLife(space, program, options, before=before, migration=migration)
+        life = RunExecution(space, program, options, before=before, migration=migration)
         await asyncio.wait_for(life.run(facts), 20)
 
     asyncio.run(main())

@@ -23,7 +23,7 @@ from lyra.testing.loop import run as run_in_virtual_time
 from lyra.vega import VegaError
 from lyra.vega.bytecode import file as bytecode
 from lyra.vega.compiler.plan_of import plan_of
-from lyra.vega.machine.early_calls import EarlyCall, Group
+from lyra.vega.machine.early_calls import EarlyCall, EarlyCallGroup
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect
 from lyra.vega.machine.link import link
 from lyra.vega.machine.snapshot import from_data, to_data
@@ -603,15 +603,15 @@ def test_pending_calls_survive_a_snapshot():
         if outcome.kind == "spawn":
             value = Process(f"p-{outcome.arguments[1]}")
         elif outcome.kind == "ahead_begin":
-            value = Group(7)
+            value = EarlyCallGroup(7)
         elif outcome.kind == "ahead_start":
-            group = next(each for each in fiber.registers if isinstance(each, Group))
+            group = next(each for each in fiber.registers if isinstance(each, EarlyCallGroup))
             call: EarlyCall = outcome.arguments[1]
             group.add(call)
             started.append(f"{call.key} {call.arguments[1]}")
         elif outcome.kind == "ahead_take":
             group, call = outcome.arguments
-            held = next(each for each in fiber.registers if isinstance(each, Group))
+            held = next(each for each in fiber.registers if isinstance(each, EarlyCallGroup))
             assert held.number == 7
             assert [each.arguments for calls in held.calls.values() for each in calls] == [
                 [Process("p-A"), "1", None, None],

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lyra.kernel.interrupts.interrupt import Interrupt
     from lyra.store.space import Space
     from lyra.vega.bytecode.program import Program
-    from lyra.vega.durable.durable_run import RunLife
+    from lyra.vega.durable.durable_run import RunExecution
     from lyra.vega.durable.new_program import ProgramMigration
     from lyra.vega.durable.runs import DurableRun, Runs
 
@@ -179,7 +179,7 @@ def live(
     import asyncio
 
     from lyra.cli.vega.setup import with_servers
-    from lyra.vega.durable.durable_run import RunLife
+    from lyra.vega.durable.durable_run import RunExecution
     from lyra.vega.runtime.convert import to_python
     from lyra.vega.runtime.world import RunOptions
 
@@ -201,7 +201,7 @@ def live(
         for change in () if migration is None else migration.changes:
             output.warn(printable(f"migrated: {change}"))
 
-    lives: list[RunLife] = []
+    lives: list[RunExecution] = []
 
     async def main() -> Any:
         output.loop = asyncio.get_running_loop()
@@ -211,7 +211,7 @@ def live(
         if migration is not None:
             migration.done = migrated
         chosen = RunOptions(write=output.write, warn=output.warn, **options)
-        life = RunLife(
+        life = RunExecution(
             space,
             program,
             chosen,
@@ -233,7 +233,7 @@ def live(
 
 
 @contextmanager
-def _ending(invocation: Invocation, space: Space, output: ProgramOutput, lives: list[RunLife]) -> Iterator[None]:
+def _ending(invocation: Invocation, space: Space, output: ProgramOutput, lives: list[RunExecution]) -> Iterator[None]:
     """What is said when a life ends other than with its run. The view ends with it, unless the run is read again."""
     from lyra.vega.durable.durable_run import Overtaken
 

@@ -72,7 +72,7 @@ def _lived(invocation: Invocation, space: Space, run: DurableRun, book: Any, *, 
     """Run the fork to its end; the error that ended it, if one did."""
     from lyra.cli.vega.setup import with_servers
     from lyra.core.budgets.money import Money
-    from lyra.vega.durable.durable_run import RunLife
+    from lyra.vega.durable.durable_run import RunExecution
     from lyra.vega.durable.runs import DurableRun
     from lyra.vega.replay.fork import fork_door, live_on
     from lyra.vega.runtime.world import RunOptions
@@ -92,7 +92,7 @@ def _lived(invocation: Invocation, space: Space, run: DurableRun, book: Any, *, 
     async def main() -> Any:
         config = invocation.config if flags else None
         chosen = RunOptions(write=lambda _: None, warn=lambda _: None, **options)
-        life = RunLife(space, program, chosen, before=forked, config=config, door=fork_door(book, is_live=is_live))
+        life = RunExecution(space, program, chosen, before=forked, config=config, door=fork_door(book, is_live=is_live))
         live_on(life)
         return await life.run()
 

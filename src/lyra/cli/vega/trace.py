@@ -11,7 +11,7 @@ from lyra.cli.render import document, moment, printable
 from lyra.cli.vega.durable import db_option, opened, store_file
 
 if TYPE_CHECKING:
-    from lyra.vega.durable.trace import TraceSpan
+    from lyra.vega.durable.trace import RunSpan
 
 __all__ = ["trace"]
 
@@ -48,7 +48,7 @@ def trace(invocation: Invocation, /, *, run: str, db: str | None, as_json: bool)
             click.echo(printable(line))
 
 
-def _lines(root: TraceSpan) -> list[str]:
+def _lines(root: RunSpan) -> list[str]:
     lines = []
     todo = [(0, root)]
     while todo:
@@ -60,7 +60,7 @@ def _lines(root: TraceSpan) -> list[str]:
     return lines
 
 
-def _line(span: TraceSpan) -> str:
+def _line(span: RunSpan) -> str:
     took = "" if span.latency_ms is None else f"{span.latency_ms} ms"
     why = f"{span.status}: {span.error.splitlines()[0]}" if span.error else span.status
     parts = [f"{span.kind} {span.name}", why, took]

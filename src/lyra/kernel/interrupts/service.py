@@ -261,7 +261,7 @@ class InterruptService(Subsystem):
     def resolve_interrupt(
         self, interrupt_id: str, response: Answer | Mapping[str, Any], user_id: str | None = None
     ) -> Interrupt:
-        """Answer a question, as `user_id` if that is said: a question that belongs to somebody else is `Denied`."""
+        """Answer a question, as `user_id` if that is said: another user's question is `Denied`."""
         self._core.raise_if_closed()
         self.resolve(interrupt_id, response, user_id=user_id)
         return durable_value(self._core, self.get_interrupt(interrupt_id))
@@ -298,7 +298,7 @@ class InterruptService(Subsystem):
         return durable_value(self._core, self.get_interrupt(interrupt_id))
 
     def expire_old_interrupts(self) -> int:
-        """End what nobody answered in time; gives how many. Timers do the same one by one."""
+        """End the questions whose time to answer has passed; gives how many. Timers do the same one by one."""
         self._core.raise_if_closed()
         overdue = [one for one in self._all(None) if self._overdue(one)]
         for interrupt in overdue:
@@ -430,11 +430,11 @@ class InterruptService(Subsystem):
     def _given_up(
         self, process: Process, key: rows.Key, kind: str, digest: bytes, interrupt: Interrupt, error: BaseException
     ) -> None:
-        """Whoever asked was cancelled and may go on without an answer: the question is taken back."""
+        """Take the question back: the process that asked was cancelled and may go on without an answer."""
         if self._core.stopping or process.exit is not None or isinstance(error, (GeneratorExit, SimulatedCrash)):
             return
         if interrupt.status == "pending":
-            self.cancel(interrupt.id, "nobody waits for the answer any more")
+            self.cancel(interrupt.id, "no process waits for the answer any more")
         cut_short(process, key, error, form="ask", name=kind, digest=digest)
 
     def create(

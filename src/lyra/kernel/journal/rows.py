@@ -2,7 +2,7 @@
 
 A row is (seq, time, pid, kind, data); `data` is one of these structs as msgpack. Values that belong to users
 (arguments, results, messages) are stored as raw msgpack inside, so they are encoded once and decoded only by
-whoever needs them. Fields may be added with a default; none is ever renamed or reused, because old journals are
+the modules that need them. Fields may be added with a default; none is ever renamed or reused, because old journals are
 replayed for ever.
 """
 

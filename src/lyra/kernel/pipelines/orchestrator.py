@@ -111,7 +111,7 @@ class Orchestrator(Subsystem):
         self.fact(pid, "pipeline.initialized", row)
 
     def _make_known(self, pid: str, work: Envelope) -> None:
-        """A pid that nobody submitted gets an entry of the process table, for as long as its pipeline is known."""
+        """A pid that was not submitted gets an entry of the process table, for as long as its pipeline is known."""
         lifecycle = self._lifecycle
         if lifecycle.came_with_pipeline(pid) and not lifecycle.is_live(pid):
             lifecycle.forget_with_pipeline(pid)  # of a pipeline that ended
@@ -179,8 +179,8 @@ class Orchestrator(Subsystem):
         return True
 
     def cleanup_stale_sessions(self, idle_s: float = PIPELINE_SESSION_IDLE_S) -> int:
-        """Forget sessions that ended, and those that nobody touched for `idle_s`, drives or is asked about. Their
-        entries end, and are kept as long as others."""
+        """Forget sessions that ended, and those that no worker touched for `idle_s`, drives or waits in
+        for an answer. Their entries end, and are kept as long as others."""
         core = self._core
         core.raise_if_closed()
         forgotten = 0
@@ -189,12 +189,12 @@ class Orchestrator(Subsystem):
                 process = core.processes.get(pid)
                 if process is None or process.exit is not None:
                     if not self.state.sessions[pid].terminated and self._lifecycle.came_with_pipeline(pid):
-                        self._terminate(pid, TerminalReason.USER_CANCELLED, f"nobody drove it for {idle_s:g} s")
+                        self._terminate(pid, TerminalReason.USER_CANCELLED, f"no worker drove it for {idle_s:g} s")
                     forgotten += self.forget_session(pid)
         return forgotten
 
     def _is_alive(self, pid: str) -> bool:
-        """Somebody drives it, or a person may still answer what it asks."""
+        """Whether a worker drives it, or a person may still answer what it asks."""
         core, session = self._core, self.state.sessions[pid]
         driven = self._lifecycle.is_live(pid) and not self._lifecycle.came_with_pipeline(pid)
         if driven or self._interrupts.has_pending(pid):
@@ -452,7 +452,7 @@ class Orchestrator(Subsystem):
                 feed.put(PipelineEvent("interrupt_raised", _stage_in_doubt(session, one), pid, envelope, asked))
 
     def in_doubt(self, interrupt: Interrupt) -> None:
-        """Nobody knows whether a stage was performed; the door asked, and its row is the last that was written."""
+        """It is unknown whether a stage was performed; the door asked, and its row is the last that was written."""
         session, journal = self.state.sessions.get(interrupt.pid), self._core.journal
         if session is not None:
             stage, seq = _stage_in_doubt(session, interrupt), journal.seq if journal is not None else 0
@@ -491,7 +491,7 @@ class Orchestrator(Subsystem):
         return envelope_of(self._core, self._lifecycle, value, pid)
 
     def _must_be_driven_outside(self, pid: str) -> None:
-        """What a process of this kernel runs, nobody else reports into or replaces."""
+        """Refuse reports into, and replacement of, a pipeline that a process of this kernel runs."""
         process = self._core.processes.get(pid)
         if pid in self.state.sessions and process is not None and process.exit is None and self.runner.runs(process):
             hint = "its agents report by themselves; terminate_session ends it"

@@ -334,7 +334,7 @@ class Runner:
 
     @staticmethod
     def _ended_then(process: Process) -> int | None:
-        """On replay: what ended before the next reading of the plan (0: nothing did); None when nobody can say."""
+        """On replay: what ended before the next reading of the plan (0: nothing did); None: not journaled."""
         entry = process.replay.get(process.keys) if process.replay is not None else None
         last = codec.decode(bytes(entry.value))[-1] if entry is not None and entry.name == "pipeline" else None
         return int(last["after"]) if isinstance(last, dict) else None

@@ -24,7 +24,7 @@ from lyra.kernel.process.process import Process
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
 
-__all__ = ["NOTHING", "Mailboxes", "Turn", "receive_within"]
+__all__ = ["NOTHING", "Mailboxes", "WaitTurn", "receive_within"]
 
 
 class _Nothing:
@@ -159,13 +159,13 @@ class Mailboxes:
         sender: Process | None = None,
         key: rows.Key | None = None,
         digest: bytes = b"",
-    ) -> Turn:
+    ) -> WaitTurn:
         """Get in line for room. The mailbox itself takes the message when there is some, awaited or not."""
         if process.senders is None:
             process.senders = deque()
         if len(process.senders) >= WAITING_SENDERS_MAX:
             raise Overloaded(f"{len(process.senders)} messages wait for room in the mailbox of {process.pid} already")
-        turn = Turn(process, message, self.encoded(message), sender, key, digest)
+        turn = WaitTurn(process, message, self.encoded(message), sender, key, digest)
         process.senders.append(turn)
         return turn
 
@@ -177,7 +177,7 @@ class Mailboxes:
         if turn.waker is not None:
             resume(turn.waker)
 
-    def send(self, receiver: Process, message: Any) -> int | Turn:
+    def send(self, receiver: Process, message: Any) -> int | WaitTurn:
         """Deliver a message from outside any process, or put it in line for room: the seq of its row, or what gives
         it after a wait."""
         if receiver.senders or self.full(receiver):  # no room, or other messages were here first
@@ -194,7 +194,7 @@ class Mailboxes:
         process.senders = None
 
 
-class Turn:
+class WaitTurn:
     """A message that waits for room; awaiting it waits until it was taken, and gives its row's seq."""
 
     __slots__ = ("data", "digest", "key", "message", "receiver", "sender", "seq", "taken", "waker")

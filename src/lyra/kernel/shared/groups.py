@@ -134,7 +134,7 @@ class Groups(Subsystem):
         return list(self.state.groups)
 
     def delete_group(self, name: str) -> Ack:
-        """Forget a group and its blackboard; refused while somebody is in it."""
+        """Forget a group and its blackboard; refused while it has members."""
         self._core.raise_if_closed()
         group = self._find(name)
         if group.members:
@@ -219,7 +219,7 @@ class Groups(Subsystem):
         """
         self._core.raise_if_closed()
         group = self._find(name)
-        self._mailboxes.encoded(message)  # one that has no form reaches nobody
+        self._mailboxes.encoded(message)  # a message that cannot be encoded is refused before any member gets it
         left_out = {exclude} if isinstance(exclude, str) else set(exclude)
         outcome: dict[str, LyraError | None] = {}
         for pid in list(group.members):

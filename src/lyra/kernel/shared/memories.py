@@ -85,7 +85,7 @@ class Memories(Subsystem):
 
     def add(self, scope: str, text: str, *, kind: str = "fact", pid: str = "", tainted: bool = False) -> MemoryItem:
         """Remember something; gives the item, the one from before where it was known. What a marked process (or
-        `tainted`) adds carries the mark to whoever recalls it."""
+        `tainted`) adds carries the mark to every process that recalls it."""
         self._core.raise_if_closed()
         _word(scope, "a scope")
         _word(kind, "a kind of memory")

@@ -9,7 +9,7 @@ import msgspec
 from lyra.kernel.process.links import ExitSignal, Ready, register_signal
 from lyra.kernel.supervision.child import Spec
 
-__all__ = ["Order", "Row", "Table", "event_fault", "event_of"]
+__all__ = ["ChildRow", "ChildTable", "Order", "event_fault", "event_of"]
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -25,7 +25,7 @@ class Order(msgspec.Struct, frozen=True):
 register_signal("supervisor", Order)
 
 
-class Row(msgspec.Struct, eq=False):
+class ChildRow(msgspec.Struct, eq=False):
     """One child in the table."""
 
     spec: Spec
@@ -37,10 +37,10 @@ class Row(msgspec.Struct, eq=False):
     due: float | None = None  # when a back-off is over
 
 
-class Table(msgspec.Struct):
+class ChildTable(msgspec.Struct):
     """All that a supervisor knows."""
 
-    rows: list[Row]
+    rows: list[ChildRow]
     parent: str | None = None
     made: int = 0  # children of a dynamic supervisor so far, for their ids
     times: list[float] = []  # restarts that still count

@@ -22,7 +22,7 @@ from lyra.kernel.base.waiting import looked_at
 from lyra.kernel.process.process import Process
 from lyra.kernel.programs.handle import Ack, Handle
 from lyra.kernel.supervision.child import Child, make_plan, make_spec
-from lyra.kernel.supervision.children import Order, Row, Table
+from lyra.kernel.supervision.children import ChildRow, ChildTable, Order
 from lyra.kernel.supervision.preview import preview
 from lyra.kernel.supervision.supervisor import supervise
 
@@ -85,7 +85,7 @@ class Supervisors(Subsystem):
         self._count = 0
         self._waiters: dict[str, tuple[Process, asyncio.Future[Any]]] = {}
         self._plans: dict[str, Any] = {}  # of supervisors that recovery found and that have not begun to replay
-        self.tables: dict[str, Table] = {}
+        self.tables: dict[str, ChildTable] = {}
         self.until_known: Callable[[Process], Awaitable[None]]  # set by the kernel
         self.waiting: dict[str, dict[str, bool]] = {}  # program → supervisors that wait for it, whether each is a guard
 
@@ -124,7 +124,7 @@ class Supervisors(Subsystem):
         if process.program == self.programs.name(supervise) and args:
             self._plans[process.pid] = args[0]
 
-    def table(self, process: Process) -> Table | None:
+    def table(self, process: Process) -> ChildTable | None:
         """What a supervisor knows; None of one that has ended, or not begun."""
         table = self.tables.get(process.pid)
         if table is not None or process.exit is not None or process.pid not in self._plans:
@@ -134,7 +134,7 @@ class Supervisors(Subsystem):
         except Corrupt:  # it will say so itself
             return None
 
-    def began(self, pid: str, table: Table) -> None:
+    def began(self, pid: str, table: ChildTable) -> None:
         """Its program runs: from now on this is what it knows."""
         self.tables[pid] = table
         self._plans.pop(pid, None)
@@ -340,7 +340,7 @@ class SupervisorHandle(Handle):
                 await self._command("started")
         return read()
 
-    def _rows(self) -> list[Row]:
+    def _rows(self) -> list[ChildRow]:
         table = self._supervisors.table(self._process)
         return table.rows if table is not None else []
 

@@ -14,13 +14,13 @@ from lyra.errors import LyraError
 from lyra.kernel.process.process import Process
 from lyra.kernel.programs.context import Context, ExitProgram
 from lyra.kernel.supervision.child import Plan
-from lyra.kernel.supervision.children import Table
+from lyra.kernel.supervision.children import ChildTable
 from lyra.kernel.supervision.supervisor import Run, read_kept
 
 __all__ = ["preview"]
 
 
-def preview(process: Process, plan: Any) -> Table:
+def preview(process: Process, plan: Any) -> ChildTable:
     """What a supervisor that comes back will know once its replay is done, for callers that ask before."""
     ahead = Process(
         process.core,

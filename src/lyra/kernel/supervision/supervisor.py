@@ -48,7 +48,7 @@ from lyra.kernel.process.call_keys import comes_next
 from lyra.kernel.programs.context import ExitProgram
 from lyra.kernel.programs.registry import unknown_program
 from lyra.kernel.supervision.child import DYNAMIC, INFINITY, KILL, Plan, Spec, check_significant
-from lyra.kernel.supervision.children import Order, Row, Table, event_fault, event_of
+from lyra.kernel.supervision.children import ChildRow, ChildTable, Order, event_fault, event_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +63,7 @@ _CALLS_KEPT: Final = 64  # journaled calls at least between two checkpoints; mor
 _REFUSALS: Final = (ProcessError, ConfigError, LimitExceeded, Denied)  # why a child may not start
 
 _SCOPE: Final[
-    dict[str, Callable[[list[Row], Row], list[Row]]]
+    dict[str, Callable[[list[ChildRow], ChildRow], list[ChildRow]]]
 ] = {  # the children that are restarted with a child that ended
     "restart": lambda _rows, row: [row],
     "restart_all": lambda rows, _row: list(rows),
@@ -116,7 +116,8 @@ class Run:
         self._supervisors: Supervisors = self._core.subsystems.named("supervisors")
         self._plan = plan
         kept = ctx.restored
-        self.table = Table([Row(spec) for spec in plan.children]) if kept is None else read_kept(ctx, kept, Table)
+        rows = [ChildRow(spec) for spec in plan.children]
+        self.table = ChildTable(rows) if kept is None else read_kept(ctx, kept, ChildTable)
         # The table again, by what is looked for.
         self._by_id = {row.spec.id: row for row in self.table.rows}
         self._by_pid = {row.pid: row for row in self.table.rows if row.pid is not None}
@@ -202,7 +203,7 @@ class Run:
             await self._shut_down(reason)
         return None  # one that was stopped on purpose, and had ended by itself just before
 
-    async def _child_ended(self, row: Row, pid: str, reason: str) -> _Ended | None:
+    async def _child_ended(self, row: ChildRow, pid: str, reason: str) -> _Ended | None:
         crashed = not (reason in ("normal", "shutdown") or reason.startswith("shutdown:"))
         again = row.spec.restart == "permanent" or (row.spec.restart == "transient" and crashed)
         if again and crashed and self._plan.strategy == "escalate":
@@ -220,14 +221,14 @@ class Run:
         await self._auto_shutdown(row)
         return None
 
-    def _put_away(self, row: Row) -> None:
+    def _put_away(self, row: ChildRow) -> None:
         """It is not running and not going to: a temporary one is forgotten."""
         self._set(row, None, "stopped")
         temporary = row.spec.restart == "temporary" or self._plan.template is not None
         if temporary and row.spec.id in self._by_id:
             self._forget(row)
 
-    def _set(self, row: Row, pid: str | None, state: str, due: float | None = None) -> None:
+    def _set(self, row: ChildRow, pid: str | None, state: str, due: float | None = None) -> None:
         """The one place where a row changes."""
         if row.pid is not None:
             self._by_pid.pop(row.pid, None)
@@ -239,11 +240,11 @@ class Run:
             self._due.pop(row, None)
         row.pid, row.state, row.due = pid, state, due
 
-    def _add(self, row: Row) -> None:
+    def _add(self, row: ChildRow) -> None:
         self.table.rows.append(row)
         self._by_id[row.spec.id] = row
 
-    def _forget(self, row: Row) -> None:
+    def _forget(self, row: ChildRow) -> None:
         rows = self.table.rows
         if rows[-1] is row:  # stopping goes from the end: no need to search ten thousand for each
             rows.pop()
@@ -251,7 +252,7 @@ class Run:
             rows.remove(row)
         del self._by_id[row.spec.id]
 
-    async def _auto_shutdown(self, row: Row) -> None:
+    async def _auto_shutdown(self, row: ChildRow) -> None:
         when = self._plan.auto_shutdown
         if when == "never" or not row.spec.significant:
             return
@@ -267,7 +268,7 @@ class Run:
 
     # ------------------------------------------------------------------ restarting
 
-    async def _restart(self, row: Row, reason: str, pid: str | None) -> _Ended | None:
+    async def _restart(self, row: ChildRow, reason: str, pid: str | None) -> _Ended | None:
         """Count it; then start again, now or after the back-off, or give up."""
         now = self._now()
         allowed = self._window.record(now)
@@ -293,7 +294,7 @@ class Run:
         """A time that only grows while the kernel lives, and goes on from the wall clock in its next life."""
         return float(self._ctx.journaled_read("clock", self._supervisors.now))
 
-    async def _restart_now(self, row: Row) -> None:
+    async def _restart_now(self, row: ChildRow) -> None:
         together = _SCOPE[self._plan.strategy](self.table.rows, row)
         self._set(row, None, "restarting")
         for other in reversed(together):
@@ -308,7 +309,7 @@ class Run:
                 self._ctx.send(self._ctx.pid, Order("again", id=other.spec.id))
                 return
 
-    async def _start(self, row: Row) -> LyraError | None:
+    async def _start(self, row: ChildRow) -> LyraError | None:
         """Start one child and link to it; an error if it did not start, or ended before it was ready."""
         spec, ctx = row.spec, self._ctx
         if not await self._program_is_known(row):
@@ -330,7 +331,7 @@ class Run:
             await self._pass_on(message)
         return None
 
-    async def _program_is_known(self, row: Row) -> bool:
+    async def _program_is_known(self, row: ChildRow) -> bool:
         """Wait until this kernel knows a child's program; False if the supervisor has to stop meanwhile.
 
         Other commands are answered meanwhile with what it waits for. A replay waits for as many messages as
@@ -380,7 +381,7 @@ class Run:
 
     # ------------------------------------------------------------------ stopping
 
-    async def _halt(self, row: Row) -> None:
+    async def _halt(self, row: ChildRow) -> None:
         """Stop one child; a temporary one is forgotten."""
         pid = row.pid
         if pid is not None:
@@ -423,7 +424,7 @@ class Run:
         await self._stop_all()
         self._ctx.exit(reason)
 
-    async def _give_up(self, row: Row, pid: str | None, reason: str) -> NoReturn:
+    async def _give_up(self, row: ChildRow, pid: str | None, reason: str) -> NoReturn:
         """End in order, as OTP's do, and with an error that says which child was the last straw."""
         await self._stop_all()
         told = reason
@@ -483,7 +484,7 @@ class Run:
         if known is not None:
             hint = "restart_child starts it again, delete_child makes room"
             raise NameTaken(f"there is a child {spec.id!r} already", hint=hint, id=spec.id, problem="already_present")
-        row = Row(spec)
+        row = ChildRow(spec)
         self._add(row)
         await self._start_or_raise(row, keep=False)
         return row.pid or ""
@@ -517,7 +518,7 @@ class Run:
     async def _stop(self, _event: dict[str, Any]) -> None:
         await self._shut_down("shutdown")
 
-    async def _start_or_raise(self, row: Row, *, keep: bool) -> None:
+    async def _start_or_raise(self, row: ChildRow, *, keep: bool) -> None:
         error = await self._start(row)
         if error is None:
             return
@@ -525,16 +526,16 @@ class Run:
             self._forget(row)
         raise _not_started(row, error) from error
 
-    def _find(self, child_id: str) -> Row | None:
+    def _find(self, child_id: str) -> ChildRow | None:
         return self._by_id.get(child_id)
 
-    def _row(self, child_id: str) -> Row:
+    def _row(self, child_id: str) -> ChildRow:
         row = self._find(child_id)
         if row is None:
             raise NoSuchProcess(f"no child {child_id!r}", id=child_id, problem="not_found")
         return row
 
-    def _stopped(self, child_id: str) -> Row:
+    def _stopped(self, child_id: str) -> ChildRow:
         """A child that is neither running nor about to."""
         if self._plan.template is not None:
             hint = "terminate_child stops and forgets one, start_child starts another"
@@ -556,12 +557,12 @@ class Run:
             with suppress(NoSuchProcess):
                 await self._ctx.send(pid, message)
 
-    def _tell(self, kind: str, row: Row, reason: str) -> None:
+    def _tell(self, kind: str, row: ChildRow, reason: str) -> None:
         if not self._ctx.replaying:
             self._core.publish(self._ctx.pid, kind, {"id": row.spec.id, "reason": reason, "starts": row.starts})
 
 
-def _not_started(row: Row, error: LyraError) -> ProcessError:
+def _not_started(row: ChildRow, error: LyraError) -> ProcessError:
     """A name that is taken stays one: callers choose another."""
     kind = NameTaken if isinstance(error, NameTaken) else ProcessError
     fields = {**error.fields, "id": row.spec.id}

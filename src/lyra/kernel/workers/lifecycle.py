@@ -111,7 +111,7 @@ class LifecycleManager(Subsystem):
         return durable_value(core, self.get_process(pid))
 
     def enter_with_pipeline(self, pid: str, *, request_id: str, user_id: str, session_id: str) -> None:
-        """A pipeline begins under a pid that nobody submitted: its entry is at work at once, in nobody's line."""
+        """A pipeline begins under a pid that was not submitted: its entry is at work at once and never queued."""
         core = self._core
         self.checked_pid(pid)
         given = {"request_id": request_id, "user_id": user_id, "session_id": session_id, "pipeline": True}
@@ -202,7 +202,7 @@ class LifecycleManager(Subsystem):
             return durable_value(self._core, self.get_process(pid))
 
     def get_next_runnable(self) -> ProcessControlBlock | None:
-        """Take the entry whose turn it is; it is `running` now. None when nobody waits. One with a question that is
+        """Take the entry whose turn it is; it is `running` now. None when no entry waits. One with a question that is
         open keeps its place and is passed over until it is answered."""
         core = self._core
         core.raise_if_closed()
@@ -421,7 +421,7 @@ class LifecycleManager(Subsystem):
             raise _unknown(pid)
 
     def _is_used(self, pid: str) -> bool:
-        """A pid without an entry: somebody counts its usage, or drives a pipeline under it."""
+        """A pid without an entry whose usage is counted, or under which a pipeline is driven."""
         return self.resources.is_tracked(pid) or pid in self.pipelines.state.sessions
 
     def is_live(self, pid: str) -> bool:

@@ -200,7 +200,7 @@ class ResourceTracker(Subsystem):
             self._core.fact(self.state, pid, "pcb.books_closed", {})
 
     def close_idle(self, age_s: float) -> int:
-        """Forget pids that nobody submitted, runs or drives, and that used nothing for so long; gives how many."""
+        """Forget pids that were not submitted, are not run or driven, and used nothing for so long; gives how many."""
         before = self._core.clock.now() - age_s
         idle = [pid for pid, one in self.state.accounts.items() if one.at <= before and self._is_stray(pid)]
         for pid in idle:
@@ -301,7 +301,7 @@ class ResourceTracker(Subsystem):
         inference_requests: int = 0,
         inference_input_chars: int = 0,
     ) -> ResourceUsage:
-        """Add to what a pid has used; one that nobody tracks yet gets the default quota."""
+        """Add to what a pid has used; a pid that is not tracked yet gets the default quota."""
         self._core.raise_if_closed()
         given = (
             llm_calls,

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Overtaken",
-    "RunLife",
+    "RunExecution",
     "agent_from_row",
     "agent_of",
     "answer_note",
@@ -58,7 +58,7 @@ __all__ = [
     "cancel_note",
     "end",
     "prepare",
-    "recall",
+    "restore_from",
 ]
 
 _LOOK_S: Final = 0.25  # between two looks for notes
@@ -80,7 +80,7 @@ class Overtaken(Exception):
     """Another process was at work on the run since it was read: it has to be read again."""
 
 
-class RunLife:
+class RunExecution:
     """`before` is the run as earlier lives left it, None for a new one; with a `migration` another program is in force
     from this life on. `held` is called once the run is this life's alone, and as `before` has it (else Overtaken);
     `began` is told its id once it is durable, `asks` of each question that waits. `door` makes the kernel's door: a
@@ -132,7 +132,7 @@ class RunLife:
         kernel, world = self.kernel, self.world
         if self._before is not None:
             world.runtime.name = str(self._before.began["nonce"])
-            recall(world, self._before)
+            restore_from(world, self._before)
         await kernel.start(owned=self._confirm)
         try:
             self.is_held = True
@@ -292,18 +292,18 @@ class RunLife:
             self.world.options.warn(f"an answer was not used: {refusal.message}")
 
 
-def recall(world: World, before: DurableRun) -> None:
-    """What a life has to know of those before it, which no program's replay tells."""
+def restore_from(world: World, before: DurableRun) -> None:
+    """Restore what earlier executions of the run spent and had under way, which no program's replay tells."""
     world.budget.charge(Usage.from_data(before.spent))
     for pid, state in before.processes.items():
         if state.spent:
-            _recall_spent(world, before, pid, state)
+            _restore_spending(world, before, pid, state)
         agent = agent_of(before, pid, state)
         if agent is not None:
             world.expected[agent[0]] = world.spawned[agent[0]] = agent[1:]
 
 
-def _recall_spent(world: World, before: DurableRun, pid: str, state: ProcessState) -> None:
+def _restore_spending(world: World, before: DurableRun, pid: str, state: ProcessState) -> None:
     """Who has to count it in its sessions: the nearest process above that replays, at the start of what is below it. Of
     a conversation the record knows, since its turns belong to the process that asked."""
     if _is_conversation(before, state):

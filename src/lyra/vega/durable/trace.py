@@ -22,12 +22,12 @@ from lyra.store.protocol import Record
 from lyra.vega.durable.record import MAIN
 from lyra.vega.durable.runs import DurableRun
 
-__all__ = ["Trace", "TraceSpan", "trace"]
+__all__ = ["RunSpan", "Trace", "trace"]
 
 _PIECES: Final = "vega.stream:"  # each a piece of an answer, which is shown as a call
 
 
-class TraceSpan(msgspec.Struct, kw_only=True):
+class RunSpan(msgspec.Struct, kw_only=True):
     """`kind` is process, agent, call, model, tool or effect; `status` ok, running, stopped, the reason of an end, or
     the name of an error, whose text is `error`."""
 
@@ -44,7 +44,7 @@ class TraceSpan(msgspec.Struct, kw_only=True):
     output_tokens: int = 0
     calls: int = 0
     retries: int = 0
-    spans: list[TraceSpan] = []
+    spans: list[RunSpan] = []
 
     @property
     def latency_ms(self) -> int | None:
@@ -68,7 +68,7 @@ class TraceSpan(msgspec.Struct, kw_only=True):
             "spans": [span.to_data() for span in self.spans],
         }
 
-    def walk(self, depth: int = 0) -> Iterator[tuple[int, TraceSpan]]:
+    def walk(self, depth: int = 0) -> Iterator[tuple[int, RunSpan]]:
         """This and all below it, each with how deep it stands."""
         todo = [(depth, self)]
         while todo:
@@ -81,7 +81,7 @@ class Trace(NamedTuple):
     """`root` is the main process. Rows from before `since` are not kept any more: of what was done then `unlisted`
     calls are in the sums and not in the tree."""
 
-    root: TraceSpan
+    root: RunSpan
     since: float | None
     unlisted: int
 
@@ -95,9 +95,9 @@ class _Tracer:
     def __init__(self, run: DurableRun) -> None:
         self._run = run
         self._program = run.program()
-        self._processes: dict[str, TraceSpan] = {}
+        self._processes: dict[str, RunSpan] = {}
         self._parents: dict[str, str] = {}
-        self._open: dict[tuple[str, str], TraceSpan] = {}
+        self._open: dict[tuple[str, str], RunSpan] = {}
         self._answered: set[str] = set()  # processes whose turn came to a good end
         self._since = 0.0  # 0: there are all
         for pid, state in run.processes.items():  # those whose first or last rows are not kept any more
@@ -132,7 +132,7 @@ class _Tracer:
                     count += left if name == "calls" else 0
         return count
 
-    def _root(self) -> TraceSpan:
+    def _root(self) -> RunSpan:
         for pid, span in self._processes.items():
             above = self._processes.get(self._parents.get(pid, ""))
             if above is not None and above is not span:
@@ -159,7 +159,7 @@ class _Tracer:
         if pid in self._processes:
             return
         kind, name = self._what(pid, created)
-        self._processes[pid] = TraceSpan(kind=kind, name=name, pid=pid, began=time)
+        self._processes[pid] = RunSpan(kind=kind, name=name, pid=pid, began=time)
         self._parents[pid] = created.parent
 
     def _what(self, pid: str, created: rows.Created) -> tuple[str, str]:
@@ -215,7 +215,7 @@ class _Tracer:
             name = started.name
         elif kind == "model":
             name = name.partition(":")[2]
-        span = self._open[place] = TraceSpan(kind=kind, name=name, pid=row.pid, key=place[1], began=row.time)
+        span = self._open[place] = RunSpan(kind=kind, name=name, pid=row.pid, key=place[1], began=row.time)
         above.spans.append(span)
 
     def _finished(self, row: Record, finished: rows.Finished) -> None:
@@ -249,7 +249,7 @@ class _Tracer:
             span.retries += 1
 
 
-def _fail(span: TraceSpan, error: dict[str, Any] | None) -> None:
+def _fail(span: RunSpan, error: dict[str, Any] | None) -> None:
     if error is not None:
         exception = error_from_row(error)
         fields = exception.fields if isinstance(exception, LyraError) else {}

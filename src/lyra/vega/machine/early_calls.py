@@ -1,9 +1,9 @@
 """Calls made ahead of their turn, as the plain data of a fiber.
 
-A Group belongs to one stretch of a function that the compiler found free of barriers. It holds every call that was
-started early: which place in the source makes it (`site`), what was asked, and whether the program has come to it. The
-n-th time the program comes to a site it takes the site's n-th call, if that is the very call it makes now; else it
-makes it then and there. So a call made ahead can save time and can never change what the program sees. Nothing here
+An EarlyCallGroup belongs to one stretch of a function that the compiler found free of barriers. It holds every call
+that was started early: which place in the source makes it (`site`), what was asked, and whether the program has come
+to it. The n-th time the program comes to a site it takes the site's n-th call, if that is the very call it makes now;
+else it makes it then and there. So a call made ahead can save time and can never change what the program sees. Nothing here
 knows how calls are made: the host finds its own part by the group's number and the call's key.
 
 An agent may be asked before the program comes to its `spawn`. Until then a Process with a pid of its own stands
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from lyra.vega.values.values import Closure, Fault, Process, equal
 
-__all__ = ["EarlyCall", "Group", "NotAhead"]
+__all__ = ["EarlyCall", "EarlyCallGroup", "NotEarly"]
 
 OPEN: Final = "open"  # started, and the program has not come to it
 REFUSED: Final = "refused"  # the host would not start it: it is made when its turn comes
@@ -25,11 +25,11 @@ IN_TURN: Final = "in turn"  # never made early: the program makes it now
 AGAIN: Final = "again"  # the early one was another call than the program makes now
 
 
-class NotAhead(Fault):
+class NotEarly(Fault):
     """No further call is made ahead here; only the code that looks ahead ever sees it."""
 
     def __init__(self, why: str) -> None:
-        super().__init__("NotAhead", why)
+        super().__init__("NotEarly", why)
 
 
 class EarlyCall:
@@ -62,7 +62,7 @@ class EarlyCall:
         return True
 
 
-class Group:
+class EarlyCallGroup:
     """`is_kept`: the run has a journal, so a call has its key even where it is made in its turn; a replay that is
     quicker or slower then finds it all the same."""
 
@@ -128,7 +128,7 @@ class Group:
         return [self.number, self.is_kept, rows, list(self.turns), list(self.turns.values())]
 
     @classmethod
-    def from_data(cls, data: list[Any]) -> Group:
+    def from_data(cls, data: list[Any]) -> EarlyCallGroup:
         number, is_kept, rows, names, counts = data
         group = cls(int(number), is_kept=bool(is_kept))
         for site, kind, in_order, call_number, state in rows:

@@ -32,7 +32,7 @@ from lyra.vega.bytecode.opcodes import (
     OP_SPAWN_SUPERVISED,
     OP_STREAM_CLOSE,
 )
-from lyra.vega.machine.early_calls import REFUSED, EarlyCall, Group, NotAhead
+from lyra.vega.machine.early_calls import REFUSED, EarlyCall, EarlyCallGroup, NotEarly
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect, wrong_count
 from lyra.vega.machine.link import Code
 from lyra.vega.stdlib.natives import native
@@ -78,7 +78,7 @@ def look_on(fiber: Fiber) -> None:
     """Count one slice of a look ahead; after the last one the look ahead ends and the program goes on."""
     fiber.looking -= 1
     if not fiber.looking:
-        raise NotAhead("it takes too long")
+        raise NotEarly("it takes too long")
 
 
 # ---------------------------------------------------------------- calls
@@ -351,8 +351,8 @@ def _par_spawn(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -
     return VmEffect("ahead_start", (_group(r[a]), call, what == "send" or bool(flags & 1)))
 
 
-def _group(value: Any) -> Group:
-    if type(value) is not Group:
+def _group(value: Any) -> EarlyCallGroup:
+    if type(value) is not EarlyCallGroup:
         raise Fault("BytecodeError", "there is no group of calls")
     return value
 
@@ -384,7 +384,7 @@ def _join_look(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int
     """The answer of an early call, for code that looks ahead: the program has not reached the call yet."""
     call = _group(r[b]).next(turn, site)
     if call is None or call.state == REFUSED:
-        raise NotAhead("it was not asked early")
+        raise NotEarly("it was not asked early")
     fiber.destination = a
     return VmEffect("ahead_look", (r[b], call))
 
@@ -413,7 +413,7 @@ def _join_has(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int,
 
 
 def _come_to(group: Any, site: int, kind: str, arguments: list[Any]) -> EarlyCall | None:
-    if type(group) is not Group:
+    if type(group) is not EarlyCallGroup:
         return None
     return group.take(site, kind, arguments)
 
@@ -429,7 +429,7 @@ def _join_spawn(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: in
     """The program reaches a spawn of an agent that an early call may have asked already."""
     group = r[b]
     fiber.destination = a
-    if type(group) is not Group or not group.calls:
+    if type(group) is not EarlyCallGroup or not group.calls:
         return VmEffect("spawn", ("agent", r[b + 2], r[b + 1], None, None, False))
     return VmEffect("ahead_spawn", (group, group.promised(0, site), r[b + 2], r[b + 1]))
 
@@ -437,7 +437,7 @@ def _join_spawn(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: in
 def _join_end(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect | None:
     """End a stretch, also after an error: early calls whose answers were not taken are given up."""
     group, r[b] = r[b], None
-    return VmEffect("ahead_end", (group,)) if type(group) is Group else None
+    return VmEffect("ahead_end", (group,)) if type(group) is EarlyCallGroup else None
 
 
 _JOINS: Final[dict[str, Callable[..., VmEffect | None]]] = {

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from lyra.errors import BytecodeError, Divergence, LyraError
-from lyra.vega.machine.early_calls import Group
+from lyra.vega.machine.early_calls import EarlyCallGroup
 from lyra.vega.machine.fiber import Fiber, Frame
 from lyra.vega.machine.link import LinkedProgram
 from lyra.vega.values.values import (
@@ -107,7 +107,7 @@ class _SnapshotWriter:
             return [kind.__name__, self.value(value.value)]
         if kind is Builder:
             return ["builder", "".join(value.parts)]
-        if kind is Group:
+        if kind is EarlyCallGroup:
             return ["group", value.to_data(), self.values(value.parts())]
         raise Fault("TypeError", f"a {kind.__name__} cannot be saved")
 
@@ -135,7 +135,7 @@ class _SnapshotReader:
         if kind in ("Ok", "Err"):
             return (Ok if kind == "Ok" else Err)(None)
         if kind == "group":
-            return Group.from_data(entry[1])
+            return EarlyCallGroup.from_data(entry[1])
         builder = Builder()
         builder.parts, builder.length = [entry[1]], len(entry[1])
         return builder

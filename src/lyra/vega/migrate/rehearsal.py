@@ -26,7 +26,7 @@ from lyra.kernel.kernel import Kernel
 from lyra.kernel.programs.context import ExitProgram
 from lyra.store.memory import MemoryStore
 from lyra.vega.durable.checkpoints import restored
-from lyra.vega.durable.durable_run import prepare, recall
+from lyra.vega.durable.durable_run import prepare, restore_from
 from lyra.vega.durable.effect_words import describe_effect
 from lyra.vega.durable.record import MAIN
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect
@@ -92,7 +92,7 @@ class Rehearsal(ReplayRecord):
         self.world.linked = self._watched(program, self.world.linked.hash)
         prepare(self.world, run, migration)
         self.world.runtime.name = str(began["nonce"])
-        recall(self.world, run)
+        restore_from(self.world, run)
 
     def rehearse(self) -> None:
         run_in_virtual_time(self._work)

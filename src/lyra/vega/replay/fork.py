@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lyra.kernel.effects.registry import Declared
     from lyra.kernel.process.process import Process
     from lyra.store.protocol import Record
-    from lyra.vega.durable.durable_run import RunLife
+    from lyra.vega.durable.durable_run import RunExecution
     from lyra.vega.durable.runs import DurableRun
     from lyra.vega.runtime.agents.slot import AgentTurn
 
@@ -350,11 +350,11 @@ class _ForkDoor(Door):
 
 
 def fork_door(book: RecordedAnswers, *, is_live: bool) -> Callable[..., Door]:
-    """Makes the door of a fork's kernel (`RunLife(door=…)`), which asks the book first."""
+    """Makes the door of a fork's kernel (`RunExecution(door=…)`), which asks the book first."""
     return partial(_ForkDoor, book, is_live)
 
 
-def live_on(life: RunLife) -> None:
+def live_on(life: RunExecution) -> None:
     """Make a life with a `fork_door` ready to run. Nothing is asked ahead of its turn: there is no time to win, and
     what the program does not come to is nothing that it asks anew."""
     life.world.options.sequential = True

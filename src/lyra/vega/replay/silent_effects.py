@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lyra.vega.machine.early_calls import Group, NotAhead
+from lyra.vega.machine.early_calls import EarlyCallGroup, NotEarly
 from lyra.vega.machine.fiber import Fiber, VmEffect
 
 __all__ = ["SILENT", "answered"]
@@ -21,10 +21,10 @@ def answered(fiber: Fiber, effect: VmEffect) -> bool:
     if effect.kind not in SILENT:
         return False
     if effect.kind == "ahead_begin":
-        fiber.resume(Group(0, is_kept=True))
+        fiber.resume(EarlyCallGroup(0, is_kept=True))
     elif effect.kind == "ahead_end":
         fiber.resume(None)
     else:
-        refusal = NotAhead("a replay makes every call in its turn")
+        refusal = NotEarly("a replay makes every call in its turn")
         fiber.throw(refusal.name, refusal.text)
     return True

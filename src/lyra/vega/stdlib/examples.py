@@ -120,7 +120,7 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
     "process::unlink": ("process::unlink(process::self())", ""),
     "process::monitor": ("process::monitor(process::self())", ""),
     "process::register": ('process::register("boss")', ""),
-    "process::whereis": ('process::whereis("nobody")', "null"),
+    "process::whereis": ('process::whereis("no_such_name")', "null"),
     "process::alive": ("process::alive(process::self())", "true"),
     "trace::span": ('trace::span("review").end()', ""),
     "trace::event": ('trace::event("begun")', ""),

@@ -27,7 +27,7 @@ from lyra.core.limits import (
 )
 from lyra.errors import AgentFailed, Divergence, LyraError, VegaError
 from lyra.kernel.process.call_keys import name_branch
-from lyra.vega.machine.early_calls import REFUSED, EarlyCall, Group, NotAhead
+from lyra.vega.machine.early_calls import REFUSED, EarlyCall, EarlyCallGroup, NotEarly
 from lyra.vega.machine.rare_instructions import again
 from lyra.vega.runtime.agents.calls import ask_agent, crash, crash_again, failed, is_crash, publish, wait_for_end
 from lyra.vega.runtime.agents.deadlines import now_s
@@ -59,12 +59,12 @@ def _call_over(job: VegaJob, early: SpeculativeCall, kind: str) -> None:
 # ---------------------------------------------------------------- beginning
 
 
-def _begin(job: VegaJob) -> Group | None:
+def _begin(job: VegaJob) -> EarlyCallGroup | None:
     """A group, or null where calls are made in their turn and no replay has to find them."""
     if not job.world.is_durable and not _looks_ahead(job):
         return None
     job.fiber.looking = VEGA_AHEAD_SLICES_MAX
-    return Group(job.state.number(), is_kept=job.world.is_durable)
+    return EarlyCallGroup(job.state.number(), is_kept=job.world.is_durable)
 
 
 def _looks_ahead(job: VegaJob) -> bool:
@@ -76,8 +76,8 @@ def _looks_ahead(job: VegaJob) -> bool:
     return not job.world.options.sequential and not is_limited(job.ctx.own_process.budget)
 
 
-async def _start(job: VegaJob, group: Group, call: EarlyCall, asks_once: bool) -> None:
-    """Start a call; NotAhead when no more of them are worth it, and the looking ends."""
+async def _start(job: VegaJob, group: EarlyCallGroup, call: EarlyCall, asks_once: bool) -> None:
+    """Start a call; NotEarly when no more of them are worth it, and the looking ends."""
     group.add(call)
     if call.state == REFUSED:
         job.state.ahead.setdefault(group.number, SpeculativeCalls()).has_gap = True
@@ -85,16 +85,16 @@ async def _start(job: VegaJob, group: Group, call: EarlyCall, asks_once: bool) -
     was_made = _was_made(job, group, call)
     if not was_made and not _looks_ahead(job):
         call.state = REFUSED
-        raise NotAhead("every call is made in its turn")
+        raise NotEarly("every call is made in its turn")
     group_calls = job.state.ahead.setdefault(group.number, SpeculativeCalls())
     if not was_made and not _has_room(job):
         call.state = REFUSED
-        raise NotAhead("processes are scarce")
+        raise NotEarly("processes are scarce")
     if call.kind == "send" and call.arguments[0].pid in job.world.expected:
         await job.world.slot_of(call.arguments[0].pid)  # it comes back with the run
     if group_calls.failed and not was_made:
         call.state = REFUSED
-        raise NotAhead("a call before it has failed")
+        raise NotEarly("a call before it has failed")
     if not _may_start(job, call, group_calls, asks_once=asks_once):
         call.state = REFUSED
         group_calls.has_gap = True
@@ -104,7 +104,7 @@ async def _start(job: VegaJob, group: Group, call: EarlyCall, asks_once: bool) -
             await asyncio.wait(group_calls.under_way, return_when=asyncio.FIRST_COMPLETED)
         if group_calls.failed:
             call.state = REFUSED
-            raise NotAhead("a call before it has failed")
+            raise NotEarly("a call before it has failed")
     _launch(job, group, call, group_calls, was_made=was_made)
 
 
@@ -118,13 +118,15 @@ def _slot(job: VegaJob, group_calls: SpeculativeCalls, pid: str) -> AgentSlot | 
     return group_calls.promised.get(pid) or job.world.agent_slots.get(pid)
 
 
-def _was_made(job: VegaJob, group: Group, call: EarlyCall) -> bool:
+def _was_made(job: VegaJob, group: EarlyCallGroup, call: EarlyCall) -> bool:
     """An earlier life of the run made it early: it is in the journal, and so is what it cost."""
     recall = job.ctx.own_process.replay
     return recall is not None and f"{_path(group, call.key)}0" in recall
 
 
-def _launch(job: VegaJob, group: Group, call: EarlyCall, group_calls: SpeculativeCalls, *, was_made: bool) -> None:
+def _launch(
+    job: VegaJob, group: EarlyCallGroup, call: EarlyCall, group_calls: SpeculativeCalls, *, was_made: bool
+) -> None:
     limit = None
     if call.kind == "send":
         slot = _slot(job, group_calls, call.arguments[0].pid)
@@ -143,7 +145,7 @@ def _launch(job: VegaJob, group: Group, call: EarlyCall, group_calls: Speculativ
     early.task.add_done_callback(group_calls.under_way.discard)
 
 
-def _path(group: Group, key: str) -> str:
+def _path(group: EarlyCallGroup, key: str) -> str:
     return f"{AHEAD_PATH}{group.number}:{key}/"
 
 
@@ -237,10 +239,10 @@ def _depth(job: VegaJob) -> int:
 # ---------------------------------------------------------------- agents that are not spawned yet
 
 
-def _promise(job: VegaJob, group: Group, promised: Process, name: str, settings: dict[str, Any]) -> Process:
+def _promise(job: VegaJob, group: EarlyCallGroup, promised: Process, name: str, settings: dict[str, Any]) -> Process:
     """A slot to ask in place of an agent that the program will spawn; equal settings make the same agent of it."""
     if not _looks_ahead(job) and job.ctx.own_process.replay is None:
-        raise NotAhead("every call is made in its turn")
+        raise NotEarly("every call is made in its turn")
     group_calls = job.state.ahead.setdefault(group.number, SpeculativeCalls())
     if promised.pid not in group_calls.promised:
         group_calls.promised[promised.pid] = slot = AgentSlot(job.world.plan(name, settings))
@@ -248,7 +250,7 @@ def _promise(job: VegaJob, group: Group, promised: Process, name: str, settings:
     return promised
 
 
-def _spawn(job: VegaJob, group: Group, promised: Process, name: str, settings: dict[str, Any]) -> Process:
+def _spawn(job: VegaJob, group: EarlyCallGroup, promised: Process, name: str, settings: dict[str, Any]) -> Process:
     """The program comes to the spawn: the process is started now, and was asked already if it is what was promised."""
     group_calls = job.state.ahead.get(group.number)
     if group_calls is None:
@@ -262,7 +264,7 @@ def _spawn(job: VegaJob, group: Group, promised: Process, name: str, settings: d
     return process
 
 
-async def _settled(job: VegaJob, group: Group) -> None:
+async def _settled(job: VegaJob, group: EarlyCallGroup) -> None:
     """A call of the line-by-line run takes time, in which processes begin that were started before it."""
     group_calls = job.state.ahead.get(group.number)
     if group_calls is None or job.ctx.replaying:
@@ -276,19 +278,19 @@ async def _settled(job: VegaJob, group: Group) -> None:
 # ---------------------------------------------------------------- coming to a call
 
 
-async def _peek(job: VegaJob, group: Group, call: EarlyCall) -> Any:
+async def _peek(job: VegaJob, group: EarlyCallGroup, call: EarlyCall) -> Any:
     """The answer for code that looks ahead; any failure ends the looking."""
     early = _early_call(job, group, call)
     if early is None:
-        raise NotAhead("it is not under way")
+        raise NotEarly("it is not under way")
     with _waiting(job):
         await _ended(early)
     if early.error is not None:
-        raise NotAhead("it failed")
+        raise NotEarly("it failed")
     return early.value
 
 
-async def _take(job: VegaJob, group: Group, call: EarlyCall) -> Any:
+async def _take(job: VegaJob, group: EarlyCallGroup, call: EarlyCall) -> Any:
     """The program comes to the call: its answer or its failure, and what both mean, from now on."""
     early = _early_call(job, group, call)
     if early is None:  # not made early; or it was under way when the process was saved: the same key finds it
@@ -346,7 +348,7 @@ def _spend(job: VegaJob, early: SpeculativeCall) -> None:
     _call_over(job, early, "call.taken")
 
 
-async def _make_call_now(job: VegaJob, group: Group, call: EarlyCall, key: str) -> SpeculativeCall:
+async def _make_call_now(job: VegaJob, group: EarlyCallGroup, call: EarlyCall, key: str) -> SpeculativeCall:
     """The call as the line-by-line run makes it; with a journal, under the key that it has there."""
     late = SpeculativeCall(call, EarlyCallBudget(scopes.get()[-1], list, None))
 
@@ -426,7 +428,7 @@ async def give_up(job: VegaJob) -> None:
         await _cancel_open_calls(job, group_calls)
 
 
-async def _end(job: VegaJob, group: Group) -> None:
+async def _end(job: VegaJob, group: EarlyCallGroup) -> None:
     """The stretch is over: what was not taken is cancelled and waited for."""
     group_calls = job.state.ahead.pop(group.number, None)
     if group_calls is not None:
@@ -448,7 +450,7 @@ async def _cancel_open_calls(job: VegaJob, group_calls: SpeculativeCalls) -> Non
         _call_over(job, early, "call.speculative")
 
 
-def _early_call(job: VegaJob, group: Group, call: EarlyCall) -> SpeculativeCall | None:
+def _early_call(job: VegaJob, group: EarlyCallGroup, call: EarlyCall) -> SpeculativeCall | None:
     group_calls = job.state.ahead.get(group.number)
     return None if group_calls is None else group_calls.calls.get(call.key)
 
