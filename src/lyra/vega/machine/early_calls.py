@@ -3,8 +3,8 @@
 An EarlyCallGroup belongs to one stretch of a function that the compiler found free of barriers. It holds every call
 that was started early: which place in the source makes it (`site`), what was asked, and whether the program has come
 to it. The n-th time the program comes to a site it takes the site's n-th call, if that is the very call it makes now;
-else it makes it then and there. So a call made ahead can save time and can never change what the program sees. Nothing here
-knows how calls are made: the host finds its own part by the group's number and the call's key.
+else it makes it then and there. So an early call can save time and can never change what the program sees. How calls
+are made is not known here: the host finds its own part by the group's number and the call's key.
 
 An agent may be asked before the program comes to its `spawn`. Until then a Process with a pid of its own stands
 for it (`promised`); the spawn puts the real one in its place.
