@@ -101,7 +101,6 @@ def test_names_are_where_a_user_would_look(package):
 DOCUMENTED_PATHS = {
     "lyra.agents.headless": ("Headless", "HeadlessOptions"),
     "lyra.agents.task": ("task_tool",),
-    "lyra.cli.app": ("Command",),
     "lyra.core.capability": ("Capability", "Grant", "VERBS"),
     "lyra.core.envelope": ("Envelope",),
     "lyra.core.event": ("KINDS", "Event"),

@@ -2,9 +2,8 @@
 
 `HOMES` maps an old path to the module's home of today. The finder comes last on `sys.meta_path`: Python asks it only
 for modules that do not exist, so it costs other imports nothing. New code imports from the packages themselves.
+This module imports nothing but `sys`: it is loaded before the command line can catch Ctrl-C.
 """
-
-from __future__ import annotations
 
 import sys
 
@@ -12,9 +11,9 @@ TYPE_CHECKING = False  # typing.TYPE_CHECKING without the import of typing
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
-    from typing import Any, Final
+    from typing import Any
 
-HOMES: Final[dict[str, str]] = {
+HOMES = {
     "lyra.agents.task": "lyra.agents.helpers.task",
     "lyra.core.capability": "lyra.core.rights.capability",
     "lyra.core.program_options": "lyra.core.commands.options",
@@ -28,17 +27,17 @@ HOMES: Final[dict[str, str]] = {
 class OldPaths:
     """A finder and loader that gives the module of today under its old path."""
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:  # noqa: ARG002 - importlib's signature
+    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "ModuleSpec | None":  # noqa: ARG002 - importlib's signature
         if name not in HOMES:
             return None
         from importlib.machinery import ModuleSpec
 
         return ModuleSpec(name, self)  # type: ignore[arg-type]  # importlib takes any object with these methods
 
-    def create_module(self, spec: ModuleSpec) -> None:
+    def create_module(self, spec: "ModuleSpec") -> None:
         """Let importlib make the module that `exec_module` replaces."""
 
-    def exec_module(self, module: ModuleType) -> None:
+    def exec_module(self, module: "ModuleType") -> None:
         from importlib import import_module
 
         sys.modules[module.__name__] = import_module(HOMES[module.__name__])

@@ -77,6 +77,11 @@ async def sink(ctx: Any, count: int) -> Any:
     return seen
 
 
+# Kept histories (tests/verify/simulation/histories) name the programs by the module in which they were recorded.
+worker.__lyra_name__ = "lyra.testing.workload:worker"  # type: ignore[attr-defined]
+sink.__lyra_name__ = "lyra.testing.workload:sink"  # type: ignore[attr-defined]
+
+
 async def _guarded(line: Line, step: Step) -> None:
     """Do one step; what an ordinary program would catch is part of what came out."""
     try:

@@ -226,7 +226,7 @@ def test_a_run_that_is_over_can_be_looked_at_where_nothing_can_be_written(tmp_pa
         return code, captured.out + captured.err
 
     assert said("run", "hello.vega", "--run-id", "r")[0] == 0
-    monkeypatch.setattr("lyra.store.sqlite._may", lambda _path, mode: not mode & os.W_OK)
+    monkeypatch.setattr("lyra.store.sqlite._has_access", lambda _path, mode: not mode & os.W_OK)
     for words in (["runs"], ["trace", "r"], ["replay", "r", "--commands", "commands"]):
         code, text = said(*words)
         assert (code, "hello.vega" in text) == (0, True), text

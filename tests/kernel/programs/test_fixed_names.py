@@ -71,12 +71,13 @@ def test_every_fixed_name_has_its_thing():
     assert not set(every_old) & set(OLD_NAMES)
 
 
-STARTS = {"spawn", "start", "adopt", "Child", "Kernel"}  # calls that are given programs
+STARTS = {"spawn", "start", "adopt", "Child", "Kernel", "ProcessPrograms"}  # calls that are given programs
 
 # Raised and caught inside one component, or shown to a person who runs a command: no journal has them.
 INSIDE = {
-    *("_Refused", "_Swapped", "Overtaken", "Stop", "Refused", "Barrier", "GiveUp", "_Unfit", "_Bad", "Foreign"),
-    *("Abandoned", "_Over", "_NotPlain", "UnknownCommand", "BadPattern", "_NoForm", "TooDeep", "TooLarge"),
+    *("_Refused", "_Swapped", "Overtaken", "Stop", "Barrier", "GiveUp", "_Unfit", "_Bad", "RenameRefused"),
+    *("Abandoned", "_Returned", "_NotPlain", "UnknownCommand", "BadPattern", "_NoForm", "TooDeep"),
+    *("AnswerTooLarge", "PatternTooLarge", "StopLookahead"),
     *("Again", "NotEarly", "TooManySteps", "Unsupported"),
 }
 
@@ -88,7 +89,9 @@ def test_every_program_that_lyra_starts_has_a_fixed_name():
         module = importlib.import_module(name)
         for node in ast.walk(ast.parse(inspect.getsource(module))):
             if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in STARTS:
-                words |= {argument.id for argument in node.args if isinstance(argument, ast.Name)}
+                is_table = getattr(node.func, "id", "") == "ProcessPrograms"
+                given = [keyword.value for keyword in node.keywords] if is_table else node.args
+                words |= {argument.id for argument in given if isinstance(argument, ast.Name)}
         functions = [each for each in vars(module).values() if inspect.iscoroutinefunction(each)]
         found |= {each.__name__: each for each in functions if each.__module__ == name}
     started = {found[word] for word in words & set(found)}

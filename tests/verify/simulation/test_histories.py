@@ -117,7 +117,7 @@ def test_a_mutated_program_is_caught(path, index, changed):
     async def mutant(ctx: Any, spec: Any, parent: str) -> Any:
         return await worker(ctx, changed if spec["label"] == changed["label"] else spec, parent)
 
-    mutant.__module__, mutant.__qualname__ = worker.__module__, worker.__qualname__
+    vars(mutant).update(vars(worker))  # the name that the journal has for it
     pid = journal[index].pid
     seen = replay(journal[:index], programs=[mutant, sink], until=pid, now=journal[index].time)
     assert any(text.startswith(f"{pid}:") for text in seen.diverged)
