@@ -23,7 +23,6 @@ from lyra.core.naming import old_names
 from lyra.core.rights.capability import Grant
 from lyra.errors import CapabilityDenied, ConfigError
 from lyra.kernel.process.call_keys import upcoming
-from lyra.kernel.programs.registry import program_of
 from lyra.vega.bytecode.program import Program
 from lyra.vega.machine.fiber import Fiber
 from lyra.vega.machine.link import LinkedProgram, link
@@ -314,13 +313,13 @@ class World:
         for version, kept in enumerate(before):
             plan = AgentPlan(self, name, kept)
             name_plan(plan, version)
-            older[self.kernel.programs.name(program_of(plan.agent))] = plan
+            older[self.kernel.programs.name(plan.program)] = plan
         key = (name, codec.canonical(value_to_data(newest)))
         current = self.plans.get(key)
         if current is None:
             current = self.plans[key] = AgentPlan(self, name, newest)
             name_plan(current, len(before))
-            self.kernel.programs.name(program_of(current.agent))
+            self.kernel.programs.name(current.program)
             current.older = older
         return current
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from lyra.core.naming import VEGA_AGENT, named
 from lyra.errors import AgentFailed
-from lyra.kernel.programs.registry import program_of
 from lyra.vega.runtime.agents.setting_versions import plan_of_call
 from lyra.vega.runtime.agents.slot import CRASH
 from lyra.vega.runtime.world import world_of
@@ -29,7 +28,7 @@ async def agent_front(ctx: Context, run_id: str, name: str, settings: Any) -> No
     slot = world.slot(ctx.pid, plan)
     session = None
     if plan.keeps:
-        session = ctx.spawn(program_of(plan_of_call(ctx.own_process, plan).agent))
+        session = ctx.spawn(plan_of_call(ctx.own_process, plan).program)
     slot.up(ctx.own_process, None if session is None else session._found())
     if world.picture is not None:
         world.picture.agent(ctx.own_process, slot)

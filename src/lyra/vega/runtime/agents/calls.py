@@ -32,7 +32,6 @@ from lyra.errors import (
     NoSuchProcess,
 )
 from lyra.kernel.process.call_keys import upcoming
-from lyra.kernel.programs.registry import program_of
 from lyra.vega.runtime.agents.deadlines import in_time, now_s
 from lyra.vega.runtime.agents.refused_calls import journals_refusals
 from lyra.vega.runtime.agents.setting_versions import plan_of_call
@@ -185,7 +184,7 @@ def was_asked(job: VegaJob, slot: AgentSlot, effect: str, *content: str) -> bool
         return False
     if slot.plan.keeps:
         return entry.kind == "do" and entry.name == f"{effect}:{slot.plan.name}"
-    word = job.world.kernel.programs.name(program_of(plan_of_call(job.ctx.own_process, slot.plan).agent))
+    word = job.world.kernel.programs.name(plan_of_call(job.ctx.own_process, slot.plan).program)
     return entry.kind == "spawn" and entry.hash == canonical_hash(word, content, {})
 
 
@@ -220,7 +219,7 @@ async def once(
     plan, ctx = plan_of_call(job.ctx.own_process, slot.plan), job.ctx
     within = scopes_with_limit(limit)
     with Held(scopes, within):
-        child = ctx.spawn(program_of(plan.agent), content, priority=plan.priority)
+        child = ctx.spawn(plan.program, content, priority=plan.priority)
     early = early or job.world.early.get(ctx.pid)
     if early is not None:
         early.pids.append(child.pid)

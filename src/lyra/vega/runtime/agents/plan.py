@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lyra.agents.agent import Agent
 from lyra.core.policies.policy import CircuitBreaker, RateLimit, Retry
 from lyra.errors import ConfigError
+from lyra.kernel.programs.registry import program_of
 from lyra.vega.runtime.agents.tools import tools_of
 from lyra.vega.runtime.agents.undeclared_tools import is_undeclared
 from lyra.vega.runtime.durations import backoff, seconds
@@ -26,7 +27,19 @@ __all__ = ["AgentPlan", "models_of"]
 
 
 class AgentPlan:
-    __slots__ = ("agent", "budget", "concurrency", "keeps", "name", "older", "output", "priority", "timeout_s", "turns")
+    __slots__ = (
+        "agent",
+        "budget",
+        "concurrency",
+        "keeps",
+        "name",
+        "older",
+        "output",
+        "priority",
+        "program",
+        "timeout_s",
+        "turns",
+    )
 
     def __init__(self, world: AgentEnvironment, name: str, settings: Mapping[str, Any]) -> None:
         self.name = name
@@ -40,6 +53,8 @@ class AgentPlan:
         self.timeout_s = seconds(settings["timeout"], "timeout") if "timeout" in settings else None
         self.output = parsed_type(settings["output"]) if "output" in settings else None
         self.agent = Agent(name, **_options(world, name, settings, memory))
+        # Held here: `name_plan` gives the program a name of its own, and an unused program is made anew without it.
+        self.program = program_of(self.agent)
 
 
 def _options(world: AgentEnvironment, name: str, settings: Mapping[str, Any], memory: Any) -> dict[str, Any]:

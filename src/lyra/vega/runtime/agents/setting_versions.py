@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.kernel.process.call_keys import upcoming
-from lyra.kernel.programs.registry import program_of
 from lyra.vega.machine.snapshot import value_from_data, value_to_data
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ class SettingVersions:
 def name_plan(plan: AgentPlan, version: int) -> None:
     """Calls with the settings of a later version go by a name of their own."""
     if version:
-        program_of(plan.agent).__qualname__ = f"{plan.name}~{version}"
+        plan.program.__qualname__ = f"{plan.name}~{version}"
 
 
 def plan_of_call(process: Process, plan: AgentPlan) -> AgentPlan:

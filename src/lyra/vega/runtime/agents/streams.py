@@ -16,7 +16,6 @@ from lyra.agents.session.shared import runtime_of, scopes
 from lyra.agents.session.spans import Held
 from lyra.core.effect import Effect
 from lyra.errors import Divergence
-from lyra.kernel.programs.registry import program_of
 from lyra.vega.runtime.agents.calls import (
     answering,
     content_text,
@@ -109,9 +108,7 @@ class OpenStream:
         self.session = self.slot.session
         plan = self.slot.plan
         if not plan.keeps:
-            self.child = job.ctx.spawn(
-                program_of(plan_of_call(job.ctx.own_process, plan).agent), priority=plan.priority
-            )
+            self.child = job.ctx.spawn(plan_of_call(job.ctx.own_process, plan).program, priority=plan.priority)
             self.session = self.child._found()
             if not is_new and self.session is not None and self.session.exit is None:
                 self._room = await self.slot.enter_again(job.outer(self.slot))
