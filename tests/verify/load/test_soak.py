@@ -9,11 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from verify.load.soak import LIMITS
+
 ROOT = Path(__file__).parents[3]
 
-SOAK = "from verify.load import soak; r = soak.run(1_000, 20.0, seed=1); print(r.failures, r.crashes, r.effects)"
+SOAK = """
+from verify.load import soak
+result = soak.run(1_000, 20.0, seed=1)
+print(result.lag_p99_ms, result.failures, result.crashes, result.effects)
+"""
 
-# A bare loop beside it: its own p99 lag in milliseconds, which is the machine's.
+# A bare loop beside it: its p99 lag in milliseconds is the baseline on a machine that stalls by itself.
 CONTROL = """
 import asyncio, time
 async def main():
@@ -25,7 +31,7 @@ async def main():
     print(sorted(lags)[int(len(lags) * 0.99)] * 1000)
 asyncio.run(main())
 """
-CONTROL_LAG_MS_MAX = 25.0
+LAG_RATIO_MAX = 4.0  # of the bare loop's lag, where that alone is beyond the limit
 
 
 @pytest.mark.slow
@@ -33,7 +39,7 @@ CONTROL_LAG_MS_MAX = 25.0
 def test_a_thousand_processes_for_twenty_seconds():
     """Supervised processes crash and come back; memory, loop and table stay as they were.
 
-    The lag of the loop says something only on a machine that does not stall by itself.
+    The loop's lag is within its limit, or within a small multiple of what a bare loop beside it has.
     """
     # In a process of its own: what other tests have left in this one's memory is not counted.
     with subprocess.Popen([sys.executable, "-c", CONTROL], stdout=subprocess.PIPE, text=True) as control:
@@ -41,10 +47,10 @@ def test_a_thousand_processes_for_twenty_seconds():
             [sys.executable, "-c", SOAK], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120
         )
         control_lag_ms = float(control.communicate(timeout=60)[0])
-    text, crashes, effects = done.stdout.strip().rsplit(" ", 2)
-    failures = ast.literal_eval(text)
-    if control_lag_ms > CONTROL_LAG_MS_MAX:
-        failures = [failure for failure in failures if not failure.startswith("lag_p99_ms")]
+    lag_text, rest = done.stdout.strip().split(" ", 1)
+    failures_text, crashes, effects = rest.rsplit(" ", 2)
+    failures = [text for text in ast.literal_eval(failures_text) if not text.startswith("lag_p99_ms")]
     assert failures == []
+    assert float(lag_text) <= max(LIMITS["lag_p99_ms"], LAG_RATIO_MAX * control_lag_ms)
     assert int(crashes) >= 3
     assert int(effects) > 500
