@@ -11,12 +11,15 @@ COUNT = $(if $(N),--n $(N)) $(if $(SEED),--seed $(SEED))
 # The files with tests that take the time: only they are read for those tests.
 TIMED = $$(grep -rl --include='*.py' 'mark\.timed' tests)
 
+# The files with tests of random cases, of which `make test` tries a part.
+RANDOM = $$(grep -rlE --include='test_*.py' 'import given|tests\.cases' tests)
+
 # Compiled modules are kept, also where the environment says not to: the tests start many interpreters.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check lint style types tests sim crash damage races fuzz vegacrash vegaedits vegafaults parallel tiers soak recovery security bench docs coverage clean postgres otp erlang bubblewrap ripgrep node lua
+.PHONY: help run test check versions lint style types tests cases sim crash damage races fuzz vegacrash vegaedits vegafaults parallel tiers soak recovery security bench docs coverage clean postgres otp erlang bubblewrap ripgrep node lua
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -24,12 +27,18 @@ help: ## Show this list
 run: $(VENV)/.installed ## Run a team of agents in Vega, live: three reviewers, a crash, a budget; no key, no server
 	@$(BIN)/vega run examples/review_team.vega --live $(ARGS)
 
-test: style postgres erlang bubblewrap ripgrep node ## Run every check and every test
+test: export LYRA_TESTS_SKIPS = $(CURDIR)/$(VENV)/.skips
+test: style postgres erlang bubblewrap ripgrep node ## Run every check and every test; ends with what was skipped, and why
+	@rm -f $(VENV)/.skips
 	@$(MAKE) --no-print-directory --jobs 2 types tests MARKED="not timed"
 	$(BIN)/python -m pytest -m timed $(or $(ARGS),$(TIMED)) || test $$? -eq 5  # 5: none among those asked for
+	@$(BIN)/python -m tests.skips $(VENV)/.skips
 
 check: style ## Run the quick part: format, lint, types, imports, unit tests (under 100 seconds)
 	@$(MAKE) --no-print-directory --jobs 2 types tests MARKED="not slow and not timed"
+
+versions: ## Run the quick part with each Python from 3.11 on that is found (on the path, or pyenv's)
+	@.ci/versions
 
 lint: style types
 
@@ -44,6 +53,9 @@ style: $(VENV)/.installed-check
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
+
+cases: $(VENV)/.installed-check ## Run the tests of random cases with all their cases; `make test` tries two fifths
+	LYRA_TESTS_ALL_CASES=1 $(BIN)/python -m pytest -m "not timed" -n auto --dist worksteal $(or $(ARGS),$(RANDOM))
 
 sim: $(VENV)/.installed-check ## Run seeded worlds with faults (N=…, SEED=…)
 	$(BIN)/python -m verify sim $(COUNT)
@@ -96,6 +108,7 @@ bench: $(VENV)/.installed-bench lua ## Measure speed and memory
 docs: $(VENV)/.installed-check ## Write the reference pages and the picture of the architecture anew from the code
 	$(BIN)/python -m lyra.cli.reference docs/reference
 	$(BIN)/python -m verify structure --svg
+	$(BIN)/python -m verify surface
 
 coverage: $(VENV)/.installed-check ## Run the tests and show which branches they miss
 	$(BIN)/coverage erase

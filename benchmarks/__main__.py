@@ -96,11 +96,11 @@ def table(rows: list[Row]) -> str:
 
 def tables(text: str) -> dict[str, str]:
     """The tables of a RESULTS.md, by subject."""
-    found = re.findall(r"^## [^\n]* \(`(\w+)`\)\n\n(.*?)\n(?=\n## |\Z)", text, re.MULTILINE | re.DOTALL)
-    return {name: table for name, table in found if name in SUBJECTS}
+    sections = re.findall(r"^## [^\n]* \(`(\w+)`\)\n\n(.*?)\n(?=\n## |\Z)", text, re.MULTILINE | re.DOTALL)
+    return {name: table for name, table in sections if name in SUBJECTS}
 
 
-def page(found: dict[str, str], size: Size) -> str:
+def page(figures: dict[str, str], size: Size) -> str:
     """RESULTS.md: of each subject the last run that was kept."""
     how = (
         "QUICK sizes: these figures mean nothing"
@@ -111,7 +111,7 @@ def page(found: dict[str, str], size: Size) -> str:
         "# Benchmark results\n\nWritten by `python -m benchmarks --write`; do not edit.\n\n"
         f"CPU time decides, {how}; ratios travel to other machines, times do not.\n"
     )
-    shown = [f"\n## {title} (`{name}`)\n\n{found[name]}\n" for name, title in SUBJECTS.items() if name in found]
+    shown = [f"\n## {title} (`{name}`)\n\n{figures[name]}\n" for name, title in SUBJECTS.items() if name in figures]
     return head + "".join(shown)
 
 

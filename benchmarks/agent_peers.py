@@ -41,8 +41,8 @@ def _measure(key: str, size: Size) -> Peer:
         command = [interpreter, "-m", "benchmarks.agent_peers", key, str(size.of(200, 2)), str(size.of(5, 1))]
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300, check=False)
         if done.returncode == 0:
-            found = json.loads(done.stdout.splitlines()[-1])
-            return Peer(f"{TITLES[key]} {found['version']}", found["call_us"], found["turn_us"])
+            figures = json.loads(done.stdout.splitlines()[-1])
+            return Peer(f"{TITLES[key]} {figures['version']}", figures["call_us"], figures["turn_us"])
         if "ModuleNotFoundError" not in done.stderr:
             raise RuntimeError(f"{TITLES[key]} failed:\n{done.stderr}")
     return Peer(TITLES[key], None, None, MISSING)
@@ -198,9 +198,9 @@ async def langgraph(count: int, repeats: int) -> tuple[float, float]:
     def after(state: Any) -> str:
         return "act" if state["messages"][-1].tool_calls else END
 
-    one: Any = StateGraph(MessagesState)
-    one.add_node("ask", answer).add_edge(START, "ask").add_edge("ask", END)
-    caller = one.compile()
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("ask", answer).add_edge(START, "ask").add_edge("ask", END)
+    caller = graph.compile()
     loop: Any = StateGraph(MessagesState)
     loop.add_node("ask", ask).add_node("act", act).add_edge(START, "ask").add_edge("act", "ask")
     loop.add_conditional_edges("ask", after, ["act", END])

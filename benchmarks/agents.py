@@ -89,11 +89,11 @@ def calls(agent: Agent, count: int, *, fresh: bool = False) -> Timing:
                     assert await process.send("hello") == "the answer"
                 kernel.kill(process)
 
-            each = 1 if fresh else min(TALK, count)
-            await talk(each)
-            with Stopwatch(count // each * each) as watch:
-                for _ in range(count // each):
-                    await talk(each)
+            turns = 1 if fresh else min(TALK, count)
+            await talk(turns)
+            with Stopwatch(count // turns * turns) as watch:
+                for _ in range(count // turns):
+                    await talk(turns)
             assert len(records) >= count
             return watch.timing
 
@@ -106,7 +106,7 @@ def at_once(agent: Agent, count: int, total: int) -> Timing:
     async def main() -> Timing:
         async with Kernel() as kernel:
 
-            async def one() -> None:
+            async def talk_once() -> None:
                 process = kernel.spawn(agent)
                 assert await process.send("hello") == "the answer"
                 kernel.kill(process)
@@ -114,7 +114,7 @@ def at_once(agent: Agent, count: int, total: int) -> Timing:
             rounds = max(total // count, 1)
             with Stopwatch(rounds * count) as watch:
                 for _ in range(rounds):
-                    await asyncio.gather(*[one() for _ in range(count)])
+                    await asyncio.gather(*[talk_once() for _ in range(count)])
             return watch.timing
 
     return asyncio.run(main())
@@ -230,17 +230,17 @@ def run(size: Size) -> list[Row]:
 def _in_flight(size: Size) -> list[Row]:
     agent = Agent("a", model=Fake(wait_s=0.001), **GUARDS)
     total = size.of(10_000, 10)
-    found = interleave(
+    timings = interleave(
         {
             str(count): (lambda count=count: at_once(agent, count, total))  # type: ignore[misc]
             for count in (1, 100, size.of(10_000, 10))
         },
         size.of(3, 1),
     )
-    alone = found["1"]
+    alone = timings["1"]
     return [
-        Row(f"a call, {count} in flight", found[count], "one in flight", alone, (ratio_at_most(1.5),))
-        for count in list(found)[1:]
+        Row(f"a call, {count} in flight", timings[count], "one in flight", alone, (ratio_at_most(1.5),))
+        for count in list(timings)[1:]
     ]
 
 

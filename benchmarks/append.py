@@ -27,8 +27,8 @@ def ours(folder: Path, rows: int, batch: int) -> Timing:
     store = SqliteStore(folder / f"{next(_names)}.db")
     lease = store.acquire("bench", now=time.time(), ttl_s=600.0)
     with Stopwatch(rows) as watch:
-        for at in range(0, rows, batch):
-            store.append(records[at : at + batch], lease.epoch)
+        for start in range(0, rows, batch):
+            store.append(records[start : start + batch], lease.epoch)
     assert store.last_seq() == rows
     store.close()
     return watch.timing
@@ -41,9 +41,9 @@ def plain(folder: Path, rows: int, batch: int) -> Timing:
     connection.execute("PRAGMA synchronous=NORMAL")
     connection.execute(TABLE)
     with Stopwatch(rows) as watch:
-        for at in range(0, rows, batch):
+        for start in range(0, rows, batch):
             connection.execute("BEGIN IMMEDIATE")
-            connection.executemany(INSERT, records[at : at + batch])
+            connection.executemany(INSERT, records[start : start + batch])
             connection.execute("COMMIT")
     connection.close()
     return watch.timing

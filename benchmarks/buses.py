@@ -70,8 +70,10 @@ def run(size: Size) -> list[Row]:
     )
 
     def row(title: str, ours: Figure, baseline: str, theirs: Figure) -> Row:
-        each = ours.value / subscribers * 1e3
-        return Row(f"publish to {subscribers} {title}", ours, baseline, theirs, note=f"{each:.0f} ns a subscriber")
+        ns_per_delivery = ours.value / subscribers * 1e3
+        return Row(
+            f"publish to {subscribers} {title}", ours, baseline, theirs, note=f"{ns_per_delivery:.0f} ns a subscriber"
+        )
 
     return [
         row("plain subscribers", best["plain"], f"calling {subscribers} functions", best["called"]),

@@ -49,7 +49,7 @@ async def through_door(effect: Any, count: int, *, listen: bool) -> Timing:
         nonlocal events
         events += 1
 
-    async with Kernel("memory", budget="$1000000", grant=["net.http:*.example.com"]) as kernel:
+    async with Kernel("memory", budget="$1000000", grant=["net.http:*.example.com", "process.spawn"]) as kernel:
         if listen:
             kernel.on_event(listener)
         timing = Timing(*await kernel.run(inside, effect, count, budget="$10000"))

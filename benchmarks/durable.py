@@ -72,17 +72,17 @@ async def as_often_as_needed(ctx: Any, count: int) -> None:
 class Case:
     """One way to make steps, and the baselines that write the rows of its latest run."""
 
-    def __init__(self, folder: Path, program: Callable[..., Any], processes: int, each: int) -> None:
+    def __init__(self, folder: Path, program: Callable[..., Any], processes: int, calls_per_process: int) -> None:
         self.folder = folder
         self.program = program
         self.processes = processes
-        self.each = each
+        self.calls_per_process = calls_per_process
         self.rows: list[tuple[Any, ...]] = []
         self.batches: list[int] = []
 
     @property
     def steps(self) -> int:
-        return self.processes * self.each
+        return self.processes * self.calls_per_process
 
     @property
     def rows_a_commit(self) -> float:
@@ -98,7 +98,7 @@ class Case:
         async with Kernel(store, programs=[self.program], snapshot_every_events=10**9) as kernel:
             store.batches.clear()
             with Stopwatch(self.steps) as watch:
-                handles = [kernel.spawn(self.program, self.each) for _ in range(self.processes)]
+                handles = [kernel.spawn(self.program, self.calls_per_process) for _ in range(self.processes)]
                 for handle in handles:
                     assert (await handle.wait()).ok
             self.batches = list(store.batches)
@@ -114,10 +114,10 @@ class Case:
         connection.execute("PRAGMA synchronous=NORMAL")
         connection.execute(TABLE)
         batches: list[list[tuple[Any, ...]]] = []
-        at = 0
+        start = 0
         for count in self.batches:
-            batches.append(self.rows[at : at + count])
-            at += count
+            batches.append(self.rows[start : start + count])
+            start += count
         if encode:
             read = msgspec.msgpack.decode
             batches = [[(*row[:4], read(row[4])) for row in batch] for batch in batches]
@@ -156,22 +156,24 @@ def _rows(title: str, case: Case, repeats: int) -> list[Row]:
 
 
 def run(size: Size) -> list[Row]:
-    alone, processes, each = size.of(2_000, 20), size.of(100, 5), size.of(100, 5)
+    alone, processes, calls_per_process = size.of(2_000, 20), size.of(100, 5), size.of(100, 5)
     with tempfile.TemporaryDirectory(prefix="lyra-bench-") as name:
         folder = Path(name)
         table = [
             *_rows("one process, step after step", Case(folder, once_only, 1, alone), size.repeats),
             *_rows("one process, idempotent steps", Case(folder, as_often_as_needed, 1, alone), size.repeats),
-            *_rows(f"{processes} processes at once", Case(folder, once_only, processes, each), size.repeats),
+            *_rows(
+                f"{processes} processes at once", Case(folder, once_only, processes, calls_per_process), size.repeats
+            ),
             *_rows(
                 f"{processes} processes at once, idempotent steps",
-                Case(folder, as_often_as_needed, processes, each),
+                Case(folder, as_often_as_needed, processes, calls_per_process),
                 size.repeats,
             ),
         ]
         table += _rows(
             f"{processes} processes at once, arguments and a mapping back",
-            Case(folder, with_arguments, processes, each),
+            Case(folder, with_arguments, processes, calls_per_process),
             size.repeats,
         )
         ours = table[0].ours

@@ -54,11 +54,13 @@ def _said(words: int) -> bytes:
 
 @contextmanager
 def server(words: int = 20) -> Iterator[str]:
-    """A server in a thread of its own that gives one answer to whoever asks; gives its address."""
+    """A server in a thread of its own that gives every request the same answer; gives its address."""
     body = _said(words)
-    said = f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+    response = (
+        f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+    )
     ready = threading.Event()
-    found: list[Any] = []  # the loop, what stops it, the port
+    started: list[Any] = []  # the loop, what stops it, the port
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # A task that ends cancelled is reported by the streams of asyncio.
@@ -67,14 +69,14 @@ def server(words: int = 20) -> Iterator[str]:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
                 await reader.readexactly(int(head.partition(b"content-length:")[2].split(b"\r\n")[0]))
                 await asyncio.sleep(DELAY_S)
-                writer.write(said)
+                writer.write(response)
                 await writer.drain()
         writer.close()
 
     async def serve() -> None:
         listening = await asyncio.start_server(answer, "127.0.0.1", 0)
         stopped = asyncio.Event()
-        found.extend((asyncio.get_running_loop(), stopped, listening.sockets[0].getsockname()[1]))
+        started.extend((asyncio.get_running_loop(), stopped, listening.sockets[0].getsockname()[1]))
         ready.set()
         await stopped.wait()
         listening.close()
@@ -82,7 +84,7 @@ def server(words: int = 20) -> Iterator[str]:
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
     ready.wait()
-    loop, stopped, port = found
+    loop, stopped, port = started
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
@@ -171,15 +173,15 @@ async def added_delays(calls: int) -> list[float]:
 
     short = {"kind": "sliding", "turns": 4}
     agent = lyra.Agent("a", model=MODEL, system="Be brief.", tools=[add], budget="$50", context=short)
-    found: list[float] = []
+    delays_ms: list[float] = []
     async with lyra.Kernel() as kernel:
         process = await kernel.spawn(agent)
         for _ in range(calls + 5):
             began, first = time.perf_counter(), 0.0
             async for _piece in process.stream("hello"):
                 first = first or time.perf_counter()
-            found.append((first - began - DELAY_S) * 1e3)
-    return sorted(found[5:])  # the first ones import and connect
+            delays_ms.append((first - began - DELAY_S) * 1e3)
+    return sorted(delays_ms[5:])  # the first ones import and connect
 
 
 @contextmanager
@@ -201,12 +203,12 @@ def run(size: Size) -> list[Row]:
     with server() as url, children(url) as env, tempfile.TemporaryDirectory() as folder, _set(usual(url)):
         delays = asyncio.run(added_delays(size.of(200, 5)))
         runs: dict[str, list[Used]] = {"import": [], "first token": []}
-        for name, found in runs.items():
+        for name, samples in runs.items():
             start(env, name)
-            found += [start(env, name) for _ in range(size.repeats)]
+            samples += [start(env, name) for _ in range(size.repeats)]
         in_memory = talk(env, turns, "memory")
         durable = talk(env, turns, str(Path(folder) / "talk.db"))
-    best = {name: Used(*map(min, zip(*found, strict=True))) for name, found in runs.items()}
+    best = {name: Used(*map(min, zip(*samples, strict=True))) for name, samples in runs.items()}
     return [
         _row("ask an agent to first token, what Lyra adds, p95, wall", delays[len(delays) * 95 // 100], "ms", 20),
         _row("start of a process to an agent's first token, CPU", best["first token"].cpu_ms, "ms", 600),

@@ -19,13 +19,13 @@ PROCESSES = 10
 SENT_TOGETHER = 50
 
 
-async def one() -> int:
+async def constant() -> int:
     return 1
 
 
 async def acts(ctx: Any, count: int) -> None:
     for _ in range(count):
-        await ctx.do(one, idempotent=True)
+        await ctx.do(constant, idempotent=True)
 
 
 async def steps(_ctx: Any, count: int) -> None:
@@ -76,10 +76,10 @@ async def timed(target: str, work: Callable[[Kernel, int], Any], count: int, *, 
 def run(size: Size) -> list[Row]:
     count = size.of(20_000, 100)
     with tempfile.TemporaryDirectory(prefix="lyra-bench-") as folder:
-        made = iter(range(10**6))
+        numbers = iter(range(10**6))
 
         def fresh() -> str:
-            return str(Path(folder) / f"{next(made)}.db")
+            return str(Path(folder) / f"{next(numbers)}.db")
 
         def contender(target: Callable[[], str], work: Callable[[Kernel, int], Any], *, watched: bool) -> Any:
             return lambda: asyncio.run(timed(target(), work, count, watched=watched))

@@ -62,7 +62,7 @@ class Questions:
         pids = [f"p{number}" for number in range(self.processes)]
         async with Kernel(self.target(), snapshot_every_events=10**9) as kernel:
             for pid in pids:
-                kernel.submit(pid, user_id="somebody")
+                kernel.submit(pid, user_id="ada")
             await kernel.durable()
             asked = [pids[number % self.processes] for number in range(self.pending)]
             with Stopwatch(self.pending) as create:
@@ -70,11 +70,11 @@ class Questions:
                 await kernel.durable()
             wanted = [asked[number % self.pending] for number in range(self.looks)]
             with Stopwatch(self.looks) as look_up:
-                found: Any = [kernel.get_pending_interrupt(pid) for pid in wanted]
-            assert [one.id for one in found[: self.processes]] == ids[: min(self.looks, self.processes)]
+                pending: Any = [kernel.get_pending_interrupt(pid) for pid in wanted]
+            assert [interrupt.id for interrupt in pending[: self.processes]] == ids[: min(self.looks, self.processes)]
             with Stopwatch(self.pending) as resolve:
                 for interrupt_id in ids:
-                    kernel.resolve_interrupt(interrupt_id, {"text": "That one."}, user_id="somebody")
+                    kernel.resolve_interrupt(interrupt_id, {"text": "That one."}, user_id="ada")
                 await kernel.durable()
             assert kernel.get_pending_interrupt(pids[0]) is None
         timings = {"create": create.timing, "look up": look_up.timing, "resolve": resolve.timing}
@@ -84,7 +84,7 @@ class Questions:
         clock = SimClock()
         async with Kernel(self.target(), clock, snapshot_every_events=10**9) as kernel:
             for pid in pids:
-                kernel.submit(pid, user_id="somebody")
+                kernel.submit(pid, user_id="ada")
             for number in range(self.pending):
                 kernel.create_interrupt(pids[number % self.processes], "clarification", ttl_s=_LIFE_S)
             await kernel.durable()
@@ -99,10 +99,10 @@ def run(size: Size) -> list[Row]:
     many, few, times = size.of(10_000, 100), size.of(100, 20), size.of(20, 1)
     spread = 10
     with tempfile.TemporaryDirectory(prefix="lyra-bench-") as folder:
-        made = iter(range(10**6))
+        numbers = iter(range(10**6))
 
         def fresh() -> str:
-            return str(Path(folder) / f"{next(made)}.db")
+            return str(Path(folder) / f"{next(numbers)}.db")
 
         def memory() -> str:
             return "memory"

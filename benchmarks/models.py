@@ -98,7 +98,7 @@ def _ollama(words: int) -> list[bytes]:
         "done": False,
     }
     last = {**line, "done": True, "done_reason": "stop", "prompt_eval_count": 9, "eval_count": 9}
-    return [json.dumps(one).encode() + b"\n" for one in (*[line] * words, last)]
+    return [json.dumps(part).encode() + b"\n" for part in (*[line] * words, last)]
 
 
 def _read(make: Callable[[], Reader], pieces: list[bytes]) -> Timing:
@@ -144,18 +144,18 @@ asyncio.run(main())
 
 @contextmanager
 def _server(body: bytes) -> Iterator[str]:
-    """A server in a thread of its own: it says `body` to whoever asks."""
+    """A server in a thread of its own: it answers every request with `body`."""
     ready = threading.Event()
     port: list[int] = []
     loop = asyncio.new_event_loop()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        said = f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {len(body)}\r\n\r\n"
+        response_head = f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {len(body)}\r\n\r\n"
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
                 await reader.readexactly(int(head.partition(b"content-length:")[2].split(b"\r\n")[0]))
-                writer.write(said.encode() + body)
+                writer.write(response_head.encode() + body)
                 await writer.drain()
         writer.close()
 
@@ -188,15 +188,15 @@ def _first_token(url: str) -> tuple[float, float]:
 async def _delays(url: str, calls: int) -> list[float]:
     """Milliseconds from asking to the first token, call after call over one connection."""
     request = Request("x", (Message("user", "hello"),))
-    found: list[float] = []
+    delays_ms: list[float] = []
     async with LLMClient({"here": {"base_url": url}}, env={}) as client:
         for _ in range(calls):
             began, first = time.perf_counter(), 0.0
             async for event in client.stream("here/x", request):
                 if not first and isinstance(event, TextDelta):
                     first = time.perf_counter()
-            found.append((first - began) * 1e3)
-    return sorted(found[calls // 10 :])  # the first ones import and connect
+            delays_ms.append((first - began) * 1e3)
+    return sorted(delays_ms[calls // 10 :])  # the first ones import and connect
 
 
 def run(size: Size) -> list[Row]:

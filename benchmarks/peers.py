@@ -44,8 +44,8 @@ def _measure(key: str, title: str, size: Size, folder: Path) -> Peer:
         command = [interpreter, "-m", "benchmarks.peers", key, str(folder), str(size.of(20, 1)), str(size.of(5, 1))]
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300, check=False)
         if done.returncode == 0:
-            found = json.loads(done.stdout.splitlines()[-1])
-            return Peer(f"{title} {found['version']}", found["cpu_us"], found["wall_us"], "")
+            figures = json.loads(done.stdout.splitlines()[-1])
+            return Peer(f"{title} {figures['version']}", figures["cpu_us"], figures["wall_us"], "")
         if "ModuleNotFoundError" not in done.stderr:
             raise RuntimeError(f"{title} failed:\n{done.stderr}")
     return Peer(title, None, None, MISSING)

@@ -72,10 +72,10 @@ def run(size: Size) -> list[Row]:
     runs = size.of(200, 2)
     with tempfile.TemporaryDirectory(prefix="lyra-bench-") as name:
         folder = Path(name)
-        made = iter(range(10**6))
+        numbers = iter(range(10**6))
 
         def fresh() -> str:
-            return str(folder / f"{next(made)}.db")
+            return str(folder / f"{next(numbers)}.db")
 
         best = interleave(
             {

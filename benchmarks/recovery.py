@@ -106,7 +106,7 @@ def run(size: Size) -> list[Row]:
         subprocess.run(command, cwd=Path(__file__).parent.parent, env=environment(), check=True, timeout=300)
         _copy(crashed, closed)
         asyncio.run(_open(closed, processes))
-        found: dict[str, list[Timing]] = {"crash": [], "close": [], "read": []}
+        timings: dict[str, list[Timing]] = {"crash": [], "close": [], "read": []}
         contenders: dict[str, tuple[Path, Callable[[], Timing]]] = {
             "crash": (crashed, lambda: asyncio.run(_open(work, processes))),
             "close": (closed, lambda: asyncio.run(_open(work, processes))),
@@ -115,11 +115,11 @@ def run(size: Size) -> list[Row]:
         for _ in range(size.of(5, 1)):
             for key, (source, contender) in contenders.items():
                 _copy(source, work)
-                found[key].append(contender())
+                timings[key].append(contender())
         connection = sqlite3.connect(crashed)
         ((rows,),) = connection.execute("SELECT sum(rows) FROM journal").fetchall()
         connection.close()
-    best = {key: Figure(min(t.cpu_s for t in runs), "s", min(t.wall_s for t in runs)) for key, runs in found.items()}
+    best = {key: Figure(min(t.cpu_s for t in runs), "s", min(t.wall_s for t in runs)) for key, runs in timings.items()}
     note = f"{rows} events, {processes} live processes"
     plain = "reading the rows with sqlite3"
     return [

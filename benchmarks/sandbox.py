@@ -102,14 +102,14 @@ def run(size: Size) -> list[Row]:
             contenders["bare"] = _by_hand(_same_mounts(program, workspace))
         for tier in working:
             contenders[tier] = _sandboxed(tier, workspace)
-        found = asyncio.run(_sample(contenders, size.of(200, 3)))
-    rows = [Row("true without a sandbox, for scale: p50", Figure(found["plain"].p50))]
-    bare = found.get("bare")
+        samples = asyncio.run(_sample(contenders, size.of(200, 3)))
+    rows = [Row("true without a sandbox, for scale: p50", Figure(samples["plain"].p50))]
+    bare = samples.get("bare")
     for tier in working:
         by = "bubblewrap by hand, same mounts" if bare else ""
         goals = (ratio_at_most(3),) if tier == "bubblewrap" else ()
         for field in Sampled._fields:
-            ours, theirs = getattr(found[tier], field), getattr(bare, field, None)
+            ours, theirs = getattr(samples[tier], field), getattr(bare, field, None)
             word = "CPU" if field == "cpu" else f"{field} (wall)"
             rows.append(
                 Row(

@@ -43,7 +43,7 @@ def fill(folder: str, files: int) -> None:
 def tools_of(folder: str, *, ripgrep: bool) -> dict[str, Tool]:
     """As an agent has them: what the permission rules hide is hidden."""
     workspace = Workspace(folder, hidden=Permissions(workspace=folder).hidden)
-    return {each.name: each for each in search_tools(workspace, ripgrep=ripgrep)}
+    return {tool.name: tool for tool in search_tools(workspace, ripgrep=ripgrep)}
 
 
 def _timed(work: Callable[[], object]) -> Timing:

@@ -115,8 +115,8 @@ def _child(name: str, count: int) -> tuple[Timing, float]:
         env=environment(),
         timeout=300,
     )
-    cpu_s, wall_s, made, each = json.loads(done.stdout)
-    return Timing(cpu_s, wall_s, made), each
+    cpu_s, wall_s, spawned, bytes_per_process = json.loads(done.stdout)
+    return Timing(cpu_s, wall_s, spawned), bytes_per_process
 
 
 def environment() -> dict[str, str]:
@@ -131,17 +131,19 @@ def run(size: Size) -> list[Row]:
     count = size.of(100_000, 500)
     runs: dict[str, list[tuple[Timing, float]]] = {name: [] for name in _CHILDREN}
     for _ in range(size.of(5, 1)):
-        for name, found in runs.items():
-            found.append(_child(name, count))
+        for name, samples in runs.items():
+            samples.append(_child(name, count))
     time = {
         name: Figure(
-            min(timing.cpu_s for timing, _ in found) / count * 1e6,
+            min(timing.cpu_s for timing, _ in samples) / count * 1e6,
             "µs",
-            min(timing.wall_s for timing, _ in found) / count * 1e6,
+            min(timing.wall_s for timing, _ in samples) / count * 1e6,
         )
-        for name, found in runs.items()
+        for name, samples in runs.items()
     }
-    memory = {name: Figure(min(each for _, each in found), "B") for name, found in runs.items()}
+    memory = {
+        name: Figure(min(bytes_per_process for _, bytes_per_process in samples), "B") for name, samples in runs.items()
+    }
     future, queue = "a task on a bare future", "a task on an asyncio.Queue"
     goal = (ratio_at_most(1),)
     return [

@@ -29,12 +29,12 @@ def _start(code: str) -> tuple[float, float]:
 
 
 def run(size: Size) -> list[Row]:
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in _RUNS}
+    samples: dict[str, list[tuple[float, float]]] = {name: [] for name in _RUNS}
     for _ in range(size.of(10, 1)):
         for name, code in _RUNS.items():
-            found[name].append(_start(code))
+            samples[name].append(_start(code))
     best = {
-        name: Figure(min(cpu for cpu, _ in runs), "ms", min(wall for _, wall in runs)) for name, runs in found.items()
+        name: Figure(min(cpu for cpu, _ in runs), "ms", min(wall for _, wall in runs)) for name, runs in samples.items()
     }
     bare = "python -c pass"
     return [

@@ -22,7 +22,7 @@ TREE = 100
 
 
 class Lives:
-    """How often somebody has still to fail; whoever lives after that says that all is done."""
+    """How many failures are left to come; the first child that lives after the last of them sets `over`."""
 
     def __init__(self, count: int) -> None:
         self.left = count
@@ -49,7 +49,9 @@ async def supervised(target: str, count: int, siblings: int = 0) -> Timing:
         await ctx.receive()
 
     async with Kernel(target, snapshot_every_events=10**9) as kernel:
-        supervisor = await kernel.supervise([Child(f"s{each}", healthy) for each in range(siblings)], max_restarts=-1)
+        supervisor = await kernel.supervise(
+            [Child(f"s{number}", healthy) for number in range(siblings)], max_restarts=-1
+        )
         with Stopwatch(count) as watch:
             await supervisor.start_child(Child("failing", failing))
             await lives.over.wait()
@@ -83,7 +85,7 @@ async def tasks(count: int) -> Timing:
 async def stopped(target: str, count: int) -> Timing:
     """`count` children of one supervisor, stopped in order."""
     async with Kernel(target, snapshot_every_events=10**9) as kernel:
-        supervisor = await kernel.supervise([Child(f"s{each}", healthy) for each in range(count)])
+        supervisor = await kernel.supervise([Child(f"s{number}", healthy) for number in range(count)])
         await kernel.durable()
         with Stopwatch(count) as watch:
             await supervisor.stop()
@@ -104,13 +106,13 @@ def run(size: Size) -> list[Row]:
     count = size.of(5_000, 50)
     children = size.of(10_000, 50)
     with tempfile.TemporaryDirectory(prefix="lyra-bench-") as folder:
-        made = iter(range(10**6))
+        numbers = iter(range(10**6))
 
         def on_sqlite() -> Timing:
-            return asyncio.run(supervised(str(Path(folder) / f"{next(made)}.db"), count))
+            return asyncio.run(supervised(str(Path(folder) / f"{next(numbers)}.db"), count))
 
         def stopped_on_sqlite() -> Timing:
-            return asyncio.run(stopped(str(Path(folder) / f"{next(made)}.db"), children))
+            return asyncio.run(stopped(str(Path(folder) / f"{next(numbers)}.db"), children))
 
         best = interleave(
             {

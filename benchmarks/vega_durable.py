@@ -1,7 +1,7 @@
 """What it costs an agent call to be durable: the same program with and without a store; the model answers at once.
 
 CPU time, because the waiting of real calls hides it. Fifty processes that ask at the same time share their commits:
-that is what the goal is for, as group commit is what the design counts on. One process that asks one thing after the
+that is what the goal is for, as many processes share a commit. One process that asks one thing after the
 other has a commit for each; where no call needs the one before, all of them are under way at once. `vega resume` is the
 time until a run of many calls is back where it was.
 """
@@ -84,7 +84,7 @@ def _over_us(source: str, calls: int, rounds: int) -> float:
     plain, durable = [], []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
-            gc.collect()  # nobody tidies up behind the one before
+            gc.collect()  # this run does not pay for collecting the garbage of the run before
             plain.append(asyncio.run(_plain(source)))
             gc.collect()
             durable.append(asyncio.run(_durable(source, folder)))
@@ -102,12 +102,14 @@ def _resumed_s(calls: int, *, sequential: bool) -> float:
         came: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         before = None if is_first else DurableRun(space)
 
-        def said(_: Any) -> None:
+        def ignore_output(_: Any) -> None:
             if not came.done():
                 came.set_result(None)
 
         began = time.perf_counter()
-        life = RunExecution(space, program, RunOptions(write=said, warn=print, sequential=sequential), before=before)
+        life = RunExecution(
+            space, program, RunOptions(write=ignore_output, warn=print, sequential=sequential), before=before
+        )
         work = asyncio.ensure_future(life.run({"file": "bench.vega"} if is_first else None))
         if is_first:
             await came

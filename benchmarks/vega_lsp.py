@@ -45,8 +45,8 @@ class _Editor:
         while (line := out.readline()) not in (b"", b"\r\n"):
             if line.startswith(b"Content-Length:"):
                 length = int(line.split(b":")[1])
-        found: dict[str, Any] = json.loads(out.read(length))
-        return found
+        message: dict[str, Any] = json.loads(out.read(length))
+        return message
 
     def ask(self, method: str, params: Any) -> dict[str, Any]:
         self.send(method, params, id=method)
@@ -134,7 +134,7 @@ def run(size: Size) -> list[Row]:
         size.repeats,
     )
     served = [_served(text, size.of(40, 3)) for _ in range(size.of(3, 1))]
-    start, change = (min(each) for each in zip(*served, strict=True))
+    start, change = (min(column) for column in zip(*served, strict=True))
     return [
         Row(f"a change to its diagnostics, {lines} lines", Figure(change, "ms", change), goals=(at_most(50, "ms"),)),
         Row("the core's part of it", _ms(best["good"])),

@@ -66,13 +66,13 @@ def run(size: Size) -> list[Row]:
     repeats = size.of(3, 1)
 
     def best(source: str, **options: Any) -> Figure:
-        found = min(took_s(source, latency_s, **options) for _ in range(repeats))
-        return Figure(found * 1000, "ms", found * 1000)
+        shortest_s = min(took_s(source, latency_s, **options) for _ in range(repeats))
+        return Figure(shortest_s * 1000, "ms", shortest_s * 1000)
 
-    reviews, each, looped, one = best(REVIEWS), best(ONE_OF_EACH), best(loop), best(ONE)
+    reviews, one_review, looped, one_call = best(REVIEWS), best(ONE_OF_EACH), best(loop), best(ONE)
     in_turn = best(REVIEWS, sequential=True)
     return [
-        Row("three reviews and a summary", reviews, "one review and a summary", each, (ratio_at_most(1.1),)),
+        Row("three reviews and a summary", reviews, "one review and a summary", one_review, (ratio_at_most(1.1),)),
         Row("three reviews and a summary", reviews, "the same, --sequential", in_turn),
-        Row(f"a loop of {count} calls", looped, "one call", one),
+        Row(f"a loop of {count} calls", looped, "one call", one_call),
     ]

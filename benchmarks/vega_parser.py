@@ -94,13 +94,13 @@ def total{n}(items, start=0):
 
 def program(lines: int) -> str:
     """A Vega file of about that many lines, all of whose names are known."""
-    each = PIECE.count("\n")
-    return "".join(PIECE.format(n=number) for number in range(max(1, lines // each)))
+    piece_lines = PIECE.count("\n")
+    return "".join(PIECE.format(n=number) for number in range(max(1, lines // piece_lines)))
 
 
 def _python(lines: int) -> str:
-    each = PYTHON.count("\n")
-    return "".join(textwrap.dedent(PYTHON).format(n=number) for number in range(max(1, lines // each)))
+    piece_lines = PYTHON.count("\n")
+    return "".join(textwrap.dedent(PYTHON).format(n=number) for number in range(max(1, lines // piece_lines)))
 
 
 def run(size: Size) -> list[Row]:

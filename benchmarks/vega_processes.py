@@ -153,11 +153,11 @@ def run(size: Size) -> list[Row]:
     count = size.of(100_000, 500)
     runs: dict[str, list[tuple[float, float, float]]] = {name: [] for name in CHILDREN}
     for _ in range(size.of(3, 1)):
-        for name, found in runs.items():
-            found.append(_child(name, count))
-    best = {name: [min(column) for column in zip(*found, strict=True)] for name, found in runs.items()}
+        for name, samples in runs.items():
+            samples.append(_child(name, count))
+    best = {name: [min(column) for column in zip(*samples, strict=True)] for name, samples in runs.items()}
     took = {name: Figure(cpu_us, "µs", wall_us) for name, (cpu_us, wall_us, _) in best.items()}
-    holds = {name: Figure(max(each, 1.0), "B") for name, (_, _, each) in best.items()}
+    holds = {name: Figure(max(bytes_held, 1.0), "B") for name, (_, _, bytes_held) in best.items()}
     task = "a task on an asyncio.Queue"
     rows = [
         Row(f"a Vega process, one of {count} at rest", holds["spawn"], task, holds["tasks"], (at_most(2_000, "B"),)),
@@ -166,10 +166,10 @@ def run(size: Size) -> list[Row]:
     ]
     if shutil.which("erl") is None:
         return rows
-    made, went = _beam("spawn", count), _beam("trips", count)
+    beam_spawn, beam_trips = _beam("spawn", count), _beam("trips", count)
     return [
         *rows,
-        Row(f"a Vega process, one of {count} at rest", holds["spawn"], "BEAM", Figure(max(made[2], 1.0), "B")),
-        Row(f"spawn one of {count}", took["spawn"], "BEAM", Figure(made[0], "µs", made[1])),
-        Row("a round trip", took["trips"], "BEAM", Figure(went[0], "µs", went[1])),
+        Row(f"a Vega process, one of {count} at rest", holds["spawn"], "BEAM", Figure(max(beam_spawn[2], 1.0), "B")),
+        Row(f"spawn one of {count}", took["spawn"], "BEAM", Figure(beam_spawn[0], "µs", beam_spawn[1])),
+        Row("a round trip", took["trips"], "BEAM", Figure(beam_trips[0], "µs", beam_trips[1])),
     ]

@@ -56,7 +56,7 @@ fn main() {
 """
 
 
-def child(source: str, each: int, *, workers: int = 1, loop: str = "asyncio") -> None:
+def child(source: str, messages: int, *, workers: int = 1, loop: str = "asyncio") -> None:
     """Run one program and say what passed between its marks: seconds of CPU and by the wall clock."""
     from lyra import vega
 
@@ -66,7 +66,7 @@ def child(source: str, each: int, *, workers: int = 1, loop: str = "asyncio") ->
         marks.append((time.process_time(), time.perf_counter()))
 
     async def main() -> None:
-        await vega.run(source.replace("EACH", str(each)), host={"mark": mark}, workers=workers)
+        await vega.run(source.replace("EACH", str(messages)), host={"mark": mark}, workers=workers)
 
     if loop == "uvloop":
         import uvloop
@@ -79,18 +79,18 @@ def child(source: str, each: int, *, workers: int = 1, loop: str = "asyncio") ->
 
 
 CHILDREN: dict[str, Any] = {
-    "1 worker": lambda each: child(PAIRS, each),
-    "2 workers": lambda each: child(PAIRS, each, workers=2),
-    "4 workers": lambda each: child(PAIRS, each, workers=4),
-    "asyncio": lambda each: child(CALLS, each),
-    "uvloop": lambda each: child(CALLS, each, loop="uvloop"),
+    "1 worker": lambda messages: child(PAIRS, messages),
+    "2 workers": lambda messages: child(PAIRS, messages, workers=2),
+    "4 workers": lambda messages: child(PAIRS, messages, workers=4),
+    "asyncio": lambda messages: child(CALLS, messages),
+    "uvloop": lambda messages: child(CALLS, messages, loop="uvloop"),
 }
 _CHILD = "import sys; from benchmarks.vega_workers import CHILDREN; CHILDREN[sys.argv[1]](int(sys.argv[2]))"
 
 
-def _measured(name: str, each: int) -> tuple[float, float]:
+def _measured(name: str, messages: int) -> tuple[float, float]:
     done = subprocess.run(
-        [sys.executable, "-c", _CHILD, name, str(each)],
+        [sys.executable, "-c", _CHILD, name, str(messages)],
         cwd=Path(__file__).parent.parent,
         capture_output=True,
         text=True,
@@ -99,17 +99,18 @@ def _measured(name: str, each: int) -> tuple[float, float]:
         timeout=300,
     )
     cpu_s, wall_s = json.loads(done.stdout)
-    return cpu_s / (20 * each) * 1e6, wall_s / (20 * each) * 1e6
+    return cpu_s / (20 * messages) * 1e6, wall_s / (20 * messages) * 1e6
 
 
 def run(size: Size) -> list[Row]:
     names = [name for name in CHILDREN if name != "uvloop" or importlib.util.find_spec("uvloop") is not None]
     runs: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     for _ in range(size.of(3, 1)):
-        for name, found in runs.items():
-            found.append(_measured(name, size.of(1_000, 5) if "worker" in name else size.of(50, 2)))
+        for name, samples in runs.items():
+            samples.append(_measured(name, size.of(1_000, 5) if "worker" in name else size.of(50, 2)))
     best = {
-        name: Figure(min(cpu for cpu, _ in found), "µs", min(wall for _, wall in found)) for name, found in runs.items()
+        name: Figure(min(cpu for cpu, _ in samples), "µs", min(wall for _, wall in samples))
+        for name, samples in runs.items()
     }
     talk = "a round trip, 20 pairs at once"
     rows = [

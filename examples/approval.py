@@ -1,4 +1,4 @@
-"""A process asks, somebody answers from outside, also after a restart.
+"""A process asks, a user answers from outside, also after a restart.
 
     python examples/approval.py approval.db            # asks, and stops
     python examples/approval.py approval.db yes        # answers; the process goes on

@@ -26,8 +26,8 @@ SCRIPT = [
 
 def scripted(request: object) -> object:
     """Answers by what was said so far, so that it is the same in every life of the program."""
-    said = sum(message.role == "assistant" for message in request.messages)  # type: ignore[attr-defined]
-    return SCRIPT[min(said, len(SCRIPT) - 1)]
+    answers = sum(message.role == "assistant" for message in request.messages)  # type: ignore[attr-defined]
+    return SCRIPT[min(answers, len(SCRIPT) - 1)]
 
 
 MODEL = SimProvider(scripted) if "--sim" in sys.argv else "anthropic/claude-sonnet-4-5"

@@ -4,7 +4,7 @@
     python examples/human_approval.py --sim --no     # refused
     python examples/human_approval.py                # with ANTHROPIC_API_KEY; asks you
 
-A tool that takes `ctx` is a part of the agent's program: its question waits until somebody answers, with a store also
+A tool that takes `ctx` is a part of the agent's program: its question waits until a user answers, with a store also
 across restarts.
 """
 

@@ -24,14 +24,14 @@ async def review(file: str, page: int) -> Charged:
 
 
 async def reviewer(ctx: Context, file: str, pages: int) -> None:
-    found = done = 0
+    findings = done = 0
     try:
         for page in range(pages):
-            found += await ctx.do(review, file, page)
+            findings += await ctx.do(review, file, page)
             done += 1
     except BudgetExceeded:
         pass
-    await ctx.send("lead", {"file": file, "done": done, "pages": pages, "findings": found})
+    await ctx.send("lead", {"file": file, "done": done, "pages": pages, "findings": findings})
 
 
 async def lead(ctx: Context, files: dict[str, int]) -> dict[str, Any]:

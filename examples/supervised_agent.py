@@ -1,4 +1,4 @@
-"""An agent that crashes is started again; whoever holds it keeps holding it.
+"""An agent that crashes is started again; handles of it stay valid.
 
     python examples/supervised_agent.py --sim
     python examples/supervised_agent.py   # with ANTHROPIC_API_KEY
@@ -21,7 +21,7 @@ SETTINGS: dict[str, str] = {}
 
 
 def system(_session: Any) -> str:
-    return f"Answer in {SETTINGS['language']}."  # KeyError until somebody sets it
+    return f"Answer in {SETTINGS['language']}."  # KeyError until the main program sets it
 
 
 def show(event: Event) -> None:

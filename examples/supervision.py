@@ -42,7 +42,7 @@ async def opening(ctx: Context) -> str:
 
 
 async def guest(ctx: Context, dish: str) -> str:
-    """Orders by name: whoever is the waiter now gets it."""
+    """Orders by name: the process that is registered as the waiter now gets the order."""
     await ctx.send("waiter", {"dish": dish, "to": ctx.pid})
     return str(await ctx.receive(timeout=5.0))
 

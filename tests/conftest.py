@@ -1,12 +1,14 @@
 """Which tests are slow by their nature (servers, sandboxes, whole programs by the dozen), and which take the time.
 
-`timed` tests run alone, after the others, and a limit that is missed is measured again: whatever else a machine does
-only ever adds to a time, so that one within its limit is shown, and one beyond it only when it always is.
+`timed` tests run alone, after the others, and a limit that is missed (`tests.limits`) is measured again: whatever else
+a machine does only ever adds to a time, so that one within its limit is shown, and one beyond it only when it always
+is. No other failure is tried again.
 """
 
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 from pathlib import Path
@@ -14,18 +16,24 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.cases import cases
+from tests.limits import LimitMissed
+
 _HERE = Path(__file__).parent
 
-# Whoever starts the tests in the background has these signals ignored, and so would the programs that they start.
+# A shell that starts the tests in the background ignores these signals, and so would the programs that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# Reading the tests makes objects that stay: a garbage collection would go through them again and again for nothing.
+gc.disable()
+
 _MEASURED = 3  # times, at most
 
 # How long an example takes beside other tests says nothing; what takes the time is marked so.
-settings.register_profile("lyra", deadline=None)
+settings.register_profile("lyra", deadline=None, max_examples=cases(100))
 settings.load_profile("lyra")
 
 # Files and folders below tests/; `make check` leaves them out, `make test` runs them all.
@@ -107,7 +115,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if _is_slow(place):
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("timed"):
-            item.add_marker(pytest.mark.flaky(reruns=_MEASURED - 1, only_rerun=["AssertionError"]))
+            item.add_marker(pytest.mark.flaky(reruns=_MEASURED - 1, only_rerun=[f"^{LimitMissed.__name__}:"]))
     items.sort(key=lambda item: not item.nodeid.startswith(_LONG))
 
 
@@ -115,3 +123,14 @@ def pytest_collection_finish() -> None:
     """Fifteen thousand tests are not garbage: no collection need look at them."""
     gc.collect()
     gc.freeze()
+    gc.enable()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was skipped goes to the file of the whole run, where there is one: `tests.skips` reads it."""
+    path = os.environ.get("LYRA_TESTS_SKIPS")
+    if path:
+        with open(path, "a", encoding="utf-8") as file:
+            for report in terminalreporter.stats.get("skipped", ()):
+                reason = report.longrepr[2].removeprefix("Skipped: ")
+                file.write(json.dumps([report.nodeid, reason]) + "\n")

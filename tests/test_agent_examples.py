@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests import warm
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -39,14 +40,13 @@ EXPECTED: dict[str, list[str]] = {
 }
 
 
-def start(name: str, *arguments: str, cwd: Path) -> subprocess.Popen[str]:
-    keys = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")  # nobody may be asked for money
+def start(name: str, *arguments: str, cwd: Path) -> warm.Started:
+    """Start an example; each warning is an error in it."""
+    keys = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")  # no provider that costs money may be called
     environment = {key: value for key, value in os.environ.items() if key not in keys}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    command = [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments]
-    return subprocess.Popen(
-        command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    )
+    environment["PYTHONWARNINGS"] = "error"
+    return warm.Started(str(EXAMPLES / name), arguments, cwd=cwd, env=environment)
 
 
 def output(name: str, *arguments: str, cwd: Path) -> str:
@@ -61,11 +61,11 @@ def output(name: str, *arguments: str, cwd: Path) -> str:
 def test_an_example_runs_offline(name, tmp_path):
     """With `--sim`, without a key; what it prints comes in the expected order."""
     out = output(name, "--sim", cwd=tmp_path)
-    at = 0
+    offset = 0
     for pattern in EXPECTED[name]:
-        found = re.compile(pattern, re.MULTILINE).search(out, at)
-        assert found, (pattern, out)
-        at = found.end()
+        match = re.compile(pattern, re.MULTILINE).search(out, offset)
+        assert match, (pattern, out)
+        offset = match.end()
 
 
 def test_the_breaker_of_the_fallback_example_opens(tmp_path):
@@ -114,7 +114,6 @@ def test_the_counter_takes_no_option_for_a_file(tmp_path):
 def test_durable_resume_survives_sigkill(tmp_path):
     """Killed after two metres, it goes on with the next; no metre is dug twice but the one in work."""
     first = start("durable_resume.py", "run.db", "--sim", cwd=tmp_path)
-    assert first.stdout is not None
     dug = [first.stdout.readline().strip() for _ in range(2)]
     first.send_signal(signal.SIGKILL)
     dug += first.communicate(timeout=30)[0].splitlines()

@@ -81,6 +81,7 @@ EFFECTS: dict[str, tuple[str, str, Callable[[Config], Any], Any]] = {
     "kernel.store": ('"memory"', "memory", lambda c: c.kernel.store.reveal(), "memory"),
     "kernel.durability": ('"power"', "power", lambda c: c.kernel.durability, "power"),
     "kernel.lease_s": ("1.5", "1.5", lambda c: c.kernel.lease_s, 1.5),
+    "kernel.lease_wait_s": ("25", "25", lambda c: c.kernel.lease_wait_s, 25.0),
     "kernel.snapshot_every_events": ("7", "7", lambda c: c.kernel.snapshot_every_events, 7),
     "kernel.mailbox_messages_max": ("8", "8", lambda c: c.kernel.mailbox_messages_max, 8),
     "kernel.processes_max": ("9", "9", lambda c: c.kernel.processes_max, 9),
@@ -107,13 +108,13 @@ def test_no_key_is_inert(place):
         from_env = place.load(**{KEYS[name].variable: text})
         from_user = place.user(f"[{section}]\n{field} = {toml}\n").load()
         place.user_file.unlink()
-        for config, kind, at in (
+        for config, kind, place_ in (
             (from_flag, "flag", f"--set {name}"),
             (from_env, "env", KEYS[name].variable),
             (from_user, "user", f"{place.user_file}:2"),
         ):
             assert read(config) == expected, name
-            assert config.origin(name) == (kind, at)
+            assert config.origin(name) == (kind, place_)
         assert default.origin(name) == SettingOrigin("default")
 
 
@@ -124,6 +125,7 @@ def test_the_defaults_are_the_table(place):
             "store": str(place.project / ".lyra/lyra.db"),
             "durability": "process",
             "lease_s": 3.0,
+            "lease_wait_s": None,
             "snapshot_every_events": 50_000,
             "mailbox_messages_max": 1_000,
             "processes_max": 1_000_000,
@@ -303,8 +305,8 @@ def test_a_project_names_an_audit_log_in_its_folder_where_the_user_has_none(plac
     assert config.audit.file == str(place.project / "logs/") + "/"
     config = place.user('audit.file = "/var/log/lyra/"').load()
     assert config.audit.file == "/var/log/lyra/"
-    (said,) = config.notes
-    assert said.startswith("lyra.toml:1: a project can only tighten audit.file; your /var/log/lyra/ holds")
+    (note,) = config.notes
+    assert note.startswith("lyra.toml:1: a project can only tighten audit.file; your /var/log/lyra/ holds")
     place.user_file.unlink()
     for elsewhere in ("/etc/x", "../x", "~/x", "logs/../../x"):
         error = place.repo(f'audit.file = "{elsewhere}"').fail()
@@ -322,7 +324,7 @@ def machine(place, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "managed", "said", "holds"),
+    ("name", "managed", "own_value", "holds"),
     [
         ("audit.level", '"basic"', "none", "basic"),
         ("audit.level", '"basic"', "detailed", "detailed"),
@@ -333,17 +335,17 @@ def machine(place, monkeypatch):
         ("budget.on_exceed", '"block"', "allow", "block"),
     ],
 )
-def test_a_managed_file_can_only_tighten(place, machine, name, managed, said, holds):
+def test_a_managed_file_can_only_tighten(place, machine, name, managed, own_value, holds):
     """Whatever a person says, and wherever they say it."""
     machine.write_text(f"{name} = {managed}\n")
     section, field = name.split(".")
     for config in (
-        place.load(f"{name}={said}"),
-        place.load(**{KEYS[name].variable: said}),
-        place.user(f'{name} = "{said}"').load(),
+        place.load(f"{name}={own_value}"),
+        place.load(**{KEYS[name].variable: own_value}),
+        place.user(f'{name} = "{own_value}"').load(),
     ):
         assert config.to_data()[section][field] == holds
-        assert (config.origin(name).kind == "managed") == (str(holds) != said and holds != "$" + said + ".00")
+        assert (config.origin(name).kind == "managed") == (str(holds) != own_value and holds != "$" + own_value + ".00")
     assert place.load().demanded[name] is not None
     assert ("managed", str(machine)) in place.load().files
 
@@ -579,7 +581,7 @@ def test_a_working_folder_that_is_gone(tmp_path, monkeypatch):
         Config.load(env={})
 
 
-def test_asking_for_an_origin_nobody_has(place):
+def test_asking_for_the_origin_of_an_unknown_key(place):
     """A misspelt name is told with the right one."""
     with pytest.raises(ConfigError) as caught:
         place.load().origin("kernel.stroe")

@@ -312,11 +312,11 @@ def test_a_project_price_below_the_published_one_is_not_used(place):
         text = f'[prices."{name}"]\ninput_usd_per_mtok = {input_usd}\noutput_usd_per_mtok = {output_usd}'
         config = place.repo(text).load()
         assert config.project_prices == {name}
-        found = Prices(raising=config.prices).of(name)
+        price = Prices(raising=config.prices).of(name)
         dearer = Price.from_data(config.prices[name])
         # Writing to a cache costs $3.75: a price without a word about it has to be above that.
-        assert (found == dearer) == used
-        assert used or found == published
+        assert (price == dearer) == used
+        assert used or price == published
     assert Prices(raising={"here/m": config.prices[name]}).of("here/m") == dearer
 
 

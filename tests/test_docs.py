@@ -107,9 +107,9 @@ def test_the_vega_programs_run(name, tmp_path):
 def check_command(words: list[str], command: click.Command = root) -> None:
     context = click.Context(command)
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
-        found = command.get_command(context, words[0])
-        assert found is not None, f"there is no command {words[0]}"
-        command, words = found, words[1:]
+        subcommand = command.get_command(context, words[0])
+        assert subcommand is not None, f"there is no command {words[0]}"
+        command, words = subcommand, words[1:]
     known = {option for param in command.params for option in param.opts}
     for word in words:
         if word.startswith("-") and word != "-":  # which is a file: stdin
@@ -140,7 +140,7 @@ def test_the_tests_it_names_exist(name):
         )
 
 
-# What the requirement document names, by the part that has it; `new()` is the row with the part's own name.
+# The public methods that docs/reference/kernel.md has to list, by their class; `new()` is the row of the class itself.
 REQUIRED = {
     "InterruptService": "InterruptService create_interrupt resolve_interrupt get_interrupt get_pending_interrupt "
     "list_interrupts cancel_interrupt expire_old_interrupts get_status has_pending cleanup_process_interrupts",

@@ -24,9 +24,10 @@ SAME_IDEA = {
     "Parameter": "a parameter in Vega's tree and in its bytecode",
 }
 
-# Ratchets: these counts only go down. The goal of the second is zero.
+# Ratchets: these counts only go down.
 REPEATED_CLASS_NAMES_MAX = 13
 VAGUE_LINES_MAX = 0
+VAGUE_NAMES_MAX = 5  # two public parameters and three methods that several modules use
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +58,16 @@ def test_every_folder_says_what_it_owns(figures: Figures) -> None:
     assert figures.undocumented_folders == []
 
 
+def test_every_folder_says_where_to_start(figures: Figures) -> None:
+    """Its docstring names one of its modules."""
+    assert figures.folders_without_a_start == []
+
+
+def test_names_of_modules_in_docstrings_exist(figures: Figures) -> None:
+    """A dotted name between backticks that begins with a module leads to a module or to a name in one."""
+    assert figures.stale_names == []
+
+
 def test_a_class_name_means_one_thing(figures: Figures) -> None:
     """A name in two files is allowed where both are the same idea; the number of others only goes down."""
     assert set(figures.repeated_classes) >= SAME_IDEA.keys(), "a name of SAME_IDEA is used once: take it off the list"
@@ -65,5 +76,10 @@ def test_a_class_name_means_one_thing(figures: Figures) -> None:
 
 
 def test_sentences_name_the_component(figures: Figures) -> None:
-    """Lines with "nobody", "somebody" or "whoever" name no component; their number only goes down."""
+    """Lines with "nobody", "whoever", "anybody" or "everyone" name no component; their number only goes down."""
     assert len(figures.vague_lines) <= VAGUE_LINES_MAX, figures.vague_lines
+
+
+def test_local_names_say_what_they_hold(figures: Figures) -> None:
+    """Variables, parameters and functions named `found`, `said`, `made`, `at`, `each` or `one`; only goes down."""
+    assert len(figures.vague_names) <= VAGUE_NAMES_MAX, figures.vague_names

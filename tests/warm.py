@@ -27,11 +27,12 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tests import warm_client
 from tests.warm_client import call, exit_code
 
 FRESH = "LYRA_TESTS_FRESH"
@@ -40,9 +41,18 @@ _IMPORTED_FROM = (str(_ROOT / "src"), sys.prefix, sys.base_prefix)
 
 
 def fresh(target: str) -> list[str]:
-    """The command that calls `module:function` in a fresh interpreter."""
+    """The command that calls `module:function`, or runs a file, in a fresh interpreter."""
+    if target.endswith(".py"):
+        return [sys.executable, target]
     module, function = target.split(":")
     return [sys.executable, "-c", f"import sys; from {module} import {function}; sys.exit({function}())"]
+
+
+def command(target: str) -> list[str]:
+    """The same for a program that starts commands by itself; its end ends the forked process."""
+    if os.environ.get(FRESH) == "1":
+        return fresh(target)
+    return [sys.executable, "-IS", warm_client.__file__, place(), target]
 
 
 def run(
@@ -54,7 +64,7 @@ def run(
     given: str | None = None,
     timeout_s: float = 60,
 ) -> subprocess.CompletedProcess[str]:
-    """Call `module:function` as a command, to its end. `given` is its standard input; None: there is none."""
+    """Call `module:function`, or run a file, to its end. `given` is its standard input; None: there is none."""
     if os.environ.get(FRESH) == "1":
         stdin: dict[str, Any] = {"stdin": subprocess.DEVNULL} if given is None else {"input": given}
         return subprocess.run(
@@ -89,7 +99,7 @@ def run(
 
 
 class Started:
-    """Calls `module:function` as a command that goes on beside the test, without standard input."""
+    """Calls `module:function`, or runs a file, as a command that goes on beside the test, without standard input."""
 
     def __init__(self, target: str, args: Sequence[str], *, cwd: Path, env: dict[str, str]) -> None:
         reading, writing = os.pipe()
@@ -212,7 +222,7 @@ class _Server:
                     if request is not None:
                         return request
                 elif ready in self._running.values():
-                    os.kill(next(pid for pid, each in self._running.items() if each is ready), signal.SIGKILL)
+                    os.kill(next(pid for pid, running in self._running.items() if running is ready), signal.SIGKILL)
                     self._selector.unregister(ready)
 
     def _accept(self) -> dict[str, Any] | None:
@@ -260,7 +270,7 @@ class _Server:
             origin = getattr(getattr(module, "__spec__", None), "origin", None) or ""
             if name not in known and origin.startswith(_IMPORTED_FROM):
                 names.append(name)
-        with contextlib.suppress(OSError):
+        with self._teach, contextlib.suppress(OSError):
             self._teach.send(json.dumps(names).encode())
 
     def _learn(self) -> None:
@@ -295,6 +305,8 @@ def _run(request: dict[str, Any]) -> NoReturn:
     """In the forked process: what the interpreter does from its start to its end."""
     os.environ.clear()
     os.environ.update(request["env"])
+    if os.environ.get("PYTHONWARNINGS") == "error":
+        warnings.simplefilter("error")
     time.tzset()
     os.chdir(request["cwd"])
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - open as long as the process is
@@ -319,12 +331,13 @@ def _run(request: dict[str, Any]) -> NoReturn:
 
 def _code(request: dict[str, Any]) -> int:
     try:
-        if "file" in request:
-            sys.argv = [request["file"], *request["args"]]
-            sys.path[0] = str(Path(request["file"]).parent)
-            runpy.run_path(request["file"], run_name="__main__")
+        target = request["target"]
+        if target.endswith(".py"):
+            sys.argv = [target, *request["args"]]
+            sys.path[0] = str(Path(target).parent)
+            runpy.run_path(target, run_name="__main__")
             return 0
-        module, function = request["target"].split(":")
+        module, function = target.split(":")
         sys.argv = ["-c", *request["args"]]
         sys.path[0] = ""
         sys.exit(getattr(importlib.import_module(module), function)())
@@ -334,7 +347,7 @@ def _code(request: dict[str, Any]) -> int:
         print(ended.code, file=sys.stderr)
         return 1
     except Exception:
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())
         return 1
 
 

@@ -1,4 +1,4 @@
-"""Runs `python FILE …` in a process forked by a server of `tests.warm`: `python -IS warm_client.py SOCKET FILE …`.
+"""Runs a file or a function in a process forked by `tests.warm`: `python -IS warm_client.py SOCKET TARGET …`.
 
 For programs that can only start a command. It imports no more than it needs, so that it starts in milliseconds.
 """
@@ -29,6 +29,6 @@ def exit_code(connection: socket.socket) -> int:
 
 
 if __name__ == "__main__":
-    request = {"file": sys.argv[2], "args": sys.argv[3:], "cwd": os.getcwd(), "env": dict(os.environ)}
+    request = {"target": sys.argv[2], "args": sys.argv[3:], "cwd": os.getcwd(), "env": dict(os.environ)}
     code = exit_code(call(sys.argv[1], request, [0, 1, 2]))
     sys.exit(code if code >= 0 else 128 - code)

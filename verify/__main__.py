@@ -3,7 +3,7 @@
 Each command prints its progress on stderr and its figures on stdout. The last line says what ran, how many times, from
 which seed, and how many failures there were (`sim: 10000 seeds from 1, 0 failures`). Each failure is printed before
 that line, with the command that repeats it. The exit code is 1 if there was a failure. `structure` measures the source
-tree instead and never fails.
+tree and `surface` lists what has no test instead; they never fail.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 __all__ = ["main"]
 
 _SHOWN_MAX: Final = 20
+_INPUTS_A_KERNEL: Final = 100  # a kernel that is opened twice takes as long as so many inputs of a reader
 
 
 def _sim(options: argparse.Namespace) -> int:
@@ -184,15 +185,18 @@ def _vega_crash(options: argparse.Namespace) -> int:
 
 
 def _fuzz(options: argparse.Namespace) -> int:
-    from verify.fuzz import fuzz
+    from verify.fuzz import fuzz, kernel_calls
 
     result = fuzz.run(options.n, options.seed, progress=_progress)
-    _show(result.failures, f"python -m verify fuzz --seed {options.seed} --n {options.n}")
+    calls = kernel_calls.run(max(1, options.n // _INPUTS_A_KERNEL), options.seed)
+    failures = [*result.failures, *calls.failures]
+    _show(failures, f"python -m verify fuzz --seed {options.seed} --n {options.n}")
     print(
         f"fuzz: {result.refused} refused, slowest {1000 * result.slowest_s:.0f} ms, memory {result.grown_mb:+.0f} MB; "
         f"targets: {', '.join(fuzz.TARGETS)}"
     )
-    return _verdict(f"fuzz: {result.inputs} inputs from seed {options.seed}", len(result.failures))
+    print(f"fuzz: {calls.calls} calls of {calls.methods} methods in {calls.worlds} kernels, {calls.refused} refused")
+    return _verdict(f"fuzz: {result.inputs} inputs from seed {options.seed}", len(failures))
 
 
 def _vega_edits(options: argparse.Namespace) -> int:
@@ -233,6 +237,24 @@ def _structure(options: argparse.Namespace) -> int:
         print(picture.write())
     else:
         print(*figures.report(figures.measure(), details=options.details), sep="\n")
+    return 0
+
+
+def _surface(options: argparse.Namespace) -> int:
+    from verify.surface import page
+
+    if options.find:
+        from verify.surface.candidates import find
+
+        print(find(page.read()))
+    surface = page.read()
+    print(page.write(surface))
+    without = surface.without()
+    print(*(entry.id for entry in without), *surface.faults(), sep="\n")
+    print(
+        f"surface: {len(surface.entries)} entries, {len(surface.shown)} shown by a test, "
+        f"{len(surface.used)} used by one, {len(without)} without"
+    )
     return 0
 
 
@@ -313,6 +335,10 @@ def _parser() -> argparse.ArgumentParser:
     structure.set_defaults(run=_structure)
     structure.add_argument("--details", action="store_true", help="list what each figure counts")
     structure.add_argument("--svg", action="store_true", help="draw docs/images/architecture.svg anew")
+    what = "write docs/reference/surface.md, and list what has no test"
+    surface = commands.add_parser("surface", help=what, description=f"{what.capitalize()}.")
+    surface.set_defaults(run=_surface)
+    surface.add_argument("--find", action="store_true", help="look for tests that use the entries without one")
     return parser
 
 

@@ -27,9 +27,9 @@ _USER: Final = "lyra"
 
 def _binaries() -> Path | None:
     """The folder with `initdb` and `pg_ctl`: on the PATH, or where Debian keeps the newest version."""
-    found = shutil.which("initdb")
-    if found:
-        return Path(found).resolve().parent
+    initdb = shutil.which("initdb")
+    if initdb:
+        return Path(initdb).resolve().parent
     installed = sorted(
         Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: _number(path.parts[-3]), reverse=True
     )
@@ -96,15 +96,28 @@ class PostgresServer:
             shutil.chown(self._folder, "postgres", "postgres")
         try:
             self._call("initdb", "--auth=trust", f"--username={_USER}", "--no-sync", "--encoding=UTF8", "--no-locale")
-            fsync = "on" if self._fsync else "off"
-            options = f"-k {self._folder} -c listen_addresses= -c fsync={fsync} -c full_page_writes={fsync}"
-            log = str(self._folder / "log")
-            self._call(
-                "pg_ctl", "start", "--wait", f"--timeout={_START_TIMEOUT_S}", f"--log={log}", f"--options={options}"
-            )
+            self.resume()
         except BaseException:
             self._remove()
             raise
+
+    def halt(self) -> None:
+        """Stop it at once, as a crash would, and keep its data for `resume`."""
+        self._call("pg_ctl", "stop", "--wait", "--mode=immediate")
+
+    def resume(self) -> None:
+        """Run the server on the data there is."""
+        folder = self._place()
+        fsync = "on" if self._fsync else "off"
+        options = f"-k {folder} -c listen_addresses= -c fsync={fsync} -c full_page_writes={fsync}"
+        self._call(
+            "pg_ctl",
+            "start",
+            "--wait",
+            f"--timeout={_START_TIMEOUT_S}",
+            f"--log={folder / 'log'}",
+            f"--options={options}",
+        )
 
     def stop(self) -> None:
         """Stop it at once, as a crash would, and remove its folder; stopping twice is harmless."""
@@ -131,8 +144,8 @@ class PostgresServer:
                 command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False
             )
         if done.returncode:
-            said = (folder / "output").read_text(errors="replace").strip().splitlines()
-            raise StoreError(f"{program} failed: {said[-1] if said else done.returncode}")
+            lines = (folder / "output").read_text(errors="replace").strip().splitlines()
+            raise StoreError(f"{program} failed: {lines[-1] if lines else done.returncode}")
 
     def _remove(self) -> None:
         if self._folder is not None:

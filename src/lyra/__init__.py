@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
     from lyra.models.client import LLMClient
     from lyra.models.provider import LLMProvider
-    from lyra.models.wire.http import Timeouts
+    from lyra.models.timeouts import Timeouts
     from lyra.tools.function import tool
     from lyra.tools.registry import ToolRegistry
 
@@ -128,7 +128,7 @@ _HOMES = {
     "Retry": "lyra.core.policies.policy",
     "Stream": "lyra.agents.session.replies",
     "Supervision": "lyra.core.policies.policy",
-    "Timeouts": "lyra.models.wire.http",
+    "Timeouts": "lyra.models.timeouts",
     "Tool": "lyra.core.tool",
     "ToolCall": "lyra.core.tool",
     "ToolRegistry": "lyra.tools.registry",
@@ -154,7 +154,7 @@ _HOMES = {
 _install_old_paths()
 
 
-def __getattr__(name: str) -> "Any":
+def _look_up(name: str) -> "Any":
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'lyra' has no attribute {name!r}")
@@ -164,6 +164,10 @@ def __getattr__(name: str) -> "Any":
     value = module if name == "errors" else getattr(module, name)
     globals()[name] = value
     return value
+
+
+if not TYPE_CHECKING:  # type checkers read the imports above, and so find a name that is not there
+    __getattr__ = _look_up
 
 
 def __dir__() -> list[str]:

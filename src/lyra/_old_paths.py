@@ -1,8 +1,9 @@
-"""Import paths that were documented before their modules moved; each stays importable for good.
+"""Import paths and names that were public before they changed; each stays importable for good.
 
-`HOMES` maps an old path to the module's home of today. The finder comes last on `sys.meta_path`: Python asks it only
-for modules that do not exist, so it costs other imports nothing. New code imports from the packages themselves.
-This module imports nothing but `sys`: it is loaded before the command line can catch Ctrl-C.
+`HOMES` maps an old path to the module's home of today, `RENAMED` a package to its old names and those of today. The
+finder comes last on `sys.meta_path`: Python asks it only for modules that do not exist, so it costs other imports
+nothing. New code imports from the packages themselves. This module imports nothing but `sys`: it is loaded before the
+command line can catch Ctrl-C.
 """
 
 import sys
@@ -19,9 +20,31 @@ HOMES = {
     "lyra.core.program_options": "lyra.core.commands.options",
     "lyra.core.schema": "lyra.core.checking.schema",
     "lyra.kernel.pipeline_files": "lyra.kernel.pipelines.files",
+    "lyra.tools.dynamic": "lyra.tools.yaml",
     "lyra.tools.layers": "lyra.tools.wrapped",
     "lyra.vega.runs": "lyra.vega.durable.runs",
 }
+
+RENAMED = {
+    "lyra.config": {
+        "AgentConfig": "AgentCommandConfig",
+        "Cell": "TableCell",
+        "Key": "SettingKey",
+        "Origin": "SettingOrigin",
+        "Row": "SettingRow",
+        "Table": "SettingTable",
+    },
+    "lyra.tools.permissions": {"Decision": "PermissionDecision"},
+    "lyra.tools.yaml": {"Around": "ToolEnvironment"},
+}
+
+
+def renamed(package: str, name: str) -> "Any":
+    """The object of a package that once had this name: the body of the package's `__getattr__`."""
+    today = RENAMED[package].get(name)
+    if today is None:
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    return getattr(sys.modules[package], today)
 
 
 class OldPaths:

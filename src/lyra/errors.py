@@ -283,8 +283,20 @@ class VegaError(LyraError):
             trace=list(error.trace),
         )
 
+    @property
+    def shown_code(self) -> str:
+        """What stands in `error[…]`: the code of an error of Lyra's, else the name that the program gave it."""
+        name = str(self.fields["name"])
+        return _CODE_OF_CATCH.get(name, name)
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of a command whose program ended with it: an error of Lyra's is not made another by passing
+        through a program."""
+        return CODES[_CODE_OF_CATCH.get(str(self.fields["name"]), self.code)].exit
+
     def render(self) -> str:
-        lines = [f"error[{self.fields['name']}]: {self.fields['text']}"]
+        lines = [f"error[{self.shown_code}]: {self.fields['text']}"]
         if self.place:
             lines.append(f"  at {self.place}")
         return "\n".join(lines)
@@ -362,6 +374,9 @@ CODES: dict[str, Surface] = {
     "store_full": Surface("RESOURCE_EXHAUSTED", 507, 1, "StoreFull"),
     "internal": Surface("INTERNAL", 500, 1, "InternalError"),
 }
+
+# The code of an error that a Vega program has met under its catch name; `Error` is the name of any.
+_CODE_OF_CATCH = {surface.catch: code for code, surface in CODES.items() if surface.catch != "Error"}
 
 
 def _classes(root: type[LyraError]) -> dict[str, type[LyraError]]:

@@ -16,6 +16,9 @@ from lyra.models.stream import StreamEvent
 from lyra.testing.loop import SimLoop
 from lyra.testing.loop import run as run_in_virtual_time
 
+# What an agent does besides its tools' acts: a list of rights names it, too.
+OWN = ["model.use", "tool.use", "human.ask", "process.spawn"]
+
 
 class Recorded(SimProvider):
     """A scripted model that remembers what it was asked, under whatever name."""

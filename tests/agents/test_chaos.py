@@ -19,6 +19,7 @@ from lyra.errors import LyraError, ProcessError
 from lyra.models.request import Request
 from lyra.models.sim import SimProvider
 from tests.agents.support import clock_here, virtual
+from tests.cases import cases
 from tests.kernel.conftest import crash
 
 CONTEXTS: list[Any] = [
@@ -87,8 +88,8 @@ def _model(request: Request) -> Any:
     if request.system.startswith("You shorten"):
         return "a summary"
     last = request.messages[-1]
-    said = last.text + "".join(str(result.output) for result in last.tool_results)
-    draw = random.Random(blake2b(said.encode(), digest_size=8).digest())
+    content = last.text + "".join(str(result.output) for result in last.tool_results)
+    draw = random.Random(blake2b(content.encode(), digest_size=8).digest())
     wait_s = draw.choice([0, 0, 1, 2])
     kind = draw.random()
     if kind < 0.1:
@@ -125,8 +126,8 @@ async def life(world: World, number: int, *, last: bool) -> None:
             pass
     if last:
         world.answers.append(await _final(process))
-        said = iter([message.text for message in process.messages if message.role == "assistant"])
-        assert all(answer in said for answer in world.answers)  # in this order, others in between
+        answers = iter([message.text for message in process.messages if message.role == "assistant"])
+        assert all(answer in answers for answer in world.answers)  # in this order, others in between
         await kernel.close()
     elif world.rng.random() < 0.6:
         crash(kernel)
@@ -166,7 +167,7 @@ async def _world(world: World) -> None:
         await life(world, number, last=number == lives - 1)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(cases(60)))
 def test_a_rough_world(seed, tmp_path):
     """Seeded; `pytest -k 'rough_world and 17'` runs one again."""
     world = World(seed, tmp_path)

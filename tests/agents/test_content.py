@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from lyra import Image
-from lyra.agents.declaration.content import IMAGE_BYTES_MAX
+from lyra.agents.declaration.content import IMAGE_BYTES_MAX, content_of
 from lyra.errors import ConfigError
 
 _HEADS = {
@@ -54,3 +54,12 @@ def test_an_address_is_https(url):
     """The provider loads it; a file's name is for from_path."""
     with pytest.raises(ConfigError, match="no https address"):
         Image.from_url(url)
+
+
+@pytest.mark.parametrize("content", [{}, {"media_type": "image/png"}, {"data": "cG5n"}, {"url": ""}])
+def test_an_image_without_content_is_refused(content):
+    """As an object and as plain data, before anything is asked."""
+    with pytest.raises(ConfigError, match="media_type"):
+        Image(**content)
+    with pytest.raises(ConfigError, match="media_type"):
+        content_of([{"type": "image", **content}])

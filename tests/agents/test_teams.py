@@ -116,7 +116,7 @@ def test_cancelling_the_whole_cancels_each():
 def test_what_cannot_be_called_is_refused():
     """With its place in the list."""
     with pytest.raises(ConfigError, match="call 1"):
-        run(lyra.parallel(later(1, 0), 7))
+        run(lyra.parallel(later(1, 0), 7))  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match="limit"):
         run(lyra.batch(later(1, 0), limit=0))
 
@@ -129,11 +129,11 @@ def test_batch_of_questions():
 
     async def main():
         async with Kernel() as kernel:
-            one = await kernel.spawn(echo("one", "one: {user}"))
+            first = await kernel.spawn(echo("one", "one: {user}"))
             results = await lyra.batch(
-                one.send_async("a"),
+                first.send_async("a"),
                 (echo("two", "two: {user}"), "b"),
-                (one, "c"),
+                (first, "c"),
                 lambda: "d",
                 on=kernel,
             )
@@ -170,9 +170,9 @@ def test_pipeline():
     assert run(flow("bees")) == "DRAFT OF BEES, EDITED"
     assert run(lyra.pipeline(str.strip, flow)("  wasps ")) == "DRAFT OF WASPS, EDITED"
     with pytest.raises(ConfigError):
-        lyra.pipeline()
+        lyra.pipeline()  # type: ignore[call-arg]
     with pytest.raises(ConfigError, match="7"):
-        lyra.pipeline(write, 7)
+        lyra.pipeline(write, 7)  # type: ignore[call-overload]
 
 
 @dataclass

@@ -310,7 +310,7 @@ OURS = ("lyra", "lyra._old_paths", "lyra._version", "lyra.cli", "lyra.cli.main",
 class Pressed:
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name == {at!r} or not {at!r} and name not in OURS:
+        if name == {module!r} or not {module!r} and name not in OURS:
             signal.raise_signal(signal.SIGINT)
 sys.meta_path.insert(0, Pressed)
 from lyra.cli.main import {name} as main
@@ -319,7 +319,7 @@ sys.exit(main())
 
 
 @pytest.mark.parametrize(
-    ("name", "at", "args"),
+    ("name", "module", "args"),
     [
         ("main", "", ["--help"]),
         ("vega", "", ["--help"]),
@@ -329,10 +329,10 @@ sys.exit(main())
         ("vega", "lyra.cli.vega.group", ["check", "a.vega"]),
     ],
 )
-def test_ctrl_c_while_modules_are_imported_ends_quietly(lyra, name, at, args):
-    """From the first import after those that the way in is made of (`at` empty) to the last of a command."""
+def test_ctrl_c_while_modules_are_imported_ends_quietly(lyra, name, module, args):
+    """From the first import after those that the way in is made of (`module` empty) to the last of a command."""
     done = subprocess.run(
-        [sys.executable, "-c", PRESSED.format(at=at, name=name), *args],
+        [sys.executable, "-c", PRESSED.format(module=module, name=name), *args],
         cwd=lyra.folder,
         env=lyra.env,
         capture_output=True,

@@ -1,4 +1,4 @@
-"""A store that somebody names is made in a folder that is there, and a typo makes no tree."""
+"""A store that the user names is made in a folder that is there, and a typo makes no tree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_folder_that_is_not_there_is_a_mistake(lyra, args, option):
     assert (done.returncode, done.stdout) == (2, "")
     assert f"{option} rnus/a/b.db: there is no folder {lyra.folder}/rnus/a" in done.stderr
     assert "hint: is the path right?" in done.stderr
-    assert [each.name for each in lyra.folder.iterdir()] == ["x.vega"]
+    assert [path.name for path in lyra.folder.iterdir()] == ["x.vega"]
 
 
 def test_the_usual_folder_is_made(lyra):
@@ -36,7 +36,7 @@ def test_the_usual_folder_is_made(lyra):
 
 
 def test_a_setting_of_a_file_makes_its_folder(lyra):
-    """It stands for many runs, and nobody types it each time."""
+    """It stands for many runs, and is not typed each time."""
     (lyra.folder / "lyra.toml").write_text('[kernel]\nstore = "data/lyra.db"\n')
     (lyra.folder / "x.vega").write_text('print("hi");')
     assert lyra("run", "x.vega").stdout == "hi\n"

@@ -13,6 +13,8 @@ import sys
 
 import pytest
 
+from tests.limits import within
+
 SLACK = float(os.environ.get("LYRA_STARTUP_SLACK", "2"))
 HEAVY = {
     "asyncio",
@@ -68,12 +70,12 @@ CALL = "from lyra.cli.main import main; main([{}])"
 def test_cpu_time(lyra, code, limit_ms):
     """`import lyra` 60 ms, `lyra --help` 150 ms, `lyra --version` 60 ms, interpreter included."""
     measured = _cpu_ms(lyra, code)
-    assert measured <= limit_ms * SLACK, f"{code}: {measured:.0f} ms"
+    within(measured, limit_ms * SLACK, f"ms: {code}")
 
 
 @pytest.mark.parametrize("code", ["import lyra", CALL.format("'--version'"), CALL.format("'--help'")])
 def test_nothing_heavy_is_imported(lyra, code):
-    """Neither the kernel nor a database nor a table renderer is there before somebody asks for it."""
+    """Neither the kernel nor a database nor a table renderer is there before a command asks for it."""
     assert _modules(lyra, code) == set()
 
 
@@ -85,5 +87,5 @@ def test_version_needs_no_click(lyra):
 
 def test_config_reads_no_toml_without_a_file(lyra):
     """tomllib is imported when there is a file to read; rich only for a terminal; no store is opened."""
-    found = _modules(lyra, CALL.format("'config', 'show'"))
-    assert not found & {"tomllib", "difflib", "rich", "sqlite3", "psycopg", "asyncio", "lyra.kernel"}
+    modules = _modules(lyra, CALL.format("'config', 'show'"))
+    assert not modules & {"tomllib", "difflib", "rich", "sqlite3", "psycopg", "asyncio", "lyra.kernel"}

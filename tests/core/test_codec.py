@@ -21,8 +21,9 @@ from lyra.core.codec import canonical, decode, decoder_for, encode
 from lyra.core.policies.policy import Policy
 from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import ConfigError, Corrupt
+from tests.cases import cases
 
-quick = settings(derandomize=True, deadline=None, max_examples=250)
+quick = settings(derandomize=True, deadline=None, max_examples=cases(250))
 
 scalars = (
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary()

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from lyra.core.budgets.budget import Usage
 from lyra.core.effect import HASH_BYTES, Charged, canonical_hash
+from tests.cases import cases
 
-quick = settings(derandomize=True, deadline=None, max_examples=200)
+quick = settings(derandomize=True, deadline=None, max_examples=cases(200))
 names = st.text(max_size=3)
 
 

@@ -13,8 +13,9 @@ from lyra.core.codec import decode, encode
 from lyra.core.envelope import Envelope, StageStatus, TerminalReason, Trust
 from lyra.core.ids import Entropy
 from lyra.errors import ConfigError
+from tests.cases import cases
 
-quick = settings(derandomize=True, deadline=None, max_examples=150)
+quick = settings(derandomize=True, deadline=None, max_examples=cases(150))
 
 
 def make(**fields) -> Envelope:
@@ -111,7 +112,7 @@ def test_stages_are_booked():
     envelope.start_stage("write", now=103.0)
     assert envelope.failed_stages == {}
     envelope.complete_stage("write", now=104.0)
-    assert [each.status for each in envelope.processing_history] == ["success", "error", "success"]
+    assert [entry.status for entry in envelope.processing_history] == ["success", "error", "success"]
     envelope.complete_stage("unknown", {"a": 1}, now=104.0)  # a report without a start is kept, without a record
     assert len(envelope.processing_history) == 3
     assert envelope.start_stage("elsewhere", now=105.0).stage_order == 0

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lyra.core.linear_regex import BadPattern, PatternTooLarge, RegexProgram, TooManySteps, Unsupported
+from tests.cases import cases
 
 _ATOMS = ["a", "b", ".", "[ab]", "[^a]", r"\d", r"\W", r"\b", "^", "$", "(a|b)", "(?:ab|c)", "(a?)", "(?i:B)"]
 _MANY = ["", "*", "+", "?", "{2}", "{1,}", "{0,3}", "*?", "+?", "??"]
@@ -19,7 +20,7 @@ _FLAGS = st.sampled_from(["", "(?i)", "(?m)", "(?s)", "(?a)"])
 
 
 @given(flags=_FLAGS, pattern=_PATTERNS, other=_PATTERNS, text=st.text(alphabet="abcB1é \n", max_size=12))
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=cases(600), deadline=None)
 def test_it_matches_what_python_matches(flags: str, pattern: str, other: str, text: str) -> None:
     both = f"{flags}{pattern}|{other}"
     program = RegexProgram(both, size_max=1_000)

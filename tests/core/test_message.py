@@ -13,9 +13,10 @@ from lyra.core.message import Message
 from lyra.core.rights.capability import Capability
 from lyra.core.tool import Tool, ToolCall, ToolResult
 from lyra.errors import ConfigError
+from tests.cases import cases
 
 NEEDS: Any = ("fs::read:/project/**",)
-quick = settings(derandomize=True, deadline=None, max_examples=100)
+quick = settings(derandomize=True, deadline=None, max_examples=cases(100))
 
 
 def test_a_tool_knows_what_it_needs():

@@ -34,7 +34,7 @@ def test_a_script_has_the_name_it_would_be_imported_by(tmp_path: Path):
     (tmp_path / "shop.py").write_text(
         "from lyra.core.naming import qualified_name\nasync def main(ctx): pass\nprint(qualified_name(main))\n"
     )
-    found = {
+    names = {
         subprocess.run(
             [sys.executable, *command],
             cwd=tmp_path,
@@ -45,4 +45,4 @@ def test_a_script_has_the_name_it_would_be_imported_by(tmp_path: Path):
         ).stdout
         for command in (["shop.py"], ["-m", "shop"], ["-c", "import shop"])
     }
-    assert found == {"shop:main\n"}
+    assert names == {"shop:main\n"}

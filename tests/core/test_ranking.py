@@ -5,7 +5,7 @@ from __future__ import annotations
 from lyra.core.ranking import TextIndex, words
 
 
-def made(*texts: str) -> TextIndex:
+def index_of(*texts: str) -> TextIndex:
     index = TextIndex()
     for number, text in enumerate(texts):
         index.add(number, text)
@@ -23,7 +23,7 @@ def test_words():
 
 def test_rare_words_weigh_more():
     """A word that few texts have says more than one that most have."""
-    index = made("the tea is hot", "the coffee is hot", "the weather is hot", "green tea")
+    index = index_of("the tea is hot", "the coffee is hot", "the weather is hot", "green tea")
     assert order(index, "the tea")[0] in (0, 3)
     assert order(index, "the coffee")[0] == 1
     assert order(index, "rain") == []
@@ -32,7 +32,7 @@ def test_rare_words_weigh_more():
 
 def test_what_is_removed_is_gone():
     """And the rest ranks as if it had never been there."""
-    index, plain = made("tea with milk", "tea", "milk"), made("tea with milk")
+    index, plain = index_of("tea with milk", "tea", "milk"), index_of("tea with milk")
     index.remove(1, "tea")
     index.remove(2, "milk")
     assert len(index) == 1

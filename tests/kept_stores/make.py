@@ -1,8 +1,10 @@
-"""Makes the stores that the tests keep: `python -m tests.kept_stores.make [NAME…]`, in the root of the repository.
+"""Makes the stores that the tests keep: `python -m tests.kept_stores.make [--folder FOLDER] [NAME…]`, in the root of
+the repository.
 
 Each scene runs in a child process that is killed with SIGKILL in the middle of its work; the log that SQLite left
 behind is then written into the file. A store that is there stays as it is, and is not made again. A later version
-makes its own folder beside the older ones, and the tests finish the stores of all of them.
+makes its own folder beside the older ones, and the tests finish the stores of all of them. A change of what journals
+hold between two releases gets a folder, too: `--folder v0.1.0-fixed-names`.
 
 A kernel scene is kept in two forms. `NAME.db` is the journal alone. `NAME-compacted.db` was made with snapshots all the
 time, and the rows that its last snapshot covers were dropped, as `lyra store compact` does.
@@ -10,6 +12,7 @@ time, and the rows that its last snapshot covers were dropped, as `lyra store co
 
 from __future__ import annotations
 
+import argparse
 import os
 import socket
 import sqlite3
@@ -28,12 +31,12 @@ from tests.kept_stores import programs
 from tests.kept_stores.scenes import HELD, MADE_AT, SCENES, SNAPSHOT_EVERY_EVENTS
 from tests.kept_stores.vega_scenes import VEGA_WAYS, make_vega
 
-FOLDER = Path(__file__).parent / f"v{__version__}"
+HERE = Path(__file__).parent
 COMPACTED = "-compacted"
 NAMES = [*SCENES, *(f"{name}{COMPACTED}" for name in SCENES), *VEGA_WAYS]
 
 
-def make(name: str, folder: Path = FOLDER) -> Path:
+def make(name: str, folder: Path) -> Path:
     """Make one store."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.db"
@@ -103,13 +106,17 @@ def put_into_one_file(path: Path) -> None:
         raise AssertionError(f"{path.name} has a log beside it")
 
 
-def main(names: list[str]) -> None:
-    for name in names or NAMES:
-        path = FOLDER / f"{name}.db"
-        if path.exists():
-            print(f"{path.relative_to(Path.cwd())} is kept as it is")
-            continue
-        make(name)
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.kept_stores.make", description="Make the stores to keep.")
+    parser.add_argument("names", nargs="*", choices=[[], *NAMES], help="default: all", metavar="NAME")
+    parser.add_argument("--folder", default=f"v{__version__}", help="default: the version")
+    options = parser.parse_args(arguments)
+    folder = HERE / options.folder
+    missing = [name for name in options.names or NAMES if not (folder / f"{name}.db").exists()]
+    if not missing:
+        parser.error(f"{options.folder} has all of these already, and they stay as they are; name another --folder")
+    for name in missing:
+        path = make(name, folder)
         print(f"{path.relative_to(Path.cwd())}: {path.stat().st_size // 1024} KiB")
 
 

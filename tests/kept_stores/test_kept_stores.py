@@ -35,13 +35,15 @@ _SCENES = (
     "supervisors", "groups", "interrupts", "services", "pipelines", "workers", "mailboxes", "effects", "memories",
     "agents", "parallel",
 )  # fmt: skip
-KEPT = {  # by version; a store is never taken off this list
-    "v0.1.0": [
-        *(name for scene in _SCENES for name in (scene, f"{scene}{COMPACTED}")),
-        "vega-replayed",
-        "vega-saved",
-        "vega-snapshots",
-    ]
+_ALL = [
+    *(name for scene in _SCENES for name in (scene, f"{scene}{COMPACTED}")),
+    "vega-replayed",
+    "vega-saved",
+    "vega-snapshots",
+]
+KEPT = {  # by folder; a store is never taken off this list
+    "v0.1.0": _ALL,
+    "v0.1.0-fixed-names": _ALL,  # the first with fixed names for the programs of Lyra itself
 }
 LATER_S = 90.0  # from the beginning of the first life to the next one
 WAIT_S = 100_000.0  # of virtual time, for a process that has to end
@@ -192,7 +194,10 @@ def test_interrupts(kept, tmp_path):
 
     async def work(kernel):
         await came_back(kernel)
-        questions = {one.question: (one.pid, one.kind, one.status) for one in kernel.interrupts.list_interrupts()}
+        questions = {
+            interrupt.question: (interrupt.pid, interrupt.kind, interrupt.status)
+            for interrupt in kernel.interrupts.list_interrupts()
+        }
         assert questions == {
             "may I?": ("pending", "confirmation", "pending"),
             "delete it?": ("entry", "confirmation", "pending"),
@@ -229,7 +234,7 @@ def test_services(kept, tmp_path):
         kernel.register_handler("printer", programs.serve)
         await came_back(kernel)
         known = kernel.services.list_services()
-        assert [(one.name, one.service_type, one.status) for one in known] == [
+        assert [(service.name, service.service_type, service.status) for service in known] == [
             ("printer", "worker", "healthy"),
             ("oracle", "inference", "degraded"),
         ]
@@ -294,9 +299,9 @@ def test_pipelines(kept, tmp_path):
             assert events[-1] == "pipeline_completed"
             state = kernel.get_orchestration_state(pid)
             assert (state.terminated, state.terminal_reason) == (True, "completed")
-            said = {stage: output["said"] for stage, output in state.envelope.outputs.items()}
+            outputs = {stage: output["said"] for stage, output in state.envelope.outputs.items()}
             if pid == "forked":
-                assert said == {
+                assert outputs == {
                     "plan": "plan after 0",
                     "left": "left after 1",
                     "right": "right after 1",
@@ -304,7 +309,7 @@ def test_pipelines(kept, tmp_path):
                     "tell": "tell after 4",
                 }
             else:
-                assert said == {"draft": "draft after 2", "check": "check after 2", "publish": "publish after 2"}
+                assert outputs == {"draft": "draft after 2", "check": "check after 2", "publish": "publish after 2"}
                 assert state.stage_visits == {"draft": 2, "check": 2, "publish": 1}
         assert programs.performed == [
             "stage doubtful publish", "stage run publish", "stage asks publish", "stage forked tell"

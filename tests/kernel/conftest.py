@@ -79,7 +79,7 @@ class Crash:
 
 
 def crash(kernel: Kernel) -> None:
-    """As after kill -9: what was not committed is gone, the lease is left behind (and found to be nobody's)."""
+    """As after kill -9: what was not committed is gone, the lease is left behind (its owner is found dead)."""
     kernel.core.stopping = True
     kernel.scheduler.stopped = True
     journal = kernel.journal

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from lyra.errors import ConfigError, NoSuchProcess, ProcessError, StoreError
 from lyra.kernel import Kernel
 from lyra.testing.clock import SimClock
+from tests.cases import cases
 from tests.kernel.conftest import run, settle
 from tests.kernel.workers.test_lifecycle import Rows
 
@@ -32,7 +33,7 @@ def test_ended_entries_go_after_a_day(clock):
             assert kernel.cleanup()["processes"] == 0
             clock.advance(1)
             assert kernel.cleanup()["processes"] == 2
-            assert [one.pid for one in kernel.list_processes()] == ["alive"]
+            assert [process.pid for process in kernel.list_processes()] == ["alive"]
             assert not kernel.resources.is_tracked("ended")
             with pytest.raises(NoSuchProcess):
                 kernel.get_process("ended")
@@ -50,13 +51,13 @@ def test_questions_and_rates(clock):
             kernel.create_interrupt("p", "checkpoint", "stays")
             late = kernel.create_interrupt("p", "timeout", "?")
             kernel.check_rate_limit("ada")
-            clock.jump(300)  # no timer rings
+            clock.stall(300)  # no timer rings
             counts = kernel.cleanup()
             assert (counts["interrupts_expired"], counts["interrupts"], counts["rate_windows"]) == (1, 0, 0)
             assert kernel.interrupts.get_status(late.id) == "expired"
             clock.advance(3600)
             assert kernel.cleanup()["interrupts"] == 1
-            assert [one.kind for one in kernel.interrupts.list_interrupts()] == ["checkpoint"]
+            assert [interrupt.kind for interrupt in kernel.interrupts.list_interrupts()] == ["checkpoint"]
             clock.advance(DAY_S)
             assert kernel.cleanup()["rate_windows"] == 1
 
@@ -64,7 +65,7 @@ def test_questions_and_rates(clock):
 
 
 def test_stale_pipelines(clock):
-    """Pipelines that nobody drove for an hour are forgotten."""
+    """Pipelines without a step for an hour are forgotten."""
 
     async def main():
         async with Kernel("memory", clock) as kernel:
@@ -80,7 +81,7 @@ def test_stale_pipelines(clock):
 
 
 def test_a_silent_entry_that_is_out_of_time_is_told(clock):
-    """Also where nobody records or checks anything, a round says that the time of an entry is up."""
+    """Also where no call records or checks anything, a round says that the time of an entry is up."""
 
     async def main():
         async with Kernel("memory", clock) as kernel:
@@ -101,7 +102,7 @@ def test_a_silent_entry_that_is_out_of_time_is_told(clock):
 
 
 def test_usage_of_strangers(clock):
-    """The books of a pid that nobody submitted go a day after its last use; those of the living stay."""
+    """The books of a pid that was never submitted go a day after its last use; those of the living stay."""
 
     async def main():
         async with Kernel("memory", clock) as kernel:
@@ -165,7 +166,7 @@ def test_cleaning_survives_a_restart(path, clock):
             kernel.record_tool_call("p")
             kernel.create_interrupt("p", "timeout", "?")
             kernel.terminate("p")
-            clock.jump(DAY_S)
+            clock.stall(DAY_S)
             assert kernel.cleanup()["processes"] == 1
         async with Kernel(path, clock) as kernel:
             assert kernel.list_processes() == []
@@ -176,7 +177,7 @@ def test_cleaning_survives_a_restart(path, clock):
 
 
 def test_shutdown_without_a_store_ends_every_entry(clock):
-    """Nobody would find them again: entries end in the order of their coming, their questions are cancelled."""
+    """They could not be found again: entries end in the order of their coming, their questions are cancelled."""
 
     async def main():
         ended: list[str] = []
@@ -194,7 +195,7 @@ def test_shutdown_without_a_store_ends_every_entry(clock):
         with pytest.raises(ProcessError):
             kernel.submit("d")
         await kernel.shutdown()
-        reasons = {one.pid: (one.state, one.termination_reason) for one in kernel.list_processes()}
+        reasons = {process.pid: (process.state, process.termination_reason) for process in kernel.list_processes()}
         assert reasons["a"] == reasons["c"] == ("terminated", "going home")
         assert kernel.interrupts.get_status(asked.id) == "cancelled"
 
@@ -205,10 +206,10 @@ def test_shutdown_with_a_store_keeps_every_entry(path, clock):
     """What runs is in line again at the next start, what waits keeps its question, and the reason is written down."""
 
     async def main():
-        said = []
+        events = []
         kernel = Kernel(path, clock)
         await kernel.start()
-        kernel.on_event(said.append)
+        kernel.on_event(events.append)
         for pid in "abc":
             kernel.submit(pid)
             kernel.schedule(pid)
@@ -216,14 +217,16 @@ def test_shutdown_with_a_store_keeps_every_entry(path, clock):
         asked = kernel.create_interrupt("a", "clarification", "?")
         kernel.get_next_runnable()
         await kernel.shutdown("going home")
-        assert [one.data["reason"] for one in said if one.kind == "kernel.stopping"] == ["going home"]
-        moved = [one for one in said if one.kind == "process.state_changed" and one.data["reason"] == "going home"]
-        assert [(one.pid, one.data["new_state"]) for one in moved] == [("b", "ready")]
+        assert [event.data["reason"] for event in events if event.kind == "kernel.stopping"] == ["going home"]
+        moved = [
+            event for event in events if event.kind == "process.state_changed" and event.data["reason"] == "going home"
+        ]
+        assert [(event.pid, event.data["new_state"]) for event in moved] == [("b", "ready")]
         with pytest.raises(ProcessError):
             kernel.submit("d")
         await kernel.shutdown()
         async with Kernel(path, clock) as kernel:
-            assert {one.pid: one.state for one in kernel.list_processes()} == {
+            assert {process.pid: process.state for process in kernel.list_processes()} == {
                 "a": "waiting",
                 "b": "ready",
                 "c": "ready",
@@ -288,7 +291,7 @@ def test_shutdown_collects_errors(monkeypatch):
         monkeypatch.setattr("lyra.kernel.interrupts.service.InterruptService.cancel_all", stubborn)
         with pytest.raises(ProcessError, match="1 errors; the first: will not go") as caught:
             await kernel.shutdown()
-        assert [one["message"] for one in caught.value.errors] == ["will not go"]
+        assert [error["message"] for error in caught.value.errors] == ["will not go"]
         assert kernel.stopping
         assert kernel.get_process_counts()["terminated"] == 3
 
@@ -351,22 +354,22 @@ class Tidying(RuleBasedStateMachine):
     def clean(self) -> None:
         counts = self.kernel.cleanup()
         now = self.clock.now()
-        gone = [pid for pid, at in self.ended.items() if at is not None and now - at >= DAY_S]
+        gone = [pid for pid, ended_at in self.ended.items() if ended_at is not None and now - ended_at >= DAY_S]
         assert counts["processes"] == len(gone)
         for pid in gone:
             del self.ended[pid]
-        recent = [at for at in self.ended.values() if at is not None and now - at < 3600]
+        recent = [ended_at for ended_at in self.ended.values() if ended_at is not None and now - ended_at < 3600]
         assert len(self.kernel.interrupts.list_interrupts()) == len(recent)
 
     @invariant()
     def agrees(self) -> None:
         if hasattr(self, "kernel"):
-            assert {one.pid for one in self.kernel.list_processes()} == set(self.ended)
+            assert {process.pid for process in self.kernel.list_processes()} == set(self.ended)
             assert set(self.kernel.resources.state.accounts) == set(self.ended)
 
     def teardown(self) -> None:
         self.world.close()
 
 
-Tidying.TestCase.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+Tidying.TestCase.settings = settings(max_examples=cases(30), stateful_step_count=30, deadline=None)
 test_random_tidying = Tidying.TestCase

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from lyra.config import KEYS, Config
-from lyra.errors import BudgetExceeded, CapabilityDenied, DeadlineExceeded, Overloaded
+from lyra.core.clock import SystemClock
+from lyra.errors import BudgetExceeded, CapabilityDenied, Conflict, DeadlineExceeded, Overloaded
 from lyra.kernel import Kernel
+from lyra.store.sqlite import SqliteStore
 from tests.kernel.conftest import run, settle
 
 
@@ -49,6 +51,15 @@ async def _lease(tmp_path):
     async with kernel_with(tmp_path, "kernel.lease_s=77") as kernel:
         lease = kernel.journal.store.holder()
         assert 60 < lease.expires_at - kernel.clock.now() <= 77
+
+
+async def _lease_wait(tmp_path):
+    store = SqliteStore(tmp_path / "run.db")
+    store.acquire("far-host/boot/ns|4711|2|x", now=SystemClock().now(), ttl_s=600.0)
+    store.close()
+    with pytest.raises(Conflict, match=r"process 4711 on far-host"):
+        async with kernel_with(tmp_path, "kernel.lease_wait_s=0.2"):
+            pass
 
 
 async def _snapshot(tmp_path):
@@ -118,6 +129,7 @@ CHECKS = {
     "kernel.store": _store,
     "kernel.durability": _durability,
     "kernel.lease_s": _lease,
+    "kernel.lease_wait_s": _lease_wait,
     "kernel.snapshot_every_events": _snapshot,
     "kernel.retention_s": _retention,
     "kernel.mailbox_messages_max": _mailbox,
@@ -140,3 +152,34 @@ def test_the_table_is_total():
 def test_each_key_changes_the_kernel(key, tmp_path):
     """The setting is seen in what the kernel does."""
     run(CHECKS[key](tmp_path))
+
+
+VARIABLES = {
+    "LYRA_KERNEL_STORE": "kernel.store",
+    "LYRA_KERNEL_DURABILITY": "kernel.durability",
+    "LYRA_KERNEL_LEASE_S": "kernel.lease_s",
+    "LYRA_KERNEL_LEASE_WAIT_S": "kernel.lease_wait_s",
+    "LYRA_KERNEL_SNAPSHOT_EVERY_EVENTS": "kernel.snapshot_every_events",
+    "LYRA_KERNEL_RETENTION_S": "kernel.retention_s",
+    "LYRA_KERNEL_MAILBOX_MESSAGES_MAX": "kernel.mailbox_messages_max",
+    "LYRA_KERNEL_PROCESSES_MAX": "kernel.processes_max",
+    "LYRA_BUDGET_USD": "budget.usd",
+    "LYRA_BUDGET_SECONDS": "budget.seconds",
+    "LYRA_BUDGET_ON_EXCEED": "budget.on_exceed",
+    "LYRA_GRANT_ALLOW": "grant.allow",
+    "LYRA_GRANT_DENY": "grant.deny",
+}
+
+
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_each_variable_changes_the_kernel(variable, tmp_path, monkeypatch):
+    """The same settings as variables of the environment, and none as a flag."""
+    names = {key: name for name, key in VARIABLES.items()}
+
+    def kernel_of_variables(folder, *flags: str) -> Kernel:
+        settings = dict(flag.split("=", 1) for flag in (f"kernel.store={folder}/run.db", *flags))
+        return Kernel.from_config(Config.load(cwd=folder, env={names[key]: text for key, text in settings.items()}))
+
+    monkeypatch.setitem(globals(), "kernel_with", kernel_of_variables)
+    run(CHECKS[VARIABLES[variable]](tmp_path))
+    assert set(VARIABLES.values()) == set(CHECKS)

@@ -499,7 +499,7 @@ def test_answering_before_the_program_is_back(path):
 
 
 def test_the_end_of_a_process_cancels_its_questions(target):
-    """Nobody is asked on behalf of the dead, and an unknown kind of question is an error."""
+    """No user is asked on behalf of an ended process, and an unknown kind of question is an error."""
 
     async def program(ctx):
         with pytest.raises(ConfigError, match="no interrupt kind"):
@@ -520,7 +520,7 @@ def test_the_end_of_a_process_cancels_its_questions(target):
 
 
 def test_unknown_programs_stay_dormant(path):
-    """A process whose program nobody knows waits unharmed until someone registers or spawns it."""
+    """A process whose program is unknown waits unharmed until someone registers or spawns it."""
 
     async def main():
         async with Crash(Kernel(path)) as kernel:
@@ -554,9 +554,9 @@ def test_children_come_back_under_their_parents(path):
         return n
 
     async def parent(ctx):
-        one = ctx.spawn(kid, 1, budget="$0.30")
+        child = ctx.spawn(kid, 1, budget="$0.30")
         ctx.spawn(kid, 2, name="two")
-        ended = await one.wait()
+        ended = await child.wait()
         await ctx.ask("?")
         return [ended.result, str(ctx.budget.used())]
 

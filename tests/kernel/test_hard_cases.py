@@ -49,7 +49,7 @@ def test_rights_and_budget_outlive_an_evicted_parent(path, monkeypatch):
 
     async def main():
         async with Kernel(path) as kernel:
-            await kernel.run(parent, grant=["fs.read:/**"], budget="$0.50")
+            await kernel.run(parent, grant=["fs.read:/**", "process.spawn"], budget="$0.50")
             await settle(kernel)
             for _ in range(30):
                 await kernel.run(quick)

@@ -16,6 +16,7 @@ from lyra.errors import ConfigError, InvalidTransition, ProcessError
 from lyra.kernel import HealthThresholds, Kernel
 from lyra.kernel.health import ALERTS
 from lyra.testing.clock import SimClock
+from tests.cases import cases
 from tests.kernel.conftest import Crash, pass_time, run, settle
 
 
@@ -111,7 +112,7 @@ def test_a_process_at_rest_is_not_stale(target, clock):
 
 
 def test_a_program_that_awaits_something_else_is_stale(target, clock):
-    """A future that nobody sets is no wait of the kernel's, and it hangs as well as an effect does."""
+    """A future that is never set is no wait of the kernel's, and it hangs as well as an effect does."""
 
     async def lost(ctx):
         await asyncio.get_running_loop().create_future()
@@ -409,8 +410,8 @@ class Monitor(RuleBasedStateMachine):
     def agrees(self):
         if not hasattr(self, "costs"):
             return
-        said = {alert: sum(one["alert"] == alert for one in self.alerts) for alert in ALERTS}
-        assert said == {
+        counts = {alert: sum(alert_data["alert"] == alert for alert_data in self.alerts) for alert in ALERTS}
+        assert counts == {
             "stale_progress": self.stalls,
             "error_loop": self.loops,
             "high_cost": self.costs,
@@ -425,7 +426,7 @@ class Monitor(RuleBasedStateMachine):
 
 
 TestMonitor = Monitor.TestCase
-TestMonitor.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+TestMonitor.settings = settings(max_examples=cases(30), stateful_step_count=25, deadline=None)
 
 
 async def busy(ctx):
@@ -443,14 +444,14 @@ def test_a_step_is_a_sign_of_life(target, clock):
 
     async def main():
         async with Kernel(target, clock) as kernel:
-            said = []
+            alerts = []
             kernel.health.start(interval_s=10, thresholds={"stale_s": 60})
             # A listener would bring the Events of the steps back.
-            kernel.watch({**kernel.listeners.watchers, "health.alert": lambda pid, _data: said.append(pid)})
-            one, other = kernel.spawn(busy), kernel.spawn(awaits)
+            kernel.watch({**kernel.listeners.watchers, "health.alert": lambda pid, _data: alerts.append(pid)})
+            killed, waiting = kernel.spawn(busy), kernel.spawn(awaits)
             await pass_time(kernel, clock, 200, step_s=5)
-            assert said == [other.pid]
-            kernel.kill(one)
+            assert alerts == [waiting.pid]
+            kernel.kill(killed)
             await settle(kernel)
 
     run(main())
@@ -510,16 +511,16 @@ def test_an_entry_in_a_workers_hands_may_be_stale_too(target, clock):
                 kernel.record_usage("reports", llm_calls=1)
                 await pass_time(kernel, clock, 50, step_s=10)
             kernel.terminate("ends", force=True)
-            silent = [one for one in heard if one["pid"] == "silent"]
-            assert [one["alert"] for one in silent] == ["stale_progress"]
+            silent = [alert for alert in heard if alert["pid"] == "silent"]
+            assert [alert["alert"] for alert in silent] == ["stale_progress"]
             assert 60 <= silent[0]["seconds"] <= 70
-            assert sorted(one["pid"] for one in heard) == ["ends", "silent"]
+            assert sorted(alert["pid"] for alert in heard) == ["ends", "silent"]
             kernel.record_usage("silent", llm_calls=1)
             await settle(kernel)
             clock.advance(61)
             assert kernel.health.check() + len(heard) >= 3
             await settle(kernel)
-            assert len([one for one in heard if one["pid"] == "silent"]) == 2
+            assert len([alert for alert in heard if alert["pid"] == "silent"]) == 2
             await kernel.durable()
             assert "ends" not in kernel.health._watched
 

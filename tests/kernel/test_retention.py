@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lyra.kernel import Kernel
 from lyra.testing.clock import SimClock
-from tests.kernel.conftest import run, settle
+from tests.kernel.conftest import Crash, run, settle
 
 
 async def act():
@@ -68,5 +68,36 @@ def test_a_long_lived_parent_does_not_keep_its_dead(path):
             kernel.send("keeper", "go")
             await settle(kernel)
             assert kernel.processes["keeper"].restored == {"n": 6}
+
+    run(main())
+
+
+async def asks_late(ctx):
+    child = ctx.spawn(quick)
+    await ctx.receive()
+    return (await child.wait()).result
+
+
+def test_a_child_that_its_parent_may_still_ask_for_is_kept(path):
+    """It ended long before the retention; the parent lives and has not asked yet, in this life or in the next."""
+
+    async def main():
+        clock = SimClock(1000.0)
+        async with Crash(Kernel(path, clock, programs=[asks_late, quick], retention_s=10)) as kernel:
+            await kernel.spawn(asks_late, pid="parent")
+            await settle(kernel)
+            (child,) = [pid for pid in kernel.processes if pid != "parent"]
+            assert kernel.processes[child].exit is not None
+            clock.advance(3600)
+            await settle(kernel)
+            await kernel._recovery.snapshot()
+            assert child in kernel.journal.store.load_snapshots().states
+        async with Kernel(path, clock, programs=[asks_late, quick], retention_s=10) as kernel:
+            await kernel.send("parent", "now")
+            assert (await kernel.process("parent").wait()).result == 1
+            clock.advance(3600)
+            await settle(kernel)
+            await kernel._recovery.snapshot()
+            assert child not in kernel.journal.store.load_snapshots().states
 
     run(main())

@@ -88,7 +88,7 @@ def test_one_request(target):
             assert status.envelope is None
             assert json.loads(json.dumps(status.to_data()))["pcb"]["quota"]["max_llm_calls"] == 5
             with pytest.raises(NoSuchProcess):
-                kernel.get_request_status("nobody")
+                kernel.get_request_status("missing")
 
     run(main())
 

@@ -68,13 +68,13 @@ def test_tidying_up_spares_a_pipeline_that_waits_for_a_human(target, clock):
             kernel.orchestrator.resume_after_interrupt("alone", None, {"text": "this"})
             assert kernel.get_next_instruction("alone").stage == "b"
             clock.advance(25 * 3600)
-            assert kernel.cleanup()["sessions"] == 1  # nobody drives that one
+            assert kernel.cleanup()["sessions"] == 1  # no caller drives that one
 
     run(main())
 
 
 def test_tidying_up_spares_a_pipeline_whose_agent_takes_long(target, clock):
-    """An entry that runs is somebody's work, however long it takes; a session that nobody has is not."""
+    """An entry that runs is at work, however long it takes; a session without an entry is not."""
 
     async def main():
         async with Kernel(target, clock) as kernel:
@@ -92,7 +92,7 @@ def test_tidying_up_spares_a_pipeline_whose_agent_takes_long(target, clock):
 
 
 def test_ending_a_process_ends_its_pipeline_and_forgetting_it_forgets_it(target):
-    """Nobody works on for the dead, and the next owner of a pid sees nothing of the last."""
+    """No work goes on for an ended process, and the next owner of a pid sees nothing of the last."""
 
     async def main():
         async with Kernel(target) as kernel:
@@ -206,8 +206,8 @@ def test_a_shutdown_waits_for_dispatches_and_messages(path):
         kernel.bus.subscribe("t", slow)
         kernel.submit("p")
         work = [
-            asyncio.ensure_future(one)
-            for one in (
+            asyncio.ensure_future(call)
+            for call in (
                 kernel.dispatch_inference("m", "hi", pid="p"),
                 kernel.bus.publish("t"),
                 kernel.bus.query("q", timeout_s=None),
@@ -289,7 +289,7 @@ def test_a_kernel_that_went_down_before_it_was_opened_stays_down():
 # ---------------------------------------------------------------- questions
 @pytest.mark.parametrize("kind", ["interrupt.created", "pcb.interrupt_created"])
 def test_a_listener_may_answer_at_once(target, kind):
-    """The process that waited goes on, whoever answers and how quickly."""
+    """The process that waited goes on, whichever user answers and how quickly."""
 
     async def main():
         async with Kernel(target) as kernel:
@@ -307,13 +307,13 @@ def test_a_listener_may_answer_at_once(target, kind):
 
 
 def test_a_programs_question_is_over_when_its_time_is(path):
-    """Also when nobody was there to see it pass, and when the wall clock was set: a late answer is refused."""
+    """Also when no kernel was there to see it pass, and when the wall clock was set: a late answer is refused."""
 
     async def asker(ctx):
         try:
             return (await ctx.ask("sure?", kind="confirmation")).text
         except DeadlineExceeded:
-            return "nobody"
+            return "no answer"
 
     async def main():
         clock = SimClock(1_000.0)
@@ -324,21 +324,21 @@ def test_a_programs_question_is_over_when_its_time_is(path):
         async with Kernel(path, SimClock(1_000.0 + 86_400), [asker]) as kernel:
             with pytest.raises(InvalidTransition, match="expired"):
                 kernel.resolve_interrupt(first.id, {"text": "late"})
-            assert (await kernel.process("one").wait()).result == "nobody"
+            assert (await kernel.process("one").wait()).result == "no answer"
         clock = SimClock(200_000.0)
         async with Kernel(path, clock, [asker]) as kernel:
             await kernel.spawn(asker, pid="two")
             await settle(kernel)
             second = kernel.get_pending_interrupt("two")
-            clock.jump(7200)
+            clock.stall(7200)
             with pytest.raises(InvalidTransition, match="expired"):
                 kernel.resolve_interrupt(second.id, {"text": "late"})
 
     run(main())
 
 
-def test_nobody_runs_while_a_question_about_it_is_open(target):
-    """One in line keeps its place and is passed over; nobody moves it by hand; an answer lets it go on."""
+def test_no_process_runs_while_a_question_about_it_is_open(target):
+    """One in line keeps its place and is passed over; no caller moves it by hand; an answer lets it go on."""
 
     async def main():
         async with Kernel(target) as kernel:
@@ -363,7 +363,7 @@ def test_nobody_runs_while_a_question_about_it_is_open(target):
     run(main())
 
 
-def test_one_passed_over_has_its_turn_when_nobody_answered_in_time(target, clock):
+def test_one_passed_over_has_its_turn_without_an_answer_in_time(target, clock):
     """The end of a question's time is an end like another, also across a restart."""
 
     async def main():
@@ -395,7 +395,7 @@ def test_an_answer_wakes_only_who_waited_for_it(target):
 
 # ---------------------------------------------------------------- events
 def test_events_of_entries_come_when_their_rows_are_durable(path):
-    """Whoever hears of it finds it after a kill at that moment: process, question and overrun alike."""
+    """A listener that hears of it finds it after a kill at that moment: process, question and overrun alike."""
 
     async def main():
         heard: list[tuple[str, int]] = []
@@ -474,10 +474,10 @@ def test_who_may_listen(target):
 
     async def main():
         async with Kernel(target) as kernel:
-            nobody: Any
-            for nobody in (None, 3, "print"):
+            not_callable: Any
+            for not_callable in (None, 3, "print"):
                 with pytest.raises(ConfigError):
-                    kernel.on_event(nobody)
+                    kernel.on_event(not_callable)
             heard: list[str] = []
 
             async def later(event):
@@ -509,8 +509,8 @@ def test_what_a_changing_call_gives_may_be_awaited(path):
 
     async def main():
         async with Crash(Kernel(path)) as kernel:
-            made = await kernel.submit("p", user_id="ada")
-            assert made == kernel.get_process("p")
+            process = await kernel.submit("p", user_id="ada")
+            assert process == kernel.get_process("p")
             await kernel.schedule("p")
             taken = kernel.get_next_runnable()
             assert taken is not None
@@ -553,7 +553,7 @@ def test_values_are_pictures(target):
     run(main())
 
 
-def test_the_requirement_documents_names_are_there():
+def test_further_public_names_of_the_same_classes():
     """Each is the real thing under that name."""
     assert public.KernelInterrupt is public.Interrupt
     assert public.InterruptResponse is public.Answer
@@ -584,7 +584,7 @@ def test_an_envelope_can_be_read_and_replaced(target):
             told = kernel.get_next_instruction("p")
             assert (told.stage, told.envelope.metadata) == ("a", {"seen": True})
             with pytest.raises(NoSuchProcess):
-                kernel.store_envelope("nobody", envelope)
+                kernel.store_envelope("missing", envelope)
 
     run(main())
 
@@ -595,8 +595,8 @@ def test_inference_cannot_pass_its_quota(target):
 
     async def main():
         async with Kernel(target) as kernel:
-            said: list[Any] = []
-            kernel.on_event(lambda event: said.append(event) if event.kind == "resource.exceeded" else None)
+            events: list[Any] = []
+            kernel.on_event(lambda event: events.append(event) if event.kind == "resource.exceeded" else None)
             release = asyncio.Event()
             ran: list[str] = []
 
@@ -611,7 +611,7 @@ def test_inference_cannot_pass_its_quota(target):
             await asyncio.sleep(0)
             release.set()
             ends = await asyncio.gather(*work, return_exceptions=True)
-            assert sum(isinstance(one, LimitExceeded) for one in ends) == 19
+            assert sum(isinstance(end, LimitExceeded) for end in ends) == 19
             assert ran == ["p"]
             kernel.submit("q", quota={"max_inference_input_chars": 5})
             with pytest.raises(LimitExceeded, match="max_inference_input_chars_exceeded") as caught:
@@ -619,7 +619,7 @@ def test_inference_cannot_pass_its_quota(target):
             assert caught.value.hint
             assert kernel.resources.get_usage("q").inference_requests == 0
             await kernel.durable()
-            assert [(one.pid, one.data["resource"]) for one in said] == [
+            assert [(event.pid, event.data["resource"]) for event in events] == [
                 ("p", "inference_requests"),
                 ("q", "inference_input_chars"),
             ]
@@ -632,8 +632,8 @@ def test_waiting_for_a_human_does_not_cost_time(target, clock):
 
     async def main():
         async with Kernel(target, clock) as kernel:
-            said: list[str] = []
-            kernel.on_event(lambda event: said.append(event.kind) if event.kind.startswith("resource.") else None)
+            kinds: list[str] = []
+            kernel.on_event(lambda event: kinds.append(event.kind) if event.kind.startswith("resource.") else None)
             running(kernel, quota={"timeout_seconds": 300, "soft_timeout_seconds": 200})
             clock.advance(100)
             asked = kernel.create_interrupt("p", "clarification", "?")
@@ -644,7 +644,7 @@ def test_waiting_for_a_human_does_not_cost_time(target, clock):
             kernel.transition_state("p", "running")
             clock.advance(150)
             await kernel.durable()
-            assert said == ["resource.warning"]
+            assert kinds == ["resource.warning"]
             clock.advance(60)
             assert kernel.check_quota("p").exceeded_reason == "timeout_exceeded"
 
@@ -652,7 +652,7 @@ def test_waiting_for_a_human_does_not_cost_time(target, clock):
 
 
 def test_time_in_waiting_is_remembered(path, clock):
-    """A restart while somebody thinks changes nothing, from the journal and from a snapshot."""
+    """A restart while a user thinks changes nothing, from the journal and from a snapshot."""
 
     async def main():
         async with Crash(Kernel(path, clock)) as kernel:
@@ -715,8 +715,8 @@ def test_a_quota_object_leaves_the_rest_to_the_kernel(target):
         async with Kernel(target) as kernel:
             kernel.resources.set_default_quota({"max_tool_calls": 7})
             for pid, quota in (("object", ResourceQuota(max_llm_calls=5)), ("mapping", {"max_llm_calls": 5})):
-                found = kernel.submit(pid, quota=quota).quota
-                assert (found.max_llm_calls, found.max_tool_calls) == (5, 7)
+                granted = kernel.submit(pid, quota=quota).quota
+                assert (granted.max_llm_calls, granted.max_tool_calls) == (5, 7)
 
     run(main())
 
@@ -749,7 +749,7 @@ def test_defaults_survive_a_restart(path, snapshot, early):
 
 
 def test_usage_from_before_the_submission_stays(target):
-    """Whoever counts first and submits then has not counted for nothing."""
+    """Usage that is counted before a pid is submitted is kept."""
 
     async def main():
         async with Kernel(target) as kernel:
@@ -864,7 +864,7 @@ def test_old_programs_are_forgotten_where_no_store_keeps_them(clock):
 
 
 def test_programs_and_entries_share_names_and_children(target, clock):
-    """A name is nobody else's pid, an entry may have a program for a parent, and the list is by age."""
+    """A name is no other process's pid, an entry may have a program for a parent, and the list is by age."""
 
     async def forever(ctx):
         await ctx.receive()
@@ -877,7 +877,7 @@ def test_programs_and_entries_share_names_and_children(target, clock):
             with pytest.raises(NameTaken):
                 kernel.spawn(forever, name="entry")
             assert kernel.get_process("program").child_pids == ("entry",)
-            assert [one.pid for one in kernel.list_processes()] == ["program", "entry"]
+            assert [process.pid for process in kernel.list_processes()] == ["program", "entry"]
             kernel.terminate("entry", "done")
             assert kernel.transition_state("entry", "zombie").termination_reason == "done"
             kernel.cleanup_process("entry")

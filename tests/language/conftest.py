@@ -9,7 +9,7 @@ Each runs twice: `[local]` on the local host (everything in memory, time that ju
 as `sim/echo` does) and `[kernel]` as programs that people run do, on Lyra's kernel in virtual time. A file whose agents
 have another model than `sim/echo` runs on the kernel only, and so do those of `agents/*/`; `// only: local` and
 `// only: kernel` say so for any file. `NAME.yaml` beside `NAME.vega` is the script of `sim/script`. What touches files
-runs in an empty folder, in real time. A file without an expectation is somebody's import.
+runs in an empty folder, in real time. A file without an expectation is an import of another file.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Outcome(NamedTuple):
 
 
 def expected(text: str) -> Expected | None:
-    lines = [found.group(1) or "" for found in _LINE.finditer(text)]
+    lines = [match.group(1) or "" for match in _LINE.finditer(text)]
     error = _ERROR.search(text)
     code = _EXIT.search(text)
     if not lines and error is None and code is None:
@@ -110,7 +110,7 @@ def run_on_kernel(path: Path) -> Outcome:
         return Outcome(lines, "Deadlock", "", 0, 0, 1)
     except VegaError as error:
         facts = error.fields
-        return Outcome(lines, facts["name"], facts["text"], facts["line"], facts["column"], 1)
+        return Outcome(lines, error.shown_code, facts["text"], facts["line"], facts["column"], error.exit_code)
     finally:
         os.environ.pop(SCRIPT_VARIABLE, None)
     return Outcome(lines, "", "", 0, 0, 0)

@@ -28,7 +28,7 @@ async def authorize(server: str, url: str) -> None:
 
 async def elicit(server: str, message: str, schema: dict[str, Any]) -> dict[str, Any]:
     """The defaults of the form."""
-    return {name: each["default"] for name, each in schema["properties"].items() if "default" in each}
+    return {name: field["default"] for name, field in schema["properties"].items() if "default" in field}
 
 
 async def main() -> None:

@@ -34,13 +34,13 @@ def run(work: Coroutine[Any, Any, Any], timeout_s: float = 60) -> Any:
 def program(file: str, name: str = "own", env: dict[str, str] | None = None, **settings: Any) -> ServerSettings:
     """A server that is a program of these tests."""
     values = {key: SettingValue.of(Secret(value)) for key, value in (env or {}).items()}
-    made = ServerSettings(name=name, command=PYTHON, args=(str(HERE / file),), readable=SEEN, env=values)
-    return replace(made, **settings)
+    server = ServerSettings(name=name, command=PYTHON, args=(str(HERE / file),), readable=SEEN, env=values)
+    return replace(server, **settings)
 
 
 def tiny(name: str = "tiny", start: str = "", **settings: Any) -> ServerSettings:
     env = {"TINY": start, **settings.pop("env", {})}
-    return replace(program("tiny.py", name, env, **settings), args=("-IS", str(HERE / "tiny.py")))
+    return replace(program("tiny_server.py", name, env, **settings), args=("-IS", str(HERE / "tiny_server.py")))
 
 
 @contextlib.asynccontextmanager
@@ -80,9 +80,9 @@ class Using:
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 @contextlib.contextmanager

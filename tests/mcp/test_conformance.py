@@ -50,8 +50,8 @@ def _run(scenario: str, cache: str) -> tuple[bool, str]:
             stdin=subprocess.DEVNULL,
             env={**os.environ, "NODE_COMPILE_CACHE": cache},
         )
-    said = done.stdout + done.stderr
-    return done.returncode == 0 and "OVERALL: PASSED" in said, said
+    output = done.stdout + done.stderr
+    return done.returncode == 0 and "OVERALL: PASSED" in output, output
 
 
 @pytest.fixture(scope="module")

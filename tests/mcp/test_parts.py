@@ -47,9 +47,9 @@ def test_names_are_what_providers_take():
 @pytest.mark.parametrize("name", ["é", "../../x", "\u202eevil", "日本x"])
 def test_a_name_that_lost_its_letters_is_known_by_a_mark(name):
     """A rule for one of them is a rule for no other."""
-    made = tool_names("s", [name])[name]
-    assert made == tool_names("s", ["other", name])[name]
-    assert len(made.rpartition("_")[2]) == 6
+    shown_name = tool_names("s", [name])[name]
+    assert shown_name == tool_names("s", ["other", name])[name]
+    assert len(shown_name.rpartition("_")[2]) == 6
     assert tool_names("s", ["_x"])["_x"] == "mcp__s___x"
 
 
@@ -118,8 +118,8 @@ def result(*content: Any, **more: Any) -> CallToolResult:
     return CallToolResult(content=list(content), **more)
 
 
-def text(said: str) -> TextContent:
-    return TextContent(type="text", text=said)
+def text(content: str) -> TextContent:
+    return TextContent(type="text", text=content)
 
 
 def test_results():
@@ -245,3 +245,14 @@ def test_a_pin_is_of_the_words_and_the_schema():
     assert same[0] == same[1]
     assert pin_of("a", {}) != pin_of("b", {})
     assert pin_of("a", {}) != pin_of("a", {"type": "object"})
+
+
+def test_a_schema_that_is_nested_too_deeply_is_refused_on_every_python():
+    """The depth is counted: how deep Python itself recurses differs by version."""
+    for depth, refused in ((150, False), (250, True), (100_000, True)):
+        schema: dict[str, object] = {"type": "object"}
+        for _ in range(depth):
+            schema = {"type": "object", "not": schema}
+        assert (problem(schema) == "its schema is nested too deeply") is refused
+        while isinstance(inner := schema.pop("not", None), dict):  # taken apart: Python frees it recursively otherwise
+            schema = inner

@@ -17,6 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from lyra.errors import ConfigError
 from lyra.mcp.server.offer import Offer, OfferOptions
+from tests import warm
 from tests.mcp.support import PYTHON, free_port, run, wait_for_port
 
 LYRA = [PYTHON, "-m", "lyra.cli.main"]
@@ -50,12 +51,12 @@ echo = lyra.Agent("echo", model="sim/echo", description="Says it again.")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "work"
-    made.mkdir()
+    work = tmp_path / "work"
+    work.mkdir()
     (tmp_path / "home").mkdir()
-    (made / "a.txt").write_text("hello\nworld\n")
-    (made / "own.py").write_text(OWN)
-    return made
+    (work / "a.txt").write_text("hello\nworld\n")
+    (work / "own.py").write_text(OWN)
+    return work
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -63,8 +64,9 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def server(folder: Path, *args: str) -> StdioServerParameters:
+    command, *words = warm.command("lyra.cli.main:main")
     return StdioServerParameters(
-        command=LYRA[0], args=[*LYRA[1:], "mcp", "serve", *args], cwd=str(folder), env=environment(folder)
+        command=command, args=[*words, "mcp", "serve", *args], cwd=str(folder), env=environment(folder)
     )
 
 
@@ -238,11 +240,11 @@ def test_many_calls_wait_for_no_more_than_they_must(folder, monkeypatch):
     async def main():
         async with Offer(OfferOptions(str(folder), ("Read",), (nap,))) as offer:
             came = await asyncio.gather(*(offer.call("Read", {"file_path": "a.txt"}) for _ in range(60)))
-            assert not any(each.is_error for each in came)
+            assert not any(result.is_error for result in came)
             loop = asyncio.get_running_loop()
             began = loop.time()
             came = await asyncio.gather(*(offer.call("nap", {}) for _ in range(5)))
-            assert [each.output for each in came] == ["rested"] * 5
+            assert [result.output for result in came] == ["rested"] * 5
             assert loop.time() - began < 1.2
 
     run(main())

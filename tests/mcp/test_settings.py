@@ -16,6 +16,7 @@ from lyra.config import TABLES
 from lyra.errors import ConfigError, LyraError, ParseError
 from lyra.mcp import Approvals, McpServers, ServerSettings, load_settings
 from lyra.mcp.client.project_file import read_file
+from tests.cases import cases
 from tests.mcp.support import run, tiny, using
 from tests.test_config import Place
 
@@ -27,12 +28,12 @@ def place(tmp_path: Path) -> Place:
 
 def servers(place: Place, *flags: str, **env: str) -> dict[str, ServerSettings]:
     config = place.load(*flags, cwd=None, **env)
-    return {each.name: each for each in load_settings(config, str(place.project), {**place.env, **env})}
+    return {server.name: server for server in load_settings(config, str(place.project), {**place.env, **env})}
 
 
 def only(place: Place, *flags: str, **env: str) -> ServerSettings:
-    (found,) = servers(place, *flags, **env).values()
-    return found
+    (server,) = servers(place, *flags, **env).values()
+    return server
 
 
 # ---------------------------------------------------------------- lyra.toml
@@ -47,9 +48,10 @@ COLUMNS: dict[str, tuple[str, str, str, Any, Any]] = {
     "url": ("", '"https://x.example/"', "https://x.example/", lambda s: s.address, "https://x.example/"),
     "headers": (URL, '{X-A = "env:B"}', '{"X-A": "env:B"}', lambda s: s.headers["x-a"].reveal(), "from B"),
     "auth": (URL, '{kind = "oauth", scopes = ["a"]}', '{"kind": "oauth"}', lambda s: s.auth_kind, "oauth"),
-    "transport": (URL, '"sse"', "sse", lambda s: s.transport, "sse"),
+    "transport": (URL, '"http"', "http", lambda s: s.transport, "http"),
     "enabled": (COMMAND, "false", "false", lambda s: s.enabled, False),
     "timeout_s": (COMMAND, "1.5", "1.5", lambda s: s.timeout_s, 1.5),
+    "start_s": (COMMAND, "2.5", "2.5", lambda s: s.start_s, 2.5),
     "network": (COMMAND, '["api.example.com"]', '["api.example.com"]', lambda s: s.network, ("api.example.com",)),
     "readable": (COMMAND, '["/opt/a"]', '["/opt/a"]', lambda s: s.readable, ("/opt/a",)),
     "writable": (COMMAND, '["/opt/b"]', '["/opt/b"]', lambda s: s.writable, ("/opt/b",)),
@@ -61,14 +63,14 @@ def test_no_setting_of_a_server_is_inert(place, field):
     """Each, from the user's file and as a flag, changes what the server is."""
     base, toml, text, read, expected = COLUMNS[field]
     place.user(f"[mcp.servers.here]\n{field} = {toml}\n{base}")
-    found = only(place, B="from B")
-    assert read(found) == expected
-    assert (found.origin, found.trusted) == ("user", True)
+    server = only(place, B="from B")
+    assert read(server) == expected
+    assert (server.origin, server.trusted) == ("user", True)
     assert place.load().origin(f"mcp.servers.here.{field}").place == f"{place.user_file}:2"
     if base:
         place.user(f"[mcp.servers.here]\n{base}")
         plain = only(place)
-        assert field in ("env", "headers") or read(plain) != expected
+        assert field in ("env", "headers", "transport") or read(plain) != expected
         assert read(only(place, f"mcp.servers.here.{field}={text}", B="from B")) == expected
 
 
@@ -77,8 +79,8 @@ def test_what_a_server_is_may_touch():
     from lyra.core.rights.capability import Capability
     from lyra.mcp.client.stdio import profile_of
 
-    made = tiny(network=("api.example.com",), writable=("/usr/share",))
-    profile = profile_of(made, str(Path(__file__).parent))
+    server = tiny(network=("api.example.com",), writable=("/usr/share",))
+    profile = profile_of(server, str(Path(__file__).parent))
     assert profile.egress is not None
     assert profile.egress.allows(Capability("net.http", "api.example.com:443"))
     assert not profile.egress.allows(Capability("net.http", "other.example.com:443"))
@@ -108,6 +110,8 @@ def test_paths_are_absolute(place):
         ("[mcp.servers.a]\nurl = 'https://h'\nwritable = ['/']", 2, "writable is not for that", None),
         ("[mcp.servers.a]\ncommand = 'x'\ntransport = 'http'", 2, "not the transport http", None),
         ("[mcp.servers.a]\nurl = 'https://h'\ntransport = 'htpt'", 3, "is one of stdio, http", "'http'"),
+        ("[mcp.servers.a]\nurl = 'https://h'\ntransport = 'sse'", 3, "is sse, which Lyra does not speak", "HTTP"),
+        ("[mcp.servers.a]\nurl = 'https://h'\ntransport = 'websocket'", 3, "which Lyra does not speak", "HTTP"),
         ("[mcp.servers.a]\ncommand = 'x'\nargs = 'a b'", 3, "is a list of texts", None),
         ("[mcp.servers.a]\ncommand = 'x'\nenv = {'a b' = 'x'}", 3, "no variable can have", None),
         ("[mcp.servers.a]\ncommand = 'x'\ntimeout_s = 0", 3, "is more than 0", None),
@@ -141,14 +145,14 @@ def test_a_project_cannot_speak_for_the_person(place):
     place.user('[mcp.servers.mine]\ncommand = "good"')
     place.repo('[mcp.servers.mine]\nargs = ["--evil"]\n[mcp.servers.theirs]\ncommand = "x"')
     (place.project / ".mcp.json").write_text('{"mcpServers": {"mine": {"command": "evil"}, "third": {"command": "y"}}}')
-    found = servers(place)
-    assert {name: (each.origin, each.trusted) for name, each in found.items()} == {
+    known = servers(place)
+    assert {name: (server.origin, server.trusted) for name, server in known.items()} == {
         "mine": ("user", True),
         "theirs": ("project", False),
         "third": (".mcp.json", False),
     }
-    assert found["mine"].argv == ["good"]
-    assert found["theirs"].place == "lyra.toml:4"
+    assert known["mine"].argv == ["good"]
+    assert known["theirs"].place == "lyra.toml:4"
     assert "you have a server mine of your own" in place.load().notes[0]
 
 
@@ -178,8 +182,8 @@ def test_consent_shows_everything_and_is_for_exactly_that(tmp_path):
         asked.append(given.described())
         return True
 
-    async def start(each, folder=tmp_path, ask=consent):
-        async with using(each, folder=folder, approvals=approvals, consent=ask) as use:
+    async def start(server, folder=tmp_path, ask=consent):
+        async with using(server, folder=folder, approvals=approvals, consent=ask) as use:
             return use.state("theirs").state
 
     assert run(start(settings)) == "connected"
@@ -215,12 +219,12 @@ def test_disabled_is_left_out(tmp_path):
 
 def test_what_can_be_told_before_a_start(tmp_path):
     """`lyra mcp list` starts nothing and still knows who waits for whom."""
-    made = McpServers(
+    servers_ = McpServers(
         [tiny("a"), tiny("b", origin="project"), ServerSettings(name="c", url="https://h", transport="sse")],
         workspace=str(tmp_path),
         approvals=Approvals(None),
     )
-    states = {state.name: state.state for state in made.expected()}
+    states = {state.name: state.state for state in servers_.expected()}
     assert states == {"a": "disconnected", "b": "consent_required", "c": "unsupported_transport"}
 
 
@@ -251,7 +255,7 @@ def test_the_usual_file(tmp_path):
     assert (web.transport, web.address) == ("http", "https://h.example/mcp")
     assert web.headers["authorization"].reveal() == "Bearer hunter2"
     assert (old.transport, old.enabled) == ("sse", False)
-    assert not any("hunter2" in line for each in (files, web, old) for line in each.described())
+    assert not any("hunter2" in line for server in (files, web, old) for line in server.described())
     assert (files.secrets(), web.secrets(), old.secrets()) == (["hunter2"], ["Bearer hunter2", "hunter2"], [])
     (missing,) = of_file(tmp_path, {"mcpServers": {"a": {"command": "${NOWHERE}"}}})
     with pytest.raises(ConfigError, match="NOWHERE is not set"):
@@ -312,16 +316,16 @@ def test_keys_of_other_programs_are_passed_over(tmp_path):
         },
         "web": {"url": "https://h", "icon": "y"},
     }
-    found = of_file(tmp_path, {"$schema": "s", "inputs": [], "mcpServers": entries})
-    assert [each.broken for each in found] == ["", ""]
+    known = of_file(tmp_path, {"$schema": "s", "inputs": [], "mcpServers": entries})
+    assert [server.broken for server in known] == ["", ""]
     plain = of_file(tmp_path, {"mcpServers": {"files": {"command": "node"}, "web": {"url": "https://h"}}})
-    assert [each.fingerprint("/p") for each in found] == [each.fingerprint("/p") for each in plain]
-    made = McpServers(found, workspace=str(tmp_path), approvals=Approvals(None))
-    assert made.warning.count("\n") == 0
+    assert [server.fingerprint("/p") for server in known] == [server.fingerprint("/p") for server in plain]
+    started = McpServers(known, workspace=str(tmp_path), approvals=Approvals(None))
+    assert started.warning.count("\n") == 0
     for key in ("$schema", "inputs", "files.autoApprove", "files.alwaysAllow", "files.description", "web.icon"):
-        assert key in made.warning
-    assert "ba⟨U+001B⟩d" in made.warning
-    assert "permission rules alone" in made.warning
+        assert key in started.warning
+    assert "ba⟨U+001B⟩d" in started.warning
+    assert "permission rules alone" in started.warning
     assert McpServers(plain, workspace=str(tmp_path), approvals=Approvals(None)).warning == ""
 
 
@@ -338,16 +342,21 @@ def test_where_it_is_started(tmp_path):
         async with using(*settings, folder=project) as use:
             assert await use.call("mcp__sub__read", path="here.txt") == "found"
             assert await use.call("mcp__in__read", path="here.txt") == "found"
-            for name, said in (("out", "outside"), ("..", "outside"), ("/etc", "outside"), ("none", "is no folder")):
+            for name, message in (
+                ("out", "outside"),
+                ("..", "outside"),
+                ("/etc", "outside"),
+                ("none", "is not a folder"),
+            ):
                 state = use.state(name)
                 assert (state.state, state.failure.kind) == ("connection_error", "config")
-                assert said in state.failure.message
+                assert message in state.failure.message
 
     run(main())
     assert tiny().fingerprint("/p") != tiny(cwd="sub").fingerprint("/p")
     assert "folder: sub" in tiny(cwd="sub").described()
-    (made,) = of_file(project, {"mcpServers": {"a": {"command": "x", "cwd": "${WHERE}"}}}, WHERE="sub")
-    assert made.start_folder(str(project)) == str(project / "sub")
+    (server,) = of_file(project, {"mcpServers": {"a": {"command": "x", "cwd": "${WHERE}"}}}, WHERE="sub")
+    assert server.start_folder(str(project)) == str(project / "sub")
 
 
 _WORDS = st.sampled_from(["mcpServers", "command", "args", "env", "url", "type", "auth", "kind", "a", "${X}", ""])
@@ -358,16 +367,16 @@ _VALUES = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(_VALUES, st.booleans())
 def test_whatever_is_in_the_usual_file(tmp_path_factory, value, wrapped):
     """Servers, or an error of ours."""
     folder = tmp_path_factory.getbasetemp() / "usual"
     folder.mkdir(exist_ok=True)
     with contextlib.suppress(LyraError):
-        for found in of_file(folder, {"mcpServers": value} if wrapped else value):
-            found.fingerprint("/")
-            found.described()
+        for server in of_file(folder, {"mcpServers": value} if wrapped else value):
+            server.fingerprint("/")
+            server.described()
 
 
 def test_what_is_no_json(tmp_path):

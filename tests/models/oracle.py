@@ -63,10 +63,10 @@ REQUESTS: dict[str, Request] = {
 def forced(value: Any) -> Any:
     """pydantic checks an Iterable when it is read: read everything."""
     if isinstance(value, dict):
-        return {key: forced(one) for key, one in value.items()}
+        return {key: forced(inner) for key, inner in value.items()}
     if isinstance(value, str | bytes | int | float) or value is None:
         return value
-    return [forced(one) for one in value]
+    return [forced(inner) for inner in value]
 
 
 def accepts(params: Any, body: dict[str, Any]) -> None:

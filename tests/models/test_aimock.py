@@ -111,12 +111,12 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
             lines: list[str] = []
             for line in server.stdout:
                 lines.append(line)
-                found = re.search(r"listening on (http://\S+)", line)
-                if found:
+                match = re.search(r"listening on (http://\S+)", line)
+                if match:
                     break
             else:
                 pytest.fail("aimock did not start: " + "".join(lines))
-            yield found[1]
+            yield match[1]
         finally:
             server.terminate()
 

@@ -127,7 +127,7 @@ def test_a_client_outlives_its_loop() -> None:
 
     async def main() -> None:
         async with Server(Reply(WIRES["openai-chat"].text)) as server:
-            client.register("openai", WIRES["openai-chat"].at(server.url))
+            client.register("openai", WIRES["openai-chat"].provider_at(server.url))
             assert (await client.complete("gpt-4o", HELLO)).text == "Hällo wörld"
             await client.close()
             assert (await client.complete("gpt-4o", HELLO)).text == "Hällo wörld"

@@ -18,6 +18,7 @@ from lyra.models.providers.bedrock_body import bedrock_body
 from lyra.models.providers.gemini_body import gemini_body
 from lyra.models.providers.ollama import ollama_body
 from lyra.models.request import Request
+from tests.cases import cases
 
 TEXT = st.sampled_from(["", " ", "hello", "Grüße 🌍", '{"a": 1}'])
 NAME = st.sampled_from(["weather", "search-2", "_x"])
@@ -88,7 +89,7 @@ def keys_of(value: Any, key: str) -> list[Any]:
     ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(request=REQUESTS)
 def test_amazon_takes_every_conversation(request: Request) -> None:
     """Roles alternate, nothing is empty, every id and name fits, calls never without tools."""
@@ -111,7 +112,7 @@ def test_amazon_takes_every_conversation(request: Request) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(request=REQUESTS)
 def test_google_takes_every_conversation(request: Request) -> None:
     """Turns alternate except around results of tools, which stand alone; no made-up id is sent."""
@@ -130,7 +131,7 @@ def test_google_takes_every_conversation(request: Request) -> None:
     assert not [item for item in sent if is_made_up(item.get("id", ""))]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(request=REQUESTS)
 def test_ollama_is_sent_every_call_and_result(request: Request) -> None:
     """In order, and the system first."""

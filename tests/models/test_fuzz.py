@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from lyra.errors import ModelError
 from lyra.models.stream import Finished, Started
+from tests.cases import cases
 from tests.models.server import Reply, sse
 from tests.models.wire.test_remote import failure
 from tests.models.wires import WIRES, read
@@ -49,7 +50,7 @@ def judged(name: str, data: bytes) -> None:
     assert sum(isinstance(event, Finished) for event in events) == 1
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(
     name=st.sampled_from(READERS),
     which=st.sampled_from(("text", "calls", "broken_call", "error")),
@@ -58,19 +59,19 @@ def judged(name: str, data: bytes) -> None:
 def test_damaged_streams(name: str, which: str, edits: list[tuple[int, int, bytes]]) -> None:
     data = getattr(WIRES[name], which)
     for place, removed, added in edits:
-        at = place % (len(data) + 1)
-        data = data[:at] + added + data[at + removed :]
+        offset = place % (len(data) + 1)
+        data = data[:offset] + added + data[offset + removed :]
     judged(name, data)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(name=st.sampled_from(READERS), events=st.lists(EVENTS, max_size=6))
 def test_events_of_any_shape(name: str, events: list[object]) -> None:
     for start in (b"", WIRES[name].calls[:900].rpartition(b"\n\n")[0] + b"\n\n"):
         judged(name, start + sse(*events))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(name=st.sampled_from(READERS), order=st.randoms(use_true_random=False))
 def test_events_in_any_order(name: str, order: object) -> None:
     events = WIRES[name].calls.split(b"\n\n")[:-1]

@@ -14,7 +14,7 @@ from tests.models.judge import JUDGED, Judged, ask
 from tests.models.server import run
 from tests.models.wires import WEATHER
 
-pytest.importorskip("llmock", reason="pip install llmock")
+pytest.importorskip("llmock")
 
 # The judge's server now and then closes a stream while it is being read; that is not ours to mend.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -33,18 +33,18 @@ def answer(llmock: Any, judged: Judged, request: Request = REQUEST, **settings: 
 
 def test_nothing_wrong(llmock: Any, judged: Judged) -> None:
     llmock.reply("It is sunny.")
-    found = answer(llmock, judged)
-    assert found.text == "It is sunny."
-    assert found.stop_reason == "end"
-    assert found.usage.output_tokens > 0
+    reply = answer(llmock, judged)
+    assert reply.text == "It is sunny."
+    assert reply.stop_reason == "end"
+    assert reply.usage.output_tokens > 0
     llmock.assert_resilient(strict=True)
 
 
 def test_a_tool_is_called(llmock: Any, judged: Judged) -> None:
     llmock.call_tool("get_weather", {"city": "Paris"})
-    found = answer(llmock, judged, TOOLS)
-    assert [(call.name, call.arguments) for call in found.tool_calls] == [("get_weather", {"city": "Paris"})]
-    assert found.stop_reason == "tool_calls"
+    reply = answer(llmock, judged, TOOLS)
+    assert [(call.name, call.arguments) for call in reply.tool_calls] == [("get_weather", {"city": "Paris"})]
+    assert reply.stop_reason == "tool_calls"
     llmock.assert_resilient(strict=True)
 
 
@@ -113,6 +113,6 @@ def test_a_broken_call_is_asked_again(llmock: Any, judged: Judged) -> None:
         pytest.skip("Gemini sends arguments as an object, which cannot be broken")
     llmock.call_tool("get_weather", {"city": "Paris"}, times=None)
     llmock.break_tool_call("malformed_arguments")
-    found = answer(llmock, judged, TOOLS)
-    assert found.tool_calls[0].arguments == {"city": "Paris"}
+    reply = answer(llmock, judged, TOOLS)
+    assert reply.tool_calls[0].arguments == {"city": "Paris"}
     llmock.assert_resilient(strict=True)

@@ -68,12 +68,12 @@ def test_no_name_at_all(name: object) -> None:
 @given(st.text(max_size=40))
 def test_any_text_is_a_name_or_a_config_error(name: str) -> None:
     try:
-        found = model_name(name)
+        parsed = model_name(name)
     except ConfigError:
         return
-    assert found.provider in PROVIDERS
-    assert found.model
-    assert str(found).endswith(found.model)
+    assert parsed.provider in PROVIDERS
+    assert parsed.model
+    assert str(parsed).endswith(parsed.model)
 
 
 def test_bare_ids_do_not_depend_on_case() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lyra.config import TABLES
 from lyra.errors import ConfigError
 from lyra.models.pricing import FREE, OUTPUT_TOKENS_MAX, Price, Prices, Rates, price_of
 from lyra.models.usage import TokenUsage
@@ -55,12 +56,12 @@ def test_no_usage_costs_more_than_its_worst_case(price, usage, more_in, more_out
 @given(prices(), st.integers(0, 10**10), _tokens)
 def test_affordable_output_is_payable_and_one_more_is_not(price, money, tokens):
     """The answer is exact: it can be paid, and one more token cannot."""
-    found = price.affordable_output(money, tokens)
-    assert 0 <= found <= OUTPUT_TOKENS_MAX
-    if found:
-        assert price.worst_case(tokens, found) <= money
-    if found < OUTPUT_TOKENS_MAX:
-        assert price.worst_case(tokens, found + 1) > money or price.worst_case(tokens, 0) > money
+    affordable = price.affordable_output(money, tokens)
+    assert 0 <= affordable <= OUTPUT_TOKENS_MAX
+    if affordable:
+        assert price.worst_case(tokens, affordable) <= money
+    if affordable < OUTPUT_TOKENS_MAX:
+        assert price.worst_case(tokens, affordable + 1) > money or price.worst_case(tokens, 0) > money
 
 
 def test_a_call_is_rounded_up_once():
@@ -128,20 +129,40 @@ def test_prices_of_the_users_own_come_first():
     own = Prices({"openai/gpt-4o": {"input_usd_per_mtok": 0.1, "output_usd_per_mtok": "0.2", "request_usd": "0.001"}})
     assert own.of("openai/gpt-4o").cost(TokenUsage(1_000_000, 1_000_000)) == 300_000 + 1_000
     assert own.of("openai/o3") == price_of("openai/o3")
-    with pytest.raises(ConfigError, match=r"the price of a/b: a price has no setting 'input'") as found:
+    with pytest.raises(ConfigError, match=r"the price of a/b: a price has no setting 'input'") as raised:
         Prices({"a/b": {"input": 1}})
-    assert found.value.key == "prices.a/b"
+    assert raised.value.key == "prices.a/b"
     for wrong in (True, -1, "nan", "x", 10**9):
         with pytest.raises(ConfigError, match="amount of dollars"):
             Price.from_data({"input_usd_per_mtok": wrong, "output_usd_per_mtok": 1})
 
 
-class _Clock:
-    def __init__(self, at: str) -> None:
-        self.set(at)
+# Each column of `[prices]`, what a call uses, and what that costs beside a price of nothing for the rest.
+COLUMNS: dict[str, tuple[TokenUsage, int]] = {
+    "input_usd_per_mtok": (TokenUsage(1000, 100), 7_000),
+    "output_usd_per_mtok": (TokenUsage(1000, 100), 700),
+    "cache_read_usd_per_mtok": (TokenUsage(1000, 100, 200, 400, cached_apart=True), 7 * 200),
+    "cache_write_usd_per_mtok": (TokenUsage(1000, 100, 200, 400, cached_apart=True), 7 * 400),
+    "request_usd": (TokenUsage(0, 0), 7_000_000),
+}
 
-    def set(self, at: str) -> None:
-        self.time = datetime.fromisoformat(at).replace(tzinfo=UTC).timestamp()
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_each_column_of_a_price_is_paid(column):
+    """Seven dollars in one column and nothing in the others: the call costs what that column says."""
+    usage, micro_usd = COLUMNS[column]
+    nothing = dict.fromkeys(TABLES["prices"].columns, 0)
+    assert Prices({"a/b": {**nothing, column: 7}}).of("a/b").cost(usage) == micro_usd
+    assert Prices({"a/b": nothing}).of("a/b").cost(usage) == 0
+    assert set(COLUMNS) == set(TABLES["prices"].columns)
+
+
+class _Clock:
+    def __init__(self, date: str) -> None:
+        self.set(date)
+
+    def set(self, date: str) -> None:
+        self.time = datetime.fromisoformat(date).replace(tzinfo=UTC).timestamp()
 
     def now(self) -> float:
         return self.time
@@ -173,8 +194,8 @@ def test_a_price_that_changes_with_the_date_is_looked_up_again():
     )
     name, change, before, after = found_one
     clock = _Clock("2000-01-01")
-    found = Prices(clock=clock)
+    prices = Prices(clock=clock)
     million = TokenUsage(1_000_000, 0)
-    assert found.of(name).cost(million) == before.input_mtok * 1_000_000
+    assert prices.of(name).cost(million) == before.input_mtok * 1_000_000
     clock.set(change.isoformat())
-    assert found.of(name).cost(million) == after.input_mtok * 1_000_000
+    assert prices.of(name).cost(million) == after.input_mtok * 1_000_000

@@ -36,13 +36,13 @@ class Keyed(SimProvider):
 
 
 async def events(provider: LLMProvider, request: Request) -> list[Any]:
-    found: list[Any] = []
+    seen: list[Any] = []
     try:
         async for event in provider.stream(request):
-            found += [event]
+            seen += [event]
     except ModelError as error:
-        found += [(error.kind, error.message, error.fields)]
-    return found
+        seen += [(error.kind, error.message, error.fields)]
+    return seen
 
 
 def play(provider: LLMProvider, *requests: Request) -> list[list[Any]]:
@@ -108,12 +108,12 @@ def test_no_key_gets_into_a_cassette(tmp_path):
     recorder = Recorder(Keyed(script), file, secrets=lambda: (Secret("more-secret"),))
     requests = (ask(f"hi {KEY} more-secret"), ask("x", system=f"Authorization: Bearer {KEY}"))
     shown = play(recorder, *requests)
-    assert KEY in "".join(each.text for each in shown[0] if isinstance(each, TextDelta))
+    assert KEY in "".join(event.text for event in shown[0] if isinstance(event, TextDelta))
     text = file.read_text()
     for secret in (KEY, "planted-secret", "more-secret", "planted", "0123456789abcdef"):
         assert secret not in text
     replayed = play(Replayer(file, secrets=lambda: ("planted-secret", KEY, "more-secret")), *requests)
-    assert "".join(each.text for each in replayed[0] if isinstance(each, TextDelta)) == "your key is *** and ***"
+    assert "".join(event.text for event in replayed[0] if isinstance(event, TextDelta)) == "your key is *** and ***"
     assert replayed[1][0][:2] == ("auth", "wrong key ***, ***")
 
 
@@ -144,19 +144,19 @@ def test_an_unknown_request_says_what_is_different(tmp_path, request_, differenc
     """From the nearest one that was recorded, with what to do."""
     file = tmp_path / "c.jsonl"
     play(Recorder(SimProvider(SCRIPT), file), ask("call it"), ask("hi there"))
-    with pytest.raises(ModelError) as found:
+    with pytest.raises(ModelError) as raised:
         asyncio.run(Replayer(file).complete(request_))
-    assert "was not recorded" in found.value.message
-    assert f"call 2 of {file} is the nearest; there {difference}" in found.value.message
-    assert "LYRA_RECORD=new" in str(found.value.hint)
-    assert found.value.kind == "bad_request"
+    assert "was not recorded" in raised.value.message
+    assert f"call 2 of {file} is the nearest; there {difference}" in raised.value.message
+    assert "LYRA_RECORD=new" in str(raised.value.hint)
+    assert raised.value.kind == "bad_request"
 
 
 def test_in_order_means_in_order(tmp_path):
     """The requests have to come as they came, no fewer in between and no more at the end."""
     file = tmp_path / "c.jsonl"
     play(Recorder(SimProvider(SCRIPT), file), *REQUESTS[:2])
-    assert [each[0] for each in play(Replayer(file, in_order=True), *REQUESTS[:2])]
+    assert [events_[0] for events_ in play(Replayer(file, in_order=True), *REQUESTS[:2])]
     swapped = play(Replayer(file, in_order=True), REQUESTS[1])
     assert "messages[0].content is 'hi there', here 'call it'" in swapped[0][0][1]
     more = play(Replayer(file, in_order=True), *REQUESTS[:2], REQUESTS[0])
@@ -254,9 +254,9 @@ def test_what_is_no_cassette_is_refused_with_its_line(tmp_path):
         (head + '{"provider":"a","hash":"b","request":{},"events":[[0,"TextDelta",{"text":3}]]}\n', 2),
     ):
         file.write_text(text)
-        with pytest.raises(ParseError) as found:
+        with pytest.raises(ParseError) as raised:
             Replayer(file)
-        assert found.value.line == line
+        assert raised.value.line == line
 
 
 # ---------------------------------------------------------------- lyra.testing.record
@@ -315,9 +315,9 @@ def test_the_modes(tmp_path, monkeypatch):
         assert answers(client, "a") == ["again"]
     assert len(Cassette.load(file).entries) == 1
     monkeypatch.setenv("LYRA_RECORD", "al")
-    with pytest.raises(ConfigError, match="LYRA_RECORD is one of") as found, record(file, client_of([])):
+    with pytest.raises(ConfigError, match="LYRA_RECORD is one of") as raised, record(file, client_of([])):
         pass
-    assert found.value.hint == "did you mean 'all'?"
+    assert raised.value.hint == "did you mean 'all'?"
 
 
 def test_a_block_that_fails_leaves_the_file_alone(tmp_path):
@@ -362,11 +362,11 @@ def test_a_replay_knows_the_clients_keys_without_a_provider(tmp_path, where):
         return LLMClient({"openai": {"api_key": key}}, env={})
 
     async def play(mode: str, text: str) -> str:
-        made = client()
+        fresh = client()
         if mode == "all":
-            made.register("openai", SimProvider(SCRIPT, every_model=True))
-        with record(file, made, mode=mode):
-            return (await made.complete("openai/x", ask(text))).text
+            fresh.register("openai", SimProvider(SCRIPT, every_model=True))
+        with record(file, fresh, mode=mode):
+            return (await fresh.complete("openai/x", ask(text))).text
 
     asyncio.run(play("all", f"hi {key}"))
     assert key not in file.read_text()

@@ -96,27 +96,27 @@ replies:
 def test_mistakes_have_their_place(tmp_path, text, place, message, hint):
     """The file, the line, the column, what is wrong, and the word that was meant."""
     file = write(tmp_path, text)
-    with pytest.raises(CheckError) as found:
+    with pytest.raises(CheckError) as raised:
         load_script(file)
-    assert message in found.value.message
-    assert found.value.place == f"{file}:{place}"
+    assert message in raised.value.message
+    assert raised.value.place == f"{file}:{place}"
     if hint:
-        assert hint in str(found.value.hint)
+        assert hint in str(raised.value.hint)
 
 
 def test_the_other_mistakes_are_told_too(tmp_path):
     """The first in the file is raised, the rest are its `also`."""
-    with pytest.raises(CheckError) as found:
+    with pytest.raises(CheckError) as raised:
         load_script(write(tmp_path, "replies:\n  - {txt: a}\n  - {turn: x}\nsed: 1\n"))
-    assert found.value.line == 2
-    assert [each.rsplit(":", 3)[1] for each in found.value.also] == ["3", "4"]
+    assert raised.value.line == 2
+    assert [mistake.rsplit(":", 3)[1] for mistake in raised.value.also] == ["3", "4"]
 
 
 def test_what_is_no_yaml_is_a_parse_error(tmp_path):
     """With its place as well."""
-    with pytest.raises(ParseError) as found:
+    with pytest.raises(ParseError) as raised:
         load_script(write(tmp_path, "replies: [\n"))
-    assert found.value.file.endswith("script.yaml")
+    assert raised.value.file.endswith("script.yaml")
 
 
 def test_other_files_are_refused(tmp_path):

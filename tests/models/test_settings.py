@@ -47,9 +47,9 @@ KEY = "sk-planted-0123456789abcdef"
     ],
 )
 def test_the_usual_variables(name: str, env: dict[str, str], expected: dict[str, str]) -> None:
-    found = settings_of(name, env=env)
-    assert found.key() == KEY
-    assert {field: getattr(found, field) for field in expected} == expected
+    settings = settings_of(name, env=env)
+    assert settings.key() == KEY
+    assert {field: getattr(settings, field) for field in expected} == expected
 
 
 def test_projects_and_regions() -> None:
@@ -101,7 +101,7 @@ def test_a_reference_to_nothing_is_told_by_its_name() -> None:
 
 def test_a_mapping_goes_before_the_variables() -> None:
     env = {"ANTHROPIC_API_KEY": "other", "MY_KEY": KEY, "ANTHROPIC_BASE_URL": "https://other.example"}
-    found = settings_of(
+    settings = settings_of(
         "anthropic",
         {
             "api_key": "env:MY_KEY",
@@ -111,18 +111,18 @@ def test_a_mapping_goes_before_the_variables() -> None:
         },
         env=env,
     )
-    assert found.key() == KEY
-    assert found.base_url == "https://mine.example"
-    assert found.timeouts == Timeouts(idle_s=3.0, total_s=None)
-    assert found.sent_headers() == {"x-team": KEY}
-    assert found.secrets() == (KEY, KEY)
+    assert settings.key() == KEY
+    assert settings.base_url == "https://mine.example"
+    assert settings.timeouts == Timeouts(idle_s=3.0, total_s=None)
+    assert settings.sent_headers() == {"x-team": KEY}
+    assert settings.secrets() == (KEY, KEY)
 
 
 def test_keys_are_never_printed() -> None:
     for key in (KEY, Secret(KEY)):
-        found = settings_of("anthropic", {"api_key": key, "headers": {"x-more": KEY}}, env={})
-        assert found.key() == KEY
-        assert KEY not in f"{found!r} {found}"
+        settings = settings_of("anthropic", {"api_key": key, "headers": {"x-more": KEY}}, env={})
+        assert settings.key() == KEY
+        assert KEY not in f"{settings!r} {settings}"
 
 
 @pytest.mark.parametrize("key", [f"{KEY}\nx", f"{KEY}é", f"{KEY}\x00"])
@@ -153,7 +153,7 @@ def test_a_key_does_not_travel_unencrypted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("ftp://x", "not a URL"),
         ("nonsense", "not a URL"),
@@ -164,15 +164,15 @@ def test_a_key_does_not_travel_unencrypted() -> None:
         ("https://x/v1?key=1", "ends with its path"),
     ],
 )
-def test_addresses_that_are_none(url: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as caught:
+def test_addresses_that_are_none(url: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
         settings_of("here", {"base_url": url}, env={})
     assert "hunter2" not in caught.value.render()
     assert caught.value.key == "providers.here.base_url"
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"api_kee": "x"}, "no setting 'api_kee'"),
         ({"api": "chats"}, "chat, responses"),
@@ -185,8 +185,8 @@ def test_addresses_that_are_none(url: str, said: str) -> None:
         (7, "a mapping"),
     ],
 )
-def test_wrong_settings_are_told(given: Any, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_wrong_settings_are_told(given: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         settings_of("openai", given, env={"OPENAI_API_KEY": KEY})
 
 

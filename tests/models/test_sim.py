@@ -21,8 +21,8 @@ from lyra.models.wire.faults import KINDS
 from lyra.testing import SimClock, run_in_virtual_time
 
 
-def ask(*said: str | Message, model: str = "script", **settings) -> Request:
-    messages = tuple(each if isinstance(each, Message) else Message("user", each) for each in said)
+def ask(*texts: str | Message, model: str = "script", **settings) -> Request:
+    messages = tuple(text if isinstance(text, Message) else Message("user", text) for text in texts)
     return Request(model, messages, **settings)
 
 
@@ -55,7 +55,7 @@ def test_echo_answers_with_the_last_user_text_in_words():
     request = ask("first", Message("assistant", "x"), "hello there  world", model="echo")
     events, error = asyncio.run(collect(SimProvider(), request))
     assert error is None
-    assert [each.text for each in events if isinstance(each, TextDelta)] == ["hello ", "there  ", "world"]
+    assert [event.text for event in events if isinstance(event, TextDelta)] == ["hello ", "there  ", "world"]
     whole = say(SimProvider(), request)
     assert (whole.text, whole.stop_reason) == ("hello there  world", "end")
     assert (whole.usage.input_tokens, whole.usage.output_tokens) == (6, 5)
@@ -145,10 +145,10 @@ def test_a_sequence_gives_each_reply_once():
     """The first call gets the first reply; after the last there is an error that says so."""
     provider = SimProvider(["one", {"text": "two"}, Reply("three")])
     assert [say(provider, ask("x")).text for _ in range(3)] == ["one", "two", "three"]
-    with pytest.raises(ModelError, match=r"no reply of the script fits turn 1, after user said 'x'") as found:
+    with pytest.raises(ModelError, match=r"no reply of the script fits turn 1, after user said 'x'") as raised:
         say(provider, ask("x"))
-    assert found.value.kind == "bad_request"
-    assert found.value.hint
+    assert raised.value.kind == "bad_request"
+    assert raised.value.hint
 
 
 def test_times_limits_a_reply():
@@ -173,7 +173,7 @@ def test_a_function_will_do_for_a_script():
     given = iter(["text", Reply("reply", stop_reason="pause"), {"text": "{user}!"}])
     provider = SimProvider(lambda request: next(given))
     answers = [say(provider, ask("hi")) for _ in range(3)]
-    assert [each.text for each in answers] == ["text", "reply", "hi!"]
+    assert [answer.text for answer in answers] == ["text", "reply", "hi!"]
     assert answers[1].stop_reason == "pause"
 
     def fails(request):
@@ -195,7 +195,7 @@ def test_chunking(chunks, expected):
         {"chunks": 1, "replies": [{"text": "ab cdef", "chunks": chunks}]},
     ):
         events, _ = asyncio.run(collect(SimProvider(script), ask("x")))
-        assert [each.text for each in events if isinstance(each, TextDelta)] == expected
+        assert [event.text for event in events if isinstance(event, TextDelta)] == expected
 
 
 def test_thinking_and_several_calls():
@@ -207,7 +207,7 @@ def test_thinking_and_several_calls():
     )
     events, _ = asyncio.run(collect(SimProvider(Script(replies=(reply,))), ask("q")))
     assert isinstance(events[0], Started)
-    assert [each.text for each in events if isinstance(each, ThinkingDelta)] == ["hmm ", "well"]
+    assert [event.text for event in events if isinstance(event, ThinkingDelta)] == ["hmm ", "well"]
     fold = Fold()
     for event in events:
         fold.feed(event)
@@ -260,7 +260,7 @@ def test_an_error_in_the_middle_of_the_stream():
     """`after_chunks` pieces are sent, then it breaks: no usage, no end."""
     script = {"replies": [{"text": "a b c", "error": {"kind": "stream_truncated", "after_chunks": 2}}]}
     events, error = asyncio.run(collect(SimProvider(script), ask("x")))
-    assert [type(each) for each in events] == [Started, TextDelta, TextDelta]
+    assert [type(event) for event in events] == [Started, TextDelta, TextDelta]
     assert error.kind == "stream_truncated"
 
 
@@ -284,11 +284,13 @@ def test_an_error_that_passes_does_not_use_a_reply_up():
     provider = SimProvider(
         [{"text": "one", "error": {"kind": "timeout", "attempts": 1}}, "two", {"error": {"kind": "auth"}}]
     )
-    said = []
+    outcomes = []
     for text in ("a", "a", "b", "c"):
         events, error = asyncio.run(collect(provider, ask(text)))
-        said.append(error.kind if error else "".join(each.text for each in events if isinstance(each, TextDelta)))
-    assert said == ["timeout", "one", "two", "auth"]
+        outcomes.append(
+            error.kind if error else "".join(event.text for event in events if isinstance(event, TextDelta))
+        )
+    assert outcomes == ["timeout", "one", "two", "auth"]
 
 
 # ---------------------------------------------------------------- where scripts come from
@@ -298,18 +300,18 @@ def test_a_script_comes_from_a_file_by_name_or_by_variable(tmp_path, monkeypatch
     file.write_text("replies: [hello]\n")
     assert say(SimProvider(), ask("x", model=f"script:{file}")).text == "hello"
     monkeypatch.delenv(SCRIPT_VARIABLE, raising=False)
-    with pytest.raises(ConfigError, match="has no script") as found:
+    with pytest.raises(ConfigError, match="has no script") as raised:
         say(SimProvider(), ask("x"))
-    assert SCRIPT_VARIABLE in str(found.value.hint)
+    assert SCRIPT_VARIABLE in str(raised.value.hint)
     monkeypatch.setenv(SCRIPT_VARIABLE, str(file))
     assert say(SimProvider(), ask("x")).text == "hello"
 
 
 def test_an_unknown_sim_model_is_refused():
     """The error names the models there are."""
-    with pytest.raises(ConfigError, match="no model 'sim/eco'") as found:
+    with pytest.raises(ConfigError, match="no model 'sim/eco'") as raised:
         say(SimProvider(), ask("x", model="eco"))
-    assert "echo" in str(found.value.hint)
+    assert "echo" in str(raised.value.hint)
 
 
 def test_a_script_may_have_a_price():

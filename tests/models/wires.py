@@ -33,27 +33,27 @@ HELLO = Request("m", (Message("user", "hello"),))
 def read(reader: Reader, data: bytes, cuts: Sequence[int] = ()) -> list[StreamEvent]:
     """The events of `data`, cut at those places."""
     places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
-    found: list[StreamEvent] = []
+    events: list[StreamEvent] = []
     for start, end in pairwise(places):
-        found += reader.feed(data[start:end])
-    found += reader.close()
+        events += reader.feed(data[start:end])
+    events += reader.close()
     if reader.error is not None:
         raise reader.error
-    return found
+    return events
 
 
 def read_until(reader: Reader, data: bytes, cuts: Sequence[int] = ()) -> tuple[list[StreamEvent], ModelError]:
     """The events of `data` before what is wrong with it, and what that is."""
     places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
-    found: list[StreamEvent] = []
+    events: list[StreamEvent] = []
     try:
         for start, end in pairwise(places):
-            found += reader.feed(data[start:end])
-        found += reader.close()
+            events += reader.feed(data[start:end])
+        events += reader.close()
     except ModelError as error:
-        return found, error
+        return events, error
     assert reader.error is not None, "nothing is wrong"
-    return found, reader.error
+    return events, reader.error
 
 
 def fold(events: Sequence[StreamEvent]) -> Completion:
@@ -229,14 +229,14 @@ class Wire:
     settings: dict[str, Any] = field(default_factory=dict)
     base: str = ""  # behind the server's address
 
-    def at(self, url: str, **settings: Any) -> LLMProvider:
+    def provider_at(self, url: str, **settings: Any) -> LLMProvider:
         given = {"api_key": KEY, "base_url": url + self.base, **self.settings, **settings}
         return LLMClient({self.provider: given}, env={}).provider(self.provider)
 
     def reader(self) -> Reader:
-        provider: Any = self.at("http://localhost:1")
-        found: Reader = provider.reader(HELLO)
-        return found
+        provider: Any = self.provider_at("http://localhost:1")
+        reader: Reader = provider.reader(HELLO)
+        return reader
 
 
 _PARIS, _ROME = '{"city": "Paris", "days": 2}', '{"city": "Röme"}'

@@ -27,6 +27,7 @@ from lyra.observe import AuditLog, attach_audit, verify
 from lyra.observe.audit import KINDS, LEVELS
 from lyra.observe.chain import FIRST, read_links
 from tests.agents.support import calls, run, says
+from tests.cases import cases
 
 KEY = "sk-ant-" + "planted0123456789abcdef"
 
@@ -54,8 +55,8 @@ def test_records_are_lines_in_a_chain(tmp_path):
     assert lines[3]["at"] == 102.0
     assert lines[3]["fields"]["subject"] == "ls 2"
     assert stat.S_IMODE(os.stat(tmp_path / "a.jsonl").st_mode) == 0o600
-    found = verify(tmp_path / "a.jsonl")
-    assert (found.ok, found.records, found.head) == (True, 7, lines[-1]["hash"])
+    verdict = verify(tmp_path / "a.jsonl")
+    assert (verdict.ok, verdict.records, verdict.head) == (True, 7, lines[-1]["hash"])
 
 
 @pytest.fixture(scope="module")
@@ -70,19 +71,19 @@ def problem_of(tmp: Path, lines: list[bytes], expect: str | None = None) -> tupl
     return None if problem is None else (problem.line, problem.what)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(data=st.data())
 def test_any_changed_byte_is_found(data, whole, tmp_path_factory):
     """Whichever byte becomes whichever other: the line is named, or the one before when it ate a newline."""
     text = b"".join(whole)
-    at = data.draw(st.integers(0, len(text) - 1))
+    offset = data.draw(st.integers(0, len(text) - 1))
     byte = data.draw(st.integers(0, 255))
-    assume(text[at] != byte)
+    assume(text[offset] != byte)
     path = tmp_path_factory.getbasetemp() / "byte.jsonl"
-    path.write_bytes(text[:at] + bytes([byte]) + text[at + 1 :])
+    path.write_bytes(text[:offset] + bytes([byte]) + text[offset + 1 :])
     problem = verify(path).problem
     assert problem is not None
-    assert problem.line in (text[:at].count(b"\n") + 1, text[:at].count(b"\n") + 2)
+    assert problem.line in (text[:offset].count(b"\n") + 1, text[:offset].count(b"\n") + 2)
 
 
 def test_every_removed_line_is_found(whole, tmp_path):
@@ -117,10 +118,10 @@ def test_every_inserted_line_is_found(whole, tmp_path):
     own = b'{"seq":3,"at":1.0,"pid":"","kind":"x","fields":{},"prev":"","hash":"' + b"0" * 64 + b'"}\n'
     for number in range(len(whole)):
         for line in (own, b"\n", *whole):
-            found = problem_of(tmp_path, [*whole[:number], line, *whole[number:]])
-            assert found is not None, (number, line)
-            assert found[1] in ("inserted", "reordered", "changed", "removed")
-            assert found[0] in (number + 1, number + 2)
+            problem = problem_of(tmp_path, [*whole[:number], line, *whole[number:]])
+            assert problem is not None, (number, line)
+            assert problem[1] in ("inserted", "reordered", "changed", "removed")
+            assert problem[0] in (number + 1, number + 2)
 
 
 def test_a_line_written_anew_with_its_own_hash_is_found(whole, tmp_path):
@@ -139,9 +140,9 @@ def test_a_run_without_an_end_is_told(whole, tmp_path):
     path = tmp_path / "cut.jsonl"
     for left in range(1, len(whole) + 1):
         path.write_bytes(b"".join(whole[:left]))
-        found = verify(path)
-        assert found.ok
-        assert found.unended == (((1, 1.0, left),) if left < len(whole) else ())
+        verdict = verify(path)
+        assert verdict.ok
+        assert verdict.unended == (((1, 1.0, left),) if left < len(whole) else ())
 
 
 def test_a_run_that_goes_on_is_not_one_without_an_end(tmp_path):
@@ -171,8 +172,8 @@ def test_records_missed_until_the_end_are_counted_in_it(tmp_path, monkeypatch):
     log(decided(1))
     monkeypatch.setattr(os, "write", write)
     asyncio.run(log.close())
-    found = verify(path)
-    assert (found.ok, found.records, found.missed, found.unended) == (True, 2, 1, ())
+    verdict = verify(path)
+    assert (verdict.ok, verdict.records, verdict.missed, verdict.unended) == (True, 2, 1, ())
 
 
 # ---------------------------------------------------------------- writers
@@ -181,8 +182,8 @@ def test_the_chain_goes_on_in_an_existing_file(tmp_path):
     path = tmp_path / "a.jsonl"
     written(path, 2)
     written(path, 2)
-    found = verify(path)
-    assert (found.ok, found.records, found.unended) == (True, 8, ())
+    verdict = verify(path)
+    assert (verdict.ok, verdict.records, verdict.unended) == (True, 8, ())
 
 
 def test_a_second_writer_is_refused(tmp_path):
@@ -206,9 +207,9 @@ def test_what_a_crash_left_of_a_line_is_taken_away_and_told(tmp_path, cut):
     assert opened.kind == "audit.opened"
     assert opened.fields["cut_bytes"] > 0
     assert opened.seq == 5
-    found = verify(path)
-    assert found.ok
-    assert [run.line for run in found.unended] == [1]
+    verdict = verify(path)
+    assert verdict.ok
+    assert [run.line for run in verdict.unended] == [1]
 
 
 def test_a_log_that_was_cut_off_in_its_first_line_can_be_used(tmp_path):
@@ -269,8 +270,8 @@ def test_records_that_could_not_be_written_are_counted_by_the_next(tmp_path, mon
         ("tool.decided", None),
         ("audit.closed", None),
     ]
-    found = verify(path)
-    assert (found.ok, found.missed, found.unended) == (True, 2, ())
+    verdict = verify(path)
+    assert (verdict.ok, verdict.missed, verdict.unended) == (True, 2, ())
 
 
 def test_a_damaged_end_is_not_continued(tmp_path):
@@ -304,10 +305,10 @@ def test_a_full_disk_is_an_error_and_leaves_no_half_line(tmp_path):
         [sys.executable, "-c", code, str(tmp_path / "a.jsonl")], capture_output=True, text=True, check=True
     )
     assert "audit log" in done.stdout
-    found = verify(tmp_path / "a.jsonl")
-    assert found.ok
-    assert found.records > 2
-    assert [run.records for run in found.unended] == [found.records]
+    verdict = verify(tmp_path / "a.jsonl")
+    assert verdict.ok
+    assert verdict.records > 2
+    assert [run.records for run in verdict.unended] == [verdict.records]
 
 
 # ---------------------------------------------------------------- what is written
@@ -359,8 +360,8 @@ def test_what_a_command_does_is_in_its_record(tmp_path):
             log(decided(1, subject=line))
         asyncio.run(log.close())
         records = [json.loads(line)["fields"] for line in (tmp_path / level).read_text().splitlines()[1:-1]]
-        for found, part in zip(records, lines.values(), strict=True):
-            assert part in found["subject"]
+        for record, part in zip(records, lines.values(), strict=True):
+            assert part in record["subject"]
         whole = hashlib.sha256(list(lines)[-1].encode()).hexdigest()
         assert f"sha256 {whole}" in records[-1]["subject"]
 
@@ -381,8 +382,8 @@ def test_data_of_any_size_and_shape_fits_into_a_line(tmp_path):
     for value in (deep, wide, {1: 2**70, None: b"x"}, [float(1)] * 1000, object()):
         log(Event(0, 1.0, "p1", "process.terminated", {"reason": "x", "error": value}))
     asyncio.run(log.close())
-    found = verify(tmp_path / "a.jsonl")
-    assert (found.ok, found.records) == (True, 7)
+    verdict = verify(tmp_path / "a.jsonl")
+    assert (verdict.ok, verdict.records) == (True, 7)
     asyncio.run(AuditLog(tmp_path / "a.jsonl").close())
 
 
@@ -419,8 +420,8 @@ def test_levels(tmp_path, store):
 
     def kinds(level: str) -> list[str]:
         target = store if store == "memory" else str(tmp_path / f"{level}.db")
-        found: list[str] = run(busy(tmp_path / f"{level}.jsonl", level, target))
-        return found
+        kinds_: list[str] = run(busy(tmp_path / f"{level}.jsonl", level, target))
+        return kinds_
 
     basic = kinds("basic")
     denied = ["capability.denied", "tool.refused"]
@@ -431,9 +432,9 @@ def test_levels(tmp_path, store):
     for level in ("basic", "detailed"):
         assert verify(tmp_path / f"{level}.jsonl").ok
         assert "planted" not in (tmp_path / f"{level}.jsonl").read_text()
-    found = next(link for link in read_links(tmp_path / "basic.jsonl") if link.kind == "capability.denied")
-    assert found.fields["effect"] == "tool:fetch"
-    assert found.fields["error"]["fields"]["capability"] == "net.http:example.com"
+    denial = next(link for link in read_links(tmp_path / "basic.jsonl") if link.kind == "capability.denied")
+    assert denial.fields["effect"] == "tool:fetch"
+    assert denial.fields["error"]["fields"]["capability"] == "net.http:example.com"
 
 
 def test_a_folder_gets_a_file_for_each_kernel(tmp_path):

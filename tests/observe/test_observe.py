@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import sqlite3
@@ -44,7 +45,7 @@ async def work(path: Path, *, fails: bool = False) -> None:
 
 
 def test_json_lines_have_exactly_the_fields(tmp_path):
-    """One line a model call, the fields of the specification in its order."""
+    """One line a model call, the documented fields in their order."""
     path = tmp_path / "trace.jsonl"
     run(work(path))
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -73,7 +74,7 @@ def test_sqlite_has_the_same_records(tmp_path):
     path = tmp_path / "trace.db"
     run(work(path))
     run(work(path, fails=True))
-    with sqlite3.connect(path) as db:
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
         assert [column[1] for column in db.execute("PRAGMA table_info(calls)")] == FIELDS
         assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         plan = db.execute("EXPLAIN QUERY PLAN SELECT * FROM calls WHERE trace_id = ''").fetchone()
@@ -207,7 +208,7 @@ def test_a_replayed_call_is_no_new_record(tmp_path):
     assert told == ["model.called", "agent.answered"] * 2
 
 
-def test_nothing_is_made_while_nobody_listens():
+def test_no_span_is_made_without_a_listener():
     """No listener: no ids are drawn, no records made."""
 
     async def main():

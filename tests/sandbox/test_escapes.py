@@ -16,9 +16,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    found = World(tmp_path_factory.mktemp("world"))
-    yield found
-    found.close()
+    world = World(tmp_path_factory.mktemp("world"))
+    yield world
+    world.close()
 
 
 @pytest.fixture
@@ -30,9 +30,9 @@ def world(shared):
 @pytest.fixture
 def fresh_world(tmp_path):
     """For attempts that may win."""
-    found = World(tmp_path)
-    yield found
-    found.close()
+    world = World(tmp_path)
+    yield world
+    world.close()
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)

@@ -51,8 +51,8 @@ def test_the_end_can_be_read_where_the_rest_is_lost():
     capture = Capture(kept_bytes=10, most_bytes=1_000, has_file=False)
     for number in range(100):
         assert capture.feed(b"%02d" % number)
-    found = capture.close()
-    assert (found.head, found.tail, found.total_bytes, found.file) == (b"00010", b"79899", 200, None)
+    captured = capture.close()
+    assert (captured.head, captured.tail, captured.total_bytes, captured.file) == (b"00010", b"79899", 200, None)
     assert capture.since(196, most_bytes=4) == b"9899"
 
 

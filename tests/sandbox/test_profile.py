@@ -123,18 +123,18 @@ def test_protected_paths_are_found(tmp_path):
         tmp_path, ".git/config", ".env", ".env.local", ".env.example", "a/b/.env", "a/key.pem", "a/id_rsa", "src/x.py"
     )
     _make(tmp_path, ".git/.env", "node_modules/m/.env")
-    found = find(Profile(str(tmp_path)))
-    assert found.read_only == (".git",)
-    assert found.hidden == (".env", ".env.local", "a/b/.env", "a/id_rsa", "a/key.pem")
-    assert found.complete
+    protected = find(Profile(str(tmp_path)))
+    assert protected.read_only == (".git",)
+    assert protected.hidden == (".env", ".env.local", "a/b/.env", "a/id_rsa", "a/key.pem")
+    assert protected.complete
 
 
 def test_protected_paths_of_ones_own(tmp_path):
     """Names and paths; a path may lie deeper than the search goes."""
     _make(tmp_path, "Makefile", "a/b/c/d/e/secret", "keep/x")
-    found = find(Profile(str(tmp_path), protected=("Makefile", "keep"), hidden=("a/b/c/d/e/secret",)))
-    assert found.read_only == ("Makefile", "keep")
-    assert found.hidden == ("a/b/c/d/e/secret",)
+    protected = find(Profile(str(tmp_path), protected=("Makefile", "keep"), hidden=("a/b/c/d/e/secret",)))
+    assert protected.read_only == ("Makefile", "keep")
+    assert protected.hidden == ("a/b/c/d/e/secret",)
 
 
 def test_denies_inside_the_workspace(tmp_path):
@@ -142,9 +142,9 @@ def test_denies_inside_the_workspace(tmp_path):
     _make(tmp_path, "a/b/c/d/deep", "notes", "src/x")
     grant = _grant("fs.*", deny=(f"fs.read:{tmp_path}/a/b/c/d/deep", f"fs.write:{tmp_path}/notes"))
     profile = Profile.of(grant, str(tmp_path))
-    found = find(profile)
-    assert found.hidden == ("a/b/c/d/deep",)
-    assert found.read_only == ("notes",)
+    protected = find(profile)
+    assert protected.hidden == ("a/b/c/d/deep",)
+    assert protected.read_only == ("notes",)
 
 
 def test_a_protected_symlink_protects_what_it_leads_to(tmp_path):
@@ -153,9 +153,9 @@ def test_a_protected_symlink_protects_what_it_leads_to(tmp_path):
     _make(tmp_path, "outside/")
     (tmp_path / "ws/.git").symlink_to("real")
     (tmp_path / "ws/.env").symlink_to(tmp_path / "outside")
-    found = find(Profile(str(tmp_path / "ws")))
-    assert (found.read_only, found.hidden) == (("real",), ())
-    assert sorted(found.links) == [".env", ".git"]
+    protected = find(Profile(str(tmp_path / "ws")))
+    assert (protected.read_only, protected.hidden) == (("real",), ())
+    assert sorted(protected.links) == [".env", ".git"]
 
 
 def test_where_not_everything_could_be_searched_nothing_runs(sandbox, tmp_path, monkeypatch):
@@ -223,11 +223,11 @@ def test_other_folders_are_searched_too(tmp_path):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "also" / "sub" / ".env").write_text("KEY=1")
     profile = Profile(str(tmp_path / "ws"), writable_also=(str(tmp_path / "also"),))
-    found = find(profile)
-    ((root, inside),) = found.also
+    protected = find(profile)
+    ((root, inside),) = protected.also
     assert root == str(tmp_path / "also")
     assert (inside.read_only, inside.hidden) == ((".git",), ("sub/.env",))
     (tmp_path / "also" / ".vscode").mkdir()
-    news = appeared(profile, found)
+    news = appeared(profile, protected)
     assert news.appeared == (f"{root}/.vscode",)
     assert news.set_aside[0].startswith(f"{root}/.vscode.held-")

@@ -38,10 +38,10 @@ def test_what_is_around_a_protected_path_does_not_move(do, tmp_path, away, there
     """Two commands, the first of which would carry keys and hooks to where the second is not kept from them."""
     make(tmp_path, {"backend/app/.env": "KEY=hunter2", "backend/app/.git/hooks/old": "ours", "backend/plain": "x"})
     do(away)
-    said = do(
+    done = do(
         f"cat {there}/.env {there}/app/.env; for f in {there}/.git {there}/app/.git; do echo x > $f/hooks/new; done"
     )
-    assert "hunter2" not in said.output.text
+    assert "hunter2" not in done.output.text
     assert (tmp_path / "backend/app/.env").read_text() == "KEY=hunter2"
     assert not list(tmp_path.rglob("hooks/new"))
 
@@ -161,9 +161,9 @@ def test_what_programs_act_on_cannot_be_made(do, tmp_path):
 def test_a_person_is_told_of_what_was_renamed(do, caplog):
     """It may be theirs, and the result is for the one who ran the command."""
     do("echo x > .envrc")
-    (said,) = caplog.messages
-    assert "renamed" in said
-    assert ".envrc.held-" in said
+    (message,) = caplog.messages
+    assert "renamed" in message
+    assert ".envrc.held-" in message
     caplog.clear()
     do("echo x > plain")
     assert not caplog.messages

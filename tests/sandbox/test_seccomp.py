@@ -26,21 +26,21 @@ def machine(request, monkeypatch):
 def verdict(code: bytes, architecture: int, number: int, *args: int) -> int:
     """What the kernel would do: an interpreter for the few instructions that are used."""
     data = struct.pack("<IIQ6Q", number, architecture, 0, *(args + (0,) * 6)[:6])
-    at = value = 0
+    step = value = 0
     steps = list(struct.iter_unpack("<HBBI", code))
     while True:
-        kind, yes, no, operand = steps[at]
-        at += 1
+        kind, yes, no, operand = steps[step]
+        step += 1
         if kind == 0x20:
             (value,) = struct.unpack_from("<I", data, operand)
         elif kind == 0x54:
             value &= operand
         elif kind == 0x15:
-            at += yes if value == operand else no
+            step += yes if value == operand else no
         elif kind == 0x35:
-            at += yes if value >= operand else no
+            step += yes if value >= operand else no
         elif kind == 0x45:
-            at += yes if value & operand else no
+            step += yes if value & operand else no
         else:
             assert kind == 0x06
             return int(operand)

@@ -139,19 +139,19 @@ class World:
     # ------------------------------------------------------------ judging
     def state(self) -> dict[str, object]:
         """Everything that no attempt may change."""
-        found: dict[str, object] = {"host": socket.gethostname()}
+        state: dict[str, object] = {"host": socket.gethostname()}
         kept = [self.outside, *(self.workspace / name for name in (".git", ".lyra", ".vscode", "src/sub/.git"))]
         paths = [path for top in kept for path in [top, *sorted(top.rglob("*"))]]
         for path in [*paths, self.workspace / ".env", self.workspace / "lyra.toml", self.workspace / "id_rsa"]:
             facts = path.lstat()
             content = path.read_text() if stat.S_ISREG(facts.st_mode) else None
-            found[str(path)] = (facts.st_mode, facts.st_uid, facts.st_mtime_ns, content, tuple(os.listxattr(path)))
+            state[str(path)] = (facts.st_mode, facts.st_uid, facts.st_mtime_ns, content, tuple(os.listxattr(path)))
         for name in ("/dev/shm/lyra-attack", "/tmp/lyra-attack", "/var/tmp/lyra-attack", "/etc/lyra-attack"):
-            found[name] = os.path.exists(name)
-        found["set id"] = [
+            state[name] = os.path.exists(name)
+        state["set id"] = [
             str(path) for path in self.workspace.rglob("*") if path.is_file() and path.lstat().st_mode & 0o6000
         ]
-        return found
+        return state
 
     def damage(self) -> list[str]:
         """What is not as it was."""
@@ -159,16 +159,16 @@ class World:
             now = self.state()
         except FileNotFoundError as error:
             return [f"{error.filename} is gone"]
-        found = [key for key in {*now, *self.before} if now.get(key) != self.before.get(key)]
+        changed = [key for key in {*now, *self.before} if now.get(key) != self.before.get(key)]
         if self.victim.poll() is not None or Path(f"/proc/{self.victim.pid}/stat").read_text().split()[2] == "T":
-            found.append("the victim")
+            changed.append("the victim")
         for name, listener in self.listeners.items():
             try:
                 listener.recv(1) if name == "udp" else listener.accept()[0].close()
-                found.append(f"the {name} listener was reached")
+                changed.append(f"the {name} listener was reached")
             except BlockingIOError:
                 pass
-        return found
+        return changed
 
     def verdict(self, result: Result) -> list[str]:
         text = result.output.text
@@ -177,7 +177,7 @@ class World:
 
 def survivors(token: str) -> list[int]:
     """Processes outside that were started with this word in their environment or command line."""
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
             words = (path / "environ").read_bytes() + (path / "cmdline").read_bytes()
@@ -185,5 +185,5 @@ def survivors(token: str) -> list[int]:
         except OSError:
             continue
         if token.encode() in words and not dead and int(path.name) != os.getpid():
-            found.append(int(path.name))
-    return found
+            pids.append(int(path.name))
+    return pids

@@ -21,7 +21,7 @@ from lyra.testing.conformance import records
 )
 def test_what_is_sealed_comes_back(first: int, rest: list[tuple[float, str, str, bytes]]) -> None:
     """Any text, number and bytes, to the bit."""
-    rows = [(first + at, *row) for at, row in enumerate(rest)]
+    rows = [(first + number, *row) for number, row in enumerate(rest)]
     (batch,) = seal(rows)
     assert batch[:2] == (first, len(rows))
     assert unseal(batch) == rows
@@ -51,8 +51,8 @@ def test_one_changed_bit_shows(column: int, bit: int) -> None:
     if isinstance(value, int):
         batch[column] = value ^ (1 << bit)
     else:
-        at = bit % len(value)
-        batch[column] = value[:at] + bytes([value[at] ^ 1 << bit % 8]) + value[at + 1 :]
+        offset = bit % len(value)
+        batch[column] = value[:offset] + bytes([value[offset] ^ 1 << bit % 8]) + value[offset + 1 :]
     assert unseal(batch) is None
 
 

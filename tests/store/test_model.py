@@ -15,6 +15,7 @@ from lyra.errors import StoreError
 from lyra.store import Lease, Store
 from lyra.store.memory import MemoryStore
 from lyra.store.sqlite import SqliteStore
+from tests.cases import cases
 
 pids = st.sampled_from(["p-1", "p-2", "p-ü", ""])
 kinds = st.sampled_from(["effect.started", "effect.finished", "note"])
@@ -128,4 +129,4 @@ class TwoStores(RuleBasedStateMachine):
 
 
 TestTwoStores = TwoStores.TestCase
-TestTwoStores.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestTwoStores.settings = settings(max_examples=cases(40), stateful_step_count=30, deadline=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
@@ -12,6 +12,7 @@ from lyra.errors import ConfigError, Conflict, Corrupt, StoreError, StoreFull
 from lyra.store import open_store
 from lyra.store.migrations import LATEST, migration_crc
 from lyra.store.postgres import PostgresStore
+from lyra.store.protocol import Lease
 from lyra.testing.conformance import records
 from verify.servers import PostgresServer
 
@@ -104,7 +105,7 @@ def test_schemas_are_separate_stores(postgres_url: str, store: PostgresStore) ->
 def test_an_old_store_is_upgraded(postgres_url: str, store: PostgresStore) -> None:
     """A store of migration 1 gets the later tables when opened, and keeps its rows."""
     store.append(records(1, 5), 0)
-    execute(store, "DROP TABLE blobs", "DELETE FROM migrations WHERE number > 1")
+    execute(store, "DROP TABLE blobs", "DROP TABLE identity", "DELETE FROM migrations WHERE number > 1")
     again = PostgresStore(postgres_url)
     assert again.get_blob(again.put_blob(b"large")) == b"large"
     assert list(again.read()) == records(1, 5)
@@ -128,8 +129,8 @@ def test_a_schema_of_something_else_is_refused(postgres_url: str) -> None:
     with pytest.raises(StoreError, match="already exists"):
         PostgresStore(postgres_url, schema="elsewhere")
     with psycopg.connect(plain_url) as connection:
-        found = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'elsewhere'").fetchall()
-    assert found == [("journal",)]
+        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'elsewhere'").fetchall()
+    assert tables == [("journal",)]
 
 
 # ---------------------------------------------------------------- trouble
@@ -182,17 +183,41 @@ def test_text_the_server_cannot_hold_is_refused(store: PostgresStore) -> None:
     assert [row.pid for row in store.read()] == ["p\0"]
 
 
-def test_a_lost_connection_is_told(store: PostgresStore) -> None:
-    """When the server drops the connection every use says so; nothing reconnects in silence."""
-    store.append(records(1, 1), 0)
+USES: dict[str, Callable[[PostgresStore, Lease], object]] = {
+    "append": lambda store, lease: store.append(records(2, 1), lease.epoch),
+    "append nothing": lambda store, lease: store.append([], lease.epoch),
+    "read": lambda store, _: list(store.read()),
+    "last_seq": lambda store, _: store.last_seq(),
+    "save_snapshots": lambda store, lease: store.save_snapshots(1, {"p": b"s"}, lease.epoch),
+    "load_snapshots": lambda store, _: store.load_snapshots(),
+    "put_blob": lambda store, _: store.put_blob(b"x"),
+    "get_blob": lambda store, _: store.get_blob(store.put_blob(b"y")),
+    "acquire": lambda store, _: store.acquire("next", now=1e12, ttl_s=9.0),
+    "renew": lambda store, lease: store.renew(lease, now=None, ttl_s=9.0),
+    "release": lambda store, lease: store.release(lease),
+    "holder": lambda store, _: store.holder(),
+    "identity": lambda store, _: store.identity(),
+    "clock_s": lambda store, _: store.clock_s(),
+    "check": lambda store, _: store.check(),
+    "compact": lambda store, lease: store.compact(before=1e12, epoch=lease.epoch),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_lost_connection_is_made_again(store: PostgresStore, caplog: pytest.LogCaptureFixture, use: str) -> None:
+    """The server drops the connection: the call that meets it connects again and does its work; a log line tells."""
+    lease = store.acquire("me", now=None, ttl_s=60.0)
+    store.append(records(1, 1), lease.epoch)
     assert store._connection is not None
     pid = store._connection.info.backend_pid
     with psycopg.connect(store_url(store), autocommit=True) as other:
         other.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
-    for use in (lambda: store.append(records(2, 1), 0), store.last_seq, lambda: store.put_blob(b"x")):
-        with pytest.raises(StoreError, match="is lost") as caught:
-            use()
-        assert not caught.value.retryable
+    USES[use](store, lease)
+    assert store._connection.info.backend_pid != pid
+    assert store._ask("SHOW search_path") == [(store.schema,)]
+    assert store._ask("SHOW synchronous_commit") == [("local",)]
+    assert any("connecting again" in record.getMessage() for record in caplog.records)
+    assert store.check() == []
 
 
 def test_a_closed_store_says_so(store: PostgresStore) -> None:

@@ -10,26 +10,26 @@ from lyra.store.sqlite import SqliteStore
 
 
 def rows(first: int, count: int) -> list[tuple[int, float, str, str, bytes]]:
-    return [(first + at, 1.0, "p", "run.printed", b"\xc0") for at in range(count)]
+    return [(first + number, 1.0, "p", "run.printed", b"\xc0") for number in range(count)]
 
 
 def test_spaces_do_not_see_each_other(tmp_path):
     """Journals, leases and snapshots are apart; blobs are shared, since they are named by their content."""
     path = tmp_path / "x.db"
-    one, two = Space(path, "one"), Space(path, "two")
-    first, second = one.acquire("a", now=0.0, ttl_s=10), two.acquire("b", now=0.0, ttl_s=10)
-    one.append(rows(1, 3), first.epoch)
-    two.append(rows(1, 1), second.epoch)
-    one.append(rows(4, 1), first.epoch)
-    one.save_snapshots(2, {"p": b"x"}, first.epoch)
-    assert (one.last_seq(), two.last_seq()) == (4, 1)
-    assert two.load_snapshots().states == {}
-    assert two.get_blob(one.put_blob(b"data")) == b"data"
+    space, other = Space(path, "one"), Space(path, "two")
+    first, second = space.acquire("a", now=0.0, ttl_s=10), other.acquire("b", now=0.0, ttl_s=10)
+    space.append(rows(1, 3), first.epoch)
+    other.append(rows(1, 1), second.epoch)
+    space.append(rows(4, 1), first.epoch)
+    space.save_snapshots(2, {"p": b"x"}, first.epoch)
+    assert (space.last_seq(), other.last_seq()) == (4, 1)
+    assert other.load_snapshots().states == {}
+    assert other.get_blob(space.put_blob(b"data")) == b"data"
     main = SqliteStore(path)
     assert (main.last_seq(), main.holder()) == (0, None)
     assert spaces(main) == ["one", "two"]
-    assert [store.check() for store in (main, one, two)] == [[], [], []]
-    for store in (one, two, main):
+    assert [store.check() for store in (main, space, other)] == [[], [], []]
+    for store in (space, other, main):
         store.close()
     again = Space(path, "one", make=False)
     assert [row.seq for row in again.read()] == [1, 2, 3, 4]
@@ -37,25 +37,25 @@ def test_spaces_do_not_see_each_other(tmp_path):
 
 
 def test_a_space_has_one_owner_at_a_time(tmp_path):
-    one, same = Space(tmp_path / "x.db", "one"), Space(tmp_path / "x.db", "one")
-    old = one.acquire("a", now=0.0, ttl_s=10)
+    space, same = Space(tmp_path / "x.db", "one"), Space(tmp_path / "x.db", "one")
+    old = space.acquire("a", now=0.0, ttl_s=10)
     with pytest.raises(Conflict):
         same.acquire("b", now=1.0, ttl_s=10)
     new = same.acquire("b", now=11.0, ttl_s=10)
     same.append(rows(1, 1), new.epoch)
     with pytest.raises(Conflict):
-        one.append(rows(2, 1), old.epoch)
-    one.close()
+        space.append(rows(2, 1), old.epoch)
+    space.close()
     same.close()
 
 
 def test_notes_are_kept_until_they_are_dropped(tmp_path):
-    one, other = Space(tmp_path / "x.db", "one"), Space(tmp_path / "x.db", "one")
+    space, other = Space(tmp_path / "x.db", "one"), Space(tmp_path / "x.db", "one")
     other.leave_note(b"a")
     other.leave_note(b"b")
-    (number, data), (_, second) = one.notes()
+    (number, data), (_, second) = space.notes()
     assert (data, second) == (b"a", b"b")
-    one.drop_note(number)
+    space.drop_note(number)
     assert [data for _, data in other.notes()] == [b"b"]
     assert Space(tmp_path / "x.db", "two").notes() == []
 
@@ -70,7 +70,7 @@ def test_a_space_that_is_not_there_is_not_made_by_looking(tmp_path):
     Space(tmp_path / "x.db", "one").close()
     with pytest.raises(StoreError, match="has no run 'two'"):
         Space(tmp_path / "x.db", "two", make=False)
-    with pytest.raises(ConfigError, match="does not tell it from"):
+    with pytest.raises(ConfigError, match="only in case"):
         Space(tmp_path / "x.db", "ONE")
 
 

@@ -62,8 +62,8 @@ def claude(work) -> Any:
 
 
 def message(content: Any, **more: Any) -> dict[str, Any]:
-    said = content if isinstance(content, list) else [{"role": "user", "content": content}]
-    return {"model": "claude-mock", "max_tokens": 500, "messages": said, **more}
+    messages = content if isinstance(content, list) else [{"role": "user", "content": content}]
+    return {"model": "claude-mock", "max_tokens": 500, "messages": messages, **more}
 
 
 ANTHROPIC_TOOLS = [{"name": "weather", "description": "d", "input_schema": TOOL}]
@@ -81,9 +81,9 @@ def test_anthropic_whole_and_streamed_are_the_same():
             assert kinds[0] == "message_start"
             assert kinds[-1] == "message_stop"
             assert [block.type for block in streamed.content] == [block.type for block in whole.content]
-            for one, other in zip(streamed.content, whole.content, strict=True):
-                assert {**one.model_dump(exclude={"signature", "parsed_output"}, exclude_none=True)} == {
-                    **other.model_dump(exclude={"signature"}, exclude_none=True)
+            for block, whole_block in zip(streamed.content, whole.content, strict=True):
+                assert {**block.model_dump(exclude={"signature", "parsed_output"}, exclude_none=True)} == {
+                    **whole_block.model_dump(exclude={"signature"}, exclude_none=True)
                 }
             assert (streamed.stop_reason, streamed.usage.output_tokens, streamed.usage.input_tokens) == (
                 whole.stop_reason,
@@ -105,7 +105,7 @@ def test_anthropic_a_conversation_with_tools():
 
     async def work(client, server):
         first = await client.messages.create(**message("weather?"))
-        said = [
+        messages = [
             {"role": "user", "content": "weather?"},
             {"role": "assistant", "content": [block.model_dump(exclude_none=True) for block in first.content]},
             {
@@ -121,7 +121,7 @@ def test_anthropic_a_conversation_with_tools():
                 ],
             },
         ]
-        answer = await client.messages.create(**message(said, system=[{"type": "text", "text": "be brief"}]))
+        answer = await client.messages.create(**message(messages, system=[{"type": "text", "text": "be brief"}]))
         return answer, server.requests[-1]
 
     answer, request = claude(work)
@@ -146,11 +146,11 @@ def test_anthropic_errors(text, kind, status, word, stream):
     async def work(client, server):
         await client.messages.create(**message(text), stream=stream)
 
-    with pytest.raises(getattr(anthropic, kind)) as found:
+    with pytest.raises(getattr(anthropic, kind)) as raised:
         claude(work)
-    assert found.value.status_code == status
-    assert word in str(found.value.body)
-    assert ("retry-after" in found.value.response.headers) == (status == 429)
+    assert raised.value.status_code == status
+    assert word in str(raised.value.body)
+    assert ("retry-after" in raised.value.response.headers) == (status == 429)
 
 
 def test_anthropic_an_error_in_the_middle():
@@ -158,10 +158,10 @@ def test_anthropic_an_error_in_the_middle():
 
     async def work(client, server):
         seen = []
-        with pytest.raises(anthropic.APIStatusError) as found:
+        with pytest.raises(anthropic.APIStatusError) as raised:
             async for event in await client.messages.create(**message("midway"), stream=True):
                 seen += [event.type]
-        return seen, found.value
+        return seen, raised.value
 
     seen, error = claude(work)
     assert seen == ["message_start", "content_block_start", "content_block_delta"]
@@ -200,15 +200,15 @@ def test_anthropic_usage_and_limits():
 
 
 def test_anthropic_refuses_what_the_real_one_refuses():
-    """Without max_tokens or messages, and with a role nobody has."""
+    """Without max_tokens or messages, and with an unknown role."""
 
     async def work(client, server):
         sentences = []
         for wrong in ({"max_tokens": None}, {"messages": []}, {"messages": [{"role": "ghost", "content": "x"}]}):
             body = {key: value for key, value in {**message("x"), **wrong}.items() if value is not None}
-            with pytest.raises(anthropic.BadRequestError) as found:
+            with pytest.raises(anthropic.BadRequestError) as raised:
                 await client.post("/v1/messages", body=body, cast_to=object)
-            sentences.append(str(found.value.body))
+            sentences.append(str(raised.value.body))
         return sentences
 
     first, second, third = claude(work)
@@ -227,8 +227,8 @@ def gpt(work) -> Any:
 
 
 def chat(content: Any, **more: Any) -> dict[str, Any]:
-    said = content if isinstance(content, list) else [{"role": "user", "content": content}]
-    return {"model": "gpt-mock", "messages": said, **more}
+    messages = content if isinstance(content, list) else [{"role": "user", "content": content}]
+    return {"model": "gpt-mock", "messages": messages, **more}
 
 
 CHAT_TOOLS = [{"type": "function", "function": {"name": "weather", "description": "d", "parameters": TOOL}}]
@@ -245,10 +245,13 @@ def test_openai_chat_whole_and_streamed_are_the_same():
                 async for _ in stream:
                     pass
                 streamed = await stream.get_final_completion()
-            one, other = streamed.choices[0], whole.choices[0]
-            assert (one.message.content, one.finish_reason) == (other.message.content, other.finish_reason)
-            assert [call.function.arguments for call in one.message.tool_calls or []] == [
-                call.function.arguments for call in other.message.tool_calls or []
+            streamed_choice, whole_choice = streamed.choices[0], whole.choices[0]
+            assert (streamed_choice.message.content, streamed_choice.finish_reason) == (
+                whole_choice.message.content,
+                whole_choice.finish_reason,
+            )
+            assert [call.function.arguments for call in streamed_choice.message.tool_calls or []] == [
+                call.function.arguments for call in whole_choice.message.tool_calls or []
             ]
             assert streamed.usage == whole.usage
         return whole
@@ -264,13 +267,13 @@ def test_openai_chat_a_conversation_with_tools():
     async def work(client, server):
         first = (await client.chat.completions.create(**chat("weather?"))).choices[0].message
         picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-        said = [
+        messages = [
             {"role": "developer", "content": "be brief"},
             {"role": "user", "content": [{"type": "text", "text": "weather?"}, picture]},
             first.model_dump(exclude_none=True),
             *({"role": "tool", "tool_call_id": call.id, "content": "sunny"} for call in first.tool_calls),
         ]
-        return await client.chat.completions.create(**chat(said)), server.requests[-1]
+        return await client.chat.completions.create(**chat(messages)), server.requests[-1]
 
     answer, request = gpt(work)
     assert answer.choices[0].message.content == "It is sunny\nsunny."
@@ -312,10 +315,10 @@ def test_openai_errors(text, kind, status, code, stream, api):
         else:
             await client.responses.create(model="m", input=text, stream=stream)
 
-    with pytest.raises(getattr(openai, kind)) as found:
+    with pytest.raises(getattr(openai, kind)) as raised:
         gpt(work)
-    assert (found.value.status_code, found.value.code) == (status, code)
-    assert (found.value.response.headers.get("retry-after") == "7") == (status == 429)
+    assert (raised.value.status_code, raised.value.code) == (status, code)
+    assert (raised.value.response.headers.get("retry-after") == "7") == (status == 429)
 
 
 def test_openai_chat_broken_streams():
@@ -359,7 +362,7 @@ def test_openai_responses_a_conversation_with_tools():
 
     async def work(client, server):
         first = await client.responses.create(model="m", input="weather?", instructions="be brief")
-        said = [
+        items = [
             {"role": "user", "content": [{"type": "input_text", "text": "weather?"}]},
             *(item.model_dump(exclude_none=True) for item in first.output),
             *(
@@ -368,7 +371,7 @@ def test_openai_responses_a_conversation_with_tools():
                 if item.type == "function_call"
             ),
         ]
-        answer = await client.responses.create(model="m", input=said, max_output_tokens=500)
+        answer = await client.responses.create(model="m", input=items, max_output_tokens=500)
         cut = await client.responses.create(model="m", input="short", max_output_tokens=2)
         return answer, cut, server.requests
 

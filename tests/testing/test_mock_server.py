@@ -35,8 +35,8 @@ CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def ask(*said: str | Message, **settings: Any) -> Request:
-    messages = tuple(each if isinstance(each, Message) else Message("user", each) for each in said)
+def ask(*texts: str | Message, **settings: Any) -> Request:
+    messages = tuple(text if isinstance(text, Message) else Message("user", text) for text in texts)
     return Request("m", messages, **{"max_tokens": 1000, **settings})
 
 
@@ -119,12 +119,12 @@ def test_a_kind_of_error_arrives_as_that_kind(which, kind):
     async def work(client, name):
         await client.complete(name, ask("x"))
 
-    with pytest.raises(ModelError) as found:
+    with pytest.raises(ModelError) as raised:
         with_client(script, which, work)
-    assert found.value.kind == kind
+    assert raised.value.kind == kind
     if kind == "rate_limit":
-        assert found.value.retry_after_s == 1.5
-        assert "so it goes" in found.value.message
+        assert raised.value.retry_after_s == 1.5
+        assert "so it goes" in raised.value.message
 
 
 @pytest.mark.parametrize("which", CLIENTS)
@@ -137,15 +137,15 @@ def test_an_error_in_the_middle_arrives_after_the_text_before_it(which, kind):
 
     async def work(client, name):
         seen = []
-        with pytest.raises(ModelError) as found:
+        with pytest.raises(ModelError) as raised:
             async for event in client.stream(name, ask("x")):
                 seen += [event]
-        return "".join(getattr(event, "text", "") for event in seen), found.value
+        return "".join(getattr(event, "text", "") for event in seen), raised.value
 
-    text, found = with_client(script, which, work)
+    text, failure = with_client(script, which, work)
     assert text == "one two "
-    assert found.kind == ("stream_truncated" if kind in ("connection", "bad_response") else kind)
-    assert found.fields.get("retry_after_s") == (None if untold else 1.5)
+    assert failure.kind == ("stream_truncated" if kind in ("connection", "bad_response") else kind)
+    assert failure.fields.get("retry_after_s") == (None if untold else 1.5)
 
 
 def test_a_line_that_breaks_before_the_answer():
@@ -155,10 +155,10 @@ def test_a_line_that_breaks_before_the_answer():
     async def work(client, name):
         await client.complete(name, ask("x"))
 
-    with pytest.raises(ModelError) as found:
+    with pytest.raises(ModelError) as raised:
         with_client(script, "anthropic", work)
-    assert found.value.kind == "connection"
-    assert found.value.hint
+    assert raised.value.kind == "connection"
+    assert raised.value.hint
 
 
 def test_replies_may_look_at_the_models_name():
@@ -338,11 +338,11 @@ def test_no_bytes_bring_it_down(pieces):
 
 
 # ---------------------------------------------------------------- life
-def test_other_machines_only_where_somebody_says_so():
+def test_other_machines_only_where_the_caller_says_so():
     """A host that is not this machine's own needs `public`."""
-    with pytest.raises(ConfigError, match="other machines") as found:
+    with pytest.raises(ConfigError, match="other machines") as raised:
         MockServer(host="0.0.0.0")
-    assert "--public" in str(found.value.hint)
+    assert "--public" in str(raised.value.hint)
 
     async def main():
         async with MockServer() as server:
@@ -357,9 +357,9 @@ def test_a_wrong_script_is_told_at_once(tmp_path):
     """Before anything listens, with its place."""
     file = tmp_path / "s.yaml"
     file.write_text("replies:\n  - txt: a\n")
-    with pytest.raises(CheckError) as found:
+    with pytest.raises(CheckError) as raised:
         MockServer(str(file))
-    assert found.value.place == f"{file}:2:5"
+    assert raised.value.place == f"{file}:2:5"
 
 
 def test_a_port_that_is_taken():
@@ -371,9 +371,9 @@ def test_a_port_that_is_taken():
             async with MockServer(port=port):
                 pass
 
-    with pytest.raises(ConfigError, match="cannot listen") as found:
+    with pytest.raises(ConfigError, match="cannot listen") as raised:
         asyncio.run(main())
-    assert "--port 0" in str(found.value.hint)
+    assert "--port 0" in str(raised.value.hint)
 
 
 def test_it_stops_in_the_middle_of_answers():
@@ -434,9 +434,9 @@ def test_the_command_refuses_a_public_host_and_a_wrong_script(tmp_path):
     """Exit code 2 and a sentence."""
     file = tmp_path / "s.yaml"
     file.write_text("replies: 3\n")
-    for words, said in ((["--host", "0.0.0.0"], "--public"), (["--script", str(file)], "s.yaml:1:1")):
+    for words, message in ((["--host", "0.0.0.0"], "--public"), (["--script", str(file)], "s.yaml:1:1")):
         command = [sys.executable, "-m", "lyra.cli.main", "mock", "serve", *words]
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
         assert done.returncode == 2
-        assert said in done.stderr
+        assert message in done.stderr
         assert done.stdout == ""

@@ -30,9 +30,9 @@ def weather(city: str) -> str:
 
 
 def client(script: Any) -> LLMClient:
-    made = LLMClient(env={})
-    made.register("acme", SimProvider(script, every_model=True))
-    return made
+    llm = LLMClient(env={})
+    llm.register("acme", SimProvider(script, every_model=True))
+    return llm
 
 
 def fails(request: Any) -> str:

@@ -28,8 +28,8 @@ class Watch:
             self.running.append(name)
             self.began.append(name)
             self.most[name] = max(self.most.get(name, 0), self.running.count(name))
-            for each in self.running:
-                self.beside[each] = max(self.beside.get(each, 0), len(self.running))
+            for running in self.running:
+                self.beside[running] = max(self.beside.get(running, 0), len(self.running))
             await asyncio.sleep(seconds)
             self.running.remove(name)
             return name
@@ -37,12 +37,12 @@ class Watch:
         return tool(act, name=name, concurrency=concurrency)
 
     def run(self, turns: Turns, *calls: tuple[Tool, float]) -> float:
-        async def one(made: Tool, seconds: float) -> None:
-            async with turns.of(made):
-                await made(seconds=seconds)
+        async def act(tool_: Tool, seconds: float) -> None:
+            async with turns.of(tool_):
+                await tool_(seconds=seconds)
 
         async def main() -> float:
-            await asyncio.gather(*(one(*call) for call in calls))
+            await asyncio.gather(*(act(*call) for call in calls))
             return asyncio.get_running_loop().time()
 
         took: float = virtual(main())
@@ -94,12 +94,12 @@ def test_who_is_cancelled_while_waiting_holds_nothing(concurrency):
     async def main() -> None:
         turns = Turns()
 
-        async def one(made: Tool) -> None:
-            async with turns.of(made):
-                await made(seconds=1.0)
+        async def hold_turn(tool_: Tool) -> None:
+            async with turns.of(tool_):
+                await tool_(seconds=1.0)
 
-        first, second, third = (asyncio.ensure_future(one(act)) for _ in range(3))
-        fourth = asyncio.ensure_future(one(other))
+        first, second, third = (asyncio.ensure_future(hold_turn(act)) for _ in range(3))
+        fourth = asyncio.ensure_future(hold_turn(other))
         await asyncio.sleep(0.5)
         second.cancel()
         await asyncio.sleep(0.4999)

@@ -16,7 +16,7 @@ from tests.agents.support import calls, says
 def answered(agent: Agent, grant: Any = None) -> str:
     async def work() -> str:
         async with Kernel() as kernel:
-            process = await kernel.spawn(agent, grant=grant)
+            process = await kernel.spawn(agent, grant=None if grant is None else ["model.use", "tool.use", *grant])
             return str(await process.send("go"))
 
     return asyncio.run(work())
@@ -108,7 +108,7 @@ def test_a_bound_that_bounds_nothing_is_an_error():
     with pytest.raises(ConfigError, match="allowed_paths"):
         tool(nothing, allowed_paths=["/x"])
     with pytest.raises(ConfigError, match="list of texts"):
-        tool(nothing, needs=["fs.read"], allowed_paths="/x")
+        tool(nothing, needs=["fs.read"], allowed_paths="/x")  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match="already names a scope"):
         tool(nothing, needs=["fs.read:/y"], allowed_paths=["/x"])
 
@@ -124,13 +124,13 @@ def test_what_a_call_leaves_out_counts_as_its_default(tmp_path):
             """Look."""
             return Path(path or tmp_path / "in" / "a.txt").read_text()
 
-        made = tool(look, needs=["fs.read"], allowed_paths=[f"{tmp_path}/in/**"])
-        return answered(Agent("a", model=says(calls("look", **given), "{result}"), tools=[made]), grant)
+        look_tool = tool(look, needs=["fs.read"], allowed_paths=[f"{tmp_path}/in/**"])
+        return answered(Agent("a", model=says(calls("look", **given), "{result}"), tools=[look_tool]), grant)
 
-    inside, one = f"fs.read:{tmp_path}/in/**", f"fs.read:{tmp_path}/in/a.txt"
+    inside, single = f"fs.read:{tmp_path}/in/**", f"fs.read:{tmp_path}/in/a.txt"
     assert "secret" not in asked(str(tmp_path / "shut.txt"), ["fs.read"])
     assert "fine" not in asked(str(tmp_path / "in/a.txt"), [])
-    assert asked(str(tmp_path / "in/a.txt"), [one]) == "fine"
-    assert "fine" not in asked(None, [one])
+    assert asked(str(tmp_path / "in/a.txt"), [single]) == "fine"
+    assert "fine" not in asked(None, [single])
     assert asked(None, [inside]) == "fine"
-    assert "fine" not in asked(str(tmp_path / "in/a.txt"), [one], path=None)
+    assert "fine" not in asked(str(tmp_path / "in/a.txt"), [single], path=None)

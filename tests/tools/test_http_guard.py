@@ -61,11 +61,11 @@ class Server:
 
 @contextlib.asynccontextmanager
 async def serving(answers: Callable[[str], bytes]) -> AsyncIterator[Server]:
-    made = Server(answers)
-    server = await asyncio.start_server(made._serve, "127.0.0.1", 0)
-    made.port = server.sockets[0].getsockname()[1]
+    served = Server(answers)
+    server = await asyncio.start_server(served._serve, "127.0.0.1", 0)
+    served.port = server.sockets[0].getsockname()[1]
     try:
-        yield made
+        yield served
     finally:
         server.close()
         await server.wait_closed()

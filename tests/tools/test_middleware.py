@@ -42,8 +42,8 @@ class Count:
         return self.output
 
 
-async def called(made: Tool, *layers: Any, **arguments: Any) -> ToolResult:
-    return await ToolRegistry([made], middleware=layers).call(made.name, arguments)
+async def called(tool_: Tool, *layers: Any, **arguments: Any) -> ToolResult:
+    return await ToolRegistry([tool_], middleware=layers).call(tool_.name, arguments)
 
 
 def here() -> SimClock:
@@ -130,7 +130,7 @@ def test_calls_wait_their_turn_in_order():
         registry = ToolRegistry([act], middleware=[rate_limit(RateLimit(requests_per_minute=60, burst=2), clock=clock)])
         await asyncio.gather(*(registry.call("act", {"word": word}) for word in "abcd"))
         assert [word for word, _ in done] == list("abcd")
-        return [round(at, 3) for _, at in done]
+        return [round(time_s, 3) for _, time_s in done]
 
     assert virtual(main()) == [0.0, 0.0, 1.0, 2.0]
 
@@ -139,12 +139,12 @@ def test_one_too_many_is_rejected():
     """Where the strategy says so; each tool for itself where that is wanted."""
 
     async def main() -> None:
-        one, other = Count().tool, tool(Count().act, name="other")
+        first, other = Count().tool, tool(Count().act, name="other")
         limit = {"requests_per_minute": 60, "burst": 1, "strategy": "reject"}
-        registry = ToolRegistry([one, other], middleware=[rate_limit(limit, clock=here())])
+        registry = ToolRegistry([first, other], middleware=[rate_limit(limit, clock=here())])
         assert not (await registry.call("act")).is_error
         assert "too often" in (await registry.call("other")).output
-        registry = ToolRegistry([one, other], middleware=[rate_limit(limit, per_tool=True, clock=here())])
+        registry = ToolRegistry([first, other], middleware=[rate_limit(limit, per_tool=True, clock=here())])
         assert not (await registry.call("act")).is_error
         assert not (await registry.call("other")).is_error
         assert (await registry.call("act")).is_error
@@ -268,8 +268,8 @@ def outcome(count: Count, **options: Any) -> tuple[bool, int, float]:
         result = await called(count.tool, layer)
         return result.is_error, count.calls, clock.monotonic()
 
-    made: tuple[bool, int, float] = virtual(main())
-    return made
+    counts: tuple[bool, int, float] = virtual(main())
+    return counts
 
 
 def test_what_may_be_done_twice_is_tried_again():

@@ -74,7 +74,7 @@ def test_filters():
     registry = ToolRegistry([read_page, read_file, tool(read_file, name="write_file")])
     assert registry.filter("read_*").names == ("read_page", "read_file")
     assert registry.filter(without="read_*").names == ("write_file",)
-    assert registry.filter(lambda each: "file" in each.name, without=["write_*"]).names == ("read_file",)
+    assert registry.filter(lambda tool: "file" in tool.name, without=["write_*"]).names == ("read_file",)
 
 
 def test_an_agent_takes_one():
@@ -100,7 +100,7 @@ def test_a_call_gives_a_typed_result():
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "code", "said"),
+    ("name", "arguments", "code", "message"),
     [
         ("read_page", {"link": "a"}, "invalid_arguments", "bad arguments"),
         ("read_page", {"url": ["a"]}, "invalid_arguments", "bad arguments"),
@@ -115,7 +115,7 @@ def test_a_call_gives_a_typed_result():
         ("inside", {}, "invalid_arguments", "takes ctx"),
     ],
 )
-def test_every_failure_is_a_result_with_a_code(name, arguments, code, said):
+def test_every_failure_is_a_result_with_a_code(name, arguments, code, message):
     """Nothing is raised but a cancellation of the caller."""
     release = threading.Event()
 
@@ -151,7 +151,7 @@ def test_every_failure_is_a_result_with_a_code(name, arguments, code, said):
 
     result = asyncio.run(main())
     assert (result.is_error, result.error_code) == (True, code)
-    assert said in result.output
+    assert message in result.output
 
 
 def test_a_time_out_cancels_the_work():
@@ -217,6 +217,41 @@ def test_a_grant_is_kept_to():
     assert asyncio.run(registry.call("look", {"path": "/b"}, grant=grant)).error_code == "permission_denied"
     assert asyncio.run(registry.call("look", {"path": "/a/x"}, grant=grant)).output == str(grant)
     assert rights.get() is None
+
+
+def test_a_caller_outside_needs_no_right_to_use_the_tool():
+    """The grant bounds what the tool may do; only a deny of the tool itself refuses the call."""
+    registry = ToolRegistry([tool(lambda: "done", name="act")])
+    assert asyncio.run(registry.call("act", grant=Grant.none())).output == "done"
+    for rule in ("tool.use", "tool.use:act", "tool.*"):
+        denied = asyncio.run(registry.call("act", grant=Grant(["*"], [rule])))
+        assert (denied.error_code, "tool.use:act is denied" in str(denied.output)) == ("permission_denied", True)
+
+
+def test_without_a_grant_the_bounds_of_the_tool_hold(tmp_path):
+    """`allowed_paths` and `allowed_commands` are the tool's own."""
+    ran: list[str] = []
+
+    def look(path: str) -> str:
+        ran.append(path)
+        return path
+
+    def act(command: str) -> str:
+        ran.append(command)
+        return command
+
+    registry = ToolRegistry(
+        [
+            tool(look, needs="fs.read", allowed_paths=[f"{tmp_path}/**"]),
+            tool(act, needs="process.exec", allowed_commands=["git status"]),
+        ]
+    )
+    for name, given in (("look", {"path": "/etc/passwd"}), ("act", {"command": "git push"})):
+        assert asyncio.run(registry.call(name, given)).error_code == "permission_denied"
+        assert asyncio.run(registry.call(name, given, grant=Grant.all())).error_code == "permission_denied"
+    assert asyncio.run(registry.call("look", {"path": f"{tmp_path}/a"})).output == f"{tmp_path}/a"
+    assert asyncio.run(registry.call("act", {"command": "git status"})).output == "git status"
+    assert ran == [f"{tmp_path}/a", "git status"]
 
 
 # ---------------------------------------------------------------- middleware
@@ -324,3 +359,25 @@ def test_a_source_is_asked_each_time():
     assert called(registry, "late", path="x").output == "file x"
     with pytest.raises(ConfigError, match="belongs to a source"):
         registry.unregister("late")
+
+
+def test_calls_without_an_id_have_keys_of_their_own():
+    """A tool that takes an `idempotency_key` gets the id of its call; calls without one never share a key."""
+    keys: list[str] = []
+
+    @tool
+    async def charge(amount: int, idempotency_key: str) -> str:
+        """Charge."""
+        keys.append(idempotency_key)
+        return str(amount)
+
+    async def main():
+        registry = ToolRegistry([charge])
+        for amount in (5, 70):
+            await registry.call("charge", {"amount": amount})
+        await registry.call("charge", {"amount": 1}, call_id="mine")
+
+    asyncio.run(main())
+    assert keys[2] == "mine"
+    assert len(set(keys)) == 3
+    assert all(keys)

@@ -66,24 +66,24 @@ _TYPES = (
 
 def shape(tree: Any) -> list[Any]:
     """A tree without its places, flat: each node with how much belongs to it, then its parts."""
-    found: list[Any] = []
+    shapes: list[Any] = []
     todo = [tree]
     while todo:
         node = todo.pop()
         if isinstance(node, Node):
             parts = [getattr(node, name) for name in node.__struct_fields__ if name not in _PLACES]
-            found.append(type(node).__name__)
+            shapes.append(type(node).__name__)
         elif isinstance(node, (list, tuple)):
             parts = list(node)
-            found.append(len(parts))
+            shapes.append(len(parts))
         elif isinstance(node, dict):
             parts = list(node.values())
-            found.append(tuple(node))
+            shapes.append(tuple(node))
         else:
-            found.append((type(node).__name__, node))
+            shapes.append((type(node).__name__, node))
             continue
         todo.extend(reversed(parts))
-    return found
+    return shapes
 
 
 def blocks_of(text: str) -> list[str]:
@@ -104,19 +104,19 @@ class Programs:
 
     def many(self, write: Callable[[], Tokens], most: int, between: str = ",") -> Tokens:
         """Up to so many, with a sign between and sometimes behind."""
-        found: Tokens = []
+        tokens: Tokens = []
         count = self.pick(most + 1)
         for index in range(count):
-            found += write()
+            tokens += write()
             if between and (index < count - 1 or self.pick(3) == 0):
-                found.append(between)
-        return found
+                tokens.append(between)
+        return tokens
 
     def program(self, statements: int = 6) -> Tokens:
-        found: Tokens = []
+        tokens: Tokens = []
         for _ in range(1 + self.pick(statements)):
-            found += self.declaration() if self.pick(3) == 0 else self.statement(3)
-        return found
+            tokens += self.declaration() if self.pick(3) == 0 else self.statement(3)
+        return tokens
 
     # ---------------------------------------------------------------- expressions
 
@@ -165,21 +165,21 @@ class Programs:
         return ["(", *self.many(argument, 3), ")"]
 
     def send(self, depth: int) -> Tokens:
-        found = [*self.part(depth), self.of("<-", "<~")]
+        tokens = [*self.part(depth), self.of("<-", "<~")]
         limits = self.of((), ("timeout",), ("budget",), ("budget", "timeout"))
         if not limits:
-            return [*found, *self.value(depth)]
-        found += [*self.part(depth), "+", *self.part(depth)] if self.pick(2) else self.part(depth)
+            return [*tokens, *self.value(depth)]
+        tokens += [*self.part(depth), "+", *self.part(depth)] if self.pick(2) else self.part(depth)
         for word in limits:
-            found += [word, *self.part(depth)]
-        return found
+            tokens += [word, *self.part(depth)]
+        return tokens
 
     def spawn(self, depth: int) -> Tokens:
         target = self.of(["Coder"], ["team", "::", "Coder"], ["fn", "worker", *self.call(depth)])
-        found = ["spawn", *self.of([], ["async"]), *target]
+        tokens = ["spawn", *self.of([], ["async"]), *target]
         if self.pick(3) == 0:
-            found += ["supervised", "by", "{", "strategy", "restart", "window", "60s", "}"]
-        return found
+            tokens += ["supervised", "by", "{", "strategy", "restart", "window", "60s", "}"]
+        return tokens
 
     def match(self, depth: int) -> Tokens:
         return ["match", *self.part(depth), "{", *self.arms(depth), "}"]
@@ -189,7 +189,7 @@ class Programs:
         return ["receive", "{", *self.arms(depth), *after, "}"]
 
     def arms(self, depth: int) -> Tokens:
-        found: Tokens = []
+        tokens: Tokens = []
         for _ in range(self.pick(3)):
             body = self.of(
                 lambda: [*self.part(depth), ","],
@@ -199,8 +199,8 @@ class Programs:
                 lambda: ["a", "=", *self.part(depth), ","],
                 lambda: ["break", ","],
             )()
-            found += [*self.pattern(2), "=>", *body]
-        return found
+            tokens += [*self.pattern(2), "=>", *body]
+        return tokens
 
     def pattern(self, depth: int) -> Tokens:
         if depth <= 0:
@@ -215,19 +215,19 @@ class Programs:
     # ---------------------------------------------------------------- statements
 
     def block(self, depth: int) -> Tokens:
-        found = ["{"]
+        tokens = ["{"]
         for _ in range(self.pick(3)):
-            found += self.statement(depth - 1)
-        return [*found, "}"]
+            tokens += self.statement(depth - 1)
+        return [*tokens, "}"]
 
     def type_(self) -> Tokens:
         return list(self.of(*_TYPES))
 
     def parameter(self) -> Tokens:
-        found = self.name()
+        tokens = self.name()
         if self.pick(2):
-            found += [":", *self.type_()]
-        return [*found, "=", *self.atom()] if self.pick(3) == 0 else found
+            tokens += [":", *self.type_()]
+        return [*tokens, "=", *self.atom()] if self.pick(3) == 0 else tokens
 
     def statement(self, depth: int) -> Tokens:
         if depth <= 0:
@@ -291,10 +291,10 @@ class Programs:
             ["tools", "[", "look", ",", '"Read"', "]"],
             self.tool(),
         ]
-        found = ["agent", self.of("Coder", "Reviewer"), "{"]
+        tokens = ["agent", self.of("Coder", "Reviewer"), "{"]
         for field in fields:
-            found += field if self.pick(2) else []
-        return [*found, "}"]
+            tokens += field if self.pick(2) else []
+        return [*tokens, "}"]
 
     def declaration(self) -> Tokens:
         forms: tuple[Callable[[], Tokens], ...] = (

@@ -163,9 +163,9 @@ class Walker:
 
     def do_ForIn(self, node: Any, scopes: list[Scope]) -> None:  # noqa: N802
         source = operators.iterable(self.value(node.source, scopes))
-        at = 0
-        while at < len(source):
-            item, at = source[at], at + 1
+        index = 0
+        while index < len(source):
+            item, index = source[index], index + 1
             if not self.turn(node.body, [*scopes, {node.name: [item]}]):
                 break
 

@@ -85,11 +85,14 @@ def _swap_for_ever(root: Path, counter: mmap.mmap) -> None:
     """The other side: exchange folder and symlink in one step, again and again."""
     libc = ctypes.CDLL(None)
     number = _RENAMEAT2.get(os.uname().machine, _RENAMEAT2["x86_64"])
-    pairs = [(os.fsencode(root / f"{at}/door"), os.fsencode(root / f"{at}/swap")) for at in ("inside", "inside/deep")]
+    pairs = [
+        (os.fsencode(root / f"{folder}/door"), os.fsencode(root / f"{folder}/swap"))
+        for folder in ("inside", "inside/deep")
+    ]
     done = 0
     while True:
-        for one, two in pairs:
-            libc.syscall(number, -100, one, -100, two, _EXCHANGE)
+        for door, swap in pairs:
+            libc.syscall(number, -100, door, -100, swap, _EXCHANGE)
             done += 1
         counter[:8] = done.to_bytes(8, "little")
 

@@ -85,10 +85,10 @@ class Difference(NamedTuple):
 
     def __str__(self) -> str:
         steps = list(zip(self.otp.split("|"), self.here.split("|"), strict=False))
-        at = next((i for i, (otp, here) in enumerate(steps) if otp != here), len(steps))
+        step = next((i for i, (otp, here) in enumerate(steps) if otp != here), len(steps))
         return (
-            f"seed {self.trace.seed}, step {at} of {self.trace.term()}\n"
-            f"  otp:  {self.otp.split('|')[at:]}\n  here: {self.here.split('|')[at:]}"
+            f"seed {self.trace.seed}, step {step} of {self.trace.term()}\n"
+            f"  otp:  {self.otp.split('|')[step:]}\n  here: {self.here.split('|')[step:]}"
         )
 
 
@@ -98,10 +98,12 @@ def make_trace(seed: int) -> Trace:
     auto = rng.choice(_AUTO)
     children = tuple(_child(rng, letter, auto, wild=False) for letter in _IDS[: rng.randint(2, 5)])
     if rng.random() < 0.3:
-        at = rng.randint(0, len(children) - 1)
+        place = rng.randint(0, len(children) - 1)
         inside = tuple(_child(rng, letter, "never", wild=False) for letter in _INNER_IDS[: rng.randint(1, 3)])
-        outer = children[at]._replace(children=inside, strategy=rng.choice(_STRATEGIES), max_restarts=rng.randint(0, 3))
-        children = (*children[:at], outer, *children[at + 1 :])
+        outer = children[place]._replace(
+            children=inside, strategy=rng.choice(_STRATEGIES), max_restarts=rng.randint(0, 3)
+        )
+        children = (*children[:place], outer, *children[place + 1 :])
     words = [word for word, weight in _OPERATIONS for _ in range(weight)]
     operations: list[tuple[str, Any]] = []
     for _ in range(rng.randint(4, 14)):
@@ -237,7 +239,7 @@ async def _step_on(kernel: Kernel, trace: Trace, diary: _Diary, operation: tuple
 
 def _spec(trace: Trace, child: ChildPlan) -> Child:
     if child.children:
-        inside = [_spec(trace, one) for one in child.children]
+        inside = [_spec(trace, inner) for inner in child.children]
         flags = {"strategy": child.strategy, "max_restarts": child.max_restarts, "window_s": 3600}
         return Child.supervisor(child.id, inside, restart=child.restart, significant=child.significant, **flags)
     orderly = child.shutdown != "brutal_kill"
@@ -287,13 +289,13 @@ def _word(refusal: LyraError) -> str:
 
 def _workers(kernel: Kernel, supervisor: SupervisorHandle) -> dict[str, str]:
     """The workers that run, at any depth, by id."""
-    found: dict[str, str] = {}
+    workers: dict[str, str] = {}
     for child in supervisor.which_children():
         if child.pid is not None and child.kind == "supervisor":
-            found.update(_workers(kernel, kernel.supervisor(child.pid)))
+            workers.update(_workers(kernel, kernel.supervisor(child.pid)))
         elif child.pid is not None:
-            found[child.id] = child.pid
-    return found
+            workers[child.id] = child.pid
+    return workers
 
 
 async def _settled(kernel: Kernel, supervisor: SupervisorHandle) -> bool:
@@ -343,14 +345,14 @@ def compare(
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Difference]:
     """Run traces `seed`, `seed + 1`, … on both sides; gives those that differ. `reopen` needs durable stores."""
-    found: list[Difference] = []
+    differences: list[Difference] = []
     for first in range(seed, seed + count, _TRACES_AT_ONCE):
         traces = [make_trace(number) for number in range(first, min(first + _TRACES_AT_ONCE, seed + count))]
         for trace, otp in zip(traces, run_otp(traces), strict=True):
             store = stores(trace.seed) if stores is not None else "memory"
             here = asyncio.run(asyncio.wait_for(run_here(trace, store, reopen=reopen), 60))
             if otp != here:
-                found.append(Difference(trace, otp, here))
+                differences.append(Difference(trace, otp, here))
             if progress is not None:
                 progress(trace.seed - seed + 1, count)
-    return found
+    return differences

@@ -124,15 +124,15 @@ class _Writer:
         self._bind(level, self._run(number, inner) if self.in_program else f"await p{number}.send({inner})")
 
     def _decided(self, level: int) -> None:
-        one, other = self._asked(), self._asked()
+        first, other = self._asked(), self._asked()
         self._bind(
             level,
             self.luck.choice(
                 [
-                    f'str(({one}) == "no" == ({other}))',
-                    f"str(({one}) < {self._text()} < ({other}))",
-                    f"(({one}) if len({self._text()}) % 2 else ({other}))",
-                    f"({self._text()}[:1] and ({one})) or ({other})",
+                    f'str(({first}) == "no" == ({other}))',
+                    f"str(({first}) < {self._text()} < ({other}))",
+                    f"(({first}) if len({self._text()}) % 2 else ({other}))",
+                    f"({self._text()}[:1] and ({first})) or ({other})",
                 ]
             ),
         )

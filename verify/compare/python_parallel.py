@@ -61,21 +61,21 @@ def check(seed: int) -> list[str]:
 
 def took(seed: int, *, decorated: bool) -> float:
     """Seconds of virtual time that a function takes."""
-    made = lyra.parallel if decorated else _as_written
+    decorator = lyra.parallel if decorated else _as_written
     if seed % 3 == 2:
-        return _Lives(program_of(seed), seed, made).took_s
-    return _Run(source_of(seed), seed, made).took_s
+        return _Lives(program_of(seed), seed, decorator).took_s
+    return _Run(source_of(seed), seed, decorator).took_s
 
 
 def _as_written(function: Any) -> Any:
     return function
 
 
-def _compared(one: Any, other: Any, fields: tuple[str, ...], source: str) -> list[str]:
+def _compared(written: Any, other: Any, fields: tuple[str, ...], source: str) -> list[str]:
     return [
-        f"{what}: {getattr(one, what)!r} is {getattr(other, what)!r} when decorated\n{source}"
+        f"{what}: {getattr(written, what)!r} is {getattr(other, what)!r} when decorated\n{source}"
         for what in fields
-        if getattr(one, what) != getattr(other, what)
+        if getattr(written, what) != getattr(other, what)
     ]
 
 
@@ -116,8 +116,8 @@ class _Model(SimProvider):
         if index == 1 and is_first and luck.randrange(_TOOLS_OF) == 0:
             world.troubles += 1  # a second question: what it takes is not known beforehand
             return Reply(tool_calls=(ScriptedCall("look", {"what": text[-3:]}),), first_s=wait_s)
-        said = f"{index}<{text[-12:]}>" + world.filler * luck.randrange(14)
-        return Reply(text=said, first_s=wait_s)
+        answer = f"{index}<{text[-12:]}>" + world.filler * luck.randrange(14)
+        return Reply(text=answer, first_s=wait_s)
 
 
 @tool(idempotent=True)
@@ -195,8 +195,8 @@ class _World:
     def function(self, source: str, **names: Any) -> FunctionType:
         name = f"<random function {self.seed}>"
         linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-        said = {"say": lambda *values: self.printed.append(" ".join(map(str, values)))}
-        known: dict[str, Any] = {"__name__": "random_functions", "lyra": lyra, "box": _Box(), **said, **names}
+        globals_ = {"say": lambda *values: self.printed.append(" ".join(map(str, values)))}
+        known: dict[str, Any] = {"__name__": "random_functions", "lyra": lyra, "box": _Box(), **globals_, **names}
         exec(compile(source, name, "exec"), known)  # noqa: S102 - written by our own generator
         function: FunctionType = known["work"]
         return function
@@ -226,7 +226,7 @@ def _limits(luck: Any) -> dict[str, Any]:
 class _Run:
     """One run of a function, and what came of it."""
 
-    def __init__(self, source: str, seed: int, made: Callable[[Any], Any]) -> None:
+    def __init__(self, source: str, seed: int, decorator: Callable[[Any], Any]) -> None:
         self._world = world = _World(seed)
         self.result: Any = None
         self.said: list[list[str]] = []
@@ -234,7 +234,7 @@ class _Run:
         self.counted: list[list[Any]] = []
         self.took_s = 0.0
         self.speculative = Usage()
-        run_in_virtual_time(self._run(made(world.function(source))))
+        run_in_virtual_time(self._run(decorator(world.function(source))))
         self.printed, self.asked = world.printed, world.asked
         # Where one budget is around all calls, none is made early that it would refuse.
         self.wastes_nothing = not world.troubles and world.kind in ("none", "scope")
@@ -277,10 +277,10 @@ def _check_program(seed: int) -> list[str]:
     for _ in range(_CRASHES):
         points = [luck.randint(1, max(2, decorated.commits)), *([luck.randint(1, 6)] if luck.random() < 0.3 else [])]
         crashed = _Lives(source, seed, lyra.parallel, points)
-        found = _compared(written, crashed, ("result", "charged"), source) + crashed.faults
+        faults = _compared(written, crashed, ("result", "charged"), source) + crashed.faults
         if not crashed.was_over:  # else nothing was run again
-            found += _compared(written, crashed, ("printed",), source)
-        differences += [f"killed after commits {points}: {difference}" for difference in found]
+            faults += _compared(written, crashed, ("printed",), source)
+        differences += [f"killed after commits {points}: {difference}" for difference in faults]
     return differences
 
 
@@ -307,7 +307,7 @@ class _Dying(MemoryStore):
 
 
 def _copy(store: MemoryStore, into: MemoryStore) -> None:
-    into._rows, into._blobs = list(store._rows), dict(store._blobs)
+    into._rows, into._blobs, into._identity = list(store._rows), dict(store._blobs), store._identity
 
 
 class _Life:
@@ -358,7 +358,9 @@ class _Life:
 class _Lives:
     """A durable program from its begin to its end, in as many lives as it takes."""
 
-    def __init__(self, source: str, seed: int, made: Callable[[Any], Any], points: list[int] | None = None) -> None:
+    def __init__(
+        self, source: str, seed: int, decorator: Callable[[Any], Any], points: list[int] | None = None
+    ) -> None:
         self.faults: list[str] = []
         before: MemoryStore | None = None
         keys: list[str] = []
@@ -366,7 +368,7 @@ class _Lives:
             # No prose: from that a kernel learns how a model counts, and one that was killed has forgotten it.
             world = _World(seed, filler="-and-so-on", is_program=True)
             names = {f"a{index}": agent for index, agent in enumerate(world.agents)}
-            life = _Life(world, made(world.function(source, **names)), before, point)
+            life = _Life(world, decorator(world.function(source, **names)), before, point)
             if before is not None:
                 self.faults += _asked_again(before, keys, world.keys)
             if not life.is_dead:

@@ -86,9 +86,9 @@ def _compared(got: Iterable[str], wanted: Iterable[str], played: Played) -> str:
     if played.live:
         return f"{played.live} processes are left"
     got, wanted = list(got), list(wanted)
-    for at, (is_, should) in enumerate(zip(got, wanted, strict=False)):
+    for step, (is_, should) in enumerate(zip(got, wanted, strict=False)):
         if is_ != should:
-            return f"step {at}: {is_!r}, where {should!r} was to come"
+            return f"step {step}: {is_!r}, where {should!r} was to come"
     return "" if len(got) == len(wanted) else f"{len(got)} steps, where {len(wanted)} were to come"
 
 
@@ -132,10 +132,10 @@ def _literal(plan: list[tuple[str, int]]) -> str:
 
 
 def _calls_answer(request: Request, tried: dict[str, int]) -> Any:
-    said = request.messages[-1].text
-    tried[said] = tried.get(said, 0) + 1
-    kind = said.partition(" ")[2]
-    if kind == "flaky" and tried[said] > 1:
+    question = request.messages[-1].text
+    tried[question] = tried.get(question, 0) + 1
+    kind = question.partition(" ")[2]
+    if kind == "flaky" and tried[question] > 1:
         kind = "fine"
     return Reply.from_data(_REPLIES[kind])
 
@@ -172,8 +172,10 @@ def _expected(played: Played, plan: list[tuple[str, int]], tried: dict[str, int]
         elif outcome == "failed":
             crashes = [then for then in crashes if at_s - then <= policy.window_s] + [at_s]
             is_gone = policy.strategy != "restart" or len(crashes) > policy.most
-        made = tried.get(f"{number} {kind}", 0)
-        wanted.append(f"{kind} {outcome}" if made == requests else f"{kind}: {made} requests, not {requests}")
+        requests_made = tried.get(f"{number} {kind}", 0)
+        wanted.append(
+            f"{kind} {outcome}" if requests_made == requests else f"{kind}: {requests_made} requests, not {requests}"
+        )
     return wanted
 
 
@@ -232,9 +234,9 @@ def tree(seed: int) -> tuple[str, int]:
 
 
 _AGAIN: Final[dict[str, Callable[[str, int], str]]] = {
-    "restart": lambda names, at: names[at],
+    "restart": lambda names, place: names[place],
     "restart_all": lambda names, _: names,
-    "rest_for_one": lambda names, at: names[at:],
+    "rest_for_one": lambda names, place: names[place:],
 }
 
 

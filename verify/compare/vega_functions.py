@@ -62,10 +62,10 @@ def argument(rng: ProcessRandom, kind: str) -> Any:
     if kind == "map":
         return {rng.choice(("a", "b", "c", 1, 2)): rng.randint(-2, 9) for _ in range(rng.randint(0, 3))}
     inner = {"ints": "int", "texts": "str", "lists": "ints"}[kind]
-    made = [argument(rng, inner) for _ in range(rng.randint(0, 4))]
-    if made and rng.random() < 0.1:
-        made.append(made[0] if rng.random() < 0.5 else None)
-    return made
+    items = [argument(rng, inner) for _ in range(rng.randint(0, 4))]
+    if items and rng.random() < 0.1:
+        items.append(items[0] if rng.random() < 0.5 else None)
+    return items
 
 
 def functions(rng: ProcessRandom) -> Made:
@@ -315,11 +315,11 @@ class _Maker:
         if names and self.chance(0.35 if depth > 0 else 0.75):
             return self.rng.choice(names)
         if depth > 0 and self.chance(0.12):
-            found = self.call(kind, depth)
-            if found:
-                return found
-        made: str = getattr(self, f"_{kind}")(depth)
-        return made
+            call = self.call(kind, depth)
+            if call:
+                return call
+        text: str = getattr(self, f"_{kind}")(depth)
+        return text
 
     def call(self, kind: str, depth: int) -> str:
         if self.itself is not None and self.result == kind and self.chance(0.6):

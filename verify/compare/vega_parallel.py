@@ -162,45 +162,47 @@ def compare(seed: int, source: str | None = None) -> Compared:
     source = program(seed) if source is None else source
     limit = "0.05" if seed % 9 == 4 else None
     one_in = _ONE_IN[seed % len(_ONE_IN)]
-    one = play(source, sequential=True, budget=limit, one_in=one_in)
-    two = play(source, sequential=False, budget=limit, one_in=one_in)
+    sequential = play(source, sequential=True, budget=limit, one_in=one_in)
+    overlapped = play(source, sequential=False, budget=limit, one_in=one_in)
     problems = [
         f"{what}: {was!r} line by line, {now!r} with overlap"
         for what, was, now in (
-            ("printed", one.lines, two.lines),
-            ("end", one.end, two.end),
-            ("ordered agents were asked", one.ordered, two.ordered),
-            ("spent", one.spent, two.spent),
-            ("spawned", one.spawned, two.spawned),
+            ("printed", sequential.lines, overlapped.lines),
+            ("end", sequential.end, overlapped.end),
+            ("ordered agents were asked", sequential.ordered, overlapped.ordered),
+            ("spent", sequential.spent, overlapped.spent),
+            ("spawned", sequential.spawned, overlapped.spawned),
         )
         if was != now
     ]
-    problems.extend(_forbidden(one, two, source))
-    return Compared(seed, problems, one.took_s, two.took_s)
+    problems.extend(_forbidden(sequential, overlapped, source))
+    return Compared(seed, problems, sequential.took_s, overlapped.took_s)
 
 
-def _forbidden(one: Outcome, two: Outcome, source: str) -> list[str]:
-    found: list[str] = []
-    first, second = Counter(one.asked), Counter(two.asked)
+def _forbidden(sequential: Outcome, overlapped: Outcome, source: str) -> list[str]:
+    faults: list[str] = []
+    first, second = Counter(sequential.asked), Counter(overlapped.asked)
     if first - second:
-        found.append(f"not asked with overlap: {first - second}")
-    if not _failed(one):
+        faults.append(f"not asked with overlap: {first - second}")
+    if not _failed(sequential):
         if second - first:
-            found.append(f"asked though nothing failed: {second - first}")
-        if two.speculative:
-            found.append(f"spent {two.speculative} for nothing though nothing failed")
+            faults.append(f"asked though nothing failed: {second - first}")
+        if overlapped.speculative:
+            faults.append(f"spent {overlapped.speculative} for nothing though nothing failed")
         if "\nfn f" not in source and "parallel {" not in source:
-            found.extend(_out_of_order(one, two))
+            faults.extend(_out_of_order(sequential, overlapped))
     if "parallel {" not in source:
-        found.extend(f"a call was under way at the print of {line!r}" for line in two.late if line not in one.late)
-    found.extend(
-        f"{two.most[agent]} calls of {agent} at one time"
+        faults.extend(
+            f"a call was under way at the print of {line!r}" for line in overlapped.late if line not in sequential.late
+        )
+    faults.extend(
+        f"{overlapped.most[agent]} calls of {agent} at one time"
         for agent, most in _CONCURRENCY.items()
-        if two.most[agent] > most
+        if overlapped.most[agent] > most
     )
-    if two.left > one.left:
-        found.append(f"{two.left} calls were under way at the end")
-    return found
+    if overlapped.left > sequential.left:
+        faults.append(f"{overlapped.left} calls were under way at the end")
+    return faults
 
 
 def _failed(outcome: Outcome) -> bool:
@@ -211,12 +213,12 @@ def _failed(outcome: Outcome) -> bool:
     return any("was asked for" not in line for line in caught)
 
 
-def _out_of_order(one: Outcome, two: Outcome) -> list[str]:
+def _out_of_order(sequential: Outcome, overlapped: Outcome) -> list[str]:
     """Each agent is asked in the order of the program; tries and tools come between as they will."""
-    found = []
+    faults = []
     for agent in ("A", "B", "S"):
-        was = list(dict.fromkeys(texts for name, texts in one.asked if name == agent))
-        now = list(dict.fromkeys(texts for name, texts in two.asked if name == agent))
+        was = list(dict.fromkeys(texts for name, texts in sequential.asked if name == agent))
+        now = list(dict.fromkeys(texts for name, texts in overlapped.asked if name == agent))
         if was != now:
-            found.append(f"{agent} was asked {now} in place of {was}")
-    return found
+            faults.append(f"{agent} was asked {now} in place of {was}")
+    return faults

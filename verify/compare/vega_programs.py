@@ -185,10 +185,10 @@ class Maker:
             (1, self.together),
         ]
         choices = simple + (nested if self.depth < 4 else [])
-        at = self.below(sum(weight for weight, _ in choices))
+        rest = self.below(sum(weight for weight, _ in choices))
         for weight, make in choices:
-            at -= weight
-            if at < 0:
+            rest -= weight
+            if rest < 0:
                 return make()
         raise AssertionError
 
@@ -325,7 +325,7 @@ class Maker:
     def message(self) -> str:
         return f'"m{self.fresh("")} " + {self.text(2)}'
 
-    def made(self) -> str:
+    def answer_name(self) -> str:
         name = self.fresh("v")
         self.scopes[-1].append(name)
         return name
@@ -337,14 +337,15 @@ class Maker:
         )
         items = f"[{self.text(2)}, {self.text(2)}]"
         first, question = self.message(), f'"m{self.fresh("")} "'
-        one, two = self.made(), self.made()
+        first_name, second_name = self.answer_name(), self.answer_name()
         joined = f'str::join(list::map({items}, {function}), ",")'
-        return f"let {one} = a <- {first}; let {two} = a <- {question} + {joined}; log.push(count);"
+        return f"let {first_name} = a <- {first}; let {second_name} = a <- {question} + {joined}; log.push(count);"
 
     def handed(self) -> str:
-        one, two = self.fresh("xs"), self.fresh("xs")
+        first, second = self.fresh("xs"), self.fresh("xs")
         questions = [self.message(), self.message()]
-        return f"let {one} = fkept({questions[0]}); let {two} = fkept({questions[1]}); {one}.push(1); {two}.push(2);"
+        calls = f"let {first} = fkept({questions[0]}); let {second} = fkept({questions[1]});"
+        return f"{calls} {first}.push(1); {second}.push(2);"
 
     def kept(self) -> str:
         """Maps one in another that keep what they go through, which then changes."""
@@ -356,45 +357,45 @@ class Maker:
         lines = [f"let {whole} = [[{self.text(2)}], [{self.text(2)}]];", f"let {all_} = {outer};", change]
         question = self.asked_about(f"{whole}[0][0] + {all_}[1][0][0][0] + {all_}[0][0][1]")
         beside = self.ask()
-        lines.insert(1 + self.below(3), f"let {self.made()} = {beside};")
-        lines.append(f"let {self.made()} = {question};")
+        lines.insert(1 + self.below(3), f"let {self.answer_name()} = {beside};")
+        lines.append(f"let {self.answer_name()} = {question};")
         return " ".join(lines)
 
     def wrapped(self) -> str:
-        whole, one, two = self.fresh("xs"), self.fresh("xs"), self.fresh("xs")
+        whole, first, second = self.fresh("xs"), self.fresh("xs"), self.fresh("xs")
         questions = [self.message(), self.message()]
         return (
-            f"let {whole} = [0]; let {one} = fwrapped({questions[0]}, {whole});"
-            f' let {two} = fwrapped({questions[1]}, {whole}); {one}["d"].push(1); log.push({two}["d"].len());'
+            f"let {whole} = [0]; let {first} = fwrapped({questions[0]}, {whole});"
+            f' let {second} = fwrapped({questions[1]}, {whole}); {first}["d"].push(1); log.push({second}["d"].len());'
         )
 
     def stale(self) -> str:
         """A list that changes under a name that only a function gives it."""
         alias, function = self.fresh("ys"), self.choice(("fsized", "fheld"))
         questions, item = [self.message() for _ in range(3)], self.text(2)
-        calls = [f"let {self.made()} = {function}({question});" for question in questions]
+        calls = [f"let {self.answer_name()} = {function}({question});" for question in questions]
         return f"{calls[0]} let {alias} = fall(); {alias}.push({item}); {calls[1]} {calls[2]}"
 
     def stale_tool(self) -> str:
         alias, questions = self.fresh("ys"), [self.message(), self.message()]
-        one, two = self.made(), self.made()
+        first, second = self.answer_name(), self.answer_name()
         changes = f"let {alias} = fall(); {alias}.push(3);"
-        return f"let {one} = seer <- {questions[0]}; {changes} let {two} = seer <- {questions[1]};"
+        return f"let {first} = seer <- {questions[0]}; {changes} let {second} = seer <- {questions[1]};"
 
     def listed(self) -> str:
         """An answer that is a list, under two names."""
         first, alias, questions = self.fresh("xs"), self.fresh("ys"), [self.message() for _ in range(3)]
-        one, two = self.made(), self.made()
+        second, third = self.answer_name(), self.answer_name()
         return (
             f"let {first} = lists <- {questions[0]}; let {alias} = {first};"
-            f" let {one} = a <- {questions[1]} + {first}[0];"
-            f' {alias}[0] = "new"; let {two} = a <- {questions[2]} + {first}[0];'
+            f" let {second} = a <- {questions[1]} + {first}[0];"
+            f' {alias}[0] = "new"; let {third} = a <- {questions[2]} + {first}[0];'
         )
 
     def by_default(self) -> str:
         whom = self.choice(("", ", a", ", b"))
         question = self.message()
-        return f"let {self.made()} = fwhom({question}{whom});"
+        return f"let {self.answer_name()} = fwhom({question}{whom});"
 
     def limited(self) -> str:
         item, whom = self.fresh("x"), self.choice(("slow", "press"))
@@ -403,22 +404,22 @@ class Maker:
     def renamed(self) -> str:
         """One process under two names."""
         name, questions = self.fresh("q"), [self.message(), self.message()]
-        one, two, three, four = (self.made() for _ in range(4))
+        first, second, third, fourth = (self.answer_name() for _ in range(4))
         return (
-            f"let {name} = a; let {one} = {name} <- {questions[0]}; let {two} = {name} <- {one};"
-            f" let {three} = a <- {questions[1]}; let {four} = b <- {two};"
+            f"let {name} = a; let {first} = {name} <- {questions[0]}; let {second} = {name} <- {first};"
+            f" let {third} = a <- {questions[1]}; let {fourth} = b <- {second};"
         )
 
     def deep(self) -> str:
         question, left = self.message(), 2 + self.below(20)
-        return f"let {self.made()} = fdown({question}, {left});"
+        return f"let {self.answer_name()} = fdown({question}, {left});"
 
     def spun(self) -> str:
         """Without end, but for an error before it."""
-        one, two = self.fresh("v"), self.fresh("v")
+        first, second = self.fresh("v"), self.fresh("v")
         return (
-            f"try {{ let {one} = a <- {self.message()}; let z = 1 / (str::len(shared) * 0); let k = fspin(2);"
-            f' let {two} = a <- "m{self.fresh("")} " + k; }} catch Error(reason) {{ print("caught " + reason); }}'
+            f"try {{ let {first} = a <- {self.message()}; let z = 1 / (str::len(shared) * 0); let k = fspin(2);"
+            f' let {second} = a <- "m{self.fresh("")} " + k; }} catch Error(reason) {{ print("caught " + reason); }}'
         )
 
     def asked_about(self, item: str) -> str:
@@ -482,13 +483,13 @@ class Maker:
         return f"defer {body}"
 
     def choose(self) -> str:
-        subject, one, other = self.text(1), self.block(1), self.block(1)
-        return f'match {subject} {{ "r1" => {one}, other => {{ log.push(other); {other} }} }}'
+        subject, then, other = self.text(1), self.block(1), self.block(1)
+        return f'match {subject} {{ "r1" => {then}, other => {{ log.push(other); {other} }} }}'
 
     def together(self) -> str:
-        one, other = self.fresh("v"), self.fresh("v")
-        text = f"parallel {{ let {one} = {self.ask(_ANY)}; let {other} = {self.ask()}; }}"
-        self.scopes[-1].extend((one, other))
+        first, other = self.fresh("v"), self.fresh("v")
+        text = f"parallel {{ let {first} = {self.ask(_ANY)}; let {other} = {self.ask()}; }}"
+        self.scopes[-1].extend((first, other))
         return text
 
     # ------------------------------------------------------------ values

@@ -84,9 +84,9 @@ def compare(seed: int, result: Result, *, is_native: bool = True) -> None:
             if wanted is None:
                 continue  # it takes too long
             for tiered in tiers:
-                found = _called(tiered, f"go{number}", row)
+                called = _called(tiered, f"go{number}", row)
                 direct = _direct(tiered, f"f{number}", row, result)
-                for got in (found, direct):
+                for got in (called, direct):
                     if got is not None and got != wanted and not _is_deep(got, wanted):
                         how = f"f{number}{tuple(row)!r}, native: {tiered.tier.native}, pauses: {tiered.tier.contended}"
                         lines = (f"seed {seed}: {how}", f"  the machine: {wanted}", f"  generated:   {got}", text)

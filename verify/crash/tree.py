@@ -40,7 +40,7 @@ async def _act(path: str, number: int, idempotency_key: str) -> int:
     """One line in the outside world: that survives whatever becomes of us."""
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        os.write(handle, f"{idempotency_key}\n".encode())
+        os.write(handle, f"{idempotency_key.partition(':')[2]}\n".encode())
     finally:
         os.close(handle)
     return number
@@ -157,8 +157,8 @@ def run(kills: int, seed: int) -> Trees:
                 done += 1
                 lives += 1
             failures += asyncio.run(_life(folder, last=True))
-            found, count = _verify(folder, _KILLS_A_STORE)
-            failures += found
+            wrong, count = _verify(folder, _KILLS_A_STORE)
+            failures += wrong
             acts += count
             lives += 1
     return Trees(done, lives, acts, failures)

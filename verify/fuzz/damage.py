@@ -124,26 +124,26 @@ def _strike(files: list[Path], draw: ProcessRandom) -> str:
     if not size:
         return f"{path.name}: already empty"
     # Headers are small and matter most, so a third of the blows go there.
-    at = draw.randrange(min(100, size)) if draw() < 0.33 else draw.randrange(size)
+    offset = draw.randrange(min(100, size)) if draw() < 0.33 else draw.randrange(size)
     way = draw.choice(("bit", "byte", "byte", "zeros", "noise", "copy", "cut"))
     span = draw.randrange(1, _SPAN_BYTES_MAX)
     if way == "bit":
-        content[at] ^= 1 << draw.randrange(8)
+        content[offset] ^= 1 << draw.randrange(8)
     elif way == "byte":
-        content[at] ^= draw.randrange(1, 256)
+        content[offset] ^= draw.randrange(1, 256)
     elif way == "cut":
-        del content[at:]
+        del content[offset:]
     else:
-        end = min(at + span, size)
+        end = min(offset + span, size)
         source = draw.randrange(size)
         blow = {
-            "zeros": bytes(end - at),
-            "noise": draw.randbytes(end - at),
-            "copy": bytes(content[source : source + end - at]),
+            "zeros": bytes(end - offset),
+            "noise": draw.randbytes(end - offset),
+            "copy": bytes(content[source : source + end - offset]),
         }[way]
-        content[at : at + len(blow)] = blow
+        content[offset : offset + len(blow)] = blow
     path.write_bytes(content)
-    return f"{path.name}: {way} at {at} of {size}" + (f" for {span}" if way in ("zeros", "noise", "copy") else "")
+    return f"{path.name}: {way} at {offset} of {size}" + (f" for {span}" if way in ("zeros", "noise", "copy") else "")
 
 
 # ---------------------------------------------------------------- the verdict
@@ -163,8 +163,8 @@ def _judge(case: Case, path: Path) -> str:
 def _read_all(case: Case, store: Store) -> str:
     """Compare everything with what was once true; then write, because damage must not turn new rows into wrong ones."""
     first, last = store.first_seq(), store.last_seq()
-    found = list(store.read())
-    assert found == case.rows[first - 1 : last], "the rows are not the ones that were written"
+    rows = list(store.read())
+    assert rows == case.rows[first - 1 : last], "the rows are not the ones that were written"
     snapshot = store.load_snapshots()
     assert snapshot in case.snapshots, "a snapshot that was never saved"
     assert first - 1 <= snapshot.seq <= last, "the rows after the snapshot are not all there"

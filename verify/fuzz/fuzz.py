@@ -215,7 +215,7 @@ def run(n: int, seed: int, progress: Callable[[int, int], None] | None = None) -
         name = names[number % len(names)]
         tried = _tried(name, seed + number)
         if tried.spent_s > SECONDS_MAX:  # the garbage collector may have run; try once more
-            tried = min(tried, _tried(name, seed + number), key=lambda one: one.spent_s)
+            tried = min(tried, _tried(name, seed + number), key=lambda attempt: attempt.spent_s)
         refused += tried.refused
         slowest = max(slowest, tried.spent_s)
         if tried.problem:

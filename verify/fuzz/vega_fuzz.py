@@ -76,25 +76,25 @@ _TURNS, _FUEL = 20, 5_000  # how long a damaged program may run: an endless loop
 def mutated_text(text: str, rng: ProcessRandom, others: Sequence[str]) -> str:
     """The text with one to eight small changes."""
     for _ in range(rng.randint(1, 8)):
-        at = rng.randrange(len(text) + 1)
-        end = min(len(text), at + rng.choice((1, 1, 2, 5, 20, 100)))
+        place = rng.randrange(len(text) + 1)
+        end = min(len(text), place + rng.choice((1, 1, 2, 5, 20, 100)))
         change = rng.randrange(8)
         if change == 0:
-            text = text[:at] + text[end:]
+            text = text[:place] + text[end:]
         elif change in (1, 2):
-            text = text[:at] + rng.choice(_WORDS) + text[at:]
+            text = text[:place] + rng.choice(_WORDS) + text[place:]
         elif change == 3:
-            text = text[:at] + rng.choice(_WORDS) + text[end:]
+            text = text[:place] + rng.choice(_WORDS) + text[end:]
         elif change == 4:
-            text = text[:end] + text[at:]
+            text = text[:end] + text[place:]
         elif change == 5:
-            text = text[:at] + rng.choice(_WORDS) * rng.choice((2, 10, 300)) + text[at:]
+            text = text[:place] + rng.choice(_WORDS) * rng.choice((2, 10, 300)) + text[place:]
         elif change == 6:
             other = rng.choice(others)
             start = rng.randrange(len(other) + 1)
-            text = text[:at] + other[start : start + rng.randint(1, 200)] + text[at:]
+            text = text[:place] + other[start : start + rng.randint(1, 200)] + text[place:]
         else:
-            text = text[:at] + chr(rng.choice((rng.randrange(32, 127), rng.randrange(0x110000)))) + text[end:]
+            text = text[:place] + chr(rng.choice((rng.randrange(32, 127), rng.randrange(0x110000)))) + text[end:]
     return text
 
 
@@ -124,18 +124,18 @@ def mutated_bytes(body: bytes, rng: ProcessRandom) -> bytes:
     """Some bytes changed, cut, repeated or put in."""
     data = bytearray(body)
     for _ in range(rng.randint(1, 6)):
-        at = rng.randrange(len(data))
+        offset = rng.randrange(len(data))
         kind = rng.randrange(5)
         if kind == 0:
-            data[at] = rng.randrange(256)
+            data[offset] = rng.randrange(256)
         elif kind == 1:
-            data[at] ^= 1 << rng.randrange(8)
+            data[offset] ^= 1 << rng.randrange(8)
         elif kind == 2:
-            del data[at : at + rng.randint(1, 8)]
+            del data[offset : offset + rng.randint(1, 8)]
         elif kind == 3:
-            data[at:at] = bytes(rng.randrange(256) for _ in range(rng.randint(1, 8)))
+            data[offset:offset] = bytes(rng.randrange(256) for _ in range(rng.randint(1, 8)))
         else:
-            piece = data[at : at + rng.randint(1, 32)]
+            piece = data[offset : offset + rng.randint(1, 32)]
             to = rng.randrange(len(data))
             data[to : to + len(piece)] = piece
         if not data:

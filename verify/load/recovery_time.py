@@ -2,7 +2,7 @@
 
 `recovery(...)` lets a child process run many processes until its journal has so many rows, kills it without a
 snapshot, and measures opening the store again: until `start()` returns, and until every process has replayed to
-where it was. The plan asks for 100 000 events and 1 000 live processes in at most three seconds.
+where it was. The goal is 100 000 events and 1 000 live processes in at most three seconds.
 """
 
 from __future__ import annotations

@@ -41,16 +41,16 @@ class Soak(NamedTuple):
 
     @property
     def failures(self) -> list[str]:
-        found = [
+        faults = [
             f"{name} is {getattr(self, name):.2f}, more than {most:g}"
             for name, most in LIMITS.items()
             if getattr(self, name) > most
         ]
         if self.left:
-            found.append(f"{self.left} things are left after the end")
+            faults.append(f"{self.left} things are left after the end")
         if self.crashes and self.restarts < self.crashes:
-            found.append(f"{self.crashes} crashed, {self.restarts} were restarted")
-        return found
+            faults.append(f"{self.crashes} crashed, {self.restarts} were restarted")
+        return faults
 
 
 async def _beat(number: int) -> int:
@@ -137,13 +137,13 @@ def _resident_mb() -> float:
 
 def _growth(memory: list[tuple[float, float]], seconds: float) -> float:
     """The slope of memory over the settled part of the run, by least squares."""
-    settled = [(at, mb) for at, mb in memory if at >= seconds * _SETTLE]
+    settled = [(time_s, mb) for time_s, mb in memory if time_s >= seconds * _SETTLE]
     if len(settled) < 3:
         return 0.0
-    mean_at = sum(at for at, _ in settled) / len(settled)
+    mean_at = sum(time_s for time_s, _ in settled) / len(settled)
     mean_mb = sum(mb for _, mb in settled) / len(settled)
-    spread = sum((at - mean_at) ** 2 for at, _ in settled)
-    return 60.0 * sum((at - mean_at) * (mb - mean_mb) for at, mb in settled) / spread
+    spread = sum((time_s - mean_at) ** 2 for time_s, _ in settled)
+    return 60.0 * sum((time_s - mean_at) * (mb - mean_mb) for time_s, mb in settled) / spread
 
 
 def _p99(values: list[float]) -> float:

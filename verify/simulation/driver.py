@@ -77,7 +77,7 @@ async def _open(world: World, life: Life) -> None:
     if world.scenes:
         for interrupt in kernel.interrupts.list_interrupts(status="pending"):
             life.asked(interrupt.id, interrupt.kind)
-        world.found(inspections.same_as_journal(kernel, world.ledger.rows))
+        world.report(inspections.same_as_journal(kernel, world.ledger.rows))
 
 
 async def _survive(world: World, life: Life, cause: Callable[[World, Life], Awaitable[None]]) -> None:
@@ -126,9 +126,9 @@ async def _come_to_rest(world: World, life: Life, trouble: list[asyncio.Task[Non
             task.cancel()
         await asyncio.wait(trouble)
         await _survive(world, life, _until_written)
-        world.found(inspections.inspect_rest(kernel, world.ledger))
-        world.found(inspections.same_as_journal(kernel, world.ledger.rows))
-    world.found(invariants.inspect_rest(kernel, world.ledger))
+        world.report(inspections.inspect_rest(kernel, world.ledger))
+        world.report(inspections.same_as_journal(kernel, world.ledger.rows))
+    world.report(invariants.inspect_rest(kernel, world.ledger))
 
 
 async def _until_written(_world: World, life: Life) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lyra.core.faultpoint import SimulatedCrash
 from lyra.errors import StoreFull
-from lyra.store.protocol import Lease, Record, Snapshot
+from lyra.store.protocol import Identity, Lease, Record, Snapshot
 
 if TYPE_CHECKING:
     from verify.simulation.world import Life, World
@@ -25,6 +25,7 @@ class FaultStore:
     """The world's disk as one life sees it."""
 
     inline: bool = True
+    has_clock: bool = False
     location: str = "simulated disk"
 
     def __init__(self, world: World, life: Life) -> None:
@@ -80,10 +81,10 @@ class FaultStore:
         return self._disk.get_blob(digest)
 
     # lease
-    def acquire(self, owner: str, *, now: float, ttl_s: float) -> Lease:
+    def acquire(self, owner: str, *, now: float | None, ttl_s: float) -> Lease:
         return self._disk.acquire(owner, now=now, ttl_s=ttl_s)
 
-    def renew(self, lease: Lease, *, now: float, ttl_s: float) -> Lease:
+    def renew(self, lease: Lease, *, now: float | None, ttl_s: float) -> Lease:
         self._write()
         return self._disk.renew(lease, now=now, ttl_s=ttl_s)
 
@@ -95,6 +96,12 @@ class FaultStore:
 
     def holder(self) -> Lease | None:
         return self._disk.holder()
+
+    def clock_s(self) -> float:
+        return self._disk.clock_s()
+
+    def identity(self) -> Identity:
+        return self._disk.identity()
 
     # care
     def check(self) -> list[str]:

@@ -109,7 +109,7 @@ def _supervisors(kernel: Kernel, loose: Container[str]) -> Iterator[Violation]:
             continue
         infos = kernel.supervisor(pid).which_children()
         running = {info.pid for info in infos if info.pid is not None}
-        alive = {child for child, found in (process.children or {}).items() if found.kill_reason is None}
+        alive = {child for child, child_state in (process.children or {}).items() if child_state.kill_reason is None}
         if len(alive - running) == 1 and any(info.pid is None for info in infos):
             continue  # one is about to be ready, and what happens meanwhile is looked at afterwards
         if running - set(process.children or {}) or alive - running:
@@ -134,7 +134,7 @@ def _questions(kernel: Kernel) -> Iterator[Violation]:
 
 def _overdue(kernel: Kernel, pid: str) -> bool:
     """A question is past its time and its timer has not rung: the wall clock was moved."""
-    return any(one.status == "pending" for one in kernel.interrupts.list_interrupts(pid))
+    return any(interrupt.status == "pending" for interrupt in kernel.interrupts.list_interrupts(pid))
 
 
 def _sessions(kernel: Kernel) -> Iterator[Violation]:
@@ -143,10 +143,14 @@ def _sessions(kernel: Kernel) -> Iterator[Violation]:
         process = kernel.processes.get(pid)
         if session.terminated or not _settled(process):
             continue
-        pending = [one for one in kernel.interrupts.list_interrupts(pid, status="pending") if one.kind != "in_doubt"]
+        pending = [
+            interrupt
+            for interrupt in kernel.interrupts.list_interrupts(pid, status="pending")
+            if interrupt.kind != "in_doubt"
+        ]
         if session.envelope.interrupt_pending and not pending:
             yield Violation("interrupt_waiting", f"pipeline {pid} waits for an answer without an open interrupt")
-        asked = {one.id for one in pending}
+        asked = {interrupt.id for interrupt in pending}
         for question in session.waiting:
             if question.token and question.id not in asked:
                 yield Violation(
@@ -161,8 +165,8 @@ def _sessions(kernel: Kernel) -> Iterator[Violation]:
 def _groups(kernel: Kernel) -> Iterator[Violation]:
     for name in kernel.groups.names():
         for pid in kernel.groups.members(name):
-            found = kernel.processes.get(pid)
-            if found is None or found.exit is not None:
+            process = kernel.processes.get(pid)
+            if process is None or process.exit is not None:
                 yield Violation("groups", f"{pid} is in {name} and has ended")
 
 

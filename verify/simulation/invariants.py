@@ -1,13 +1,13 @@
 """What must hold after every step of every simulated run: one table, a sentence each.
 
-`INVARIANTS` are the twelve of the quality plan; `PROMISES` are what Lyra tells its users on top. `Ledger` keeps its
+`INVARIANTS` are the twelve rules of the kernel; `PROMISES` are what Lyra tells its users on top. `Ledger` keeps its
 own books from the rows that reached the store, independently of the kernel's fold, and says what is wrong with each
 new row. `inspect(...)` looks at a live kernel between two steps, `inspect_idle` when nothing is ready,
 `inspect_rest` when all is over. A check only looks; it returns sentences and never changes anything.
 
 Supervisors and subsystems have books of their own (`books`, by rows) and are looked at in `inspections` (live).
-`supervisor_window` holds `core.restart.RestartWindow` against a naive count on random times; the restarts of real
-supervisors are counted again in `books`.
+`supervisor_window` holds `core.policies.restart.RestartWindow` against a naive count on random times; the
+restarts of real supervisors are counted again in `books`.
 """
 
 from __future__ import annotations
@@ -181,11 +181,11 @@ class Ledger:
         yield from ()
 
     def _answered(self, books: _Books, pid: str, seq: int, row: rows.InterruptEnded) -> Iterator[Violation]:
-        found = self.interrupts.get(row.id)
-        if found is None or found[0] != pid:
+        question = self.interrupts.get(row.id)
+        if question is None or question[0] != pid:
             yield Violation("transitions", f"row {seq} ends interrupt {row.id}, which {pid} never raised")
         elif b"\xa5retry" in bytes(row.response):
-            books.retries[found[1]] = books.retries.get(found[1], 0) + 1
+            books.retries[question[1]] = books.retries.get(question[1], 0) + 1
 
     def _terminated(self, books: _Books, _pid: str, _seq: int, _row: rows.Terminated) -> Iterator[Violation]:
         books.dropped += len(books.inbox)

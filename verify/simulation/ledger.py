@@ -173,9 +173,9 @@ class Entries:
             yield Violation("transitions", f"row {seq} moves {pid} from {data['old_state']} (it was {old}) to {new}")
         if data["reason"] == "its turn":
             ready = [
-                self.places[one]
-                for one, state in self.states.items()
-                if state == "ready" and not self.asking.get(one)  # who waits for an answer is passed over
+                self.places[entry_id]
+                for entry_id, state in self.states.items()
+                if state == "ready" and not self.asking.get(entry_id)  # who waits for an answer is passed over
             ]
             if self.places[pid] != min(ready, default=self.places[pid]):
                 yield Violation("turns", f"row {seq} gives {pid} its turn, and others were before it")
@@ -288,15 +288,27 @@ class Rates:
     def counted(self, seq: int, _pid: str, data: dict[str, Any]) -> Iterator[Violation]:
         user, endpoint = data["user"], data["endpoint"]
         times = self.times.setdefault((user, endpoint), [])
-        at = max([data["at"], *times[-1:]])  # a wall clock that goes back makes no room
-        times.append(at)
+        time_at = data["at"]
+        self._set_back(times, time_at)
+        times.append(time_at)
         scopes = (("endpoint", endpoint), ("user", user), ("default", ""))
         config = next((self.limits[scope] for scope in scopes if self.limits.get(scope)), None) or RATE_DEFAULTS
         for name, seconds in self.WINDOWS.items():
             most = config.get(name, 0)
-            count = sum(1 for then in times if then + seconds - at > _SLACK_S)
+            count = sum(1 for then in times if then + seconds - time_at > _SLACK_S)
             if 0 < most < count:
                 yield Violation("rates", f"row {seq}: request {count} of {user} within {seconds:g} s, limit {most}")
+
+    def set_back(self, _seq: int, _pid: str, data: dict[str, Any]) -> Iterator[Violation]:
+        for times in self.times.values():
+            self._set_back(times, data["at"])
+        yield from ()
+
+    def _set_back(self, times: list[float], now: float) -> None:
+        """Requests in the future keep their distances: a wall clock that goes back makes no room."""
+        ahead_s = times[-1] - now if times else 0.0
+        if ahead_s > 0:
+            times[:] = [then - ahead_s for then in times]
 
     def reset(self, _seq: int, _pid: str, data: dict[str, Any]) -> Iterator[Violation]:
         for key in [key for key in self.times if key[0] == data["user"]]:
@@ -333,6 +345,7 @@ class Parts:
             "rate.limited": self.rates.limited,
             "rate.reset": self.rates.reset,
             "rate.forgotten": self.rates.forgotten,
+            "rate.set_back": self.rates.set_back,
             "group.joined": self._joined,
             "group.left": self._left,
         }

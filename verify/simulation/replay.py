@@ -196,8 +196,8 @@ def fold_agrees(world: World) -> Iterator[Violation]:
     snapshot = world.disk.load_snapshots()
     part = Fold.load(snapshot.seq, snapshot.states, [part() for part in parts])
     part.add_all(world.disk.read(after=snapshot.seq))
-    for name, found in part.states.items():
-        if plain(found) != plain(whole.states[name]):
+    for name, state_part in part.states.items():
+        if plain(state_part) != plain(whole.states[name]):
             yield Violation("state_is_fold", f"the snapshot of {name} differs from the fold of its rows")
     for pid, state in whole.processes.items():
         if pid in part.processes and part.processes[pid] != state:

@@ -52,12 +52,12 @@ async def worker(ctx: Any, spec: Spec, parent: str) -> Any:
     line = Line(ctx, spec, parent, list(kept["out"]), list(kept["kids"]))
     steps = spec["steps"]
     try:
-        for at in range(kept["at"], len(steps)):
-            if steps[at][0] == "checkpoint":
+        for index in range(kept["at"], len(steps)):
+            if steps[index][0] == "checkpoint":
                 line.out.append("checkpoint")
-                await ctx.checkpoint({"at": at + 1, "out": line.out, "kids": line.kids})
+                await ctx.checkpoint({"at": index + 1, "out": line.out, "kids": line.kids})
             else:
-                await _guarded(line, steps[at])
+                await _guarded(line, steps[index])
     except asyncio.CancelledError:
         if spec["stubborn"]:
             await ctx.sleep(1.0)  # it wants to tidy up before it goes

@@ -76,7 +76,7 @@ class Life:
             programs=[worker, *programs()] if late_programs else [worker, sink, *programs()],
             seed=self.rng.getrandbits(32),
             budget={"usd": 2_000_000},
-            grant=["net.http:*", "fs.read:/sim/**", "fs.write:/sim/**"],
+            grant=["net.http:*", "process.*", "human.ask", "events.*", "db.*", "fs.read:/sim/**", "fs.write:/sim/**"],
             lease_s=world.lease_s,
             snapshot_every_events=world.snapshot_every,
             mailbox_messages_max=world.mailbox_max,
@@ -91,9 +91,9 @@ class Life:
 
     def _order(self, batch: list[Any]) -> list[Any]:
         """Called at the start of each round: what the last one did is looked at, and the seed says who goes first."""
-        self.world.found(invariants.inspect(self.kernel, overrun_usd=7 * self.world.provider.overruns))
+        self.world.report(invariants.inspect(self.kernel, overrun_usd=7 * self.world.provider.overruns))
         if self.world.scenes:
-            self.world.found(inspections.inspect(self.kernel))
+            self.world.report(inspections.inspect(self.kernel))
         if len(batch) > 1:
             self.rng.shuffle(batch)
             if self.rng.random() < 0.2:
@@ -101,10 +101,10 @@ class Life:
         return batch
 
     def _idle(self) -> None:
-        self.world.found(invariants.inspect_idle(self.kernel))
+        self.world.report(invariants.inspect_idle(self.kernel))
         if self.world.scenes:
             loose = self.world.ledger.parts.supervised.loose
-            self.world.found(inspections.inspect_idle(self.kernel, self.suspects, loose=loose))
+            self.world.report(inspections.inspect_idle(self.kernel, self.suspects, loose=loose))
 
     def heard(self, event: Event) -> None:
         world = self.world
@@ -113,7 +113,7 @@ class Life:
                 world.violate("events", f"row {event.seq} was told where {self.next_seq} was due")
             self.next_seq = event.seq + 1
         elif event.kind == "process.state_changed":
-            world.found(invariants.move(event.pid, event.data["old_state"], event.data["new_state"]))
+            world.report(invariants.move(event.pid, event.data["old_state"], event.data["new_state"]))
         elif event.kind == "message.dropped":
             self.dropped[event.pid] = self.dropped.get(event.pid, 0) + event.data["count"]
         elif event.kind == "process.diverged":
@@ -132,13 +132,13 @@ class Life:
         for record in records:
             pid = record[2]
             before = ledger.processes[pid].dropped if pid in ledger.processes else 0
-            self.world.found(ledger.add(Record._make(record)))
+            self.world.report(ledger.add(Record._make(record)))
             books = ledger.processes.get(pid)
             if books is not None and books.dropped > before:
                 self.unread[pid] = self.unread.get(pid, 0) + books.dropped - before
                 if self.unread[pid] > self.dropped.get(pid, 0):
                     self.world.violate("message_lost", f"{pid} lost {self.unread[pid]} messages without an Event")
-        self.world.found(ledger.parts.ties.committed())
+        self.world.report(ledger.parts.ties.committed())
 
     # ------------------------------------------------------------------ the end
 
@@ -189,7 +189,7 @@ class World:
         self.rng: ProcessRandom = seeded(seed)
         self.verbose = verbose
         self.clock = SimClock(1_700_000_000.0)
-        self.disk = MemoryStore()
+        self.disk = MemoryStore(store_id=f"world{seed}")
         self.ledger = Ledger()
         self.violations: list[Violation] = []
         rng = self.rng
@@ -218,7 +218,7 @@ class World:
 
     # ------------------------------------------------------------------ findings
 
-    def found(self, violations: Any) -> None:
+    def report(self, violations: Any) -> None:
         for violation in violations:
             self.violate(*violation)
 
@@ -228,15 +228,16 @@ class World:
 
     def _judge(self, key: str, request: dict[str, Any]) -> None:
         if any(life.fenced and life.loop is asyncio._get_running_loop() for life in self.lives):
-            return  # a kernel that sleeps through its end cannot know; the journal refuses what it brings
+            self.violate("fenced", f"{key} ({request['kind']}) was performed by a kernel that had lost the store")
+            return
         if request["kind"] == "stage":
-            self.found(self.ledger.parts.pipelines.judge(request["pid"], request, request["calls"]))
+            self.report(self.ledger.parts.pipelines.judge(request["pid"], request, request["calls"]))
             return
         effect = EFFECTS[request["kind"]]
         tries = effect.retry.max_attempts if effect.retry is not None else 1
-        self.found(
-            self.ledger.judge_act(key, request, self.provider.performed[key], idempotent=effect.idempotent, tries=tries)
-        )
+        call = key.removeprefix(f"{self.disk.identity().id}:")
+        count = self.provider.performed[key]
+        self.report(self.ledger.judge_act(call, request, count, idempotent=effect.idempotent, tries=tries))
         for need in request["needs"]:
             if need not in self.may[request["label"]]:
                 self.violate("grant", f"{key} needed {need}, which {request['label']} may not")
@@ -259,10 +260,10 @@ class World:
                 ending = "end" if last else self._draw_ending()
                 self._live(Life(self, number), ending)
             self._check_acknowledged()
-            self.found(invariants.supervisor_window(self.rng))
+            self.report(invariants.supervisor_window(self.rng))
             if not self.violations:
-                self.found(replayed.fold_agrees(self))
-                self.found(replayed.replay_ends(self))
+                self.report(replayed.fold_agrees(self))
+                self.report(replayed.replay_ends(self))
 
     def _draw_ending(self) -> str:
         return self.rng.choices(list(ENDINGS), list(ENDINGS.values()))[0]

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, Sized
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from verify.structure.docstrings import names_a_module, stale_names
 from verify.structure.layers import PROJECT, back_up, read_contracts
 from verify.structure.source_tree import RUN_TIME, SOURCE, Import, Module, SourceTree
 
-__all__ = ["VAGUE_WORDS", "Figures", "crosses_folders", "measure", "report", "vague_lines"]
+__all__ = [
+    "VAGUE_NAMES",
+    "VAGUE_WORDS",
+    "Figures",
+    "crosses_folders",
+    "measure",
+    "report",
+    "vague_lines",
+    "vague_names",
+]
 
 # Words that stand where a component has a name.
-VAGUE_WORDS: Final = re.compile(r"\b(nobody|somebody|whoever)\b", re.IGNORECASE)
+VAGUE_WORDS: Final = re.compile(r"\b(nobody|somebody|whoever|(any|every)(body|one))\b", re.IGNORECASE)
+# Names that say nothing about what they hold.
+VAGUE_NAMES: Final = frozenset({"found", "said", "made", "at", "each", "one"})
 _FOLDERS_SHOWN: Final = 5
 
 
@@ -30,6 +43,9 @@ class Figures(NamedTuple):
     class_names: int
     vague_lines: list[str]
     undocumented_folders: list[str]
+    folders_without_a_start: list[str]  # their docstring names none of their modules
+    stale_names: list[str]
+    vague_names: list[str]
 
 
 def measure(root: Path = SOURCE, project: Path = PROJECT) -> Figures:
@@ -48,6 +64,11 @@ def measure(root: Path = SOURCE, project: Path = PROJECT) -> Figures:
         undocumented_folders=[
             name for name, module in tree.modules.items() if module.is_folder and not module.docstring
         ],
+        folders_without_a_start=[
+            name for name, module in tree.modules.items() if module.is_folder and not names_a_module(tree, module)
+        ],
+        vague_names=[line for module in tree.modules.values() for line in vague_names(module, root)],
+        stale_names=[line for module in tree.modules.values() for line in stale_names(tree, module)],
     )
 
 
@@ -60,6 +81,31 @@ def vague_lines(module: Module, root: Path = SOURCE) -> Iterator[str]:
     for number, line in enumerate(module.text.splitlines(), start=1):
         if VAGUE_WORDS.search(line):
             yield f"{module.path.relative_to(root.parent)}:{number}: {line.strip()}"
+
+
+def vague_names(module: Module, root: Path = SOURCE) -> Iterator[str]:
+    """The local variables, parameters and functions with a vague name, each as `path:line: name`.
+
+    Fields of classes are left out: some of them are names in durable formats.
+    """
+    fields = {
+        id(target)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ClassDef)
+        for statement in node.body
+        for target in ast.walk(statement)
+        if isinstance(statement, (ast.Assign, ast.AnnAssign))
+    }
+    for node in ast.walk(module.tree):
+        name = ""
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in fields:
+            name = node.id
+        elif isinstance(node, ast.arg):
+            name = node.arg
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            name = node.name
+        if name.lstrip("_") in VAGUE_NAMES:
+            yield f"{module.path.relative_to(root.parent)}:{getattr(node, 'lineno', 0)}: {name}"
 
 
 def report(figures: Figures, *, details: bool = False) -> Iterator[str]:
@@ -79,11 +125,17 @@ def report(figures: Figures, *, details: bool = False) -> Iterator[str]:
     yield f"class names used in two files: {len(figures.repeated_classes)} of {figures.class_names}"
     if details:
         yield from (f"  {name}: {', '.join(modules)}" for name, modules in sorted(figures.repeated_classes.items()))
-    yield _count('lines with "nobody", "somebody" or "whoever"', figures.vague_lines)
+    yield _count('lines with "nobody", "somebody", "whoever", "anybody" or "everybody"', figures.vague_lines)
     if details:
         yield from (f"  {line}" for line in figures.vague_lines)
+    yield _count("vague names of variables, parameters and functions", figures.vague_names)
+    yield from (f"  {line}" for line in figures.vague_names)
     yield _count("folders without a docstring", figures.undocumented_folders)
     yield from (f"  {name}" for name in figures.undocumented_folders)
+    yield _count("folders whose docstring names none of their modules", figures.folders_without_a_start)
+    yield from (f"  {name}" for name in figures.folders_without_a_start)
+    yield _count("names of modules in docstrings that lead nowhere", figures.stale_names)
+    yield from (f"  {name}" for name in figures.stale_names)
 
 
 def _count(what: str, items: Sized) -> str:

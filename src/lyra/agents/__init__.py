@@ -1,4 +1,7 @@
-"""Agents: a declaration, a process that runs it, and the ways to ask it."""
+"""Agents: a declaration, a process that runs it, and the ways to ask it.
+
+Start with `agent`, then `sdk` (`lyra.run`, `lyra.stream`); `turn.loop` is what an agent's process does.
+"""
 
 from lyra.agents.agent import Agent
 from lyra.agents.declaration.content import Image

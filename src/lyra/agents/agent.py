@@ -8,24 +8,88 @@ The settings and their checks are in `lyra.agents.declaration.agent`. This class
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from lyra.agents.declaration.agent import AgentDeclaration
 from lyra.agents.helpers.delegate import delegate
 from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.turn.program import agent_program
 from lyra.core.tool import Tool
+from lyra.core.type_parameters import Out_co
+
+if TYPE_CHECKING:
+    from typing import Required, TypedDict, Unpack
+
+    from lyra.agents.declaration.agent import ToolValue
+    from lyra.agents.declaration.context_policy import ContextPolicy
+    from lyra.agents.declaration.memory import Memory
+    from lyra.agents.session.replies import Reply
+    from lyra.core.budgets.budget import Limits
+    from lyra.core.policies.policy import CircuitBreaker, RateLimit, Retry, Supervision
+    from lyra.kernel.process.process import Process
+    from lyra.models.provider import LLMProvider
+    from lyra.models.wire.http import Timeouts
+    from lyra.tools.permissions.decision import Permissions
+    from lyra.tools.source import ToolSource
+
+    class Settings(TypedDict, total=False):
+        """The settings of an Agent besides its name and its output, as type checkers read them."""
+
+        model: Required[str | LLMProvider]
+        system: str | Callable[..., Any]
+        tools: Iterable[ToolValue] | ToolSource | None
+        budget: Limits | None
+        retry: Retry | int | Mapping[str, Any] | None
+        circuit_breaker: CircuitBreaker | Mapping[str, Any] | None
+        rate_limit: RateLimit | Mapping[str, Any] | None
+        fallback: str | LLMProvider | Iterable[str | LLMProvider] | None
+        temperature: float | None
+        top_p: float | None
+        max_tokens: int
+        min_tokens: int
+        fit_budget: bool
+        thinking_tokens: int | None
+        output_retries: int
+        memory: Memory | Mapping[str, Any] | str | bool | None
+        context: ContextPolicy | Mapping[str, Any] | str | None
+        permissions: Permissions | Mapping[str, Any] | None
+        supervision: Supervision | Mapping[str, Any] | str | None
+        timeouts: Timeouts | Mapping[str, float | None] | None
+        max_iterations: int
+        max_parallel_tools: int
+        description: str
+
 
 __all__ = ["Agent"]
 
+T = TypeVar("T")
 
-class Agent(AgentDeclaration):
-    """`system` is text, or a function (sync or async) that gives it for each message, of the session or of nothing."""
+
+class Agent(AgentDeclaration, Generic[Out_co]):
+    """An agent whose answers are each an `Out_co`: its `output` type, or a Reply where it has none.
+
+    `system` is text, or a function (sync or async) that gives it for each message, of the session or of nothing."""
 
     __slots__ = ()
 
-    __lyra_handle__ = AgentProcess
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: Agent[Reply], name: str = ..., *, output: None = None, **settings: Unpack[Settings]
+        ) -> None: ...
+        @overload
+        def __init__(self: Agent[T], name: str = ..., *, output: type[T], **settings: Unpack[Settings]) -> None: ...
+        @overload
+        def __init__(self: Agent[Any], name: str = ..., *, output: Any, **settings: Unpack[Settings]) -> None: ...
+        def __init__(self, name: str = "agent", **settings: Any) -> None: ...
+
+        @property
+        def __lyra_handle__(self) -> Callable[[Any, Process], AgentProcess[Out_co]]: ...
+
+    else:
+        __lyra_handle__ = AgentProcess
 
     @property
     def __lyra_program__(self) -> Callable[..., Any]:

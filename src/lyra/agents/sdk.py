@@ -11,42 +11,108 @@ print(spent.used, spent.remaining)
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from lyra.agents.agent import Agent
-from lyra.agents.declaration.content import content_of
+from lyra.agents.declaration.content import Content, content_of
 from lyra.agents.helpers.delegate import ask_child
-from lyra.agents.session.replies import Pending, Stream
+from lyra.agents.session.attendance import attend
+from lyra.agents.session.replies import Pending, Reply, Stream
 from lyra.agents.session.shared import runtime_of, scopes
 from lyra.agents.session.time_won import wait_for_limits
-from lyra.core.budgets.budget import Budget
+from lyra.core.budgets.budget import Budget, Limits, Usage
 from lyra.core.budgets.money import Money
 from lyra.core.checking.check import real
 from lyra.errors import ConfigError, DeadlineExceeded
+from lyra.kernel.interrupts.interrupt import Interrupt
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.programs.context import Context
 
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+    from typing import Unpack
+
+    from lyra.agents.session.events import AnyEvent
+    from lyra.kernel.kernel import KernelOptions
+
+    class _Answer(Reply, Awaitable[Reply]):
+        """What `run` gives for an agent without `output`: the Reply, or in a running loop an awaitable of it."""
+
+    class _NoOutput:
+        """No agent's output: an argument with this type fits an `Agent[Any]` alone."""
+
+
 __all__ = ["BudgetScope", "budget", "run", "stream"]
+
+T = TypeVar("T")
+
+
+@overload
+def run(agent: Agent[_NoOutput], message: Content, **options: Any) -> Any: ...
+
+
+@overload
+def run(
+    agent: Agent[T],
+    message: Content,
+    *,
+    timeout: float | None = None,
+    budget: Limits | None = None,
+    on: Kernel | Context,
+) -> Coroutine[Any, Any, T]: ...
+
+
+@overload
+def run(
+    agent: Agent[Reply],
+    message: Content,
+    *,
+    timeout: float | None = None,
+    budget: Limits | None = None,
+    on: None = None,
+    answer: Callable[[Interrupt], Any] | None = None,
+    **kernel: Unpack[KernelOptions],
+) -> _Answer: ...
+
+
+@overload
+def run(
+    agent: Agent[T],
+    message: Content,
+    *,
+    timeout: float | None = None,
+    budget: Limits | None = None,
+    on: None = None,
+    answer: Callable[[Interrupt], Any] | None = None,
+    **kernel: Unpack[KernelOptions],
+) -> T: ...
 
 
 def run(
-    agent: Agent,
-    message: Any,
+    agent: Agent[Any],
+    message: Content,
     *,
     timeout: float | None = None,
-    budget: Any = None,
+    budget: Limits | None = None,
     on: Kernel | Context | None = None,
+    answer: Callable[[Interrupt], Any] | None = None,
     **kernel: Any,
 ) -> Any:
     """The agent's answer. In a running loop this is awaited; in a plain script it is the answer itself.
 
+    Type checkers cannot know where it is called: with `on` it is a coroutine to them, without `on` the answer itself
+    (text may be awaited as well).
+
     `on` says where the agent runs: in a kernel, or as a child of a program, by its `ctx`, where the journal keeps the
-    answer. Without it a kernel is made for the call, with the other keywords as its options.
+    answer. Without it a kernel is made for the call, with the other keywords as its options. What the agent or its
+    tools ask a person is put to `answer` there, a function of the question; without one it is refused at once.
     """
     if on is None:
-        work = _run(_checked(agent), message, timeout, budget, kernel)
+        work = _run(_checked(agent), message, timeout, budget, kernel, answer)
+    elif answer is not None:
+        raise ConfigError("answer belongs to a kernel of its own, and `on` names one", key="answer")
     else:
         work = _run_on(on, _checked(agent), message, timeout, budget, kernel)
     try:
@@ -67,9 +133,17 @@ def _checked(agent: Any) -> Agent:
     return agent
 
 
-async def _run(agent: Agent, message: Any, timeout_s: float | None, limit: Any, options: dict[str, Any]) -> Any:
+async def _run(
+    agent: Agent,
+    message: Any,
+    timeout_s: float | None,
+    limit: Any,
+    options: dict[str, Any],
+    answer: Callable[[Interrupt], Any] | None,
+) -> Any:
     async with Kernel(**options) as kernel:
         runtime_of(kernel).is_own = True
+        attend(kernel, answer)
         process = await kernel.spawn(agent)
         return await process.send(message, timeout=timeout_s, budget=limit)
 
@@ -78,7 +152,9 @@ async def _run_on(
     on: Any, agent: Agent, message: Any, timeout_s: float | None, limit: Any, options: dict[str, Any]
 ) -> Any:
     if options:
-        raise ConfigError(f"{', '.join(sorted(options))} belong to a kernel of its own, and `on` names one", key="on")
+        raise ConfigError(
+            f"{', '.join(sorted(options))} are options of a new kernel and cannot be combined with `on`", key="on"
+        )
     if isinstance(on, Context):
         return await _run_in(on, agent, content_of(message), timeout_s, limit)
     if not isinstance(on, Kernel):
@@ -107,16 +183,70 @@ async def _run_in(ctx: Context, agent: Agent, content: Any, timeout_s: float | N
         ) from None
 
 
-def stream(agent: Agent, message: Any, *, events: bool = False, budget: Any = None, **kernel: Any) -> Stream:
-    """The agent's answer piece by piece: `async for`, or `for` in a plain script."""
-    return _OwnStream(_checked(agent), message, events=events, budget=budget, options=kernel)
+@overload
+def stream(
+    agent: Agent[T],
+    message: Content,
+    *,
+    events: Literal[False] = False,
+    budget: Limits | None = None,
+    answer: Callable[[Interrupt], Any] | None = None,
+    **kernel: Unpack[KernelOptions],
+) -> Stream[T, str]: ...
+
+
+@overload
+def stream(
+    agent: Agent[T],
+    message: Content,
+    *,
+    events: Literal[True],
+    budget: Limits | None = None,
+    answer: Callable[[Interrupt], Any] | None = None,
+    **kernel: Unpack[KernelOptions],
+) -> Stream[T, AnyEvent]: ...
+
+
+@overload
+def stream(
+    agent: Agent[T],
+    message: Content,
+    *,
+    events: bool,
+    budget: Limits | None = None,
+    answer: Callable[[Interrupt], Any] | None = None,
+    **kernel: Unpack[KernelOptions],
+) -> Stream[T, Any]: ...
+
+
+def stream(
+    agent: Agent[Any],
+    message: Content,
+    *,
+    events: bool = False,
+    budget: Limits | None = None,
+    answer: Callable[[Interrupt], Any] | None = None,
+    **kernel: Any,
+) -> Stream[Any, Any]:
+    """The agent's answer piece by piece: `async for`, or `for` in a plain script. `answer` as for `run`."""
+    return _OwnStream(_checked(agent), message, events=events, budget=budget, answer=answer, options=kernel)
 
 
 class _OwnStream(Stream):
     """A Stream with a kernel of its own, which is closed when the stream ends."""
 
-    def __init__(self, agent: Agent, message: Any, *, events: bool, budget: Any, options: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        message: Any,
+        *,
+        events: bool,
+        budget: Any,
+        answer: Callable[[Interrupt], Any] | None,
+        options: dict[str, Any],
+    ) -> None:
         super().__init__(self._ask, events=events)
+        self._answer = answer
         self._agent = agent
         self._message = message
         self._budget = budget
@@ -126,6 +256,7 @@ class _OwnStream(Stream):
     async def _ask(self) -> Pending:
         self._kernel = Kernel(**self._options)
         await self._kernel.start()
+        attend(self._kernel, self._answer)
         process = await self._kernel.spawn(self._agent)
         started = self._kernel.processes[process.pid]
         return runtime_of(self._kernel).ask(started, content_of(self._message), budget=self._budget, stream=True)
@@ -173,21 +304,23 @@ class BudgetScope:
         return None if left is None else Money(int(left))
 
     @property
-    def usage(self) -> Any:
+    def usage(self) -> Usage:
         """The use of every dimension: money, tokens, calls."""
         return self._scope.usage
 
     @property
-    def speculative(self) -> Any:
+    def speculative(self) -> Usage:
         """The cost of early calls that `@lyra.parallel` did not need: paid for, and no part of `used`."""
         return self._scope.speculative
 
 
 @contextmanager
-def budget(limit: Any = None, *, on_exceed: str = "block", **limits: Any) -> Iterator[BudgetScope]:
+def budget(
+    limit: Limits | None = None, *, on_exceed: str = "block", **limits: int | float | str
+) -> Iterator[BudgetScope]:
     """A budget for every agent that is asked inside, nested ones too. `limit` is money; others go by name."""
     outer = scopes.get()
-    settings = {**Budget._settings(limit), **limits, "on_exceed": on_exceed}
+    settings: dict[str, Any] = {**Budget._settings(limit), **limits, "on_exceed": on_exceed}
     scope = outer[-1].child(settings) if outer else Budget(**settings)
     token = scopes.set((*outer[:-1], scope))
     try:

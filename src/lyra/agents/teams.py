@@ -16,22 +16,34 @@ errors and cancellation are those of `ordered_gather`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Generic, Self, TypeAlias, TypeVar, overload
 
 from lyra.agents.agent import Agent
 from lyra.agents.declaration.content import content_of
 from lyra.agents.helpers.delegate import ask_child, text_of
 from lyra.agents.ordered_gather import ordered_gather
 from lyra.agents.session.agent_process import AgentProcess
+from lyra.agents.session.attendance import attend
 from lyra.agents.session.replies import MarkedReply
+from lyra.core.type_parameters import Out_co
 from lyra.errors import AgentFailed, ConfigError
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.programs.context import Context
 
 __all__ = ["Pipeline", "batch", "fan_in", "fan_out", "map_reduce", "parallel", "pipeline", "router"]
+
+T = TypeVar("T")
+T1 = TypeVar("T1")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
+T4 = TypeVar("T4")
+F = TypeVar("F", bound=Callable[..., Any])
+Asked: TypeAlias = "Agent[T] | AgentProcess[T] | Pipeline[T] | Callable[[Any], Awaitable[T]]"  # whom a team asks
+Call: TypeAlias = "Awaitable[T] | Callable[[], Awaitable[T]]"
+Place: TypeAlias = "Kernel | Context | None"
 
 LIMIT: Final = 8  # calls at a time, unless the caller says otherwise
 
@@ -61,6 +73,7 @@ class _Members:
         """Open a kernel if one is needed."""
         if self._on is None and self._kernel is None and any(_needs_kernel(target) for target in targets):
             self._kernel = await self._open.enter_async_context(Kernel())
+            attend(self._kernel, None)
 
     async def ask(self, target: Any, message: Any) -> Any:
         if isinstance(target, Agent):
@@ -81,7 +94,7 @@ class _Members:
         return await value if inspect.isawaitable(value) else value
 
     async def _send(self, process: AgentProcess, message: Any, content: Any) -> Any:
-        taint, pid = process._kernel.taint, process._process.pid
+        taint, pid = process.kernel.taint, process._process.pid
         if self._marked or getattr(message, "tainted", False):
             taint.mark(pid, "an agent's answer")
         try:
@@ -119,6 +132,36 @@ def _sayable(message: Any) -> Any:
 # ---------------------------------------------------------------------- together
 
 
+# As in `asyncio.gather`, the results of a few calls are a tuple to type checkers, each with its own type.
+@overload
+def parallel(*, limit: int | None = None) -> _NoCalls: ...
+@overload
+def parallel(function: F, /) -> F: ...
+@overload
+def parallel(first: Call[T1], /, *, limit: int | None = None) -> Coroutine[Any, Any, list[T1]]: ...
+@overload
+def parallel(
+    first: Call[T1], second: Call[T2], /, *, limit: int | None = None
+) -> Coroutine[Any, Any, tuple[T1, T2]]: ...
+@overload
+def parallel(
+    first: Call[T1], second: Call[T2], third: Call[T3], /, *, limit: int | None = None
+) -> Coroutine[Any, Any, tuple[T1, T2, T3]]: ...
+@overload
+def parallel(
+    first: Call[T1], second: Call[T2], third: Call[T3], fourth: Call[T4], /, *, limit: int | None = None
+) -> Coroutine[Any, Any, tuple[T1, T2, T3, T4]]: ...
+@overload
+def parallel(
+    first: Call[T],
+    second: Call[T],
+    third: Call[T],
+    fourth: Call[T],
+    fifth: Call[T],
+    /,
+    *more: Call[T],
+    limit: int | None = None,
+) -> Coroutine[Any, Any, list[T]]: ...
 def parallel(*works: Any, limit: int | None = None) -> Any:
     """The results of awaitables (or functions that give one), in their order; all at once, or `limit` at a time.
 
@@ -150,13 +193,14 @@ class _NoCalls(Coroutine[Any, Any, list[Any]]):
         self._limit = limit
         self._results = ordered_gather((), limit=limit)
 
-    def __call__(self, function: Any) -> Any:
+    def __call__(self, function: F) -> F:
         self._results.close()
         if self._limit is not None:
             raise ConfigError("@lyra.parallel takes no limit=", hint="write @lyra.parallel alone", key="limit")
         from lyra.agents.parallel.source.source import parallel_function
 
-        return parallel_function(function)
+        rewritten: F = parallel_function(function)
+        return rewritten
 
     def __await__(self) -> Generator[Any, Any, list[Any]]:
         return self._results.__await__()
@@ -171,7 +215,17 @@ class _NoCalls(Coroutine[Any, Any, list[Any]]):
         self._results.close()
 
 
-async def batch(*calls: Any, limit: int = LIMIT, on: Kernel | Context | None = None) -> list[Any]:
+@overload
+async def batch(*calls: Call[T], limit: int = ..., on: Place = ...) -> list[T]: ...
+@overload
+async def batch(*calls: tuple[Asked[T], Any], limit: int = ..., on: Place = ...) -> list[T]: ...
+@overload
+async def batch(calls: Iterable[Call[T]], /, *, limit: int = ..., on: Place = ...) -> list[T]: ...
+@overload
+async def batch(calls: Iterable[tuple[Asked[T], Any]], /, *, limit: int = ..., on: Place = ...) -> list[T]: ...
+@overload
+async def batch(*calls: Any, limit: int = ..., on: Place = ...) -> list[Any]: ...
+async def batch(*calls: Any, limit: int = LIMIT, on: Place = None) -> list[Any]:
     """The results of many calls, in call order: awaitables, functions of no argument, or pairs (member, message)."""
     if len(calls) == 1 and not _is_call(calls[0]):
         calls = tuple(calls[0])
@@ -195,16 +249,21 @@ def _work(members: _Members, call: Any) -> Any:
     return lambda: members.ask(target, message)
 
 
-async def fan_out(
-    message: Any, agents: Iterable[Any], *, limit: int = LIMIT, on: Kernel | Context | None = None
-) -> list[Any]:
+@overload
+async def fan_out(message: Any, agents: Iterable[Asked[T]], *, limit: int = ..., on: Place = ...) -> list[T]: ...
+@overload
+async def fan_out(message: Any, agents: Iterable[Any], *, limit: int = ..., on: Place = ...) -> list[Any]: ...
+async def fan_out(message: Any, agents: Iterable[Any], *, limit: int = LIMIT, on: Place = None) -> list[Any]:
     """The same message to all of them; their answers in their order."""
-    return await batch([(agent, message) for agent in agents], limit=limit, on=on)
+    calls: list[Any] = [(agent, message) for agent in agents]
+    return await batch(calls, limit=limit, on=on)
 
 
-async def fan_in(
-    results: Iterable[Any], agent: Any, *, task: str = "Put these together.", on: Kernel | Context | None = None
-) -> Any:
+@overload
+async def fan_in(results: Iterable[Any], agent: Asked[T], *, task: str = ..., on: Place = ...) -> T: ...
+@overload
+async def fan_in(results: Iterable[Any], agent: Callable[[Any], T], *, task: str = ..., on: Place = ...) -> T: ...
+async def fan_in(results: Iterable[Any], agent: Any, *, task: str = "Put these together.", on: Place = None) -> Any:
     """One answer out of many: an agent gets them in one message after `task`; a function gets the list."""
     results = list(results)
     async with _Members(on) as members:
@@ -223,9 +282,15 @@ def _marked_like(text: str, sources: Iterable[Any]) -> str:
     return MarkedReply(text) if any(isinstance(source, MarkedReply) for source in sources) else text
 
 
+@overload
 async def map_reduce(
-    items: Iterable[Any], mapper: Any, reducer: Any, *, limit: int = LIMIT, on: Kernel | Context | None = None
-) -> Any:
+    items: Iterable[Any], mapper: Any, reducer: Asked[T], *, limit: int = ..., on: Place = ...
+) -> T: ...
+@overload
+async def map_reduce(
+    items: Iterable[Any], mapper: Any, reducer: Callable[[Any], T], *, limit: int = ..., on: Place = ...
+) -> T: ...
+async def map_reduce(items: Iterable[Any], mapper: Any, reducer: Any, *, limit: int = LIMIT, on: Place = None) -> Any:
     """`mapper` is asked for each item, `reducer` once with all of its answers (see `fan_in`)."""
     async with _Members(on) as members:
         await members.start([_check(mapper), _check(reducer)])
@@ -237,31 +302,36 @@ async def map_reduce(
 # ---------------------------------------------------------------------- one after the other
 
 
-class Pipeline:
-    """Stages in a row. Call it with a message; it can be a stage itself."""
+class Pipeline(Generic[Out_co]):
+    """Stages in a row; the last one gives an `Out_co`. Call it with a message; it can be a stage itself."""
 
     __slots__ = ("_on", "stages")
 
-    def __init__(self, stages: tuple[Any, ...], on: Kernel | Context | None) -> None:
+    def __init__(self, stages: tuple[Any, ...], on: Place) -> None:
         self.stages = stages
         self._on = on
 
-    async def __call__(self, message: Any, *, on: Kernel | Context | None = None) -> Any:
+    async def __call__(self, message: Any, *, on: Place = None) -> Out_co:
         """The last stage's answer."""
         async with _Members(on if on is not None else self._on) as members:
             await members.start(self.stages)
             return await self.through(members, message)
 
-    async def through(self, members: _Members, message: Any) -> Any:
+    async def through(self, members: _Members, message: Any) -> Out_co:
         for stage in self.stages:
             message = await members.ask(stage, message)
-        return message
+        answer: Out_co = message
+        return answer
 
     def __repr__(self) -> str:
         return f"<Pipeline of {len(self.stages)}>"
 
 
-def pipeline(*stages: Any, on: Kernel | Context | None = None) -> Pipeline:
+@overload
+def pipeline(*stages: *tuple[*tuple[Any, ...], Asked[T]], on: Place = ...) -> Pipeline[T]: ...
+@overload
+def pipeline(*stages: *tuple[*tuple[Any, ...], Callable[[Any], T]], on: Place = ...) -> Pipeline[T]: ...
+def pipeline(*stages: Any, on: Place = None) -> Pipeline[Any]:  # type: ignore[misc]  # *stages is any tuple
     """Each answer is the next one's message."""
     if not stages:
         raise ConfigError("a pipeline has at least one stage")
@@ -271,13 +341,16 @@ def pipeline(*stages: Any, on: Kernel | Context | None = None) -> Pipeline:
 # ---------------------------------------------------------------------- one of several
 
 
+@overload
 async def router(
-    message: Any,
-    routes: Mapping[str, Any],
-    *,
-    by: Any,
-    default: str | None = None,
-    on: Kernel | Context | None = None,
+    message: Any, routes: Mapping[str, Asked[T]], *, by: Any, default: str | None = ..., on: Place = ...
+) -> T: ...
+@overload
+async def router(
+    message: Any, routes: Mapping[str, Any], *, by: Any, default: str | None = ..., on: Place = ...
+) -> Any: ...
+async def router(
+    message: Any, routes: Mapping[str, Any], *, by: Any, default: str | None = None, on: Place = None
 ) -> Any:
     """The answer of the route that `by` chooses: a function of the message that gives its name, or an agent who is
     asked for it. A choice that is no route takes `default`; without one it is an AgentFailed."""

@@ -34,27 +34,29 @@ class Lazy(NamedTuple):
 
 COMMANDS: Final[dict[str, Lazy]] = {
     "agent": Lazy("lyra.cli.commands.agent", "agent", "Run one agent with the built-in tools in this folder."),
-    "audit": Lazy("lyra.cli.commands.audit", "audit", "Check an audit log, and look at what is in it: verify, show."),
+    "audit": Lazy("lyra.cli.commands.audit", "audit", "Verify and show audit logs."),
     "config": Lazy(
         "lyra.cli.commands.config", "config", "Show the settings in force, where each comes from, and every key."
     ),
     "demo": Lazy("lyra.cli.demo.command", "demo", "Show a supervised team of processes survive crashes and kill -9."),
-    "doctor": Lazy("lyra.cli.commands.doctor", "doctor", "Say what works here, and how to get the rest."),
-    "mcp": Lazy(
-        "lyra.cli.commands.mcp", "mcp", "Use MCP servers, and be one: list, test, approve, revoke, login, serve."
+    "doctor": Lazy(
+        "lyra.cli.commands.doctor",
+        "doctor",
+        "Check which optional features work on this machine and how to install the others.",
     ),
-    "mock": Lazy("lyra.cli.commands.mock", "mock", "Stand in for model providers: Anthropic, OpenAI, Ollama."),
+    "mcp": Lazy("lyra.cli.commands.mcp", "mcp", "Manage MCP servers, and serve Lyra's tools over MCP."),
+    "mock": Lazy(
+        "lyra.cli.commands.mock", "mock", "Serve the APIs of Anthropic, OpenAI and Ollama from a script, for tests."
+    ),
     "permissions": Lazy(
-        "lyra.cli.commands.permissions", "permissions", "Say what would be allowed, and by which rule: explain."
+        "lyra.cli.commands.permissions", "permissions", "Explain which calls the permissions allow, and by which rule."
     ),
     "pipeline": Lazy(
         "lyra.cli.commands.pipeline", "pipeline", "Check, run and draw pipelines declared in TOML, YAML or JSON."
     ),
     "run": Lazy("lyra.cli.vega.run", "run", "Run a Vega program: a source, or a compiled .vgb file."),
-    "store": Lazy("lyra.cli.commands.store", "store", "Look at a store: info, check, compact, export."),
-    "tools": Lazy(
-        "lyra.cli.commands.tools", "tools", "List the tools there are here, check files of tools, call one by hand."
-    ),
+    "store": Lazy("lyra.cli.commands.store", "store", "Inspect and compact a store: info, check, compact, export."),
+    "tools": Lazy("lyra.cli.commands.tools", "tools", "List the available tools, check files of tools, call a tool."),
     "vega": Lazy("lyra.cli.vega.group", "vega", "Write, check, run and test programs in the Vega language."),
 }
 

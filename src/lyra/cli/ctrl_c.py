@@ -23,7 +23,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
     heard = _heard(work)
     try:
         return asyncio.run(heard)
-    finally:  # of one that came before the loop did, nothing has begun
+    finally:  # a Ctrl-C before the loop started leaves both unstarted
         heard.close()
         work.close()
 

@@ -12,6 +12,9 @@ an address of its choice. A mistake is a `ConfigError` with its place (`lyra.tom
 opens no store. Next: `core.rights.capability` and `core.budgets.money`, the types of many values.
 """
 
+from typing import Any
+
+from lyra._old_paths import renamed
 from lyra.config.files import FILE_BYTES_MAX
 from lyra.config.keys import KEYS, SECTIONS, SettingKey
 from lyra.config.origin import SettingOrigin
@@ -38,3 +41,7 @@ __all__ = [
     "TableCell",
     "nested",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return renamed(__name__, name)

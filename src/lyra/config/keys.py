@@ -74,6 +74,18 @@ _TABLE: Final = (
         most=3600,
     ),
     SettingKey(
+        "kernel.lease_wait_s",
+        type="seconds",
+        default=None,
+        sentence=(
+            "How long a kernel waits for the lease of an owner on another machine that may be dead; then it is an "
+            "error that names the owner. Unset: 10 seconds, or one lease where that is longer."
+        ),
+        least=0,
+        most=86_400,
+        optional=True,
+    ),
+    SettingKey(
         "kernel.snapshot_every_events",
         type="count",
         default=limits.SNAPSHOT_EVERY_EVENTS,

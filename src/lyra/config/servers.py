@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from lyra.config.tables import AUTH_KINDS, TRANSPORTS, Column
+from lyra.config.tables import AUTH_KINDS, TRANSPORTS, UNSPOKEN, Column
 from lyra.config.values import SettingSource, number_of, plain_number, shape
 from lyra.core.checking.check import known_keys, one_of, real, whole
 from lyra.core.secrets.secret import Secret
@@ -103,6 +103,12 @@ def _seconds(_column: Column, value: Any, name: str, source: SettingSource) -> f
 
 
 def _transport(_column: Column, value: Any, name: str, _source: SettingSource) -> str:
+    if value in UNSPOKEN:
+        raise ConfigError(
+            f"{name} is {value}, which Lyra does not speak: it is one of {', '.join(TRANSPORTS)}",
+            hint="give the server's address for streamable HTTP as url",
+            key=name,
+        )
     return one_of(value, TRANSPORTS, name)
 
 

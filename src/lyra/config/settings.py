@@ -41,6 +41,7 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     store: Secret
     durability: str
     lease_s: float
+    lease_wait_s: float | None
     snapshot_every_events: int
     mailbox_messages_max: int
     processes_max: int

@@ -20,6 +20,7 @@ __all__ = [
     "AUTH_KINDS",
     "TABLES",
     "TRANSPORTS",
+    "UNSPOKEN",
     "Column",
     "SettingTable",
     "TableCell",
@@ -32,8 +33,8 @@ ColumnType = (
     Literal["secret", "url", "text", "word", "flag", "timeouts", "headers", "usd", "count"]
     | Literal["texts", "hosts", "paths", "environment", "seconds", "transport", "auth"]  # of MCP servers
 )
-# many files name sse and websocket, which Lyra does not speak
-TRANSPORTS: Final = ("stdio", "http", "sse", "websocket")
+TRANSPORTS: Final = ("stdio", "http")
+UNSPOKEN: Final = ("sse", "websocket")  # many files of other programs name them
 AUTH_KINDS: Final = ("none", "bearer", "oauth")
 
 
@@ -164,6 +165,7 @@ TABLES: Final[dict[str, SettingTable]] = {
             Column("transport", "transport", "How it is spoken to; unsaid, what it has says it.", words=TRANSPORTS),
             Column("enabled", "flag", "`false` leaves it out.", project="`false`, or after consent"),
             Column("timeout_s", "seconds", "How long one call may take; 60 unsaid.", project="after consent"),
+            Column("start_s", "seconds", "How long it may take to start; 30 unsaid.", project="after consent"),
             Column("network", "hosts", "Hosts the command may reach; none unsaid.", project="after consent"),
             Column(
                 "readable",

@@ -1,8 +1,9 @@
 """Values to bytes and back, for journal rows, messages and snapshots.
 
 The form is msgpack. Text, numbers, bytes, lists, mappings and None come back as they were; tuples and sets
-come back as lists, and Decimal, UUID, Enum, dataclasses and Structs as the plain data they are made of,
-unless `decoder_for` is told the type. A value that has no such form is a ConfigError that names its type;
+come back as lists, and Decimal, UUID, Enum, dataclasses, Structs and pydantic's models (known by their
+methods: nothing here imports pydantic) as the plain data they are made of, unless `decoder_for` is told the type.
+A value that has no such form is a ConfigError that names its type;
 bytes that are not such a form are Corrupt, and nothing else is ever raised by reading them. Sizes are the
 caller's to check. Nothing is ever unpickled.
 
@@ -12,13 +13,14 @@ caller's to check. Nothing is ever unpickled.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from types import UnionType
+from typing import Any, Final, Union, get_args, get_origin
 
 import msgspec
 
 from lyra.errors import ConfigError, Corrupt
 
-__all__ = ["UNCHANGED", "canonical", "decode", "decoder_for", "encode", "to_plain"]
+__all__ = ["UNCHANGED", "canonical", "convert", "decode", "decoder_for", "encode", "is_model", "read_model", "to_plain"]
 
 # Types (no subclasses) whose values are the same after they were written and read back.
 UNCHANGED: Final = frozenset({type(None), bool, int, float, str, bytes})
@@ -32,11 +34,24 @@ class _NoForm(TypeError):
     """A value's type cannot be encoded; msgspec passes this error on from the hook."""
 
 
+def is_model(kind: Any) -> bool:
+    """Whether it is the class of a pydantic model."""
+    return isinstance(kind, type) and hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate")
+
+
+def read_model(kind: Any, value: Any) -> Any:
+    """A pydantic model from plain data. Read as JSON, in which a strict model takes a date as text, too."""
+    return kind.model_validate_json(msgspec.json.encode(value))
+
+
 def to_plain(value: Any) -> Any:
-    """Plain data for values that msgspec does not know: those with `to_data`, and subclasses of str, int and float."""
+    """Plain data for values that msgspec does not know: those with `to_data`, pydantic's models, and subclasses of str,
+    int and float."""
     to_data = getattr(value, "to_data", None)
     if to_data is not None and not isinstance(value, type):
         return to_data()
+    if is_model(type(value)):
+        return value.model_dump(mode="json", by_alias=True, round_trip=True)
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
@@ -106,7 +121,9 @@ def _no_ext(code: int, _data: Any) -> Any:
 
 
 def _from_data(wanted: type, value: Any) -> Any:
-    """A value of a type that has `from_data`."""
+    """A value of a type that has `from_data`, or of a pydantic model."""
+    if is_model(wanted):
+        return read_model(wanted, value)
     from_data = getattr(wanted, "from_data", None)
     if from_data is None:
         raise NotImplementedError(f"{wanted.__name__} has no from_data")
@@ -141,9 +158,15 @@ def _make_decoder(annotation: Any) -> Callable[[bytes], Any]:
     if annotation is Any or annotation is object:
         return decode
     try:
-        typed = msgspec.msgpack.Decoder(annotation, ext_hook=_no_ext, dec_hook=_from_data).decode
+        typed: Callable[[bytes], Any] = msgspec.msgpack.Decoder(
+            annotation, ext_hook=_no_ext, dec_hook=_from_data
+        ).decode
     except (TypeError, ValueError, NameError, RecursionError):
-        return decode
+        members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else ()
+        decoders = [_make_decoder(member) for member in members]
+        if not decoders or decode in decoders:
+            return decode
+        typed = _first_that_fits(decoders)
 
     def decode_typed(data: bytes) -> Any:
         try:
@@ -154,3 +177,33 @@ def _make_decoder(annotation: Any) -> Callable[[bytes], Any]:
             raise Corrupt(f"saved bytes do not hold the type expected: {error}") from None
 
     return decode_typed
+
+
+def _first_that_fits(decoders: list[Callable[[bytes], Any]]) -> Callable[[bytes], Any]:
+    """For a union whose members msgspec cannot tell apart: the members are tried in the order they are written."""
+
+    def decode_either(data: bytes) -> Any:
+        misfits = []
+        for decoder in decoders:
+            try:
+                return decoder(data)
+            except Corrupt as misfit:
+                misfits.append(misfit.message)
+        raise ValueError("; ".join(misfits))
+
+    return decode_either
+
+
+def convert(value: Any, wanted: Any) -> Any:
+    """Plain data as a value of that type; the same data where it does not fit, or the type has no such form."""
+    if wanted is None or wanted is Any or type(value) is wanted:
+        return value
+    try:
+        return msgspec.convert(value, wanted, dec_hook=_from_data)
+    except Exception:  # noqa: BLE001 (a type's own checks may raise anything)
+        if get_origin(wanted) not in (Union, UnionType):
+            return value
+    try:
+        return decoder_for(wanted)(encode(value))
+    except (Corrupt, ConfigError):
+        return value

@@ -15,20 +15,27 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from hashlib import blake2b
-from typing import Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypedDict, TypeVar, get_args, get_origin, overload
 
 import msgspec
 
-from lyra.core.budgets.budget import NOTHING, Usage
+from lyra.core.budgets.budget import NOTHING, Amount, Usage
 from lyra.core.checking.check import known_keys
 from lyra.core.codec import canonical, decode, decoder_for
+from lyra.core.hints import resolve_hint
 from lyra.core.naming import qualified_name
 from lyra.core.policies.admission import Admissions
 from lyra.core.policies.policy import CircuitBreaker, Policy, RateLimit, Retry
 from lyra.core.rights.capability import Capability
+from lyra.core.type_parameters import Parameters, Result_co
 from lyra.errors import ConfigError, Corrupt
 
-__all__ = ["HASH_BYTES", "OPTIONS", "Charged", "Effect", "canonical_hash", "effect"]
+if TYPE_CHECKING:
+    from typing import Unpack
+
+__all__ = ["HASH_BYTES", "OPTIONS", "Charged", "Effect", "EffectOptions", "canonical_hash", "effect"]
+
+T = TypeVar("T")
 
 HASH_BYTES: Final = 12  # 96 bits: no collision between two requests of one process in practice
 
@@ -36,8 +43,8 @@ HASH_BYTES: Final = 12  # 96 bits: no collision between two requests of one proc
 OPTIONS: Final[dict[str, str]] = {
     "name": "what the journal calls it; by default module:function",
     "idempotent": "doing it twice is as good as once, so a crash in the middle is simply retried",
-    "needs": "capabilities, or a function of the arguments that gives them",
-    "cost": "the most it may cost; reserved before it runs",
+    "needs": "capabilities, or a function of the arguments that gives them; at a call, more than those declared",
+    "cost": "the most it may cost, reserved before it runs; at a call, where it is more than what is declared",
     "quote": "the same, as a function of the budget and the arguments, asked when the call is made",
     "retry": "how often and when to try again: a number, a mapping or a Retry",
     "timeout_s": "seconds one try may take",
@@ -45,6 +52,21 @@ OPTIONS: Final[dict[str, str]] = {
     "circuit_breaker": "when to stop asking, shared by all processes",
     "policy": "the four above in one",
 }
+
+
+class EffectOptions(TypedDict, total=False):
+    """The types of OPTIONS."""
+
+    name: str
+    idempotent: bool
+    needs: str | Capability | Iterable[str | Capability] | Callable[..., Any]
+    cost: Amount | None
+    quote: Callable[..., Usage] | None
+    retry: Retry | int | Mapping[str, Any] | None
+    timeout_s: float | None
+    rate_limit: RateLimit | Mapping[str, Any] | None
+    circuit_breaker: CircuitBreaker | Mapping[str, Any] | None
+    policy: Policy | Mapping[str, Any] | None
 
 
 def canonical_hash(name: str, args: Any, kwargs: Mapping[str, Any]) -> bytes:
@@ -58,10 +80,10 @@ def canonical_hash(name: str, args: Any, kwargs: Mapping[str, Any]) -> bytes:
 _hasher: Final = blake2b(digest_size=HASH_BYTES)
 
 
-class Charged(msgspec.Struct, frozen=True):
+class Charged(msgspec.Struct, Generic[Result_co], frozen=True):
     """What an effect's function may return: the value for the program, and the usage to settle with."""
 
-    value: Any
+    value: Result_co
     usage: Any  # a Usage, or anything that Usage.of takes
 
     def __post_init__(self) -> None:
@@ -69,7 +91,7 @@ class Charged(msgspec.Struct, frozen=True):
             msgspec.structs.force_setattr(self, "usage", Usage.of(self.usage))
 
 
-class Effect:
+class Effect(Generic[Parameters, Result_co]):
     """A declared act. Immutable; made once for a function and shared by every call."""
 
     __slots__ = (
@@ -164,7 +186,7 @@ class Effect:
         if isinstance(act, Effect):
             return act.with_options(**options) if options else act
         declared = getattr(act, "__lyra_effect__", None)
-        return cls(act, **{**(declared or {}), **options})
+        return cls(act, **options) if declared is None else cls(act, **{**declared, **_added(declared, options)})
 
     @staticmethod
     def split(keywords: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -174,7 +196,7 @@ class Effect:
             return declared, {}
         return declared, {key: value for key, value in keywords.items() if key not in OPTIONS}
 
-    def with_options(self, **options: Any) -> Effect:
+    def with_options(self, **options: Any) -> Effect[Parameters, Result_co]:
         known_keys(options, tuple(OPTIONS), "an effect")
         settings: dict[str, Any] = {
             "name": self.name,
@@ -189,7 +211,7 @@ class Effect:
             "skipped": self.skipped,
             "unchanged": self.unchanged,
         }
-        return Effect(self.run, **{**settings, **options})
+        return Effect(self.run, **{**settings, **_added(settings, options)})
 
     def needs_for(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterable[Capability]:
         """The capabilities this call needs."""
@@ -197,7 +219,7 @@ class Effect:
             return self._needs
         return _capabilities(self._needs(*args, **kwargs))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[Any]:
+    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Awaitable[Result_co]:
         """Call the function directly: for tests, and for code outside any process."""
         return self.run(*args, **kwargs)
 
@@ -205,15 +227,32 @@ class Effect:
         return f"<Effect {self.name}>"
 
 
-@overload
-def effect(function: Callable[..., Awaitable[Any]], /, **options: Any) -> Effect: ...
+class _Declaring(Protocol):
+    """The decorator that `effect(…)` with options gives."""
+
+    @overload
+    def __call__(self, function: Callable[Parameters, Awaitable[Charged[T]]], /) -> Effect[Parameters, T]: ...
+    @overload
+    def __call__(self, function: Callable[Parameters, Awaitable[T]], /) -> Effect[Parameters, T]: ...
 
 
 @overload
-def effect(function: None = None, /, **options: Any) -> Callable[[Callable[..., Awaitable[Any]]], Effect]: ...
+def effect(
+    function: Callable[Parameters, Awaitable[Charged[T]]], /, **options: Unpack[EffectOptions]
+) -> Effect[Parameters, T]: ...
 
 
-def effect(function: Callable[..., Awaitable[Any]] | None = None, /, **options: Any) -> Any:
+@overload
+def effect(
+    function: Callable[Parameters, Awaitable[T]], /, **options: Unpack[EffectOptions]
+) -> Effect[Parameters, T]: ...
+
+
+@overload
+def effect(function: None = None, /, **options: Unpack[EffectOptions]) -> _Declaring: ...
+
+
+def effect(function: Any = None, /, **options: Any) -> Any:
     """Declare an async function as an Effect: `@effect` or `@effect(cost="$0.01", …)`."""
     known_keys(options, tuple(OPTIONS), "an effect")
     if function is None:
@@ -230,6 +269,46 @@ def _capabilities(needs: Any) -> tuple[Capability, ...]:
         raise ConfigError(f"needs is {needs!r}", hint="give capabilities such as 'fs.read:/project/**'") from None
 
 
+def _added(declared: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a call over a declaration: what a call needs and may cost can grow and never shrink. The cost is
+    the larger of the two in each dimension."""
+    added = dict(options)
+    if "needs" in added and declared.get("needs"):
+        added["needs"] = _both(declared["needs"], added["needs"])
+    cost = Usage.of(declared["cost"]) if declared.get("cost") else NOTHING
+    if "cost" in added:
+        added["cost"] = _larger(cost, Usage.of(added["cost"]) if added["cost"] is not None else NOTHING)
+    first, second = declared.get("quote"), added.get("quote")
+    if first is None and second is not None and cost:
+        added["quote"] = lambda budget, *args, **kwargs: _larger(cost, second(budget, *args, **kwargs))
+    elif first is not None and "quote" in added:
+        added["quote"] = first if second is None else _larger_quote(first, second)
+    return added
+
+
+def _larger(declared: Usage, added: Usage) -> Usage:
+    """The larger of two costs in each dimension."""
+    if not (declared.items and added.items):
+        return declared if declared.items else added
+    mine, theirs = declared.to_data(), added.to_data()
+    return Usage.from_data({name: max(mine.get(name, 0), theirs.get(name, 0)) for name in {**mine, **theirs}})
+
+
+def _larger_quote(first: Callable[..., Usage], second: Callable[..., Usage]) -> Callable[..., Usage]:
+    return lambda budget, *args, **kwargs: _larger(first(budget, *args, **kwargs), second(budget, *args, **kwargs))
+
+
+def _both(declared: Any, added: Any) -> Any:
+    if callable(declared) or callable(added):
+
+        def needs(*args: Any, **kwargs: Any) -> list[Capability]:
+            listed = (given(*args, **kwargs) if callable(given) else given for given in (declared, added))
+            return [need for needs_of_one in listed for need in _capabilities(needs_of_one)]
+
+        return needs
+    return (*_capabilities(declared), *_capabilities(added))
+
+
 def _signature(run: Any) -> tuple[bool, Callable[[bytes], Any]]:
     """Whether the function takes an `idempotency_key`, and how to read its saved result back as its declared type."""
     import inspect
@@ -242,9 +321,11 @@ def _signature(run: Any) -> tuple[bool, Callable[[bytes], Any]]:
     if signature.return_annotation in (signature.empty, None):
         return takes_key, decode
     try:
-        wanted = inspect.get_annotations(getattr(run, "func", run), eval_str=True).get("return")
+        wanted = resolve_hint(run, signature.return_annotation)
     except Exception:  # noqa: BLE001 - an annotation that cannot be resolved: decode to plain data
         return takes_key, decode
+    if get_origin(wanted) is Charged:
+        wanted = get_args(wanted)[0]
     return takes_key, typed_decoder(wanted)
 
 

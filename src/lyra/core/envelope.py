@@ -111,7 +111,7 @@ class BoundsResult(NamedTuple):
 class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A piece of work. Made with `Envelope.create`; a plain constructor call must give its ids."""
 
-    # who
+    # identity
     envelope_id: str
     request_id: str
     session_id: str
@@ -119,12 +119,12 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     trace_id: str = ""
     span_id: str = ""
     trust: Trust = Trust.TRUSTED
-    # what
+    # input
     raw_input: str = ""
     received_at: float | None = None
     outputs: dict[str, dict[str, Any]] = {}
     metadata: dict[str, Any] = {}
-    # where
+    # stages
     current_stage: str = "start"
     stage_order: list[str] = []
     iteration: int = 0
@@ -133,7 +133,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     completed_stage_set: dict[str, bool] = {}
     failed_stages: dict[str, str] = {}
     parallel_mode: bool = False
-    # how much
+    # limits
     llm_call_count: int = 0
     max_llm_calls: int = ENVELOPE_LLM_CALLS_MAX
     tool_call_count: int = 0
@@ -141,14 +141,14 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     max_agent_hops: int = ENVELOPE_AGENT_HOPS_MAX
     tokens_in: int = 0
     tokens_out: int = 0
-    # how it ended
+    # end
     terminated: bool = False
     terminal_reason: TerminalReason | None = None
     termination_reason: str = ""
-    # who is asked
+    # interrupt
     interrupt_pending: bool = False
     interrupt: _OpenQuestionData | None = None
-    # what is left to do
+    # progress
     completed_stages: list[dict[str, Any]] = []
     current_stage_number: int = 1
     max_stages: int = ENVELOPE_STAGES_MAX
@@ -157,7 +157,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     goal_completion_status: dict[str, str] = {}
     prior_plans: list[dict[str, Any]] = []
     loop_feedback: list[str] = []
-    # what happened
+    # history
     processing_history: list[StageRecord] = []
     errors: list[dict[str, Any]] = []
     created_at: float | None = None

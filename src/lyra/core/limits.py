@@ -69,6 +69,7 @@ MAILBOX_MESSAGES_MAX: Final = 1_000  # waiting in one mailbox; a sender of more 
 WAITING_SENDERS_MAX: Final = 10_000  # messages in line for room in one mailbox, awaited or not
 MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024  # one message, encoded
 EFFECT_VALUE_BYTES_MAX: Final = 64 * 1024 * 1024  # one effect's result, encoded
+DOUBT_WAIT_S: Final = 10.0  # that a question to an agent waits behind an effect in doubt, unless waiting is asked for
 ENDED_INTERRUPTS_KEPT: Final = 10_000  # answered questions that can still be looked up
 ENDED_PROCESSES_KEPT: Final = 10_000  # whose results can be asked for; older ones are only in the store
 PROGRAMS_KEPT: Final = 4_096  # programs whose names the registry remembers
@@ -91,6 +92,8 @@ HEALTH_INTERVAL_S: Final = 30.0  # between two looks at all processes
 # ---------------------------------------------------------------- store
 SNAPSHOT_EVERY_EVENTS: Final = 50_000  # rows folded at most when a kernel opens its store
 LEASE_S: Final = 3.0  # a dead owner's store opens after this
+STORE_RECONNECT_S: Final = 60.0  # a database server that restarts is waited for; nothing is lost meanwhile
+LEASE_WAIT_S: Final = 10.0  # how long a kernel waits, by default, for a lease whose owner may be dead
 RETENTION_S: Final = 7 * 24 * 3600.0  # journal rows that a snapshot covers are kept this long
 BLOB_INLINE_BYTES_MAX: Final = 65_536  # larger values go to the blob table, stored once
 

@@ -2,9 +2,9 @@
 
 A module run as a script is `__main__` to Python; in a journal it has the name it would be imported by, so that a
 process started by `python shop.py` resumes under `import shop` or `python -m shop`. Functions and classes of Lyra
-itself have a fixed name (`lyra:supervise`) that does not depend on their file. `OLD_NAMES` is the table of these, each
-with the names that earlier versions wrote: a store with an old name is read as if it had the fixed one. This module
-looks names up and never imports anything.
+itself have a fixed name (`lyra:supervise`) that does not depend on their file, and that no function of a user can have.
+`OLD_NAMES` is the table of these, each with the names that earlier versions wrote: a store with an old name is read as
+if it had the fixed one. This module looks names up and never imports anything.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ __all__ = [
     "named",
     "named_thing",
     "old_names",
+    "program_names",
     "qualified_name",
 ]
 
@@ -33,22 +34,22 @@ T = TypeVar("T")
 
 SUPERVISE: Final = "lyra:supervise"
 PIPELINE: Final = "lyra:pipeline"
-VEGA_PROCESS: Final = "vega:process"
-VEGA_AGENT: Final = "vega:agent"
+VEGA_PROCESS: Final = "lyra:vega.process"
+VEGA_AGENT: Final = "lyra:vega.agent"
 
 # Fixed name → the names that earlier versions wrote. Rows are added, never changed: old journals are read for ever.
 OLD_NAMES: Final[dict[str, tuple[str, ...]]] = {
     # programs
     SUPERVISE: ("lyra.kernel.supervisor:supervise",),
     PIPELINE: ("lyra.kernel.pipeline_runner:run_pipeline",),
-    VEGA_PROCESS: ("lyra.vega.runtime.driver:vega_process",),
-    VEGA_AGENT: ("lyra.vega.runtime.agents:agent_front",),
-    "vega:repl": ("lyra.vega.runtime.interactive:_pieces",),
-    "demo:lead": ("lyra.cli.demo_team:lead",),
-    "demo:reviewer": ("lyra.cli.demo_team:reviewer",),
-    "demo:rules": ("lyra.cli.demo_team:rules",),
-    "demo:session": ("lyra.cli.demo_team:session",),
-    "demo:index": ("lyra.cli.demo_team:index",),
+    VEGA_PROCESS: ("lyra.vega.runtime.driver:vega_process", "vega:process"),
+    VEGA_AGENT: ("lyra.vega.runtime.agents:agent_front", "vega:agent"),
+    "lyra:vega.repl": ("lyra.vega.runtime.interactive:_pieces", "vega:repl"),
+    "lyra:demo.lead": ("lyra.cli.demo_team:lead",),
+    "lyra:demo.reviewer": ("lyra.cli.demo_team:reviewer",),
+    "lyra:demo.rules": ("lyra.cli.demo_team:rules",),
+    "lyra:demo.session": ("lyra.cli.demo_team:session",),
+    "lyra:demo.index": ("lyra.cli.demo_team:index",),
     # functions that a program may hand to `ctx.do`
     "lyra:AgentProcess.send": ("lyra.agents.process:AgentProcess.send",),
     "lyra:AgentProcess.stop": ("lyra.agents.process:AgentProcess.stop",),
@@ -59,14 +60,15 @@ OLD_NAMES: Final[dict[str, tuple[str, ...]]] = {
     "lyra:CommBus.send": ("lyra.kernel.bus:CommBus.send",),
     "lyra:CommBus.query": ("lyra.kernel.bus:CommBus.query",),
     # exceptions that are no LyraErrors, which go by their code
-    "vega:Fault": ("lyra.vega.values:Fault",),
-    "mcp:Failed": ("lyra.mcp.state:Failed",),
-    "mcp:AuthRequired": ("lyra.mcp.state:AuthRequired",),
-    "demo:ServiceError": ("lyra.cli.demo_service:ServiceError",),
-    "demo:SessionLost": ("lyra.cli.demo_service:SessionLost",),
+    "lyra:vega.Fault": ("lyra.vega.values:Fault", "vega:Fault"),
+    "lyra:mcp.Failed": ("lyra.mcp.state:Failed",),
+    "lyra:mcp.AuthRequired": ("lyra.mcp.state:AuthRequired",),
+    "lyra:demo.ServiceError": ("lyra.cli.demo_service:ServiceError",),
+    "lyra:demo.SessionLost": ("lyra.cli.demo_service:SessionLost",),
 }
 _FIXED: Final = {old: name for name, olds in OLD_NAMES.items() for old in olds}
-_OWN: Final = ("lyra:", "vega:", "mcp:", "demo:", "lyra.")  # prefixes of the names of Lyra itself, in any version
+_OWN: Final = ("lyra:", "lyra.")  # how the names of Lyra itself begin; no module of a user has such a name
+_AGENT: Final = "agent"  # the module of the programs of agents
 _named: dict[str, Any] = {}  # fixed name → function or class, of the modules imported so far
 
 
@@ -99,7 +101,7 @@ def old_names(name: str) -> tuple[str, ...]:
 
 def is_own_name(name: str) -> bool:
     """Whether a name belongs to Lyra itself, in this version or another."""
-    return name.startswith(_OWN)
+    return name.startswith(_OWN) or name in _FIXED
 
 
 def qualified_name(function: Any) -> str:
@@ -112,6 +114,19 @@ def qualified_name(function: Any) -> str:
         return str(fixed)
     module = inner.__module__
     return f"{main_name() if module == '__main__' else module}:{inner.__qualname__}"
+
+
+def program_names(name: str) -> tuple[str, ...]:
+    """The names by which a right may mean a program: as a journal has it, and without its module. An agent's program
+    goes by the agent's name, in every version of its settings."""
+    module, _, own = name.partition(":")
+    if not own:
+        return (name,)
+    if module == _AGENT:
+        agent, _, version = own.rpartition("~")
+        return (own, agent, name) if version.isdecimal() and agent else (own, name)
+    last = own.rpartition(".")[2]
+    return (own, name) if last == own else (own, last, name)
 
 
 def main_name() -> str:

@@ -1,6 +1,6 @@
 """Pictures of graphs: SVG as plain text.
 
-    draw_layers("build", [Node("parse"), Node("check", note="strict")], [Edge("parse", "check", "tree")])
+    draw_layers("build", [GraphNode("parse"), GraphNode("check", note="strict")], [GraphEdge("parse", "check", "tree")])
 
 `draw_layers` places nodes in rows from top to bottom, by their longest path from the start or as given in `rows`, and
 draws edges between them; edges that lead back run at the right side. `Canvas` is the painter below it, for callers that

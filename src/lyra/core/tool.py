@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
 from lyra.core.checking.check import known_keys, one_of, real, short_text, whole
 from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.core.rights.capability import Capability, Grant
+from lyra.core.type_parameters import Parameters, Result_co
 from lyra.errors import ConfigError, DeadlineExceeded, Denied, LyraError
 
 __all__ = [
     "CONCURRENCY",
     "ERROR_CODES",
     "Answering",
+    "FunctionTool",
     "Tool",
     "ToolCall",
     "ToolResult",
@@ -36,6 +38,10 @@ __all__ = [
     "report",
     "rights",
 ]
+
+_Owner = TypeVar("_Owner")
+_Result = TypeVar("_Result")
+_Rest = ParamSpec("_Rest")
 
 # The pid of the process whose call a tool is running; "" outside of a process.
 caller: Final[ContextVar[str]] = ContextVar("lyra_caller", default="")
@@ -185,6 +191,20 @@ class Tool(msgspec.Struct, frozen=True):
         put(self, "schema", dict(schema))
         put(self, "needs", tuple(Capability.of(need) for need in self.needs))
 
+    def needs_for(self, arguments: dict[str, Any]) -> tuple[Capability, ...]:
+        """The rights that a process needs for one call: to use the tool, and those of the tool with these arguments."""
+        own = (Capability("tool.use", self.name), *self.needs)
+        return own if self.needs_of is None else (*own, *self.needs_of(arguments))
+
+    @property
+    def __lyra_effect__(self) -> dict[str, Any]:
+        """What the call of the tool by a program (`ctx.do(tool, …)`) declares."""
+        return {"needs": self._needs_of_program, "idempotent": self.idempotent, "timeout_s": self.timeout_s}
+
+    def _needs_of_program(self, *args: Any, **kwargs: Any) -> tuple[Capability, ...]:
+        names = [name for name in self.schema.get("properties", ()) if name not in kwargs]
+        return self.needs_for({**dict(zip(names, args, strict=False)), **kwargs})
+
     def own(self) -> Tool:
         """This tool marked as one of Lyra's own."""
         return msgspec.structs.replace(self, builtin=True)
@@ -202,6 +222,22 @@ class Tool(msgspec.Struct, frozen=True):
         if self.run is None:
             raise ConfigError(f"tool {self.name!r} has nothing to run", key="run")
         return getattr(self.run, "function", self.run)(*args, **kwargs)
+
+
+class FunctionTool(Tool, Generic[Parameters, Result_co], frozen=True):
+    """A Tool that `@tool` made of a function. It is called as the function is, and type checkers know how."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result_co: ...
+
+        @overload
+        def __get__(self, owner: None, kind: Any = None) -> FunctionTool[Parameters, Result_co]: ...
+        @overload
+        def __get__(
+            self: FunctionTool[Concatenate[_Owner, _Rest], _Result], owner: _Owner, kind: Any = None
+        ) -> FunctionTool[_Rest, _Result]: ...
+        def __get__(self, owner: Any, kind: Any = None) -> Any: ...
 
 
 class ToolCall(msgspec.Struct, frozen=True):

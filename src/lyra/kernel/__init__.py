@@ -47,7 +47,7 @@ from lyra.kernel.workers.lifecycle import LifecycleManager, ProcessControlBlock
 from lyra.kernel.workers.rate_limits import RateLimitConfig, RateLimiter, RateLimitResult, RateLimitUsage
 from lyra.kernel.workers.usage import QuotaResult, RemainingBudget, ResourceQuota, ResourceTracker, ResourceUsage
 
-# The requirement document's words for the same things.
+# Further public names of the same classes.
 KernelInterrupt = Interrupt
 InterruptResponse = Answer
 OrchestrationSession = SessionState

@@ -34,7 +34,7 @@ def clean(
 ) -> dict[str, int]:
     """One round; gives how many of each were ended or forgotten."""
     expired = parts.interrupts.expire_old_interrupts()
-    ended = _ended(parts, before=parts.core.clock.now() - processes_s)
+    ended = _ended(parts, before=parts.core.now() - processes_s)
     for pid in ended:
         parts.lifecycle.cleanup_process(pid)
     return {
@@ -57,7 +57,7 @@ def _ended(parts: WorkerParts, *, before: float) -> list[str]:
     if parts.core.journal is not None:
         return entries
     ended = parts.core.processes.ended()
-    programs = [one.pid for one in ended if one.ended_at is not None and one.ended_at <= before]
+    programs = [process.pid for process in ended if process.ended_at is not None and process.ended_at <= before]
     return entries + programs
 
 

@@ -309,9 +309,9 @@ class HealthMonitor(Subsystem):
     def _last_step(self, pid: str, watch: _Watch) -> None:
         """Steps are so many that they are only noted; what that comes to is seen here."""
         stepped = self._scheduler.stepped
-        at = None if stepped is None else stepped.pop(pid, None)
-        if at is not None:
-            watch.moved_at = max(watch.moved_at, at)
+        last_step_s = None if stepped is None else stepped.pop(pid, None)
+        if last_step_s is not None:
+            watch.moved_at = max(watch.moved_at, last_step_s)
             watch.stale = False
 
     # ------------------------------------------------------------------ looking
@@ -319,8 +319,8 @@ class HealthMonitor(Subsystem):
     def check(self) -> int:
         """Look at every process now; gives how many alerts that came to."""
         self._scopes.clear()
-        found = sum(self._look(process) for process in list(self._core.processes.values()))
-        return found + sum(self._look_at_entry(pid, entry) for pid, entry in self._entries())
+        alerts = sum(self._look(process) for process in list(self._core.processes.values()))
+        return alerts + sum(self._look_at_entry(pid, entry) for pid, entry in self._entries())
 
     def _entries(self) -> list[tuple[str, Entry]]:
         return list(self._lifecycle.state.entries.items())
@@ -355,11 +355,11 @@ class HealthMonitor(Subsystem):
         if watch is None:
             watch = self._watched[process.pid] = _Watch(now)
         self._last_step(process.pid, watch)
-        found = self._stale(process, watch, now) + self._effects(process, watch)
+        alerts = self._stale(process, watch, now) + self._effects(process, watch)
         if process.budget is not self._core.budget and id(process.budget) not in self._scopes:
             self._scopes.add(id(process.budget))
-            found += self._iterations(process, watch) + self._cost(process, watch) + self._time(process, watch, now)
-        return found
+            alerts += self._iterations(process, watch) + self._cost(process, watch) + self._time(process, watch, now)
+        return alerts
 
     def _look_at_entry(self, pid: str, entry: Entry) -> int:
         """A worker took it: is it at work?"""

@@ -21,21 +21,25 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, overload
 
 from lyra.core import limits
-from lyra.core.budgets.budget import Budget
+from lyra.core.budgets.budget import Budget, Limits
 from lyra.core.checking.check import sendable_text
-from lyra.core.clock import Clock, SystemClock
+from lyra.core.clock import Clock, loop_clock
 from lyra.core.event import Event
 from lyra.core.faultpoint import point
 from lyra.core.ids import Entropy
 from lyra.core.naming import named
-from lyra.core.rights.capability import Grant
-from lyra.errors import LyraError, ProcessError, ProcessExit, StoreError
+from lyra.core.rights.capability import Grant, Rights
+from lyra.core.rights.scope import EVERYTHING
+from lyra.core.type_parameters import Taken
+from lyra.errors import ConfigError, LyraError, NameTaken, ProcessError, ProcessExit, StoreError
+from lyra.kernel.base.acting import as_registered, require
 from lyra.kernel.base.core import AnyJournal, Core
 from lyra.kernel.base.listeners import EventHandler, Watchers
 from lyra.kernel.base.subsystem import Subsystem
+from lyra.kernel.base.tasks import thread_id
 from lyra.kernel.bus.bus import CommBus
 from lyra.kernel.cleanup import Rounds
 from lyra.kernel.effects.door import Door
@@ -51,16 +55,17 @@ from lyra.kernel.process.links import Links
 from lyra.kernel.process.mailbox import Mailboxes
 from lyra.kernel.process.process import Process
 from lyra.kernel.process.scheduler import Scheduler
-from lyra.kernel.programs.context import Calls
+from lyra.kernel.programs.context import Calls, Context, require_send
 from lyra.kernel.programs.handle import Ack, Handle, acknowledge, stopped_before
-from lyra.kernel.programs.lifetime import Lifetimes
-from lyra.kernel.programs.registry import Programs, Spawnable, dormant_process, program_of
+from lyra.kernel.programs.lifetime import Lifetimes, checked_word
+from lyra.kernel.programs.registry import Programs, Spawnable, SpawnOptions, dormant_process, program_of
 from lyra.kernel.recovery import Recovery
 from lyra.kernel.seams import Seams
 from lyra.kernel.services.registry import ServiceRegistry
 from lyra.kernel.shared.groups import Groups
 from lyra.kernel.shared.memories import Memories
 from lyra.kernel.shared.taint import Taint
+from lyra.kernel.shared.withdrawals import Withdrawals
 from lyra.kernel.supervision.handle import SupervisorHandle, Supervisors
 from lyra.kernel.supervision.supervisor import supervise
 from lyra.kernel.worker_api import DRAIN_S, WorkerApi, forward
@@ -72,13 +77,34 @@ from lyra.store import open_store
 from lyra.store.protocol import Store
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from lyra.config import Config
 
-__all__ = ["Kernel"]
+__all__ = ["Kernel", "KernelOptions"]
 
 H = TypeVar("H", bound=Handle)
+T = TypeVar("T")
 _REPLAY_LOOK_S: Final = 0.01  # between two looks whether a replay has registered a program
 _REPLAY_LOOKS: Final = 500
+
+
+class KernelOptions(TypedDict, total=False):
+    """The options of a Kernel besides its budget, and their types: `lyra.run` passes them on."""
+
+    store: str | os.PathLike[str] | Store
+    clock: Clock | None
+    programs: Iterable[Any]
+    durability: str
+    grant: Rights | None
+    seed: int | None
+    lease_s: float
+    lease_wait_s: float | None
+    snapshot_every_events: int
+    retention_s: float
+    mailbox_messages_max: int
+    processes_max: int
+    seams: Seams
 
 
 class Kernel:
@@ -92,6 +118,7 @@ class Kernel:
         "_durability",
         "_kills",
         "_lease_s",
+        "_lease_wait_s",
         "_ownership",
         "_programs",
         "_recovery",
@@ -144,6 +171,7 @@ class Kernel:
         "tasks",
         "time_limits",
         "value_of",
+        "withdrawals",
         "worker_api",
     )
 
@@ -154,10 +182,11 @@ class Kernel:
         programs: Iterable[Any] = (),  # async functions, and Agents
         *,
         durability: str = "process",
-        budget: Any = None,
-        grant: Any = None,
+        budget: Limits | None = None,
+        grant: Rights | None = None,
         seed: int | None = None,
         lease_s: float = limits.LEASE_S,
+        lease_wait_s: float | None = None,
         snapshot_every_events: int = limits.SNAPSHOT_EVERY_EVENTS,
         retention_s: float = limits.RETENTION_S,
         mailbox_messages_max: int = limits.MAILBOX_MESSAGES_MAX,
@@ -167,6 +196,7 @@ class Kernel:
         self._target: str | Store = os.fspath(store) if isinstance(store, os.PathLike) else store
         self._durability = durability
         self._lease_s = lease_s
+        self._lease_wait_s = max(limits.LEASE_WAIT_S, lease_s + 1.0) if lease_wait_s is None else lease_wait_s
         self.snapshot_every_events = snapshot_every_events
         self.retention_s = retention_s
         self.parts: dict[str, Any] = {}  # what the layers above keep for this kernel, by name
@@ -175,7 +205,7 @@ class Kernel:
         self._ownership: Ownership | None = None
         self._recovery: Recovery | None = None
         self.core: Core[Process] = Core(
-            SystemClock() if clock is None else clock,
+            loop_clock() if clock is None else clock,
             entropy=Entropy(seed),
             budget=Budget.of(budget),
             grant=Grant.of(grant),
@@ -185,6 +215,7 @@ class Kernel:
         self._forward_core()
         self._make_process_parts(seams, mailbox_messages_max)
         self._make_subsystems()
+        self.states.update({state.NAME: state for state in seams.states})
         self.core.calls = Calls(
             door=self._door,
             declared=self.declared,
@@ -238,8 +269,9 @@ class Kernel:
         self._programs = seams.programs(self._became_known, ())
         self._kills = seams.kills
         self.lifetimes = Lifetimes(core, self._programs, self.mailboxes, self.links, seams.pids)
-        self.supervisors = Supervisors(core, self._programs, self.lifetimes, self.mailboxes, self.links)
-        self.supervisors.until_known = self.until_known
+        self.supervisors = Supervisors(
+            core, self._programs, self.lifetimes, self.mailboxes, self.links, self.until_known
+        )
 
     def _make_subsystems(self) -> None:
         """The subsystems, in the order in which they are told of each moment."""
@@ -252,6 +284,7 @@ class Kernel:
         self.groups = Groups(core, self.mailboxes)
         self.taint = Taint(core)
         self.memories = Memories(core, self.taint)
+        self.withdrawals = Withdrawals(core)
         self.orchestrator = Orchestrator(
             core, self._programs, self.lifetimes, interrupts, self.lifecycle, self.resources
         )
@@ -273,6 +306,7 @@ class Kernel:
             self.groups,
             self.memories,
             self.taint,
+            self.withdrawals,
             self.supervisors,
             self.orchestrator,
             self.health,
@@ -290,6 +324,7 @@ class Kernel:
             "store": kernel.store.reveal(),
             "durability": kernel.durability,
             "lease_s": kernel.lease_s,
+            "lease_wait_s": kernel.lease_wait_s,
             "snapshot_every_events": kernel.snapshot_every_events,
             "retention_s": kernel.retention_s,
             "mailbox_messages_max": kernel.mailbox_messages_max,
@@ -392,14 +427,15 @@ class Kernel:
         if core.started or core.stopping:
             raise ProcessError("a kernel is opened once", hint="make a new one: Kernel(…)")
         core.loop = asyncio.get_running_loop()
+        core.thread = thread_id()
         core.started = core.open = True
         core.started_s = core.clock.monotonic()
         store = self._store()
         if store is None:
             return
         try:
-            self._ownership = Ownership(core, store, lease_s=self._lease_s)
-            lease = await self._ownership.take(owner_name(self.entropy.text(8)))
+            self._ownership = Ownership(core, store, lease_s=self._lease_s, wait_s=self._lease_wait_s)
+            lease = await self._ownership.take(owner_name(self.entropy.text(8), self._lease_s))
             if owned is not None:
                 owned()
             self._recovery = Recovery(
@@ -513,12 +549,17 @@ class Kernel:
     # ------------------------------------------------------------------ processes, from outside
 
     @overload
-    def spawn(self, program: Spawnable[H], *args: Any, **options: Any) -> H: ...
+    def spawn(self, program: Spawnable[H], *task: Any, **options: Unpack[SpawnOptions]) -> H: ...
 
     @overload
-    def spawn(self, program: Callable[..., Coroutine[Any, Any, Any]], *args: Any, **options: Any) -> Handle: ...
-
     def spawn(
+        self,
+        program: Callable[[Context, *Taken], Coroutine[Any, Any, T]],
+        *args: *Taken,
+        **options: Unpack[SpawnOptions],
+    ) -> Handle[T]: ...
+
+    def spawn(  # type: ignore[misc]  # *args is any *Taken
         self,
         program: Any,
         *args: Any,
@@ -533,10 +574,14 @@ class Kernel:
 
         With `supervision`, crashes are met as it says, and the handle stands for the process across its restarts.
         """
+        self.core.raise_if_elsewhere()
         handle_of = getattr(program, "__lyra_handle__", Handle)
+        if pid is not None and type(pid) is not str:
+            pid = checked_word("pid", pid)
         if pid is not None and pid in self.processes:
-            self.programs.name(program)
-            return handle_of(self, self.processes[pid])
+            process = self.processes[pid]
+            self._raise_if_other(process, self.programs.name(program))
+            return handle_of(self, process)
         if supervision is None:
             supervision = getattr(program, "supervision", None)
         if budget is None:
@@ -547,6 +592,18 @@ class Kernel:
             program_of(program), args, parent=None, pid=pid, name=name, budget=budget, grant=grant, priority=priority
         )
         return handle_of(self, process)
+
+    def _raise_if_other(self, process: Process, program: str) -> None:
+        """Refuse to take a live process for one of another program, such as an agent that has another name by now."""
+        run = process.stands_for or process
+        kept = run.program
+        if process.exit is None and kept != program and kept != self._programs.name(supervise):
+            raise NameTaken(
+                f"process {process.pid} runs {kept}, not {program}",
+                hint="take another pid, or spawn the program that it runs",
+                pid=process.pid,
+                program=kept,
+            )
 
     def supervise(
         self,
@@ -566,7 +623,7 @@ class Kernel:
         """Start a supervisor; awaiting it waits until its children are started. An existing pid gives that one."""
         return self.supervisors.begin(
             children,
-            pid=pid,
+            pid=None if pid is None else checked_word("pid", pid),
             name=name,
             options={"budget": budget, "grant": grant, "priority": priority},
             strategy=strategy,
@@ -580,7 +637,12 @@ class Kernel:
         """A supervisor that runs, or ran, by pid or name."""
         return self.supervisors.get(pid_or_name)
 
-    async def run(self, program: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    async def run(
+        self,
+        program: Callable[[Context, *Taken], Coroutine[Any, Any, T]],
+        *args: *Taken,
+        **options: Unpack[SpawnOptions],
+    ) -> T:
         """Spawn, wait, and give the result or raise the error."""
         ended = await self.spawn(program, *args, **options).wait()
         if ended.error is not None:
@@ -592,21 +654,44 @@ class Kernel:
     def process(self, pid: str | Handle) -> Handle:
         return Handle(self, self.core.find_process(pid))
 
+    def agent(self, pid: str | Handle) -> Any:
+        """The AgentProcess of a pid or name, as `spawn` gave it. ConfigError, if the process runs something else, or
+        this kernel does not know its agent."""
+        process = self.core.find_process(pid)
+        run = process.stands_for or process
+        missing = self.missing_program(process)
+        if missing is not None:
+            raise dormant_process(process.pid, missing)
+        handle_of = getattr(self.programs.get(run.program), "__lyra_handle__", None)
+        if handle_of is None:
+            raise ConfigError(f"process {process.pid} runs {run.program}, and no agent", pid=process.pid)
+        return handle_of(self, process)
+
     def whereis(self, name: str) -> Handle | None:
-        process = self.names.get(name)
+        process = self.names.get(sendable_text(name, "a name"))
         return Handle(self, process) if process is not None else None
 
     def send(self, to: str | Handle, message: Any) -> Ack:
         """Put a message in a mailbox; awaiting it waits for room and until the message is durable."""
         self.core.raise_if_closed()
-        return Ack(self.core, self.mailboxes.send(self.core.find_process(to), message))
+        receiver = self.core.find_process(to)
+        require_send(receiver)
+        return Ack(self.core, self.mailboxes.send(receiver, message))
 
     def send_to(self, receiver: Process, message: Any) -> int | Awaitable[int]:
-        """Send to a process without an Ack: the seq of the message's row, or what gives it after a wait for room."""
+        """Send to a process for the layers above, without an Ack and without asking for a right: the seq of the
+        message's row, or what gives it after a wait for room."""
         return self.mailboxes.send(receiver, message)
 
     def kill(self, pid: str | Handle, reason: str = "killed") -> Ack:
         """Stop a process and everything it spawned; a dead one stays dead."""
+        if self._kills:
+            self.core.raise_if_closed()
+            require_send(self.core.find_process(pid))
+        return self.end(pid, reason)
+
+    def end(self, pid: str | Handle, reason: str = "killed") -> Ack:
+        """`kill` for the layers above, which end what they started: no right is asked for."""
         if self._kills:
             self.core.raise_if_closed()
             self.lifetimes.stop_tree(self.core.find_process(pid), sendable_text(reason, "a reason to kill"))
@@ -615,13 +700,20 @@ class Kernel:
     def link(self, one: str | Handle, other: str | Handle) -> Ack:
         """Tie two processes together: if one ends abnormally, the other ends too, or is told if it traps exits."""
         self.core.raise_if_closed()
-        self.links.link(self.core.find_process(one), self.core.find_process(other))
+        self.links.link(*self._ends(one, other))
         return acknowledge(self.core)
 
     def unlink(self, one: str | Handle, other: str | Handle) -> Ack:
         self.core.raise_if_closed()
-        self.links.unlink(self.core.find_process(one), self.core.find_process(other))
+        self.links.unlink(*self._ends(one, other))
         return acknowledge(self.core)
+
+    def _ends(self, first: str | Handle, second: str | Handle) -> tuple[Process, Process]:
+        """The two ends of a link, which a process that ties them must be allowed to send to."""
+        ends = self.core.find_process(first), self.core.find_process(second)
+        for process in ends:
+            require_send(process)
+        return ends
 
     def durable(self) -> Ack:
         """Await it to know that everything that happened so far is kept: for calls that give a value, not an Ack."""
@@ -635,11 +727,19 @@ class Kernel:
 
         A plain function is called at once and must be quick; an async one is run beside the kernel.
         """
-        return self.listeners.add(listener, kinds)
+        wanted = None if kinds is None else (kinds,) if isinstance(kinds, str) else tuple(kinds)
+        for kind in (EVERYTHING,) if wanted is None else wanted:
+            require("events.subscribe", kind)
+        if callable(listener):  # any other is refused below
+            listener = as_registered(listener)
+        return self.listeners.add(listener, wanted)
 
     def emit_event(self, event: Event | Mapping[str, Any]) -> None:
         """Tell all listeners of an Event from outside: its kind is one of the known ones, and nothing is kept."""
         self.core.raise_if_closed()
+        kind = event.get("kind") if isinstance(event, Mapping) else getattr(event, "kind", None)
+        if isinstance(kind, str) and kind:  # any other is refused below
+            require("events.publish", kind)
         self.listeners.emit(event)
 
     def watch(self, watchers: Watchers) -> None:
@@ -692,7 +792,7 @@ class Kernel:
             self._recovery.hold_back()
 
     def let_go(self, but: Collection[str] = ()) -> None:
-        """They go on, but these: those wait for another `let_go`."""
+        """Resume the held processes except the pids in `but`, which stay held until the next call."""
         if self._recovery is not None:
             self._recovery.let_go(but)
 

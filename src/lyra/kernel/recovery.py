@@ -11,11 +11,12 @@ Snapshots are the same fold, written down: made from the store's own rows, in sl
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Collection
 from contextvars import copy_context
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core import codec
 from lyra.core.budgets.budget import Usage
@@ -24,6 +25,7 @@ from lyra.core.faultpoint import point
 from lyra.core.rights.capability import Grant
 from lyra.errors import Conflict, Corrupt, LyraError, StoreFull
 from lyra.kernel.interrupts.service import Interrupt
+from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_from_row, text_of
 from lyra.kernel.journal.history import Fold, ProcessState
 from lyra.kernel.process.links import read_signal
@@ -41,8 +43,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Recovery"]
 
+_log: Final = logging.getLogger("lyra.kernel")
 _ROWS_A_SLICE = 500
 _WORTH_A_SNAPSHOT = 1_000  # rows; fewer are folded faster than a snapshot is written
+# Rights that rows without RIGHTS say nothing about: the version that wrote them did not check them.
+_UNCHECKED_BEFORE: Final = (
+    *("model.use", "tool.use", "process.spawn", "process.send", "human.ask", "events.publish", "events.subscribe"),
+    *(f"{verb}:{table}.**" for verb in ("db.read", "db.write") for table in ("memories", "blackboard")),
+)
 
 
 class Recovery:
@@ -53,6 +61,7 @@ class Recovery:
         "_interrupts",
         "_lifetimes",
         "_links",
+        "_named_since",
         "_programs",
         "_rebuilt",
         "_retention_s",
@@ -89,6 +98,7 @@ class Recovery:
         core.find_replayed = self.rebuilt
         core.after_commit.append(self.rows_written)
         self._snapshot_seq = 0
+        self._named_since = 0  # the last row from before the store had an id
         self._snapshotting: asyncio.Task[None] | None = None
         self.dormant: dict[str, list[tuple[Process, ProcessState]]] = {}  # by the program they wait for
         self._rebuilt: dict[str, Process] = {}
@@ -99,6 +109,7 @@ class Recovery:
 
     async def load(self) -> None:
         fold: Fold = await self._core.call(self._fold)
+        self._core.store_id, self._named_since = await self._core.call(self._store.identity)
         journal = self._core.journal
         assert journal is not None
         journal.seq = journal.durable_seq = max(fold.seq, self._store.last_seq())
@@ -114,12 +125,12 @@ class Recovery:
     def _bring_back(self, ordered: list[tuple[str, ProcessState]]) -> None:
         for pid, state in ordered:
             self._rebuild(pid, state)
-        now = self._core.clock.now()
+        now = self._core.now()
         for pid, state in ordered:
             self._tie(pid, state)
             scope = self._rebuilt[pid].budget
             if state.created.budget is not None and scope.seconds is not None:
-                self._lifetimes.limit_time(scope, max(0.0, scope.seconds - (now - state.created_at)))
+                self._lifetimes.limit_time(scope, max(0.0, scope.seconds - max(0.0, now - state.created_at)))
         for pid, state in ordered:
             # One that had been told to end has ended just now, and may have taken others that were linked to it along.
             if state.exit is None and self._rebuilt[pid].exit is None:
@@ -132,7 +143,7 @@ class Recovery:
         }
 
     def rebuilt(self, pid: str) -> Process | None:
-        """A process of an earlier life that a program asks for again."""
+        """A process from before the restart that a program asks for again."""
         return self._rebuilt.get(pid)
 
     def _fold(self) -> Fold:
@@ -154,9 +165,9 @@ class Recovery:
         right = parent.grant if parent is not None else core.grant
         if created.grant is not None:
             # Narrowed once more by today's root: what the journal allows, the user may have taken back since.
-            right = right.narrow(Grant.from_data(created.grant))
+            right = right.narrow(_grant_of(created))
         process = Process(core, pid, created.program, parent, scope, right, created.priority, copy_context())
-        process.created_at = state.created_at
+        process.created_at = min(state.created_at, core.now())  # the clock of then may have been ahead
         if created.key is not None and parent is not None:
             process.line = f"{parent.line}.{created.key}"
         process.name = created.name or None
@@ -180,6 +191,8 @@ class Recovery:
         else:
             if parent is not None and parent.exit is not None:
                 process.parent = None
+            if state.created_seq <= self._named_since:
+                core.is_before_id.add(pid)
             self._lifetimes.enter(process)
             self._refill(process, state)
 
@@ -243,6 +256,7 @@ class Recovery:
         if program is None:
             self.dormant.setdefault(process.program, []).append((process, state))
             core.publish(process.pid, "process.dormant", {"program": process.program})
+            _log.info("process %s waits for its program %s to be registered", process.pid, process.program)
             return
         created = state.created
         data = core.call_now(self._store.get_blob, created.blob) if created.blob else bytes(created.args)
@@ -261,7 +275,7 @@ class Recovery:
         self._held, self._blocked = [], None
 
     def let_go(self, but: Collection[str]) -> None:
-        """`but` are pids of those that wait on, also once they are revived."""
+        """Resume the held processes except the pids in `but`, which stay held until the next call."""
         held, self._held = self._held or [], [] if but else None
         self._blocked = but
         for process in held:
@@ -324,7 +338,7 @@ class Recovery:
             last = min(after + _ROWS_A_SLICE, upto)
             fold.add_all(await core.call(self._read, after, last))
             await asyncio.sleep(0)  # the processes' turn
-        before = core.clock.now() - self._retention_s
+        before = core.now() - self._retention_s
         states = fold.dump(forget_before=before)
         for pid in [pid for pid, state in states.items() if state is None]:
             self._lifetimes.forget(pid)
@@ -342,3 +356,13 @@ class Recovery:
         if self._snapshotting is not None:
             self._snapshotting.cancel()
             self._snapshotting = None
+
+
+def _grant_of(created: rows.Created) -> Grant:
+    """The Grant of a row. An earlier version did not check some rights, so a list of what it allows did not name them:
+    a process that it started keeps them. What such a list denies counts from now on."""
+    grant = Grant.from_data(created.grant)
+    if created.rights or not grant.layers:
+        return grant
+    layers = [[*map(str, layer), *_UNCHECKED_BEFORE] for layer in grant.layers]
+    return Grant.from_data({"layers": layers, "deny": [str(rule) for rule in grant.deny]})

@@ -1,4 +1,4 @@
-"""What a run that repeats, forks or rehearses another run replaces in its kernel.
+"""What a run that is kept, repeated, forked or rehearsed adds to its kernel or replaces in it.
 
     Kernel(store, seams=Seams(door=ForkDoor, pids=by_call))
 
@@ -16,6 +16,7 @@ from lyra.kernel.programs.registry import Programs
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
+    from lyra.kernel.base.subsystem import State
     from lyra.kernel.effects.registry import Declared
     from lyra.kernel.process.process import Process
     from lyra.kernel.programs.lifetime import Pids
@@ -31,4 +32,5 @@ class Seams(NamedTuple):
     # Makes the table of programs, given what to call when a program becomes known and the first programs.
     programs: Callable[[Callable[[str], None], Iterable[Any]], Programs] = Programs
     pids: Pids | None = None  # how children are numbered; None counts the rows of the journal
+    states: tuple[State, ...] = ()  # what the layers above remember in the journal, beside the subsystems
     kills: bool = True  # whether `kernel.kill` ends a process: a replay lets it go on to where its record ends

@@ -65,6 +65,7 @@ class ServerSettings:
     transport: str = "stdio"
     enabled: bool = True
     timeout_s: float = TIMEOUT_S
+    start_s: float | None = None  # to start or reach it and read what it offers; None is the default
     network: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
@@ -99,7 +100,7 @@ class ServerSettings:
                 f"the cwd of MCP server {self.name} lies outside the project", hint="name a folder in it", key="cwd"
             )
         if not os.path.isdir(folder):
-            raise ConfigError(f"the cwd of MCP server {self.name} is no folder", hint=f"there is no {self.cwd}")
+            raise ConfigError(f"the cwd of MCP server {self.name} is not a folder", hint=f"there is no {self.cwd}")
         return folder
 
     def line(self) -> str:

@@ -63,7 +63,7 @@ class ServerState(msgspec.Struct, frozen=True):
         return {**data, "failure": self.failure.to_data() if self.failure else None}
 
 
-@named("mcp:Failed")
+@named("lyra:mcp.Failed")
 class ServerFailed(Exception):
     """A connection that ends with a known Failure; `state` is the state that this puts the server into."""
 
@@ -73,7 +73,7 @@ class ServerFailed(Exception):
         self.state = state
 
 
-@named("mcp:AuthRequired")
+@named("lyra:mcp.AuthRequired")
 class AuthRequired(ServerFailed):
     """A login is needed and no person can log in, or the token is missing."""
 

@@ -1,7 +1,7 @@
 """The parts of a conversation as wire formats need them: parts, thoughts, results of tools, ids of calls.
 
-`refuse_images` raises an error before anything is sent to a provider without images; `schema_in_words` asks for a
-schema in words where a provider cannot enforce one beside tools. Nothing here depends on a provider.
+`image_data` is for providers that take images as data only; `schema_in_words` asks for a schema in words where a
+provider cannot enforce one beside tools. Nothing here depends on a provider.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from lyra.models.wire.remote import result_parts, result_text
 
 __all__ = [
     "first_call_number",
+    "image_data",
     "is_made_up",
     "output_parts",
     "output_text",
     "parts",
-    "refuse_images",
     "schema_in_words",
     "system_text",
     "thoughts",
@@ -92,17 +92,23 @@ def output_text(result: ToolResult) -> str:
     return "\n".join(part["text"] for part in output_parts(result) if part["type"] == "text")
 
 
-def refuse_images(request: Request, provider: str) -> None:
-    """Raise a ConfigError if a message or a tool's output holds an image."""
-    for message in request.messages:
-        given = [*parts(message), *(part for result in message.tool_results for part in output_parts(result))]
-        if any(part["type"] == "image" for part in given):
+def image_data(part: dict[str, Any], provider: str) -> tuple[str, str]:
+    """(media type, base64) of an image part, for a format that takes no addresses; a `data:` URL has both."""
+    url = part.get("url")
+    media_type, data = part.get("media_type"), part.get("data")
+    if isinstance(url, str):
+        head, _, data = url.partition(",")
+        media_type = head.removeprefix("data:").removesuffix(";base64")
+        if not (head.startswith("data:") and head.endswith(";base64")):
             raise ConfigError(
-                f"{provider} takes no images here",
-                hint="send text, or use a model of anthropic, openai, azure, gemini or vertex",
+                f"{provider} takes images as data, not by their addresses",
+                hint="load the image and use Image.from_bytes",
                 key="content",
                 provider=provider,
             )
+    if not isinstance(media_type, str) or not isinstance(data, str):
+        raise ConfigError("an image part has a 'url', or 'media_type' and 'data' (base64)", key="content")
+    return media_type, data
 
 
 def first_call_number(request: Request) -> int:

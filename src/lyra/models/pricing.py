@@ -17,7 +17,7 @@ from decimal import ROUND_CEILING, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.core.checking.check import known_keys
-from lyra.core.clock import Clock, SystemClock
+from lyra.core.clock import Clock, loop_clock
 from lyra.errors import ConfigError
 from lyra.models.usage import TokenUsage
 
@@ -198,7 +198,7 @@ class Prices:
         raising: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._clock = clock or SystemClock()
+        self._clock = clock or loop_clock()
         self._raising = {name: _override(name, price) for name, price in (raising or {}).items()}
         self._known: dict[str, Price | None] = {
             name: price if isinstance(price, Price) else _override(name, price)
@@ -215,7 +215,7 @@ class Prices:
 
     def of(self, name: str) -> Price | None:
         """The price of `provider/model`; None if it is not known."""
-        if name in self._known and (name not in self._until or self._clock.now() < self._until[name]):
+        if name in self._known and (name not in self._until or self._clock.monotonic() < self._until[name]):
             return self._known[name]
         return self._look_up(name)
 
@@ -228,7 +228,7 @@ class Prices:
         else:
             price, changes = _published(_OURS.get(provider, provider), model, self._clock.now())
             if changes:
-                self._until[name] = self._clock.now() + _REFRESH_S
+                self._until[name] = self._clock.monotonic() + _REFRESH_S
         raised = self._raising.get(name)
         if raised is not None and (price is None or raised.covers(price)):
             price = raised
@@ -281,10 +281,11 @@ def _price(prices: Any) -> Price | None:
     }
     starts = sorted({tier.start for field in fields.values() for tier in getattr(field, "tiers", ())})
     tiers = tuple(
-        Rates(above, **{name: _rate(_at(field, above)) for name, field in fields.items()}) for above in (-1, *starts)
+        Rates(above, **{name: _rate(_price_above(field, above)) for name, field in fields.items()})
+        for above in (-1, *starts)
     )
     per_thousand = prices.requests_kcount
-    request = _rate(_at(per_thousand, -1)) * 1_000 if per_thousand is not None else 0
+    request = _rate(_price_above(per_thousand, -1)) * 1_000 if per_thousand is not None else 0
     return Price(tiers, request)
 
 
@@ -292,7 +293,7 @@ def _first(price: Any, usual: Any) -> Any:
     return usual if price is None else price
 
 
-def _at(price: Any, above: int) -> Decimal:
+def _price_above(price: Any, above: int) -> Decimal:
     """The price of a token when more than `above` go in."""
     if isinstance(price, Decimal):
         return price

@@ -40,7 +40,7 @@ from lyra.models.stream import (
     ToolStart,
     UsageSeen,
 )
-from lyra.models.wire.faults import fault
+from lyra.models.wire.faults import fault, of_exception
 
 __all__ = ["Cassette", "RecordedCall", "Recorder", "Replayer", "request_data"]
 
@@ -136,8 +136,10 @@ class Recorder(LLMProvider):
                 async for event in events:
                     seen.append((now() - began, event))
                     yield event
-        except LyraError as error:
-            self._keep(request, seen, error)
+        except Exception as error:
+            told = error if isinstance(error, LyraError) else of_exception(error, self.name)
+            if told is not None:  # any other exception is a mistake in the provider, and no answer
+                self._keep(request, seen, told)
             raise
         self._keep(request, seen, None)
 

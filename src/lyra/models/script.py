@@ -244,7 +244,7 @@ def _items(value: Any) -> Any:
     return value
 
 
-def _one(cls: type[_Checked]) -> Callable[[Any], Any]:
+def _reader_of(cls: type[_Checked]) -> Callable[[Any], Any]:
     return lambda value: value if isinstance(value, cls) else cls.from_data(value)
 
 
@@ -280,7 +280,7 @@ _READ: Final[dict[type, dict[str, Callable[[Any], Any]]]] = {
         "tool_calls": _many(ScriptedCall),
         "stop_reason": _word(STOP_REASONS, "stop_reason"),
         "usage": _usage,
-        "error": _one(ScriptedError),
+        "error": _reader_of(ScriptedError),
         "chunks": _chunks,
         "first_s": _seconds,
         "chunk_s": _seconds,

@@ -21,6 +21,7 @@ from lyra.errors import ModelError
 from lyra.models.usage import TokenUsage
 
 __all__ = [
+    "CUT_BY_BUDGET",
     "STOP_REASONS",
     "Completion",
     "Finished",
@@ -46,6 +47,9 @@ STOP_REASONS: Final[dict[str, str]] = {
     "content_filter": "the provider withheld the rest",
     "pause": "the provider paused a long turn; the same conversation goes on where it stopped",
 }
+# The stop reason of an answer that ended at a `max_tokens` which a budget had lowered. No provider says it: the model
+# effect puts it in place of `max_tokens`, so that a journal keeps why the answer was cut.
+CUT_BY_BUDGET: Final = "budget"
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -143,7 +147,7 @@ def is_unchanged(completion: Completion) -> bool:
 
 
 _FIELDS: Final = [Message, TokenUsage, str, str, str, tuple]
-_COUNTS: Final = [int, int, int, int, int, bool]
+_COUNTS: Final = [int, int, int, int, int, bool, bool]
 _NOTHING: Final = TokenUsage()
 
 
@@ -207,6 +211,11 @@ class Fold:
     @property
     def usage(self) -> TokenUsage:
         return self._usage
+
+    @property
+    def message(self) -> Message:
+        """The answer so far, without tool calls that are not whole."""
+        return self._message()
 
     @property
     def finished(self) -> bool:

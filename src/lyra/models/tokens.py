@@ -23,7 +23,7 @@ from lyra.core.tool import Tool
 from lyra.models.request import Request
 from lyra.models.usage import TokenUsage
 
-__all__ = ["ConversationTokens", "Estimator", "Measure", "Size"]
+__all__ = ["ConversationTokens", "Estimator", "Measure", "Size", "answer_tokens"]
 
 WORDY: Final = 0.5  # tokens a byte; prose is near 0.25, code near 0.35
 DENSE: Final = 1.0  # no byte-level tokenizer makes more of base64, hexadecimal or emoji
@@ -313,6 +313,12 @@ def _continues(known: _Counted, request: Request) -> bool:
     if request.system != known.system or request.output_schema is not None:
         return False
     return request.messages[: len(known.messages)] == known.messages
+
+
+def answer_tokens(message: Message) -> int:
+    """Tokens of an answer whose provider did not count them, on the high side."""
+    wordy, dense, _ = _counted((message,), (0, 0, 0))
+    return int(wordy * WORDY + dense * DENSE) + 1 if wordy or dense else 0
 
 
 # ---------------------------------------------------------------- counting

@@ -1,4 +1,4 @@
-"""TokenUsage: the tokens of a call, as the provider counted them.
+"""TokenUsage: the tokens of a call, as the provider counted them, or `estimated` where it did not.
 
 `input_tokens` is the provider's own number. Anthropic and Bedrock leave cached tokens out of it (`cached_apart`),
 the others count them in; `total_input` means the same for all providers. Prices are in `pricing`.
@@ -18,6 +18,7 @@ class TokenUsage(msgspec.Struct, frozen=True):
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0  # part of output_tokens, where the provider says so
     cached_apart: bool = False
+    estimated: bool = False  # the provider was silent: some or all are Lyra's own count, on the high side
 
     @property
     def total_input(self) -> int:
@@ -38,6 +39,7 @@ class TokenUsage(msgspec.Struct, frozen=True):
             left.cache_write_tokens + right.cache_write_tokens,
             left.reasoning_tokens + right.reasoning_tokens,
             left.cached_apart and right.cached_apart,
+            left.estimated or right.estimated,
         )
 
     def flat(self) -> TokenUsage:

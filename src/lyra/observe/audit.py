@@ -137,13 +137,13 @@ class AuditLog:
                 raise
             self._failed(error)
 
-    def write(self, at: float, pid: str, kind: str, fields: dict[str, Any]) -> None:
+    def write(self, time_s: float, pid: str, kind: str, fields: dict[str, Any]) -> None:
         """Append one record as a whole line; where that fails, the file is unchanged and StoreError is raised."""
         if self._fd < 0:
             return
-        line, line_hash = line_of(self._seq + 1, at, pid, kind, fields, self._prev)
+        line, line_hash = line_of(self._seq + 1, time_s, pid, kind, fields, self._prev)
         if len(line) >= LINE_BYTES_MAX:
-            line, line_hash = line_of(self._seq + 1, at, pid, kind, {"left_out_bytes": len(line)}, self._prev)
+            line, line_hash = line_of(self._seq + 1, time_s, pid, kind, {"left_out_bytes": len(line)}, self._prev)
         size = os.fstat(self._fd).st_size
         try:
             if os.write(self._fd, line + b"\n") != len(line) + 1:
@@ -151,7 +151,7 @@ class AuditLog:
                 raise StoreError(f"there is no room for the audit log {self.path}", hint=_LOST)
         except OSError as error:
             raise StoreError(f"the audit log {self.path} cannot be written: {error.strerror}", hint=_LOST) from None
-        self._seq, self._prev, self._at = self._seq + 1, line_hash, at
+        self._seq, self._prev, self._at = self._seq + 1, line_hash, time_s
 
     def _clean(self, fields: dict[str, Any]) -> dict[str, Any]:
         most = _TEXT_CHARS_MAX[self.level]

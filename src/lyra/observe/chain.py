@@ -69,9 +69,9 @@ def _digest(data: bytes) -> str:
     return blake2b(data, digest_size=_HASH_BYTES // 2).hexdigest()
 
 
-def line_of(seq: int, at: float, pid: str, kind: str, fields: dict[str, Any], prev: str) -> tuple[bytes, str]:
+def line_of(seq: int, time_s: float, pid: str, kind: str, fields: dict[str, Any], prev: str) -> tuple[bytes, str]:
     """A record as a line, without its newline, and its hash."""
-    record = {"seq": seq, "at": at, "pid": pid, "kind": kind, "fields": fields, "prev": prev}
+    record = {"seq": seq, "at": time_s, "pid": pid, "kind": kind, "fields": fields, "prev": prev}
     head = msgspec.json.encode(record)[:-1]
     line_hash = _digest(head)
     return b"".join((head, _HASH, line_hash.encode(), _END)), line_hash
@@ -196,9 +196,9 @@ class _Chain:
     def _unreadable(self, number: int) -> ChainProblem:
         after = self._link(number + 1)
         if after is not None and after.prev == self.head:
-            return ChainProblem(number, "inserted", "this line is no record, and the chain goes on without it")
+            return ChainProblem(number, "inserted", "this line is not a record; the chain continues without it")
         if number == len(self._lines) and not self._lines[-1].endswith(b"\n"):
-            return ChainProblem(number, "cut_off", "the last line is not whole: a crash or a person cut it off")
+            return ChainProblem(number, "cut_off", "the last line is incomplete: it was cut off, by a crash or by hand")
         return ChainProblem(number, "changed", "this line is not as it was written")
 
     def _misplaced(self, number: int, link: Link) -> ChainProblem:
@@ -207,16 +207,16 @@ class _Chain:
         if link.seq > due:
             later = any(other is not None and other.seq == due for other in self._rest(number))
             if later:
-                return ChainProblem(number, "reordered", f"record {link.seq} stands where record {due} belongs")
+                return ChainProblem(number, "reordered", f"record {link.seq} is at the position of record {due}")
             gone = link.seq - due
             return ChainProblem(
                 number, "removed", f"{gone} record{'s' if gone > 1 else ''} before this line, from {due} on"
             )
         after = self._link(number + 1)
         if after is not None and after.seq == due and after.prev == self.head:
-            return ChainProblem(number, "inserted", f"record {link.seq} stands between records {due - 1} and {due}")
+            return ChainProblem(number, "inserted", f"record {link.seq} is between records {due - 1} and {due}")
         if link.seq < due:
-            return ChainProblem(number, "inserted", f"record {link.seq} stands where record {due} belongs")
+            return ChainProblem(number, "inserted", f"record {link.seq} is at the position of record {due}")
         return ChainProblem(
             number, "changed", "this record does not follow from the one before: one of them was written anew"
         )

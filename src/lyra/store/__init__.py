@@ -7,9 +7,9 @@ implementation is imported only when it is opened.
 """
 
 from lyra.errors import ConfigError
-from lyra.store.protocol import Lease, Record, Snapshot, Store
+from lyra.store.protocol import Identity, Lease, Record, Snapshot, Store
 
-__all__ = ["Lease", "Record", "Snapshot", "Store", "open_store"]
+__all__ = ["Identity", "Lease", "Record", "Snapshot", "Store", "open_store"]
 
 
 def open_store(target: str, *, durability: str = "process") -> Store:

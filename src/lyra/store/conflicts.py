@@ -1,8 +1,8 @@
 """Every Conflict that a Store raises because another writer changed it: one function and one sentence each.
 
 All stores raise these, so the kernel and the reader of a log meet the same words and the same fields whatever the
-store; a database store adds only "locked by another writer" and "another writer was quicker". Nothing was written when
-one of them is raised. `protocol` says when each one is raised.
+store; a database store adds only "locked by another writer" and "another writer committed first". Nothing was written
+when one of them is raised. `protocol` says when each one is raised.
 """
 
 from __future__ import annotations

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from lyra.core.ids import unique_id
 from lyra.errors import StoreError
 from lyra.store import conflicts
 from lyra.store.checksum import blob_digest
-from lyra.store.protocol import Lease, Record, Snapshot
+from lyra.store.protocol import Identity, Lease, Record, Snapshot
 from lyra.store.rows import dense
 
 __all__ = ["MemoryStore"]
@@ -21,14 +22,16 @@ _NO_OWNER = Lease("", 0, 0.0)
 
 
 class MemoryStore:
-    """A Store whose rows, states, blobs and lease are plain attributes."""
+    """A Store whose rows, states, blobs and lease are plain attributes. A simulation chooses its id."""
 
-    __slots__ = ("_blobs", "_first", "_lease", "_rows", "_snapshot_seq", "_states")
+    __slots__ = ("_blobs", "_first", "_identity", "_lease", "_rows", "_snapshot_seq", "_states")
 
     inline: bool = True
+    has_clock: bool = False
     location: str = "memory"
 
-    def __init__(self) -> None:
+    def __init__(self, *, store_id: str = "") -> None:
+        self._identity = Identity(store_id or unique_id(), 0)
         self._rows: list[tuple[int, float, str, str, bytes]] = []
         self._first = 1
         self._snapshot_seq = 0
@@ -93,14 +96,16 @@ class MemoryStore:
             raise StoreError(f"no blob {digest} in {self.location}", digest=digest) from None
 
     # ------------------------------------------------------------ lease
-    def acquire(self, owner: str, *, now: float, ttl_s: float) -> Lease:
+    def acquire(self, owner: str, *, now: float | None, ttl_s: float) -> Lease:
+        assert now is not None  # it has no clock
         held = self._lease
         if held.expires_at != 0.0 and now < held.expires_at:
             raise conflicts.held(held)
         self._lease = Lease(owner, held.epoch + 1, now + ttl_s)
         return self._lease
 
-    def renew(self, lease: Lease, *, now: float, ttl_s: float) -> Lease:
+    def renew(self, lease: Lease, *, now: float | None, ttl_s: float) -> Lease:
+        assert now is not None
         held = self._lease
         if held.epoch != lease.epoch or held.expires_at == 0.0:
             raise conflicts.lost(lease, held)
@@ -117,6 +122,12 @@ class MemoryStore:
     def _fence(self, epoch: int) -> None:
         if epoch != self._lease.epoch:
             raise conflicts.fenced(epoch, self._lease)
+
+    def clock_s(self) -> float:
+        raise AssertionError("memory has no clock")
+
+    def identity(self) -> Identity:
+        return self._identity
 
     # ------------------------------------------------------------ care
     def check(self) -> list[str]:

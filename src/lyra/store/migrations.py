@@ -15,9 +15,11 @@ from lyra.store.checksum import fields_crc
 __all__ = [
     "LATEST",
     "MIGRATIONS",
+    "NAMED_SINCE",
     "POSTGRES_TYPES",
     "SQLITE_TYPES",
     "TableMigration",
+    "identity_crc",
     "lease_crc",
     "meta_crc",
     "migration_crc",
@@ -25,6 +27,10 @@ __all__ = [
 
 SQLITE_TYPES: Final = {"int": "INTEGER", "real": "REAL", "bytes": "BLOB"}
 POSTGRES_TYPES: Final = {"int": "BIGINT", "real": "DOUBLE PRECISION", "bytes": "BYTEA"}
+
+
+def identity_crc(name: str, since: int) -> int:
+    return fields_crc("identity", name, since)
 
 
 def lease_crc(owner: str, epoch: int, expires_at: float) -> int:
@@ -46,6 +52,7 @@ class TableMigration(NamedTuple):
     name: str
     tables: tuple[str, ...]
     rows: tuple[tuple[str, tuple[str | int | float, ...]], ...] = ()
+    names_store: bool = False  # whether its first row is the store's id, which is another one for each store
 
     def statements(self, types: dict[str, str]) -> list[str]:
         return [table.format(**types) for table in self.tables]
@@ -83,6 +90,18 @@ MIGRATIONS: Final = (
         "blobs",  # large values are stored once, beside the journal, so that reading it stays quick
         ("CREATE TABLE blobs (digest TEXT PRIMARY KEY, data {bytes} NOT NULL)",),
     ),
+    TableMigration(
+        3,
+        "identity",  # `since` is the last row from before the store had a name: see `protocol.Identity`
+        (
+            (
+                "CREATE TABLE identity (id {int} PRIMARY KEY, name TEXT NOT NULL, since {int} NOT NULL,"
+                " crc {int} NOT NULL)"
+            ),
+        ),
+        names_store=True,
+    ),
 )
 
 LATEST: Final = MIGRATIONS[-1].number
+NAMED_SINCE: Final = next(step.number for step in MIGRATIONS if step.names_store)

@@ -3,9 +3,13 @@
 Owns one connection and one schema (`lyra`, or `?schema=name` in the URL). The rules are in `sql`, the tables in
 `migrations`; this module has what differs: an append is one statement and one round trip, which takes the lease row's
 lock, checks the epoch and the last seq and inserts the whole batch, and every other change begins by taking that same
-lock. Nothing here reconnects: when the connection breaks during a commit the client cannot know whether the commit
-happened, so the owner has to start again from the journal. Passwords are used to connect and kept nowhere: not in
-`location`, not in errors. psycopg is imported at first use.
+lock. Leases are judged by the server's clock, which all owners share. The password is kept for reconnecting and shown
+nowhere: not in `location`, not in errors. psycopg is imported at first use.
+
+A connection that is lost (the server restarts) is made again, with a back-off, for up to a minute, and the call that
+met it is made once more; its caller only waits. Every call can be repeated: the rows of an append that may have arrived
+are there, under this owner's epoch, or they are not, and are sent again. Where another owner has taken the store
+over meanwhile, the epoch says so.
 
 Durability. The death of the Lyra process loses nothing that PostgreSQL acknowledged, whatever the setting. The setting
 chooses which failures of the server the rows survive. `process` asks for `synchronous_commit=local`: flushed to the
@@ -16,23 +20,42 @@ that runs with `fsync=off`.
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from lyra.core.clock import SystemClock, block
+from lyra.core.limits import STORE_RECONNECT_S
+from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError, Conflict, StoreError, StoreFull
 from lyra.store import conflicts
 from lyra.store.batch import Rows, seal
 from lyra.store.migrations import POSTGRES_TYPES
+from lyra.store.protocol import Identity, Lease, Snapshot
 from lyra.store.rows import dense
-from lyra.store.sql import Row, SqlStore
+from lyra.store.sql import Head, Row, SqlStore
 
 if TYPE_CHECKING:
     import psycopg
 
 __all__ = ["PostgresStore"]
+
+T = TypeVar("T")
+
+_log: Final = logging.getLogger("lyra.store")
+_RETRY_FIRST_S: Final = 0.05
+_RETRY_MOST_S: Final = 1.0
+# Without these a server whose machine is gone is waited for as long as the operating system likes: hours.
+_ALIVE: Final = {
+    "connect_timeout": 10,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+}
 
 _SYNCHRONOUS: Final = {"process": "local", "power": "on"}
 _SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
@@ -56,10 +79,15 @@ _DAMAGED: Final = {"XX001", "XX002", "42P01", "42703"}  # data or index corrupte
 _FORBIDDEN: Final = {"42501", "25006"}  # insufficient privilege, read-only transaction
 
 
+class _ConnectionLost(StoreError):
+    """The connection broke: whether the change that was under way arrived is not known."""
+
+
 class PostgresStore(SqlStore):
     """A journal in one schema of a PostgreSQL database."""
 
     inline = False
+    has_clock = True
 
     def __init__(self, url: str, *, durability: str = "process", schema: str | None = None) -> None:
         if durability not in _SYNCHRONOUS:
@@ -73,9 +101,12 @@ class PostgresStore(SqlStore):
                 f"schema is {self.schema!r}", hint="use lower-case letters, digits and underscores, at most 63"
             )
         self._location, self._secret = _describe(plain_url, self.schema)
+        self._url = Secret(plain_url)
+        self._settings = _unless_in(plain_url, _ALIVE)
+        self._is_repeatable = False  # inside a call that is made once more if the connection breaks
         self._connection: psycopg.Connection[Row] | None = None
         try:
-            self._connection = self._connect(plain_url)
+            self._connection = self._connect()
             self._open()
         except BaseException:
             self.close()
@@ -86,11 +117,11 @@ class PostgresStore(SqlStore):
         return self._location
 
     # ------------------------------------------------------------ opening
-    def _connect(self, url: str) -> psycopg.Connection[Row]:
+    def _connect(self) -> psycopg.Connection[Row]:
         driver = _driver()
         try:
             connection: psycopg.Connection[Row] = driver.connect(
-                url, autocommit=True, application_name="lyra", connect_timeout=10
+                self._url.reveal(), **self._settings, autocommit=True, application_name="lyra"
             )
             return connection
         except driver.Error as error:
@@ -100,9 +131,13 @@ class PostgresStore(SqlStore):
                 hint="is the server running, and may this user connect to this database?",
             ) from None
 
-    def _open(self) -> None:
+    def _prepare(self) -> None:
+        """What every new connection has to be told."""
         self._ask("SELECT set_config('search_path', ?, false)", (self.schema,))
         self._ask("SELECT set_config('synchronous_commit', ?, false)", (_SYNCHRONOUS[self._durability],))
+
+    def _open(self) -> None:
+        self._prepare()
         if self._durability == "power" and self._ask("SHOW fsync") == [("off",)]:
             raise ConfigError(
                 f"{self.location} runs with fsync=off and cannot promise durability = 'power'",
@@ -135,16 +170,117 @@ class PostgresStore(SqlStore):
             with suppress(_driver().Error):
                 connection.close()
 
+    # ------------------------------------------------------------ a connection that is lost
+    def _lasting(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Make a call; where the connection breaks, connect again and repeat it."""
+        if self._is_repeatable:
+            return call(*args, **kwargs)
+        self._is_repeatable = True
+        try:
+            while True:
+                try:
+                    return call(*args, **kwargs)
+                except _ConnectionLost as lost:
+                    self._reconnect(lost)
+        finally:
+            self._is_repeatable = False
+
+    def _reconnect(self, lost: _ConnectionLost) -> None:
+        """Connect again, waiting longer after each failure; StoreError when the server stays away."""
+        _log.warning("%s; connecting again for up to %g s", lost.message, STORE_RECONNECT_S)
+        clock = SystemClock()
+        began_s, delay_s = clock.monotonic(), _RETRY_FIRST_S
+        while self._connection is not None:
+            try:
+                self._connection.close()
+                self._connection = self._connect()
+                self._prepare()
+            except StoreError as error:
+                if clock.monotonic() - began_s >= STORE_RECONNECT_S:
+                    raise StoreError(
+                        f"{lost.message}; the server did not come back within {STORE_RECONNECT_S:g} s",
+                        hint="start again when the server is back; whether the last change arrived is in the journal",
+                    ) from error
+                block(delay_s)
+                delay_s = min(2 * delay_s, _RETRY_MOST_S)
+            else:
+                _log.warning("connected to %s again after %.1f s", self.location, clock.monotonic() - began_s)
+                return
+        raise lost
+
+    def acquire(self, owner: str, *, now: float | None, ttl_s: float) -> Lease:
+        may_be_ours = False
+
+        def take() -> Lease:
+            nonlocal may_be_ours
+            if may_be_ours and self._lease().owner == owner:
+                return self._lease()
+            may_be_ours = True
+            return super(PostgresStore, self).acquire(owner, now=now, ttl_s=ttl_s)
+
+        return self._lasting(take)
+
+    def renew(self, lease: Lease, *, now: float | None, ttl_s: float) -> Lease:
+        return self._lasting(super().renew, lease, now=now, ttl_s=ttl_s)
+
+    def release(self, lease: Lease) -> None:
+        self._lasting(super().release, lease)
+
+    def holder(self) -> Lease | None:
+        return self._lasting(super().holder)
+
+    def identity(self) -> Identity:
+        return self._lasting(super().identity)
+
+    def clock_s(self) -> float:
+        return float(self._lasting(self._ask, "SELECT extract(epoch FROM clock_timestamp())")[0][0])
+
+    def save_snapshots(self, seq: int, states: Mapping[str, bytes | None], epoch: int) -> None:
+        self._lasting(super().save_snapshots, seq, states, epoch)
+
+    def load_snapshots(self) -> Snapshot:
+        return self._lasting(super().load_snapshots)
+
+    def put_blob(self, data: bytes) -> str:
+        return self._lasting(super().put_blob, data)
+
+    def get_blob(self, digest: str) -> bytes:
+        return self._lasting(super().get_blob, digest)
+
+    def compact(self, *, before: float, epoch: int) -> int:
+        return self._lasting(super().compact, before=before, epoch=epoch)
+
+    def _head(self) -> Head:
+        return self._lasting(super()._head)
+
+    def _page(self, first: int, last: int) -> list[Row]:
+        return self._lasting(super()._page, first, last)
+
     # ------------------------------------------------------------ journal
     def append(self, records: Rows, epoch: int) -> None:
         if not records:
-            self._fence(epoch)
+            self._lasting(self._fence, epoch)
             return
         first = dense(records)
         batches = seal(records)
         columns = [list(column) for column in zip(*batches, strict=True)]
-        if self._change(_APPEND, (epoch, *columns, first - 1)) != len(batches):
-            self._explain(first, epoch)
+        may_be_there = False
+
+        def insert() -> None:
+            nonlocal may_be_there
+            if may_be_there and self._arrived(records[-1][0], epoch):
+                return
+            may_be_there = True
+            if self._change(_APPEND, (epoch, *columns, first - 1)) != len(batches):
+                self._explain(first, epoch)
+
+        self._lasting(insert)
+
+    def _arrived(self, last: int, epoch: int) -> bool:
+        """Whether a batch whose commit was not answered is there: under this epoch only this object appends."""
+        with self._writing():
+            self._fence(epoch)
+            return self._head().last_seq == last
 
     def _explain(self, first: int, epoch: int) -> None:
         """Nothing was inserted: say which of the two conditions did not hold."""
@@ -212,12 +348,12 @@ class PostgresStore(SqlStore):
         """PostgreSQL's error as the StoreError that fits its SQLSTATE."""
         state = error.sqlstate or ""
         if self._connection is not None and self._connection.closed:
-            return StoreError(
+            return _ConnectionLost(
                 f"the connection to {self.location} is lost: {self._sentence(error)}",
                 hint="start again when the server is back; whether the last change arrived is in the journal",
             )
         if state == _UNIQUE:
-            return Conflict(f"another writer was quicker in {self.location}; nothing was written")
+            return Conflict(f"another writer committed first in {self.location}; nothing was written")
         if state in _BUSY:
             return Conflict(f"{self.location} is locked by another writer", hint="try again")
         if state in _FULL:
@@ -260,6 +396,14 @@ def _without_schema(url: str) -> tuple[str, str | None]:
     named = [setting for setting in settings if setting.startswith("schema=")]
     kept = "&".join(setting for setting in settings if setting not in named)
     return f"{place}?{kept}" if kept else place, named[-1].removeprefix("schema=") if named else None
+
+
+def _unless_in(url: str, settings: Mapping[str, int]) -> dict[str, int]:
+    """The settings that a URL leaves open."""
+    from psycopg.conninfo import conninfo_to_dict
+
+    known = conninfo_to_dict(url)
+    return {name: value for name, value in settings.items() if name not in known}
 
 
 def _describe(url: str, schema: str) -> tuple[str, str]:

@@ -4,6 +4,7 @@
     snapshots  `save_snapshots(seq, states, epoch)`, `load_snapshots()`: one state a process, folded up to `seq`
     blobs      `put_blob(data)` → digest, `get_blob(digest)`: large values, stored once
     lease      `acquire`, `renew`, `release`: one owner at a time, fenced by an epoch that only grows
+    identity   `identity()`: a name that no other store has, made once
     care       `check()`, `compact(...)`, `close()`
 
 Rules that every Store keeps (the conformance suite in `lyra.testing` shows each): sequence numbers start at 1 and
@@ -17,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
-__all__ = ["Lease", "Record", "Snapshot", "Store"]
+__all__ = ["Identity", "Lease", "Record", "Snapshot", "Store"]
 
 
 class Record(NamedTuple):
@@ -45,6 +46,16 @@ class Lease(NamedTuple):
     expires_at: float
 
 
+class Identity(NamedTuple):
+    """The name of a store, unlike that of any other, which idempotency keys begin with. A copy of the store has it too.
+
+    `since` is the last row that was there when the store was named: 0, unless an earlier version made the store.
+    """
+
+    id: str
+    since: int
+
+
 @runtime_checkable
 class Store(Protocol):
     @property
@@ -55,6 +66,11 @@ class Store(Protocol):
     @property
     def location(self) -> str:
         """Where it is, for messages; never with a password."""
+        ...
+
+    @property
+    def has_clock(self) -> bool:
+        """True when leases can be judged by a clock of its own, which all its owners share: `now=None` asks for it."""
         ...
 
     # journal
@@ -91,11 +107,11 @@ class Store(Protocol):
     def get_blob(self, digest: str) -> bytes: ...
 
     # lease
-    def acquire(self, owner: str, *, now: float, ttl_s: float) -> Lease:
+    def acquire(self, owner: str, *, now: float | None, ttl_s: float) -> Lease:
         """Become the owner; `Conflict` (with field `expires_at` and `owner`) while another one's lease runs."""
         ...
 
-    def renew(self, lease: Lease, *, now: float, ttl_s: float) -> Lease:
+    def renew(self, lease: Lease, *, now: float | None, ttl_s: float) -> Lease:
         """Push the end of a lease out, also a late one; `Conflict` when it was released or another owner took over."""
         ...
 
@@ -105,6 +121,15 @@ class Store(Protocol):
 
     def holder(self) -> Lease | None:
         """The newest lease, which may have run out; None before the first one and after a release."""
+        ...
+
+    def clock_s(self) -> float:
+        """The time by the store's own clock, in seconds since 1970; only where `has_clock`."""
+        ...
+
+    # identity
+    def identity(self) -> Identity:
+        """Made once, with the store or when this version first opens an older one, and the same ever after."""
         ...
 
     # care

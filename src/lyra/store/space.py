@@ -1,9 +1,9 @@
 """Several journals in one SQLite file: each a Store of its own, with its own owner, beside the file's main one.
 
-A space has its own journal, snapshots, lease and meta tables, named after it; blobs are shared, since a blob is named
-by its content. So two kernels that own two spaces work on one file at once: SQLite lets them write in turn, and
-neither waits for the other's lease. Beside its tables a space has `notes`: short messages that any process may leave
-for the space's owner, which reads them when it polls. The rules are those of `sql`; this module only changes the table
+A space has its own journal, snapshots, lease, meta and identity tables, named after it; blobs are shared, since a blob
+is named by its content. So two kernels that own two spaces work on one file at once: SQLite lets them write in turn,
+and neither waits for the lease of the other. Beside its tables a space has `notes`: short messages that any process may
+leave for the owner, which reads them when it polls. The rules are those of `sql`; this module only changes the table
 names in the statements.
 """
 
@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from lyra.errors import ConfigError, StoreError
-from lyra.store.migrations import MIGRATIONS, SQLITE_TYPES
+from lyra.store.migrations import MIGRATIONS, NAMED_SINCE, SQLITE_TYPES
+from lyra.store.protocol import Lease
 from lyra.store.sql import FOLLOW_BATCH, INSERT_BATCH, Row
 from lyra.store.sqlite import SqliteStore
 
@@ -23,7 +24,8 @@ __all__ = ["SPACE_NAME", "Space", "spaces"]
 
 SPACE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
-_OWN: Final = re.compile(r"\b(journal|snapshots|lease|meta|notes)\b")
+_OWN: Final = re.compile(r"\b(journal|snapshots|lease|meta|identity|notes)\b")
+_IDENTITY: Final = MIGRATIONS[NAMED_SINCE - 1].statements(SQLITE_TYPES)[0]
 _NOTES: Final = "CREATE TABLE notes (number INTEGER PRIMARY KEY, data BLOB NOT NULL)"
 _RESERVED: Final = "sqlite_"  # SQLite refuses table names with this prefix, in any case
 _MARK: Final = "~"  # put before the name of a space that has that prefix; SPACE_NAME allows no name to begin with it
@@ -66,7 +68,7 @@ class Space(SqliteStore):
         if journal is not None and journal != f"{self._stem}/journal":
             other = _name(journal)
             raise ConfigError(
-                f"there is {other!r}, and SQLite does not tell it from {self.name!r}", hint="take another"
+                f"{other!r} exists and differs from {self.name!r} only in case", hint="choose another name"
             )
         if journal is None and not make:
             raise StoreError(f"{self.location} has no run {self.name!r}", name=self.name)
@@ -74,6 +76,10 @@ class Space(SqliteStore):
         self._insert, self._follow = self._renamed(INSERT_BATCH), self._renamed(FOLLOW_BATCH)
         if journal is None:
             self._make()
+        elif f"{self._stem}/identity".lower() not in tables:
+            self._is_named = self._writes
+            if self._writes:
+                self._make_identity()
         self._check_tail()
 
     def _make(self) -> None:
@@ -86,6 +92,15 @@ class Space(SqliteStore):
                     self._run(statement)
             for statement, values in first.rows:
                 self._run(statement, values)
+            self._run(_IDENTITY)
+            self._name_store()
+
+    def _make_identity(self) -> None:
+        """A space that an earlier version made has no id yet."""
+        with self._writing():
+            if not self._ask("SELECT 1 FROM sqlite_master WHERE name = ?", (f"{self._stem}/identity",)):
+                self._run(_IDENTITY)
+                self._name_store()
 
     def _renamed(self, statement: str) -> str:
         """The statement with this space's table names in it."""
@@ -104,6 +119,12 @@ class Space(SqliteStore):
 
     def _run_many(self, statement: str, values: Sequence[Sequence[Any]]) -> None:
         super()._run_many(self._renamed(statement), values)
+
+    def acquire(self, owner: str, *, now: float | None, ttl_s: float) -> Lease:
+        if not self._is_named:  # opened to be read at first
+            self._make_identity()
+            self._is_named = True
+        return super().acquire(owner, now=now, ttl_s=ttl_s)
 
     # ------------------------------------------------------------ notes
     def leave_note(self, data: bytes) -> None:

@@ -15,12 +15,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
 
+from lyra.core.ids import unique_id
 from lyra.errors import Corrupt, StoreError
 from lyra.store import conflicts
 from lyra.store.batch import seal, unseal
 from lyra.store.checksum import blob_digest, state_crc, total_of
-from lyra.store.migrations import LATEST, MIGRATIONS, TableMigration, lease_crc, meta_crc, migration_crc
-from lyra.store.protocol import Lease, Record, Snapshot
+from lyra.store.migrations import (
+    LATEST,
+    MIGRATIONS,
+    TableMigration,
+    identity_crc,
+    lease_crc,
+    meta_crc,
+    migration_crc,
+)
+from lyra.store.protocol import Identity, Lease, Record, Snapshot
 from lyra.store.rows import PAGE_BATCHES, faults, scan
 
 __all__ = ["FOLLOW_BATCH", "INSERT_BATCH", "Head", "SqlStore"]
@@ -31,8 +40,8 @@ INSERT_BATCH: Final = "INSERT INTO journal (seq, rows, data, crc) VALUES (?, ?, 
 # INSERT_BATCH with the fence in one statement: nothing is inserted when the epoch is not the newest one, or when the
 # sequence number is taken.
 FOLLOW_BATCH: Final = (
-    "INSERT OR IGNORE INTO journal (seq, rows, data, crc) SELECT ?1, ?2, ?3, ?4 FROM lease, meta"
-    " WHERE lease.id = 1 AND lease.epoch = ?5 AND meta.id = 1 AND meta.first_seq <= ?1"
+    "INSERT OR IGNORE INTO journal (seq, rows, data, crc) SELECT ?, ?, ?, ? FROM lease, meta"
+    " WHERE lease.id = 1 AND lease.epoch = ? AND meta.id = 1 AND meta.first_seq <= ?"
 )
 
 # The batch that holds row n is the last one whose first row is not after n.
@@ -45,6 +54,7 @@ _HEAD: Final = (
     "SELECT first_seq, snapshot_seq, states, states_total, crc,"
     " (SELECT min(seq) FROM journal), (SELECT seq + rows - 1 FROM journal ORDER BY seq DESC LIMIT 1) FROM meta"
 )
+_IDENTITY: Final = "SELECT name, since, crc FROM identity"
 _LEASE: Final = "SELECT owner, epoch, expires_at, crc FROM lease"
 _PUT_STATE: Final = (
     "INSERT INTO snapshots (pid, data, crc) VALUES (?, ?, ?)"
@@ -70,6 +80,8 @@ class Head(NamedTuple):
 
 class SqlStore(ABC):
     """The Store protocol over a database with the tables of `migrations`."""
+
+    _is_named = True  # False where an older store is only read, so that it was given no id
 
     # ------------------------------------------------------------ what each driver implements
     @property
@@ -99,6 +111,11 @@ class SqlStore(ABC):
     @abstractmethod
     def _engine_faults(self) -> list[str]:
         """What the database itself finds wrong."""
+
+    has_clock: bool = False
+
+    def clock_s(self) -> float:
+        raise AssertionError(f"{self.location} has no clock")
 
     # ------------------------------------------------------------ journal
     def read(
@@ -205,18 +222,20 @@ class SqlStore(ABC):
         return data
 
     # ------------------------------------------------------------ lease
-    def acquire(self, owner: str, *, now: float, ttl_s: float) -> Lease:
+    def acquire(self, owner: str, *, now: float | None, ttl_s: float) -> Lease:
         with self._writing():
             held = self._lease()
+            now = self.clock_s() if now is None else now
             if held.expires_at != 0.0 and now < held.expires_at:
                 raise conflicts.held(held)
             return self._put_lease(Lease(owner, held.epoch + 1, now + ttl_s))
 
-    def renew(self, lease: Lease, *, now: float, ttl_s: float) -> Lease:
+    def renew(self, lease: Lease, *, now: float | None, ttl_s: float) -> Lease:
         with self._writing():
             held = self._lease()
             if held.epoch != lease.epoch or held.expires_at == 0.0:
                 raise conflicts.lost(lease, held)
+            now = self.clock_s() if now is None else now
             return self._put_lease(Lease(held.owner, held.epoch, now + ttl_s))
 
     def release(self, lease: Lease) -> None:
@@ -247,10 +266,30 @@ class SqlStore(ABC):
         if lease.epoch != epoch:
             raise conflicts.fenced(epoch, lease)
 
+    # ------------------------------------------------------------ identity
+    def identity(self) -> Identity:
+        if not self._is_named:
+            return Identity("", self.last_seq())
+        name, since, crc = self._single(_IDENTITY, "identity")
+        if not isinstance(name, str) or not name or identity_crc(name, since) != crc:
+            raise self._corrupt("its record of the store's id is damaged")
+        return Identity(name, since)
+
+    def _name_store(self) -> None:
+        """Give the store its id, inside the caller's transaction."""
+        values = (unique_id(), self._head().last_seq)
+        self._run("INSERT INTO identity VALUES (1, ?, ?, ?)", (*values, identity_crc(*values)))
+
     # ------------------------------------------------------------ care
     def check(self) -> list[str]:
         sentences = self._engine_faults()
-        for part in (self._check_journal, self._check_snapshots, self._check_lease, self._check_blobs):
+        for part in (
+            self._check_journal,
+            self._check_snapshots,
+            self._check_lease,
+            self._check_identity,
+            self._check_blobs,
+        ):
             try:
                 sentences.extend(part())
             except Corrupt as error:
@@ -267,6 +306,10 @@ class SqlStore(ABC):
 
     def _check_lease(self) -> list[str]:
         self._lease()
+        return []
+
+    def _check_identity(self) -> list[str]:
+        self.identity()
         return []
 
     def _check_blobs(self) -> list[str]:
@@ -315,6 +358,8 @@ class SqlStore(ABC):
             self._run(statement)
         for statement, values in migration.rows:
             self._run(statement, values)
+        if migration.names_store:
+            self._name_store()
         self._run(
             "INSERT INTO migrations (number, name, crc) VALUES (?, ?, ?)",
             (migration.number, migration.name, migration_crc(migration.number, migration.name)),

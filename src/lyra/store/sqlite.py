@@ -26,7 +26,7 @@ from urllib.parse import quote
 from lyra.errors import ConfigError, Conflict, Corrupt, StoreError, StoreFull
 from lyra.store import conflicts
 from lyra.store.batch import Batch, Rows, seal
-from lyra.store.migrations import SQLITE_TYPES
+from lyra.store.migrations import NAMED_SINCE, SQLITE_TYPES
 from lyra.store.rows import dense
 from lyra.store.sql import FOLLOW_BATCH, INSERT_BATCH, Row, SqlStore
 
@@ -160,8 +160,12 @@ class SqliteStore(SqlStore):
             self._ask(f"PRAGMA {pragma}")
         if "immutable" not in self._open_mode and self._ask("PRAGMA journal_mode") != [("wal",)]:
             raise self._corrupt("its header does not say WAL")
-        self._migrate(self._user_version())
-        self._check_schema()
+        version = self._user_version()
+        if self._open_mode == "rw":
+            self._migrate(version)
+            version = self._user_version()
+        self._is_named = version >= NAMED_SINCE
+        self._check_schema(version)
         self._check_tail()
 
     def _check_is_lyra_store(self) -> None:
@@ -210,10 +214,10 @@ class SqliteStore(SqlStore):
                 self._apply(migration, SQLITE_TYPES)
                 self._ask(f"PRAGMA user_version={migration.number}")
 
-    def _check_schema(self) -> None:
+    def _check_schema(self, version: int) -> None:
         """Each table has to be declared as the migrations declare it: a flipped letter there changes what rows mean."""
         declared = {statement for (statement,) in self._ask("SELECT sql FROM sqlite_master WHERE type = 'table'")}
-        for migration in self._pending(0):
+        for migration in self._pending(0)[:version]:
             if not declared.issuperset(migration.statements(SQLITE_TYPES)):
                 raise self._corrupt(f"the tables of migration {migration.number} are not as they were made")
 
@@ -253,7 +257,7 @@ class SqliteStore(SqlStore):
         that another connection appended since begins with the same sequence number and blocks the insert; if that
         batch was compacted away, the journal's first row is after that number, which the statement checks too.
         """
-        return len(batches) == 1 and cursor.execute(self._follow, (*batches[0], epoch)).rowcount == 1
+        return len(batches) == 1 and cursor.execute(self._follow, (*batches[0], epoch, batches[0][0])).rowcount == 1
 
     def _check_follows(self, first: int, epoch: int) -> None:
         """Raise Conflict unless `epoch` is the newest one and `first` follows the last row."""
@@ -362,7 +366,7 @@ class SqliteStore(SqlStore):
 
     def _refused(self, error: _SqliteError) -> StoreError:
         if _extended_code(error) in _TAKEN:
-            return Conflict(f"another writer was quicker in {self.location}; nothing was written", cause=str(error))
+            return Conflict(f"another writer committed first in {self.location}; nothing was written", cause=str(error))
         return StoreError(f"{self.location} cannot hold this value: {error}")
 
     def _read_only(self, error: _SqliteError) -> StoreError:

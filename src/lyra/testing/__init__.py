@@ -1,4 +1,4 @@
-"""Tools for testing programs that use Lyra, and the conformance suites that stores and providers inherit.
+"""Tools for testing programs that use Lyra, and the conformance suite that the tests of a store inherit.
 
     MockServer        the wire formats of model providers over HTTP, from a script (`mock`)
     SimClock          a clock that a test moves by hand (`clock`)

@@ -36,12 +36,12 @@ class SimTimer:
 class SimClock:
     """`start` is the wall clock at the beginning."""
 
-    __slots__ = ("_elapsed", "_made", "_offset", "_timers")
+    __slots__ = ("_elapsed", "_offset", "_timer_count", "_timers")
 
     def __init__(self, start: float = 0.0) -> None:
         self._offset = float(start)
         self._elapsed = 0.0
-        self._made = 0
+        self._timer_count = 0
         self._timers: list[SimTimer] = []
 
     def now(self) -> float:
@@ -51,8 +51,8 @@ class SimClock:
         return self._elapsed
 
     def call_at(self, when: float, callback: Callable[[], None]) -> SimTimer:
-        self._made += 1
-        timer = SimTimer(when, self._made, callback)
+        self._timer_count += 1
+        timer = SimTimer(when, self._timer_count, callback)
         heapq.heappush(self._timers, timer)
         return timer
 

@@ -104,6 +104,16 @@ class StoreConformance:
         assert store.holder() is None
         assert store.check() == []
 
+    def test_its_id_is_its_own_and_made_once(self) -> None:
+        """Two stores have two ids; the one of a store stays when it is opened again and when its owner changes."""
+        store, _ = self.filled(3)
+        identity = store.identity()
+        assert identity.id
+        assert identity.since == 0
+        store.acquire("owner-2", now=100.0, ttl_s=30.0)
+        assert self._opened(self.another(store)).identity() == identity
+        assert self.reopen(store).identity() == identity
+
     # ------------------------------------------------------------ journal
     def test_rows_come_back_as_they_were(self) -> None:
         """Every value of a row comes back equal and of its type: text, odd bytes, nothing, much, old and far times."""
@@ -137,7 +147,7 @@ class StoreConformance:
         assert (store.first_seq(), store.last_seq()) == (1, first - 1)
 
     def test_an_empty_batch_changes_nothing(self) -> None:
-        """Nothing to append is fine for the owner and a Conflict for anybody else."""
+        """Nothing to append is fine for the owner and a Conflict for every other writer."""
         store, epoch = self.filled(2)
         store.append([], epoch)
         raises(Conflict, store.append, [], epoch + 1)

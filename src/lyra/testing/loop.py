@@ -2,7 +2,8 @@
 
 `SimLoop(clock)` is a whole asyncio loop without a selector. When no callback is ready it moves its SimClock to the
 earliest timer (its own or the clock's), so `asyncio.sleep`, `asyncio.timeout` and every kernel timer run in virtual
-time and in a fixed order. Nothing ready and no timer at all is a `Deadlock`. It has no sockets, no signals and no
+time and in a fixed order; a kernel that is given no clock takes the loop's, so its rate limits, breakers and back-offs
+do, too. Nothing ready and no timer at all is a `Deadlock`. It has no sockets, no signals and no
 threads; a run on it depends on its inputs only. `run(main)` is `asyncio.run` in virtual time. `LoopClock` is the
 clock for a kernel that lives on one such loop: its timers stop when its loop is not run, which is how `world`
 pauses a kernel.
@@ -47,9 +48,14 @@ class SimLoop(asyncio.BaseEventLoop):
         self.clock = clock
         self.on_idle: Callable[[], None] | None = None
         self.complaints: list[str] = []
-        self._made = 0
+        self._task_count = 0
         self.set_exception_handler(_complain)
         self.set_task_factory(_make_task)
+
+    @property
+    def lyra_clock(self) -> SimClock:
+        """Of kernels and other parts that are made on this loop and given no clock."""
+        return self.clock
 
     def time(self) -> float:
         return self.clock.monotonic()
@@ -104,13 +110,16 @@ class SimLoop(asyncio.BaseEventLoop):
 
 def _make_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> _Task:
     assert isinstance(loop, SimLoop)
-    loop._made += 1
-    number, _Task.number = _Task.number, loop._made  # asyncio registers a task, and so hashes it, while it is made
+    loop._task_count += 1
+    number, _Task.number = (
+        _Task.number,
+        loop._task_count,
+    )  # asyncio registers a task, and so hashes it, while it is made
     try:
         task = _Task(work, loop=loop, **options)
     finally:
         _Task.number = number
-    task.number = loop._made
+    task.number = loop._task_count
     return task
 
 

@@ -17,24 +17,28 @@ it, and is run again on replay) and `idempotency_key` (the same for every try of
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable
-from types import SimpleNamespace
-from typing import Any, Final, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypedDict, TypeVar, overload
 
 import msgspec
 
 from lyra.core.checking.check import known_keys
+from lyra.core.hints import resolve_hint
 from lyra.core.rights.capability import Capability
-from lyra.core.tool import Tool
+from lyra.core.tool import FunctionTool, Tool
 from lyra.errors import ConfigError, ToolError
 from lyra.tools.declared_bounds import BOUNDS, bounded
-from lyra.tools.pydantic_types import read_foreign, schema_of
+from lyra.tools.pydantic_types import read_foreign, schema_of, unwrapped, with_constraints
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 __all__ = ["Arguments", "tool", "tool_of"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 HIDDEN: Final = frozenset({"ctx", "idempotency_key"})
 # Options that are passed to the Tool unchanged.
@@ -84,14 +88,41 @@ class Arguments:
         except msgspec.ValidationError as error:
             message = f"bad arguments for {self.name}: {error}"
             raise ToolError(message, tool=self.name, reason="invalid_arguments") from None
-        return {field: getattr(read, field) for field in self.type.__struct_fields__}
+        return {field: unwrapped(getattr(read, field)) for field in self.type.__struct_fields__}
+
+
+class _Options(TypedDict, total=False):
+    """The types of the options of `tool`."""
+
+    name: str | None
+    description: str | None
+    needs: str | Capability | Iterable[str | Capability]
+    needs_of: Callable[[dict[str, Any]], Iterable[Capability]] | None
+    idempotent: bool
+    untrusted: bool
+    guarded: bool
+    concurrency: str | int
+    deferred: bool
+    timeout_s: float | None
+    harmless: bool
+    folders: tuple[str, ...]
+    trusted: bool
+    allowed_paths: list[str] | tuple[str, ...]
+    allowed_commands: list[str] | tuple[str, ...]
+    allowed_hosts: list[str] | tuple[str, ...]
+
+
+class _Making(Protocol):
+    """The decorator that `tool(…)` with options gives."""
+
+    def __call__(self, function: Callable[P, T], /) -> FunctionTool[P, T]: ...
 
 
 @overload
-def tool(function: Callable[..., Any], /, **options: Any) -> Tool: ...
+def tool(function: Callable[P, T], /, **options: Unpack[_Options]) -> FunctionTool[P, T]: ...
 @overload
-def tool(**options: Any) -> Callable[[Callable[..., Any]], Tool]: ...
-def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+def tool(**options: Unpack[_Options]) -> _Making: ...
+def tool(function: Any = None, /, **options: Any) -> Any:
     """Make a Tool of a function: `@tool` or `@tool(name=…, needs=[…], idempotent=True)`; the options are Tool's."""
     if function is None:
         return lambda wrapped: _make(wrapped, **options)
@@ -111,7 +142,7 @@ def tool_of(value: Any) -> Tool:
         raise ConfigError(f"{value!r} is not a tool", hint="give a function, or what @tool made of one")
     if getattr(result.run, "is_method", False):
         raise ConfigError(
-            f"tool {result.name!r} is a method, and nothing says of which object",
+            f"tool {result.name!r} is a method without its object",
             hint=f"give the object's own: tools=[thing.{result.name}]",
             key="tools",
         )
@@ -138,8 +169,8 @@ def _make(
     known_keys(options, (*_OPTIONS, *BOUNDS), f"tool {own_name!r}")
     if options.get("timeout_s") is not None and "ctx" in inspect.signature(function).parameters:
         raise ConfigError(
-            f"tool {own_name!r} takes ctx, and what it does has times of its own",
-            hint="give the effects and agents it uses their time-outs",
+            f"tool {own_name!r} takes ctx, so timeout_s is not allowed; set time-outs on its effects",
+            hint="the effects and agents that it calls have a timeout_s each",
             key="timeout_s",
         )
     text, described = _described(inspect.getdoc(function) or "")
@@ -148,7 +179,7 @@ def _make(
     lists = {key: options.pop(key) for key in BOUNDS if key in options}
     if lists:
         needs, needs_of = bounded(needs, _defaults(function, arguments), lists, needs_of)
-    return Tool(
+    return FunctionTool(
         name=own_name,
         description=description if description is not None else text,
         schema=arguments.schema,
@@ -208,31 +239,19 @@ def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Paramet
     return [parameter for parameter in parameters[_is_method(function) :] if parameter.name not in HIDDEN]
 
 
-def _hint(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    """The type of a parameter; Any if its annotation cannot be resolved."""
+def _hint(function: Callable[..., Any], parameter: inspect.Parameter, name: str) -> Any:
+    """The type of a parameter. One that cannot be looked up is refused: arguments would pass unchecked."""
     if parameter.annotation is parameter.empty:
         return Any
-    while isinstance(function, functools.partial):
-        function = function.func
-    known: Any = inspect.unwrap(function)
-    if not inspect.isroutine(known):
-        known = getattr(known, "__init__" if isinstance(known, type) else "__call__")
-    known = getattr(known, "__func__", known)  # of a bound method
-    holder = SimpleNamespace(__annotations__={"hint": parameter.annotation})
     try:
-        return get_type_hints(holder, getattr(known, "__globals__", {}), _enclosed(known), include_extras=True)["hint"]
+        return resolve_hint(function, parameter.annotation)
     except Exception:  # noqa: BLE001 - a hint may be any text
-        return Any
-
-
-def _enclosed(function: Any) -> dict[str, Any]:
-    """The variables of a function's closure; a name without a value yet is left out."""
-    enclosed: dict[str, Any] = {}
-    names = function.__code__.co_freevars if inspect.isfunction(function) else ()
-    for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=False):
-        with contextlib.suppress(ValueError):
-            enclosed[name] = cell.cell_contents
-    return enclosed
+        raise ConfigError(
+            f"tool {name!r} has the parameter {parameter.name!r} of type {parameter.annotation!r}, "
+            "which cannot be looked up",
+            hint="define the type in the module, or import it there outside of `if TYPE_CHECKING`",
+            key="tools",
+        ) from None
 
 
 def _culprit(fields: list[tuple[Any, ...]]) -> str:
@@ -253,7 +272,7 @@ def _fields(function: Callable[..., Any], name: str) -> list[tuple[Any, ...]]:
                 f"tool {name!r} has the parameter {str(parameter)!r}, which a model cannot name",
                 hint="give each parameter a name of its own",
             )
-        wanted = _hint(function, parameter)
+        wanted = with_constraints(_hint(function, parameter, name))
         if parameter.default is parameter.empty:
             fields.append((parameter.name, wanted))
         else:

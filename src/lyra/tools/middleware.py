@@ -22,7 +22,7 @@ import msgspec
 
 from lyra.core import codec
 from lyra.core.checking.check import real, whole
-from lyra.core.clock import Clock, SystemClock
+from lyra.core.clock import Clock, RunningClock
 from lyra.core.ids import Entropy, seeded
 from lyra.core.policies.rate import RateLimit, TokenBucket
 from lyra.core.policies.retry import Backoff, Retry
@@ -35,7 +35,7 @@ from lyra.tools.wrapped import Middleware, Next, pure
 
 __all__ = ["cache", "logging", "rate_limit", "redact", "retry", "timeout", "truncate"]
 
-_CLOCK: Final = SystemClock()
+_CLOCK: Final = RunningClock()
 _ARGUMENTS_SHOWN: Final = 500  # characters
 _CACHED_BYTES_MAX: Final = 1 << 20  # of one value; a larger one is not cached
 _AGAIN: Final = ("timeout", "io_error", "exec_failed")

@@ -1,22 +1,96 @@
 """Types that msgspec does not know: pydantic's models, anywhere inside a type, without importing pydantic.
 
 `schema_of(kind)` gives the JSON schema of a type and the parts that it refers to; `read_foreign` is the hook with which
-msgspec reads such a part of a value. Errors are short sentences, for a model to read.
+msgspec reads such a part of a value. Errors are short sentences, for a model to read. A type with pydantic's own
+constraints (`Annotated[int, Field(gt=3)]`, `annotated_types`), which msgspec would pass over, is left to pydantic as a
+whole: `with_constraints`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import fields, is_dataclass
+from typing import Annotated, Any, get_args, get_origin, get_type_hints, is_typeddict
 
 import msgspec
 
-__all__ = ["in_short", "is_model", "read_foreign", "schema_of"]
+from lyra.core.codec import is_model, read_model
+from lyra.errors import ConfigError
+
+__all__ = ["in_short", "is_model", "read_foreign", "schema_of", "unwrapped", "with_constraints"]
+
+_CONSTRAINTS = ("pydantic", "pydantic_core", "annotated_types")  # packages whose annotations pydantic enforces
 
 
-def is_model(kind: Any) -> bool:
-    """Whether it is the class of a pydantic model."""
-    return isinstance(kind, type) and hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate")
+class _Adapted:
+    """A type that pydantic reads and describes; looks like a model. A subclass is made for each such type.
+
+    `read_foreign` gives an object of it that holds the value."""
+
+    adapter: Any = None
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    @classmethod
+    def model_json_schema(cls, ref_template: str = "#/$defs/{model}") -> dict[str, Any]:
+        schema: dict[str, Any] = cls.adapter.json_schema(ref_template=ref_template)
+        return schema
+
+    @classmethod
+    def model_validate(cls, value: Any) -> Any:
+        return cls.adapter.validate_python(value)
+
+    @classmethod
+    def model_validate_json(cls, data: bytes) -> Any:
+        return cls.adapter.validate_json(data)
+
+
+def with_constraints(kind: Any) -> Any:
+    """The type, or what stands for it where it carries constraints of pydantic's; ConfigError if pydantic cannot read
+    the rest of it."""
+    if not _constrained(kind, set()):
+        return kind
+    from pydantic import TypeAdapter
+
+    try:
+        adapter = TypeAdapter(kind)
+        adapter.json_schema()
+    except Exception as error:  # noqa: BLE001 - a type's own code may raise anything
+        raise ConfigError(
+            f"{kind!r} has pydantic's constraints, and pydantic cannot read it: {in_short(error).partition('. ')[0]}",
+            hint="use msgspec.Meta for the constraints of a Struct",
+        ) from None
+    return type("Adapted", (_Adapted,), {"adapter": adapter})
+
+
+def unwrapped(value: Any) -> Any:
+    """The value that was read for a type with constraints; any other value as it is."""
+    return value.value if isinstance(value, _Adapted) else value
+
+
+def _constrained(kind: Any, seen: set[int]) -> bool:
+    """Whether an annotation of pydantic's is anywhere in a type that is not a pydantic model itself."""
+    if id(kind) in seen or is_model(kind):
+        return False
+    seen.add(id(kind))
+    if get_origin(kind) is Annotated and any(_is_constraint(mark) for mark in kind.__metadata__):
+        return True
+    if any(_constrained(part, seen) for part in get_args(kind) if not isinstance(part, (str, int, bytes))):
+        return True
+    if not (is_typeddict(kind) or is_dataclass(kind) or (isinstance(kind, type) and issubclass(kind, msgspec.Struct))):
+        return False
+    try:
+        hints = get_type_hints(kind, include_extras=True)
+    except Exception:  # noqa: BLE001 - a hint may be any text; msgspec says what it cannot read
+        return False
+    if is_dataclass(kind) and any(_is_constraint(field.default) for field in fields(kind)):
+        return True
+    return any(_constrained(hint, seen) for hint in hints.values())
+
+
+def _is_constraint(mark: Any) -> bool:
+    return type(mark).__module__.partition(".")[0] in _CONSTRAINTS
 
 
 def schema_of(kind: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -41,7 +115,8 @@ def read_foreign(kind: Any, value: Any) -> Any:
     if not is_model(kind):
         raise NotImplementedError
     try:
-        return kind.model_validate(value)
+        model = read_model(kind, value)
+        return kind(model) if issubclass(kind, _Adapted) else model
     except ValueError as error:
         raise ValueError(in_short(error)) from None
 

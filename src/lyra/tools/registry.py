@@ -19,6 +19,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, overload
 
 from lyra.core.checking.check import did_you_mean
+from lyra.core.ids import unique_id
 from lyra.core.rights.capability import Grant
 from lyra.core.tool import Tool, ToolCall, ToolResult, error_code, rights
 from lyra.errors import ConfigError, LyraError, ToolError
@@ -151,7 +152,8 @@ class ToolRegistry:
         self, name: str, arguments: Mapping[str, Any] | None = None, *, call_id: str = "", grant: Grant | None = None
     ) -> ToolResult:
         """Run a tool. A failure is a result that says so (`is_error`, `error_code`); only a cancellation of the caller
-        is raised."""
+        is raised. `grant` bounds what the tool may do, and need not name the tool itself; without one the tool's own
+        `allowed_paths`, `allowed_commands` and `allowed_hosts` hold."""
         try:
             known = self[name]
             call = ToolCall(call_id, name, dict(arguments or {}))
@@ -170,8 +172,10 @@ class ToolRegistry:
             raise ToolError(
                 f"tool {known.name} is part of an agent's program: it takes ctx", reason="invalid_arguments"
             )
-        if grant is not None:
-            for need in (*known.needs, *(known.needs_of(call.arguments) if known.needs_of is not None else ())):
+        own = [*known.needs, *(known.needs_of(call.arguments) if known.needs_of is not None else ())]
+        if grant is not None:  # the caller itself calls the tool: of `tool.use` only a deny counts
+            grant.check_any("tool.use", (known.name,), implied=True)
+            for need in own:
                 grant.check(need)
         around = _inside.get()
         nested = self in around
@@ -213,7 +217,8 @@ async def _in_time(tool: Tool, call: ToolCall) -> Any:
 
 def _arguments(tool: Tool, call: ToolCall) -> dict[str, Any]:
     if "idempotency_key" in getattr(tool.run, "takes", ()):
-        return {**call.arguments, "idempotency_key": call.id}
+        # Without an id of its own each call is another one: a service must not take it for a repetition.
+        return {**call.arguments, "idempotency_key": call.id or unique_id()}
     return call.arguments
 
 

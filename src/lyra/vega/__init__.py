@@ -6,8 +6,8 @@
     for problem in vega.check(text, "review.vega"):
         print(problem.render())
 
-`source` says where things stand, `lexer` and `parser` make the tree of `ast`, `checker` judges it, `format` writes it
-back. Everything is imported at its first use.
+`syntax.source` says where things stand, `syntax.lexer` and `syntax.parser` make the tree of `syntax.ast`, `checker`
+judges it, `format` writes it back. Everything is imported at its first use.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def test_a_system_function_takes_the_session_or_nothing(system: Callable[..., An
 def test_a_system_function_of_another_kind_is_refused() -> None:
     """One that takes more when the agent is made, one that gives no text when it is asked."""
     with pytest.raises(ConfigError, match="session"):
-        Agent("a", model="sim/echo", system=lambda one, two: "x")
+        Agent("a", model="sim/echo", system=lambda wanted, other: "x")
     with pytest.raises(ConfigError, match="gave int"):
         lyra.run(Agent("a", model="sim/echo", system=lambda session: 3), "go")
 
@@ -81,15 +81,15 @@ def test_none_is_no_tools_and_no_fallback() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Agent("a", model="sim/echo", tools=5),  # type: ignore[arg-type]
-        lambda: Agent("a", model="sim/echo", tools=tool(abs_of)),  # type: ignore[arg-type]
+        lambda: Agent("a", model="sim/echo", tools=5),  # type: ignore[call-overload]
+        lambda: Agent("a", model="sim/echo", tools=tool(abs_of)),  # type: ignore[call-overload]
         lambda: Agent("a", model="sim/echo", tools=[Agent]),
-        lambda: Agent("a", model="sim/echo", fallback=5),  # type: ignore[arg-type]
+        lambda: Agent("a", model="sim/echo", fallback=5),  # type: ignore[call-overload]
         lambda: tool(int),
         lambda: tool(max),
-        lambda: lyra.run(Agent, "hello"),  # type: ignore[arg-type]
-        lambda: lyra.run("sim/echo", "hello"),  # type: ignore[arg-type]
-        lambda: lyra.stream(Agent, "hello"),  # type: ignore[arg-type]
+        lambda: lyra.run(Agent, "hello"),  # type: ignore[call-overload]
+        lambda: lyra.run("sim/echo", "hello"),  # type: ignore[call-overload]
+        lambda: lyra.stream(Agent, "hello"),  # type: ignore[call-overload]
         lambda: lyra.run(Agent("a", model="sim/echo"), "hello", timeout="abc"),  # type: ignore[arg-type]
     ],
 )
@@ -103,7 +103,7 @@ def test_wrong_input_is_a_config_error(make: Callable[[], Any]) -> None:
 def test_running_the_class_says_what_to_give() -> None:
     """And not what is missing in it."""
     with pytest.raises(ConfigError, match="an Agent, not the class itself") as refused:
-        lyra.run(Agent, "hello")  # type: ignore[arg-type]
+        lyra.run(Agent, "hello")  # type: ignore[call-overload]
     assert refused.value.hint
 
 

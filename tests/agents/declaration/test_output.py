@@ -86,25 +86,25 @@ def test_every_reference_of_a_schema_leads_somewhere(wanted: Any) -> None:
 
     def references(part: Any) -> list[str]:
         if isinstance(part, list):
-            return [name for each in part for name in references(each)]
+            return [name for item in part for name in references(item)]
         if not isinstance(part, dict):
             return []
         own = [part["$ref"]] if isinstance(part.get("$ref"), str) else []
-        return own + [name for each in part.values() for name in references(each)]
+        return own + [name for value in part.values() for name in references(value)]
 
-    found = references(schema)
-    assert found
-    assert all(name.removeprefix("#/$defs/") in schema["$defs"] for name in found)
+    names = references(schema)
+    assert names
+    assert all(name.removeprefix("#/$defs/") in schema["$defs"] for name in names)
 
 
 def test_what_is_wrong_is_said_in_a_sentence() -> None:
     """The model is told where and what, without the addresses of a library's report; also when a type raises."""
     model = says('{"value": [{"x": "no"}]}', '{"value": [{"x": 2}]}')
     assert lyra.run(Agent("reader", model=model, output=list[Point]), "go") == [Point(x=2)]
-    said = model.requests[-1].messages[-1].text
-    assert "x: Input should be a valid integer" in said
-    assert "http" not in said
-    assert "\n" not in said
+    feedback = model.requests[-1].messages[-1].text
+    assert "x: Input should be a valid integer" in feedback
+    assert "http" not in feedback
+    assert "\n" not in feedback
     assert read(Strict, '{"n": -1}', '{"n": 1}') == Strict(1)
 
 

@@ -81,9 +81,9 @@ def test_what_a_tool_says_that_it_needs_is_granted(folder):
         """Look."""
         return city
 
-    made = tool(look, needs=["net.http:weather.test"])
-    assert isinstance(made, Tool)
-    assert setup_of(options(folder, tools=(made,))).grant.allows("net.http:weather.test")
+    look_tool = tool(look, needs=["net.http:weather.test"])
+    assert isinstance(look_tool, Tool)
+    assert setup_of(options(folder, tools=(look_tool,))).grant.allows("net.http:weather.test")
 
 
 def test_the_host_of_a_tool_from_a_file_is_granted_once_a_rule_allows_the_tool(folder):
@@ -163,8 +163,8 @@ def test_a_managed_policy_holds(folder):
 
 
 def test_rules_that_mean_no_tool():
-    found = unknown_tools(("Bash(ls)", "Edit", "Bsah", "mcp__*", "*", "nothing"), ("Bash", "Write", "mcp__a__b"))
-    assert found == [("Bsah", "Bash"), ("nothing", "")]
+    unknown = unknown_tools(("Bash(ls)", "Edit", "Bsah", "mcp__*", "*", "nothing"), ("Bash", "Write", "mcp__a__b"))
+    assert unknown == [("Bsah", "Bash"), ("nothing", "")]
 
 
 class Source:
@@ -182,7 +182,7 @@ def test_many_tools_of_a_source_are_told_when_they_are_looked_for(folder):
     many = setup_of(options(folder, tools=(Source(OFFERED_MAX + 1),)))
     once, again = ([tool for tool in all_tools(many.tools) if tool.deferred] for _ in range(2))
     assert len(once) == OFFERED_MAX + 1
-    assert all(one is other for one, other in zip(once, again, strict=True))
+    assert all(first is second for first, second in zip(once, again, strict=True))
 
 
 # ---------------------------------------------------------------- a run
@@ -302,10 +302,10 @@ def test_a_run_that_cannot_be_audited_any_more_ends(folder, monkeypatch):
     (folder.parent / "go.json").write_text(json.dumps({"sequence": [*calls, {"text": "done"}]}))
     write = AuditLog.write
 
-    def full(log: AuditLog, at: float, pid: str, kind: str, fields: dict[str, Any]) -> None:
+    def full(log: AuditLog, time_s: float, pid: str, kind: str, fields: dict[str, Any]) -> None:
         if (folder / "f1").exists():
             raise StoreError("there is no room for the audit log")
-        write(log, at, pid, kind, fields)
+        write(log, time_s, pid, kind, fields)
 
     monkeypatch.setattr(AuditLog, "write", full)
 

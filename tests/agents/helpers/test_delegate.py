@@ -34,9 +34,9 @@ def test_an_agent_is_a_tool():
 
 def test_a_team_is_tools():
     """`team` and `delegate` name them as tools may be named."""
-    made = lyra.team(Agent("a b", model="sim/echo"), Agent("2nd", model="sim/echo"))
-    assert isinstance(made, ToolRegistry)
-    assert made.names == ("a_b", "agent_2nd")
+    tools = lyra.team(Agent("a b", model="sim/echo"), Agent("2nd", model="sim/echo"))
+    assert isinstance(tools, ToolRegistry)
+    assert tools.names == ("a_b", "agent_2nd")
     renamed = lyra.delegate(Agent("x", model="sim/echo"), name="ask_x", description="Ask x.")
     assert (renamed.name, renamed.description) == ("ask_x", "Ask x.")
 
@@ -68,7 +68,7 @@ def test_helpers_of_one_turn_work_together():
 
 def test_a_helper_spends_the_callers_money():
     """Its budget lies inside the caller's: both know what it cost, and it cannot have more than is left."""
-    helper = Agent("helper", model=says("word " * 10, price=PRICE))
+    helper = Agent("helper", model=says("word " * 10, price=PRICE), min_tokens=20)
     asks = calls("helper", task="go")
     lead = Agent("lead", model=says(asks, "{result}", asks, "{result}"), tools=[helper], budget="$0.10")
 

@@ -14,7 +14,7 @@ from lyra.core.message import Message
 from lyra.models.pricing import Price
 from lyra.models.sim import SimProvider
 from lyra.tools.builtin import builtin_tools
-from tests.agents.support import calls, run
+from tests.agents.support import OWN, calls, run
 from tests.kernel.conftest import Crash
 
 
@@ -31,7 +31,7 @@ class Model:
         return script[sum(message.role == "assistant" for message in request.messages)]
 
     def of(self, who: str) -> list[Any]:
-        return [each for each in self.requests if each.messages[0].text.startswith("lead") is (who == "lead")]
+        return [request for request in self.requests if request.messages[0].text.startswith("lead") is (who == "lead")]
 
 
 def last(request: Any) -> str:
@@ -72,7 +72,7 @@ def test_it_has_the_same_tools_without_task():
 
     model = Model([task(), {"text": "done"}], [calls("add", a=1, b=2), {"text": "three"}])
     run(asked(agent_of(model, tool(add))))
-    assert [each.name for each in model.of("sub")[0].tools] == ["add"]
+    assert [tool.name for tool in model.of("sub")[0].tools] == ["add"]
     assert last(model.of("sub")[1]) == "3"
 
 
@@ -88,7 +88,7 @@ def test_explore_only_reads(tmp_path: Path):
     agent = agent_of(model, *builtin_tools(str(tmp_path)), tool(mine), permissions={"mode": "bypass"})
     assert run(asked(agent)) == "done"
     subs = model.of("sub")
-    assert {each.name for each in subs[0].tools} == {"Read", "Glob", "Grep", "TodoWrite"}
+    assert {tool.name for tool in subs[0].tools} == {"Read", "Glob", "Grep", "TodoWrite"}
     assert last(subs[1]) == "a.txt"
     assert "there is no tool 'Write'" in last(subs[2])
     assert not (tmp_path / "b.txt").exists()
@@ -113,7 +113,7 @@ def test_its_grant_is_the_callers_or_narrower(tmp_path: Path):
         (tmp_path / place).write_text("words")
     script = [calls("Read", file_path="open/a.txt"), calls("Read", file_path="shut.txt"), {"text": "end"}]
     model = Model([task(), {"text": "done"}], script)
-    run(asked(agent_of(model, *builtin_tools(str(tmp_path))), grant=[f"fs.read:{tmp_path}/open/**"]))
+    run(asked(agent_of(model, *builtin_tools(str(tmp_path))), grant=[*OWN, f"fs.read:{tmp_path}/open/**"]))
     subs = model.of("sub")
     assert "words" in last(subs[1])
     assert "words" not in last(subs[2])
@@ -126,7 +126,7 @@ def test_its_grant_is_the_callers_or_narrower(tmp_path: Path):
 
     borrowed = tool(look, name="Glob").own()
     model = Model([task(subagent_type="explore"), {"text": "done"}], [calls("Glob"), {"text": "end"}])
-    run(asked(agent_of(model, borrowed), grant=["fs.read", "fs.write:/a/**", "process.exec"]))
+    run(asked(agent_of(model, borrowed), grant=[*OWN, "fs.read", "fs.write:/a/**", "process.exec"]))
     (grant,) = seen
     assert grant.allows("fs.read:/a/b")
     assert not grant.allows("fs.write:/a/b")
@@ -165,7 +165,7 @@ def test_what_it_read_from_outside_marks_its_caller(tmp_path: Path):
 
 
 def _without_bash(folder: Path) -> list[Tool]:
-    return [each for each in builtin_tools(str(folder)) if each.name != "Bash"]
+    return [builtin for builtin in builtin_tools(str(folder)) if builtin.name != "Bash"]
 
 
 @pytest.mark.parametrize(("budget", "stopped"), [(None, False), ("$0.000001", True)])
@@ -184,9 +184,9 @@ def test_it_spends_the_callers_money(budget: Any, stopped: bool):
     assert answer == "done"
     assert (metrics.helper_cost_micro_usd > 0) is not stopped
     assert metrics.cost_usd * 1_000_000 == metrics.cost_micro_usd + metrics.helper_cost_micro_usd
-    said = model.of("lead")[1].messages[-1].tool_results[0]
-    assert said.is_error is stopped
-    assert ("lead.general stopped" in said.output) is stopped
+    result = model.of("lead")[1].messages[-1].tool_results[0]
+    assert result.is_error is stopped
+    assert ("lead.general stopped" in result.output) is stopped
 
 
 class Priced(SimProvider):
@@ -230,8 +230,8 @@ def test_wrong_calls_are_told(wrong: dict[str, Any]):
     assert model.of("lead")[1].messages[-1].tool_results[0].error_code == "invalid_arguments"
 
 
-@pytest.mark.parametrize("at", ["working", "answered"])
-def test_a_crash_repeats_nothing(tmp_path: Path, at: str):
+@pytest.mark.parametrize("killed_while", ["working", "answered"])
+def test_a_crash_repeats_nothing(tmp_path: Path, killed_while: str):
     """A sub-agent at work goes on, one that has answered is not asked again; the caller goes on from there."""
     store, life = str(tmp_path / "run.db"), 1
     asked_for: list[tuple[int, str]] = []
@@ -239,11 +239,11 @@ def test_a_crash_repeats_nothing(tmp_path: Path, at: str):
     def answer(request: Any) -> Any:
         who = "lead" if request.messages[0].text.startswith("lead") else "sub"
         asked_for.append((life, who))
-        hangs = life == 1 and who == ("sub" if at == "working" else "lead") and len(asked_for) > 1
+        hangs = life == 1 and who == ("sub" if killed_while == "working" else "lead") and len(asked_for) > 1
         if who == "sub":
             return {"text": "42", "first_s": 60.0 if hangs else 0.0}
-        found = request.messages[-1].tool_results
-        return {"text": f"it is {found[0].output}", "first_s": 60.0 if hangs else 0.0} if found else task("work")
+        results = request.messages[-1].tool_results
+        return {"text": f"it is {results[0].output}", "first_s": 60.0 if hangs else 0.0} if results else task("work")
 
     lead = Agent("lead", model=SimProvider(answer), tools=[task_tool()])
 
@@ -251,7 +251,7 @@ def test_a_crash_repeats_nothing(tmp_path: Path, at: str):
         async with Crash(Kernel(store)) as kernel:
             process = await kernel.spawn(lead, pid="lead")
             process.send_async("lead: go")
-            while len(asked_for) < (2 if at == "working" else 3):
+            while len(asked_for) < (2 if killed_while == "working" else 3):
                 await asyncio.sleep(0.001)
 
     async def second() -> str:
@@ -264,5 +264,5 @@ def test_a_crash_repeats_nothing(tmp_path: Path, at: str):
     run(first())
     life = 2
     assert run(second()) == "it is 42"
-    again = ["sub", "lead"] if at == "working" else ["lead"]
+    again = ["sub", "lead"] if killed_while == "working" else ["lead"]
     assert [who for lived, who in asked_for if lived == 2] == again

@@ -82,21 +82,21 @@ def outcome(function: Any, **settings: Any) -> tuple[Any, float]:
                     return Reply(tool_calls=(ScriptedCall("note", {"what": text}),), first_s=1.0)
                 return Reply(text=f"<{text}>", first_s=1.0)
 
-            def made(name: str, **more: Any) -> Agent:
+            def make_agent(name: str, **more: Any) -> Agent:
                 return Agent(name, model=SimProvider(answer), retry={"max_attempts": 1}, **more)
 
-            p, q, w = made("p", **settings), made("q", **settings), made("w", tools=[note])
-            env: Any = World(notes=notes, box=Box(), log=[], agent=made("a"), clock=clock_here())
-            env.p, env.q, env.w = [await kernel.spawn(each) for each in (p, q, w)]
+            p, q, w = make_agent("p", **settings), make_agent("q", **settings), make_agent("w", tools=[note])
+            env: Any = World(notes=notes, box=Box(), log=[], agent=make_agent("a"), clock=clock_here())
+            env.p, env.q, env.w = [await kernel.spawn(agent) for agent in (p, q, w)]
             began = asyncio.get_running_loop().time()
             try:
                 result = await function(env, env.p, env.q, env.w)
             except Exception as error:
                 result = (type(error).__name__, str(error))
             took_s = asyncio.get_running_loop().time() - began
-            said = [[message.text for message in each.messages] for each in (env.p, env.q, env.w)]
-            spent = [each.metrics.calls for each in (env.p, env.q, env.w)]
-            return [result, said, spent, notes, env.box.asked, env.log], took_s
+            conversations = [[message.text for message in process.messages] for process in (env.p, env.q, env.w)]
+            spent = [process.metrics.calls for process in (env.p, env.q, env.w)]
+            return [result, conversations, spent, notes, env.box.asked, env.log], took_s
 
     return run_in_virtual_time(main())
 
@@ -109,11 +109,11 @@ async def nested(env: Any, p: Any, q: Any, w: Any) -> Any:
 
 
 async def nested_in_a_loop(env: Any, p: Any, q: Any, w: Any) -> Any:
-    found = []
+    answers = []
     for x in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]:
         y = await p.send(await q.send(x))
-        found.append(y)
-    return found
+        answers.append(y)
+    return answers
 
 
 async def nested_and_failing(env: Any, p: Any, q: Any, w: Any) -> Any:
@@ -211,12 +211,12 @@ async def the_tool_adds_to_what_is_looped_over(env: Any, p: Any, q: Any, w: Any)
 async def a_list_that_shrinks(env: Any, p: Any, q: Any, w: Any) -> Any:
     team = [p, q, p, q]
     asyncio.get_running_loop().call_later(0.5, team.clear)
-    found = []
-    for one in team:
-        answer = await one.send("hi")
-        found.append(answer)
+    answers = []
+    for member in team:
+        answer = await member.send("hi")
+        answers.append(answer)
     env.log.append(len(p.messages) + len(q.messages))
-    return found
+    return answers
 
 
 async def a_generator_that_is_left(env: Any, p: Any, q: Any, w: Any) -> Any:
@@ -284,8 +284,8 @@ async def a_computed_error(env: Any, p: Any, q: Any, w: Any) -> Any:
 
 async def known_branches(env: Any, p: Any, q: Any, w: Any) -> Any:
     total = ""
-    for at, x in enumerate(("a", "b", "c")):
-        if at % 2 == 0:
+    for index, x in enumerate(("a", "b", "c")):
+        if index % 2 == 0:
             total += await p.send(x)
         else:
             total += await q.send(x)
@@ -293,12 +293,12 @@ async def known_branches(env: Any, p: Any, q: Any, w: Any) -> Any:
 
 
 async def zipped(env: Any, p: Any, q: Any, w: Any) -> Any:
-    found = {}
-    for one, x in zip([p, q], ["a", "b"], strict=False):
-        found[x] = await one.send(x)
-    for key, value in found.items():
-        found[key] = await p.send(value)
-    return found
+    answers = {}
+    for member, x in zip([p, q], ["a", "b"], strict=False):
+        answers[x] = await member.send(x)
+    for key, value in answers.items():
+        answers[key] = await p.send(value)
+    return answers
 
 
 SAME = [
@@ -329,13 +329,13 @@ SAME = [
 ]
 
 
-@pytest.mark.parametrize(("function", "seconds"), SAME, ids=[each.__name__ for each, _ in SAME])
+@pytest.mark.parametrize(("function", "seconds"), SAME, ids=[function.__name__ for function, _ in SAME])
 def test_it_comes_to_the_same(function: Any, seconds: float | None):
     written, took_s = outcome(function)
     bound = getattr(function, "__self__", None)
     decorated = lyra.parallel(getattr(function, "__func__", function))
-    found, early_s = outcome(decorated.__get__(bound) if bound is not None else decorated)
-    assert found == written
+    early, early_s = outcome(decorated.__get__(bound) if bound is not None else decorated)
+    assert early == written
     assert early_s <= took_s + 0.001
     if seconds is not None:
         assert early_s == pytest.approx(seconds, abs=0.01)
@@ -350,18 +350,18 @@ def test_it_comes_to_the_same(function: Any, seconds: float | None):
 )
 def test_limits_of_an_agent_are_met_in_order(settings: dict[str, Any]):
     async def three(env: Any, p: Any, q: Any, w: Any) -> Any:
-        found = [await p.send("1")]
+        answers = [await p.send("1")]
         for x in ("FAIL 1", "FAIL 2", "3"):
             try:
-                found.append(await q.send(x))
-                found.append(await p.send(x))
+                answers.append(await q.send(x))
+                answers.append(await p.send(x))
             except Exception as error:
-                found.append(str(error))
-        return found
+                answers.append(str(error))
+        return answers
 
     written, took_s = outcome(three, **settings)
-    found, early_s = outcome(lyra.parallel(three), **settings)
-    assert found == written
+    early, early_s = outcome(lyra.parallel(three), **settings)
+    assert early == written
     assert early_s == pytest.approx(took_s, abs=0.01)
 
 
@@ -378,9 +378,9 @@ def test_what_was_foreseen_wrongly_is_taken_back_and_made_again():
         return a, b
 
     written, _ = outcome(changes)
-    found, _ = outcome(lyra.parallel(changes))
-    assert found == written
-    assert found[0] == ("<one>", "<other>")
+    early, _ = outcome(lyra.parallel(changes))
+    assert early == written
+    assert early[0] == ("<one>", "<other>")
 
 
 def test_nothing_is_made_early_across_what_may_do_anything():

@@ -65,7 +65,7 @@ class Ran:
         async with Kernel(clock=clock_here(), budget=limit) as kernel:
             kinds = ("call.ahead", "call.taken", "call.speculative", "call.ordered")
             kernel.on_event(lambda event: self.events.append((event.kind, dict(event.data))), kinds)
-            processes = [await kernel.spawn(each) for each in agents]
+            processes = [await kernel.spawn(agent) for agent in agents]
             began = asyncio.get_running_loop().time()
             with lyra.budget(scope) as spent:
                 try:
@@ -128,7 +128,7 @@ def test_a_call_that_is_not_admitted_fails_in_its_place_with_the_same_error():
 def test_an_answer_is_as_long_as_line_by_line():
     """What is left shortens the last answer, and that depends on what the others have really taken."""
     words = "one two three four five six seven eight nine ten eleven twelve"
-    agents = lambda: [agent("a", text=words), agent("b", text=words), agent("c", text=words)]  # noqa: E731
+    agents = lambda: [agent(name, text=words, fit_budget=True, min_tokens=1) for name in "abc"]  # noqa: E731
     written, decorated = both(agents, scope={"output_tokens": 40})
     same(written, decorated)
     assert len(written.result[2]) < len(words)
@@ -167,7 +167,7 @@ def test_a_call_that_would_not_have_stood_is_made_again_and_so_are_those_behind(
         first = Agent("a", model=Priced(twice), tools=[look], max_tokens=50, retry={"max_attempts": 1})
         return [first, agent("b", text="some more words than that, by far"), agent("c", wait_s=0.1)]
 
-    ran = [Ran(made, agents(), scope={"llm_calls": 2}) for made in (chain, lyra.parallel(chain))]
+    ran = [Ran(function, agents(), scope={"llm_calls": 2}) for function in (chain, lyra.parallel(chain))]
     same(*ran)
     assert ran[1].result[0] is BudgetExceeded
     assert ran[1].speculative["llm_calls"] >= 1
@@ -218,7 +218,7 @@ def test_a_scope_apart_joins_with_all_that_it_holds():
 def test_a_budget_of_the_call_is_its_own_unless_it_is_shared(shared: bool):
     limits: dict[str, Any] = {"output_tokens": 55}
 
-    async def main(made: Any) -> Any:
+    async def main(decorate: Any) -> Any:
         budget: Any = Budget(**limits) if shared else limits
 
         async def two(a: Any, b: Any) -> list[Any]:
@@ -229,11 +229,13 @@ def test_a_budget_of_the_call_is_its_own_unless_it_is_shared(shared: bool):
         async with Kernel(clock=clock_here()) as kernel:
             processes = [await kernel.spawn(agent(name)) for name in "ab"]
             began = asyncio.get_running_loop().time()
-            result = await made(two)(*processes)
+            result = await decorate(two)(*processes)
             used = budget.used("output_tokens") if shared else 0
             return [result, used], asyncio.get_running_loop().time() - began
 
-    written, decorated = (run_in_virtual_time(main(made)) for made in (lambda function: function, lyra.parallel))
+    written, decorated = (
+        run_in_virtual_time(main(decorate)) for decorate in (lambda function: function, lyra.parallel)
+    )
     assert written[0] == decorated[0]
     assert decorated[1] == pytest.approx(2.0 if shared else 1.0)
 
@@ -249,17 +251,17 @@ def test_run_on_a_kernel_and_in_a_program():
 
     async def main() -> Any:
         async with Kernel(clock=clock_here(), programs=[program, helper]) as kernel:
-            found = [await lyra.run(helper, "on a kernel", on=kernel), *await kernel.run(program)]
-            alive = [pid for pid, each in kernel.processes.items() if each.exit is None]
-            return found, alive
+            results = [await lyra.run(helper, "on a kernel", on=kernel), *await kernel.run(program)]
+            alive = [pid for pid, process in kernel.processes.items() if process.exit is None]
+            return results, alive
 
     assert run_in_virtual_time(main()) == (["<on a kernel>", "<in a program>"], [])
 
 
 def test_run_says_where_it_cannot():
     helper = agent("helper")
-    for on, options, said in ((3, {}, "on is a Kernel"), (Kernel(), {"store": "x.db"}, "store belong")):
-        with pytest.raises(ConfigError, match=said):
+    for on, options, message in ((3, {}, "on is a Kernel"), (Kernel(), {"store": "x.db"}, "options of a new kernel")):
+        with pytest.raises(ConfigError, match=message):
             asyncio.run(_awaited(lyra.run, helper, "x", on=on, **options))
 
 
@@ -271,16 +273,16 @@ def test_limits_of_one_call_in_a_program():
     slow, strict = agent("slow", wait_s=9.0), agent("strict", budget={"llm_calls": 5, "output_tokens": 1000})
 
     async def program(ctx: Context) -> list[str]:
-        found = []
+        messages = []
         try:
             await lyra.run(slow, "x", on=ctx, timeout=1)
         except DeadlineExceeded as error:
-            found.append(error.message)
+            messages.append(error.message)
         try:
             await lyra.run(strict, "x", on=ctx, budget={"llm_calls": 0})
         except BudgetExceeded as error:
-            found.append(str(error.fields["dimension"]))
-        return found
+            messages.append(str(error.fields["dimension"]))
+        return messages
 
     async def main() -> Any:
         async with Kernel(clock=clock_here(), programs=[program, slow, strict]) as kernel:
@@ -363,19 +365,19 @@ def test_a_key_does_not_depend_on_who_was_faster():
 
 
 def test_a_conversation_that_a_journal_keeps_is_ordered_and_says_so():
-    said: list[str] = []
+    reasons: list[str] = []
 
     async def main() -> float:
         async with Kernel(MemoryStore(), clock=clock_here()) as kernel:
-            kernel.on_event(lambda event: said.append(event.data["why"]), ["call.ordered"])
+            kernel.on_event(lambda event: reasons.append(event.data["why"]), ["call.ordered"])
             processes = [await kernel.spawn(agent(name)) for name in "abc"]
             began = asyncio.get_running_loop().time()
             await lyra.parallel(three)(*processes)
             return asyncio.get_running_loop().time() - began
 
     assert run_in_virtual_time(main()) == pytest.approx(3.0)
-    assert said
-    assert all("a journal keeps the conversation" in why for why in said)
+    assert reasons
+    assert all("a journal keeps the conversation" in why for why in reasons)
 
 
 def test_the_plan_says_which_calls_open_a_store():
@@ -390,11 +392,11 @@ def test_the_plan_says_what_only_the_run_can_tell():
     source = "import lyra\n@lyra.parallel\nasync def f(a, b, ctx):\n"
     source += "    x = await a.send('1')\n    y = await lyra.run(b, '2', on=ctx)\n    return [x, y]\n"
     plan = plan_of_python(source, "x.py")
-    said = [call.unless for call in plan.groups[0].calls]
-    assert said[0].startswith("a journal keeps the conversation")
-    assert said[1].startswith("`on` is a kernel with a journal")
-    assert [call["unless"] for call in plan.to_data()["groups"][0]["calls"]] == said
-    assert f"  unless {said[0]}\n" in text_of(plan)
+    reasons = [call.unless for call in plan.groups[0].calls]
+    assert reasons[0].startswith("a journal keeps the conversation")
+    assert reasons[1].startswith("`on` is a kernel with a journal")
+    assert [call["unless"] for call in plan.to_data()["groups"][0]["calls"]] == reasons
+    assert f"  unless {reasons[0]}\n" in text_of(plan)
 
 
 KILLED = """

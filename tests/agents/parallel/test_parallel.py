@@ -21,11 +21,13 @@ from lyra.models.script import Reply, ScriptedError
 from lyra.models.sim import SimProvider
 from lyra.testing.loop import run as run_in_virtual_time
 from tests.agents.support import clock_here
+from tests.cases import cases
+from tests.limits import within
 from verify.compare.python_parallel import check, took
 from verify.planted import planted
 from verify.planted.agent_early_calls import BUGS
 
-COUNT = int(os.environ.get("LYRA_OVERLAP", "100"))
+COUNT = int(os.environ.get("LYRA_OVERLAP") or cases(100))
 SEED = int(os.environ.get("LYRA_SEED", "1"))
 
 
@@ -48,7 +50,7 @@ def timed(function: Any, *agents: Agent, expect: type[Exception] | None = None) 
 
     async def main() -> tuple[Any, float, list[list[str]]]:
         async with Kernel(clock=clock_here()) as kernel:
-            processes = [await kernel.spawn(each) for each in agents]
+            processes = [await kernel.spawn(agent_) for agent_ in agents]
             began = asyncio.get_running_loop().time()
             try:
                 result = await function(*processes)
@@ -57,7 +59,7 @@ def timed(function: Any, *agents: Agent, expect: type[Exception] | None = None) 
                     raise
                 result = error.message
             elapsed = asyncio.get_running_loop().time() - began
-            return result, elapsed, [[message.text for message in each.messages] for each in processes]
+            return result, elapsed, [[message.text for message in process.messages] for process in processes]
 
     return run_in_virtual_time(main())
 
@@ -66,26 +68,26 @@ def timed(function: Any, *agents: Agent, expect: type[Exception] | None = None) 
 
 
 @lyra.parallel
-async def review(one: Any, two: Any, three: Any, last: Any) -> str:
+async def review(agent_a: Any, agent_b: Any, agent_c: Any, last: Any) -> str:
     """Three reviews and a summary."""
-    first = await one.send("security")
-    second = await two.send("style")
-    third: str = await three.send("speed")
+    first = await agent_a.send("security")
+    second = await agent_b.send("style")
+    third: str = await agent_c.send("speed")
     everything = f"{first} {second} {third}"
     return str(await last.send(everything))
 
 
 def test_three_reviews_and_a_summary_take_one_and_one():
-    result, took_s, said = timed(review, *(agent(name) for name in "abcd"))
+    result, took_s, conversations = timed(review, *(agent(name) for name in "abcd"))
     assert result == "<<security> <style> <speed>>"
     assert took_s == pytest.approx(2.0, rel=0.01)
-    assert said[3] == ["<security> <style> <speed>", result]
+    assert conversations[3] == ["<security> <style> <speed>", result]
 
 
 def test_it_is_still_the_same_function():
     assert review.__name__ == "review"
     assert review.__doc__ == "Three reviews and a summary."
-    assert list(inspect.signature(review).parameters) == ["one", "two", "three", "last"]
+    assert list(inspect.signature(review).parameters) == ["agent_a", "agent_b", "agent_c", "last"]
     assert inspect.iscoroutinefunction(review)
     assert review.__annotations__["return"] == "str"
 
@@ -95,11 +97,11 @@ def test_turns_of_a_loop_overlap():
 
     @lyra.parallel
     async def every(process: Any) -> list[str]:
-        found = []
+        answers = []
         for item in ["x", "y", "z"]:
             answer = await run(asked, item, clock=process._kernel.clock)
-            found.append(answer)
-        return found
+            answers.append(answer)
+        return answers
 
     result, took_s, _ = timed(every, agent("p"))
     assert result == ["<x>", "<y>", "<z>"]
@@ -108,8 +110,8 @@ def test_turns_of_a_loop_overlap():
 
 def test_calls_inside_an_expression_overlap():
     @lyra.parallel
-    async def both(one: Any, two: Any) -> Any:
-        return (await one.send("a")) + "-" + (await two.send("b"))
+    async def both(agent_a: Any, agent_b: Any) -> Any:
+        return (await agent_a.send("a")) + "-" + (await agent_b.send("b"))
 
     result, took_s, _ = timed(both, agent("a"), agent("b"))
     assert result == "<a>-<b>"
@@ -118,19 +120,19 @@ def test_calls_inside_an_expression_overlap():
 
 @pytest.mark.timed
 def test_a_plain_function_overlaps_too():
-    one, two = agent("a", wait_s=0.3), agent("b", wait_s=0.3)
+    agent_a, agent_b = agent("a", wait_s=0.3), agent("b", wait_s=0.3)
 
     @lyra.parallel
     def both(text: str) -> Any:
-        first = lyra.run(one, text)
-        second = lyra.run(two, text)
+        first = lyra.run(agent_a, text)
+        second = lyra.run(agent_b, text)
         return first + second
 
     import time
 
     began = time.monotonic()
     assert both("x") == "<x><x>"
-    assert time.monotonic() - began < 0.55
+    within(time.monotonic() - began, 0.55)
 
 
 # ---------------------------------------------------------------- what does not
@@ -145,9 +147,9 @@ def test_a_plain_function_overlaps_too():
 )
 def test_some_agents_are_asked_in_their_turn(settings: dict[str, Any], why: str):
     @lyra.parallel
-    async def both(one: Any, two: Any) -> list[str]:
-        first = await one.send("a")
-        second = await two.send("b")
+    async def both(agent_a: Any, agent_b: Any) -> list[str]:
+        first = await agent_a.send("a")
+        second = await agent_b.send("b")
         return [first, second]
 
     _, took_s, _ = timed(both, agent("a"), agent("b", **settings))
@@ -156,23 +158,23 @@ def test_some_agents_are_asked_in_their_turn(settings: dict[str, Any], why: str)
 
 @pytest.mark.parametrize("in_kernel", [True, False])
 def test_a_model_that_answers_by_the_order_of_its_questions_is_asked_in_order(in_kernel: bool):
-    async def three(one: Any, two: Any, again: Any) -> list[str]:
-        first = await one.send("1")
-        second = await two.send(first)
+    async def agent_c(agent_a: Any, agent_b: Any, again: Any) -> list[str]:
+        first = await agent_a.send("1")
+        second = await agent_b.send(first)
         third = await again.send("3")
         return [first, second, third]
 
     @lyra.parallel
-    async def runs(one: Any, two: Any, again: Any) -> list[str]:
-        first = await run(one, "1")
-        second = await run(two, first)
+    async def runs(agent_a: Any, agent_b: Any, again: Any) -> list[str]:
+        first = await run(agent_a, "1")
+        second = await run(agent_b, first)
         third = await run(again, "3")
         return [first, second, third]
 
     script = SimProvider({"first_s": 0.01, "sequence": ["one", "two", "three"]})
     agents = [Agent(name, model=script) for name in "abc"]
-    found = timed(lyra.parallel(three), *agents)[0] if in_kernel else asyncio.run(runs(*agents))
-    assert found == ["one", "two", "three"]
+    answers = timed(lyra.parallel(agent_c), *agents)[0] if in_kernel else asyncio.run(runs(*agents))
+    assert answers == ["one", "two", "three"]
 
 
 @tool
@@ -181,23 +183,23 @@ def noted(text: str) -> str:
     return text
 
 
-async def limited_between(one: Any, two: Any, limited: Any) -> list[str]:
-    said = [await limited.send("1", timeout=0.7)]
-    said.append(await one.send("2"))
-    said.append(await two.send("3"))
-    said.append(await limited.send("4", timeout=0.7))
-    return said
+async def limited_between(agent_a: Any, agent_b: Any, limited: Any) -> list[str]:
+    answers = [await limited.send("1", timeout=0.7)]
+    answers.append(await agent_a.send("2"))
+    answers.append(await agent_b.send("3"))
+    answers.append(await limited.send("4", timeout=0.7))
+    return answers
 
 
-async def limited_after(one: Any, two: Any, limited: Any) -> list[str]:
+async def limited_after(agent_a: Any, agent_b: Any, limited: Any) -> list[str]:
     @lyra.parallel
     async def both() -> list[str]:
-        first = await one.send("2")
-        second = await two.send("3")
+        first = await agent_a.send("2")
+        second = await agent_b.send("3")
         return [first, second]
 
-    said = [await limited.send("1", timeout=0.7), *await both()]
-    return [*said, await limited.send("4", timeout=0.7)]
+    answers = [await limited.send("1", timeout=0.7), *await both()]
+    return [*answers, await limited.send("4", timeout=0.7)]
 
 
 @pytest.mark.parametrize("function", [lyra.parallel(limited_between), limited_after])
@@ -240,23 +242,25 @@ def test_tools_decide_whether_an_agent_may_be_asked_early():
         return what
 
     @lyra.parallel
-    async def both(one: Any, two: Any) -> list[str]:
-        first = await one.send("a")
-        second = await two.send("b")
+    async def both(agent_a: Any, agent_b: Any) -> list[str]:
+        first = await agent_a.send("a")
+        second = await agent_b.send("b")
         return [first, second]
 
-    for each, wanted in ((change, 2.0), (look, 1.0), (read, 1.0), (write, 2.0)):
-        assert timed(both, agent("a"), agent("b", tools=[each]))[1] == pytest.approx(wanted, rel=0.01), each
+    for tool_function, wanted in ((change, 2.0), (look, 1.0), (read, 1.0), (write, 2.0)):
+        assert timed(both, agent("a"), agent("b", tools=[tool_function]))[1] == pytest.approx(wanted, rel=0.01), (
+            tool_function
+        )
 
 
 def test_a_print_is_where_it_was():
     lines: list[str] = []
 
     @lyra.parallel
-    async def talk(one: Any, two: Any) -> None:
-        first = await one.send("a")
+    async def talk(agent_a: Any, agent_b: Any) -> None:
+        first = await agent_a.send("a")
         lines.append(f"{first} after {asyncio.get_running_loop().time():.0f}")
-        second = await two.send("b")
+        second = await agent_b.send("b")
         lines.append(f"{second} after {asyncio.get_running_loop().time():.0f}")
 
     _, took_s, _ = timed(talk, agent("a"), agent("b"))
@@ -266,15 +270,15 @@ def test_a_print_is_where_it_was():
 
 def test_two_messages_of_one_conversation_stay_in_order():
     @lyra.parallel
-    async def twice(one: Any) -> list[str]:
-        first = await one.send("a")
-        second = await one.send("b")
+    async def twice(agent_a: Any) -> list[str]:
+        first = await agent_a.send("a")
+        second = await agent_a.send("b")
         return [first, second]
 
-    result, took_s, said = timed(twice, agent("a"))
+    result, took_s, conversations = timed(twice, agent("a"))
     assert result == ["<a>", "<b>"]
     assert took_s == pytest.approx(2.0, rel=0.01)
-    assert said == [["a", "<a>", "b", "<b>"]]
+    assert conversations == [["a", "<a>", "b", "<b>"]]
 
 
 # ---------------------------------------------------------------- failures
@@ -283,43 +287,48 @@ def test_two_messages_of_one_conversation_stay_in_order():
 @pytest.mark.parametrize(("slow_s", "quick_s"), [(3.0, 1.0), (1.0, 3.0)])
 def test_the_first_failure_of_the_program_wins_and_later_turns_are_forgotten(slow_s: float, quick_s: float):
     @lyra.parallel
-    async def three(one: Any, two: Any, last: Any) -> None:
-        await one.send("first")
-        await two.send("second")
+    async def agent_c(agent_a: Any, agent_b: Any, last: Any) -> None:
+        await agent_a.send("first")
+        await agent_b.send("second")
         await last.send("third")
 
     agents = [agent("slow", wait_s=slow_s, fails=True), agent("quick", wait_s=quick_s, fails=True), agent("last")]
-    _, took_s, said = timed(three, *agents, expect=LyraError)
+    _, took_s, conversations = timed(agent_c, *agents, expect=LyraError)
     assert took_s == pytest.approx(slow_s, rel=0.01)
-    assert said == [[], [], []]
+    assert conversations == [[], [], []]
 
 
 def test_conversations_are_the_same_right_after_a_time_out():
     """A turn that was given up is no part of a conversation from that moment on, also while it is being ended."""
 
-    async def late(one: Any, two: Any) -> Any:
+    async def late(agent_a: Any, agent_b: Any) -> Any:
         seen = []
         try:
-            await two.send("before")
-            await one.send("late", timeout=0.5)
-            await two.send("never")
+            await agent_b.send("before")
+            await agent_a.send("late", timeout=0.5)
+            await agent_b.send("never")
         except DeadlineExceeded:
             for _ in range(4):
-                seen.append([([message.text for message in each.messages], each.agent_state) for each in (one, two)])
+                seen.append(
+                    [
+                        ([message.text for message in agent_.messages], agent_.agent_state)
+                        for agent_ in (agent_a, agent_b)
+                    ]
+                )
                 await asyncio.sleep(0)
         return seen
 
     agents = [agent("a"), agent("b")]
-    found = timed(late, *agents)[0]
-    assert found == [[([], AgentState.READY), (["before", "<before>"], AgentState.READY)]] * 4
-    assert timed(lyra.parallel(late), *agents)[0] == found
+    seen_states = timed(late, *agents)[0]
+    assert seen_states == [[([], AgentState.READY), (["before", "<before>"], AgentState.READY)]] * 4
+    assert timed(lyra.parallel(late), *agents)[0] == seen_states
 
 
 def test_an_error_shows_the_line_as_it_is_written():
     @lyra.parallel
-    async def fails(one: Any, two: Any) -> Any:
-        first = await one.send("a")
-        second = await two.send("b")
+    async def fails(agent_a: Any, agent_b: Any) -> Any:
+        first = await agent_a.send("a")
+        second = await agent_b.send("b")
         return first + second
 
     async def main() -> str:
@@ -332,7 +341,7 @@ def test_an_error_shows_the_line_as_it_is_written():
             return ""
 
     shown = run_in_virtual_time(main())
-    assert 'second = await two.send("b")' in shown
+    assert 'second = await agent_b.send("b")' in shown
     assert "in fails" in shown
 
 
@@ -344,7 +353,7 @@ def test_cancelling_it_cancels_what_it_asked():
                 async with asyncio.timeout(1):
                     await review(*processes)
             await asyncio.sleep(20)
-            return [[message.text for message in each.messages] for each in processes]
+            return [[message.text for message in process.messages] for process in processes]
 
     assert run_in_virtual_time(main()) == [[], [], [], []]
 
@@ -355,15 +364,15 @@ def test_cancelling_it_cancels_what_it_asked():
 def test_what_cannot_be_looked_into_is_refused_with_a_place():
     total = 0
 
-    async def sets_outside(one: Any) -> None:
+    async def sets_outside(agent_a: Any) -> None:
         nonlocal total
-        total = await one.send("a")
+        total = await agent_a.send("a")
 
-    async def generator(one: Any) -> Any:
-        yield await one.send("a")
+    async def generator(agent_a: Any) -> Any:
+        yield await agent_a.send("a")
 
-    async def looks(one: Any) -> Any:
-        return locals(), await one.send("a")
+    async def looks(agent_a: Any) -> Any:
+        return locals(), await agent_a.send("a")
 
     for function, why in ((sets_outside, "around it"), (generator, "generator"), (looks, "locals")):
         with pytest.raises(ConfigError, match=why) as caught:
@@ -376,8 +385,8 @@ def test_what_cannot_be_looked_into_is_refused_with_a_place():
         parallel_function(print)
 
 
-def function(one: Any) -> Any:
-    return lyra.run(one, "a")
+def function(asked: Any) -> Any:
+    return lyra.run(asked, "a")
 
 
 class Whole:
@@ -389,7 +398,7 @@ class Whole:
 @pytest.mark.parametrize(
     ("thing", "named", "hint"),
     [
-        (lambda one: one, r"<lambda>: it is not a `def` .*test_parallel\.py:\d+", "next to a `def`"),
+        (lambda argument: argument, r"<lambda>: it is not a `def` .*test_parallel\.py:\d+", "next to a `def`"),
         (len, "builtin_function_or_method len", "next to a `def`"),
         (functools.partial(print), "partial", "next to a `def`"),
         (Whole().method, "method Whole.method", "next to a `def`"),
@@ -402,7 +411,7 @@ class Whole:
 )
 def test_what_is_no_def_is_refused_at_once(thing: Any, named: str, hint: str):
     """Not taken for one call among others, whose results would come in a list."""
-    decorators = [lyra.parallel()]
+    decorators: list[Any] = [lyra.parallel()]
     if isinstance(thing, (type, staticmethod, classmethod, property)):  # any other may be the last of some calls
         decorators.append(lyra.parallel)
     for decorate in decorators:
@@ -414,14 +423,14 @@ def test_what_is_no_def_is_refused_at_once(thing: Any, named: str, hint: str):
 @pytest.mark.parametrize("limit", [None, 1])
 def test_one_call_alone_is_a_call(limit: int | None):
     """A list of calls may have one element, or none."""
-    assert asyncio.run(lyra.parallel(lambda: 7, limit=limit)) == [7]
-    assert asyncio.run(lyra.parallel(functools.partial(int, "7"), limit=limit)) == [7]
+    assert asyncio.run(lyra.parallel(lambda: 7, limit=limit)) == [7]  # type: ignore[arg-type,return-value]
+    assert asyncio.run(lyra.parallel(functools.partial(int, "7"), limit=limit)) == [7]  # type: ignore[arg-type]
 
 
 def test_the_decorator_may_have_empty_parentheses():
-    @lyra.parallel()  # type: ignore[untyped-decorator]  # it is a call too, and gives anything
-    async def two(one: Any, other: Any) -> Any:
-        first = await one.send("a")
+    @lyra.parallel()
+    async def two(agent_a: Any, other: Any) -> Any:
+        first = await agent_a.send("a")
         return first + await other.send("b")
 
     result, took_s, _ = timed(two, agent("a"), agent("b"))
@@ -446,14 +455,14 @@ def test_without_a_source_it_is_refused():
 
 
 def test_awaitables_still_run_together():
-    async def one() -> int:
+    async def give_one() -> int:
         return 1
 
-    assert asyncio.run(_both(one)) == [1, 1]
+    assert asyncio.run(_both(give_one)) == [1, 1]
 
 
-async def _both(one: Any) -> list[int]:
-    return list(await lyra.parallel(one(), one))
+async def _both(function: Any) -> list[int]:
+    return list(await lyra.parallel(function(), function))
 
 
 def test_methods_and_closures_keep_working():
@@ -461,9 +470,9 @@ def test_methods_and_closures_keep_working():
 
     class Team:
         @lyra.parallel
-        async def ask(self, one: Any, two: Any, *, mark: str = "?") -> Any:
-            first = await one.send("a" + mark)
-            second = await two.send("b" + word)
+        async def ask(self, agent_a: Any, agent_b: Any, *, mark: str = "?") -> Any:
+            first = await agent_a.send("a" + mark)
+            second = await agent_b.send("b" + word)
             return first + second
 
     result, took_s, _ = timed(Team().ask, agent("a"), agent("b"))
@@ -567,8 +576,8 @@ def test_a_plan_refuses_what_another_decorator_has_made():
     assert [path for path, _, _ in picture.alone] == ["Team.outside", "known"]
 
     @functools.wraps(function)
-    def wrapper(one: Any) -> Any:
-        return function(one)
+    def wrapper(asked: Any) -> Any:
+        return function(asked)
 
     with pytest.raises(ConfigError, match="not a `def` of its own"):
         lyra.parallel(wrapper)
@@ -615,11 +624,11 @@ def test_the_plan_command_reads_python_too(tmp_path):
 
     file = tmp_path / "x.py"
     file.write_text(PLANNED)
-    said = CliRunner().invoke(root, ["vega", "plan", str(file), "--json"])
-    assert said.exit_code == 0, said.output
-    data = json.loads(said.stdout)
+    result = CliRunner().invoke(root, ["vega", "plan", str(file), "--json"])
+    assert result.exit_code == 0, result.output
+    data = json.loads(result.stdout)
     assert [[call["line"] for call in group["calls"]] for group in data["groups"]] == [[7, 8], [10, 12]]
-    assert {each["line"]: each["why"] for each in data["alone"]} == {
+    assert {part["line"]: part["why"] for part in data["alone"]} == {
         17: "the function is refused: it sets a global variable",
     }
     assert "digraph" in CliRunner().invoke(root, ["vega", "plan", str(file), "--dot"]).stdout

@@ -64,20 +64,20 @@ def test_an_edited_agent_goes_on(path, changed):
     model = says(calls("look", n=1), calls("roll"), "one", "two", "three")
     answers, _ = run(_talk(path, _agent(model), "a", "b"))
     assert answers == ["one", "two"]
-    again, said = run(_talk(path, _agent(model, **changed), "c"))
+    again, texts = run(_talk(path, _agent(model, **changed), "c"))
     assert again == ["three"]
-    assert said == ["a", "", "", "one", "b", "two", "c", "three"]
+    assert texts == ["a", "", "", "one", "b", "two", "c", "three"]
     assert len(model.requests) == 5  # nothing was asked twice
 
 
 def test_another_model_goes_on(path):
     """The model, and the type of the answer, of turns that are over do not matter either."""
     run(_talk(path, _agent(says("one")), "a"))
-    answers, said = run(_talk(path, _agent("sim/echo"), "b"))
-    assert said == ["a", "one", "b", answers[0]]
-    answers, said = run(_talk(path, _agent(says('{"n": 3}'), output=dict[str, int]), "c"))
+    answers, texts = run(_talk(path, _agent("sim/echo"), "b"))
+    assert texts == ["a", "one", "b", answers[0]]
+    answers, texts = run(_talk(path, _agent(says('{"n": 3}'), output=dict[str, int]), "c"))
     assert answers == ["{'n': 3}"]
-    assert said[:2] == ["a", "one"]
+    assert texts[:2] == ["a", "one"]
 
 
 def test_turns_that_failed_or_were_given_up_are_passed_over_too(path):
@@ -100,9 +100,9 @@ def test_turns_that_failed_or_were_given_up_are_passed_over_too(path):
             await asyncio.sleep(0.01)
 
     run(first())
-    answers, said = run(_talk(path, _agent(model, system="v2", tools=[]), "e"))
+    answers, texts = run(_talk(path, _agent(model, system="v2", tools=[]), "e"))
     assert answers == ["four"]
-    assert said == ["a", "one", "e", "four"]
+    assert texts == ["a", "one", "e", "four"]
 
 
 def test_a_passed_turn_brings_its_metrics(path):
@@ -124,9 +124,9 @@ def test_a_large_answer_is_passed_over(path):
     """A turn too large for a row is kept beside the journal."""
     model = says("one", "two")
     run(_talk(path, _agent(model), "x" * 200_000))
-    answers, said = run(_talk(path, _agent(model, system="v2"), "b"))
+    answers, texts = run(_talk(path, _agent(model, system="v2"), "b"))
     assert answers == ["two"]
-    assert len(said[0]) == 200_000
+    assert len(texts[0]) == 200_000
 
 
 def test_chance_after_a_passed_turn_is_the_same(path):

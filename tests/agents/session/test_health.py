@@ -124,22 +124,22 @@ def test_money_is_watched():
         async with Watched(**thresholds) as watched:
             agent = Agent("a", model=says("one two three four", price=PRICE), max_tokens=10, **settings)
             process = await watched.kernel.spawn(agent)
-            said = []
+            counts = []
             for _ in range(6):
                 await process.send("go")
                 await asyncio.sleep(20)
-                said.append(len(watched.alerts))
-            return said, watched.alerts
+                counts.append(len(watched.alerts))
+            return counts, watched.alerts
 
-    said, alerts = virtual(main(thresholds={"cost_percent": 50}, budget="$60"))
-    assert said == [0, 0, 0, 0, 0, 1]
+    counts, alerts = virtual(main(thresholds={"cost_percent": 50}, budget="$60"))
+    assert counts == [0, 0, 0, 0, 0, 1]
     assert {alert["alert"] for alert in alerts} == {"high_cost"}
-    said, alerts = virtual(main(thresholds={"cost_usd": 12.0}))
-    assert said == [0, 0, 1, 1, 1, 2]
+    counts, alerts = virtual(main(thresholds={"cost_usd": 12.0}))
+    assert counts == [0, 0, 1, 1, 1, 2]
     assert alerts[0]["limit_micro_usd"] == 12_000_000
     assert alerts[0]["spent_micro_usd"] == 15_000_000
-    said, _ = virtual(main(thresholds={}))
-    assert said == [0] * 6
+    counts, _ = virtual(main(thresholds={}))
+    assert counts == [0] * 6
 
 
 def test_time_that_runs_out_is_told():

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 import lyra
 from lyra import Agent, Config, Kernel
-from lyra.errors import BudgetExceeded, ConfigError
-from tests.agents.turn.test_policies import MODEL, said
-from tests.models.server import Reply, Server, run, sse
+from lyra.errors import BudgetExceeded, ConfigError, ModelError
+from tests.agents.turn.test_policies import MODEL, text_reply
+from tests.models.server import Asked, Reply, Server, run, sse
 
 KEY = "sk-planted-0123456789abcdef"
 
@@ -54,7 +55,7 @@ def test_a_key_and_an_address_from_the_file(home, monkeypatch, whose):
     monkeypatch.setenv("TEAM_KEY", KEY)
 
     async def main() -> None:
-        async with Server(said("hello")) as server:
+        async with Server(text_reply("hello")) as server:
             whose(home, f'[providers.anthropic]\napi_key = "env:TEAM_KEY"\nbase_url = "{server.url}"')
             assert await lyra.run(Agent(model=MODEL), "hi") == "hello"
             assert [piece async for piece in lyra.stream(Agent(model=MODEL), "hi")] == ["h", "e", "l", "l", "o"]
@@ -82,6 +83,64 @@ def test_a_server_with_a_name_of_its_own(home):
     run(main())
 
 
+class Column(NamedTuple):
+    """A setting of `[providers.NAME]` in a file, and what the server then sees."""
+
+    model: str
+    line: str
+    seen: Callable[[Asked], object]
+    expected: object
+    beside: str = ""
+
+
+COLUMNS = {
+    "api": Column("here/m", 'api = "responses"', lambda asked: asked.path, "/responses"),
+    "api_key": Column("here/m", f'api_key = "{KEY}"', lambda asked: asked.headers["authorization"], f"Bearer {KEY}"),
+    "base_url": Column("here/m", "", lambda asked: asked.path, "/chat/completions"),
+    "headers": Column("here/m", 'headers = {X-Team = "blue"}', lambda asked: asked.headers["x-team"], "blue"),
+    "api_version": Column(
+        "gemini/m", 'api_version = "v9"', lambda asked: asked.path.split("/")[1], "v9", f'api_key = "{KEY}"'
+    ),
+    "project": Column("vertex/m", 'project = "p7"', lambda asked: asked.path.split("/")[3], "p7", f'api_key = "{KEY}"'),
+    "region": Column(
+        "vertex/m",
+        'region = "europe-west4"',
+        lambda asked: asked.path.split("/")[5],
+        "europe-west4",
+        f'api_key = "{KEY}"\nproject = "p7"',
+    ),
+}
+
+
+@pytest.mark.parametrize("field", COLUMNS)
+def test_a_setting_of_a_provider_is_seen_by_its_server(home, field):
+    """From the user's file to the request: not one of them is only read."""
+    column = COLUMNS[field]
+
+    async def main() -> Asked:
+        async with Server(Reply.json({}, status=400)) as server:
+            section = column.model.partition("/")[0]
+            users(home, f'[providers.{section}]\nbase_url = "{server.url}"\n{column.line}\n{column.beside}')
+            with pytest.raises(ModelError):
+                await lyra.run(Agent(model=column.model, retry=1), "hi")
+            return server.requests[0]
+
+    assert column.seen(run(main())) == column.expected
+
+
+def test_the_timeouts_of_a_provider_end_a_call(home):
+    """A server that says nothing is left after `first_s`, which the file sets."""
+
+    async def main() -> None:
+        async with Server(Reply(hang=True)) as server:
+            users(home, f'[providers.here]\nbase_url = "{server.url}"\ntimeouts = {{first_s = 0.2}}')
+            with pytest.raises(ModelError, match=r"0\.2"):
+                await asyncio.wait_for(lyra.run(Agent(model="here/m", retry=1), "hi"), 20)
+            assert len(server.requests) == 1
+
+    run(main())
+
+
 def test_without_a_price_a_money_budget_is_refused(home):
     """The same server without the price: unknown is unknown."""
 
@@ -100,7 +159,7 @@ def test_a_kernel_of_a_config_uses_that_one(home, monkeypatch):
     monkeypatch.setenv("TEAM_KEY", KEY)
 
     async def main() -> None:
-        async with Server(said("yes")) as server:
+        async with Server(text_reply("yes")) as server:
             projects(home, '[providers.anthropic]\nbase_url = "http://127.0.0.1:1"')
             flags = (f"providers.anthropic.base_url={server.url}", "providers.anthropic.api_key=env:TEAM_KEY")
             config = Config.load(flags=(*flags, "kernel.store=memory"))
@@ -116,7 +175,7 @@ def test_the_users_price_counts(home, monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
 
     async def main() -> None:
-        async with Server(said("yes")) as server:
+        async with Server(text_reply("yes")) as server:
             text = f'[providers.anthropic]\nbase_url = "{server.url}"\n[prices."{MODEL}"]\n'
             users(home, text + "input_usd_per_mtok = 300\noutput_usd_per_mtok = 1500")
             with pytest.raises(BudgetExceeded):
@@ -133,7 +192,7 @@ def test_a_projects_cheap_price_does_not_stretch_a_budget(home, monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
 
     async def main() -> None:
-        async with Server(said("yes", tokens_in=10, tokens_out=5)) as server:
+        async with Server(text_reply("yes", tokens_in=10, tokens_out=5)) as server:
             text = f'[providers.anthropic]\nbase_url = "{server.url}"\n[prices."{MODEL}"]\n'
             projects(home, text + "input_usd_per_mtok = 0\noutput_usd_per_mtok = 0")
             answer = await lyra.run(Agent(model=MODEL, budget="$0.01", max_tokens=50), "hi")
@@ -148,7 +207,7 @@ def test_a_project_that_names_its_own_server_gets_nothing(home, monkeypatch):
     text = '[providers.corp]\nbase_url = "http://{}"\napi_key = "env:TEAM_KEY"'
 
     async def main() -> None:
-        async with Server(said("thanks for the key")) as server:
+        async with Server(text_reply("thanks for the key")) as server:
             projects(home, text.format(f"far.example:{server.port}"))
             with pytest.raises(ConfigError) as caught:
                 await lyra.run(Agent(model="corp/x"), "hi")
@@ -183,7 +242,7 @@ def test_the_file_is_read_once_a_kernel(home, monkeypatch):
     monkeypatch.setattr(Config, "load", counted)
 
     async def main() -> None:
-        async with Server(said("yes")) as server, Kernel() as kernel:
+        async with Server(text_reply("yes")) as server, Kernel() as kernel:
             projects(home, f'[providers.anthropic]\nbase_url = "{server.url}"')
             processes = [await kernel.spawn(Agent(f"a{number}", model=MODEL)) for number in range(3)]
             await asyncio.gather(*(process.send("hi") for process in processes))

@@ -30,7 +30,7 @@ def test_a_try_that_failed_is_paid_for_where_the_next_has_no_room():
     async def main() -> None:
         async with Kernel() as kernel:
             model = Tries([counted(100, 10), BROKEN])
-            agent = Agent("a", model=model, budget="$0.0012", max_tokens=20, retry=QUICK)
+            agent = Agent("a", model=model, budget="$0.0012", max_tokens=20, min_tokens=1, retry=QUICK)
             process = await kernel.spawn(agent)
             for _ in range(20):
                 with pytest.raises(LyraError):

@@ -32,16 +32,16 @@ def test_the_digest_is_the_same_whenever_it_is_asked_for():
 def test_a_turn_that_did_not_happen_leaves_the_digest_as_it_was():
     """Also when what was cut back had not been counted yet, and when it had."""
     for is_asked in (True, False):
-        one = session()
-        one.append(FIRST)
-        mark, digest = len(one.messages), one.digest
-        one.append(Message("user", "never"))
+        talk = session()
+        talk.append(FIRST)
+        mark, digest = len(talk.messages), talk.digest
+        talk.append(Message("user", "never"))
         if is_asked:
-            assert one.digest != digest
-        one.cut_back(mark, digest)
-        assert one.digest == digest
-        one.append(SECOND)
-        assert one.digest == CHAIN
+            assert talk.digest != digest
+        talk.cut_back(mark, digest)
+        assert talk.digest == digest
+        talk.append(SECOND)
+        assert talk.digest == CHAIN
 
 
 def test_a_session_that_comes_back_goes_on_with_its_digest():
@@ -57,17 +57,17 @@ def test_a_session_that_comes_back_goes_on_with_its_digest():
 
 
 def test_without_a_journal_there_is_no_digest():
-    one = session(durable=False)
-    one.append(FIRST)
-    assert one.digest == b""
+    talk = session(durable=False)
+    talk.append(FIRST)
+    assert talk.digest == b""
 
 
 def test_a_question_is_known_by_all_its_settings():
     """The hash that is kept for the next call is that of its own system prompt and tools, and of its own agent."""
     agents = [Agent("a", model="sim/echo", temperature=value) for value in (1, 1.0, None)]
     for agent in agents:
-        one = session(agent)
+        talk = session(agent)
         for system in ("x", "y", "y", "x"):
             request = Request(model="m", messages=(), system=system, temperature=agent.temperature, max_tokens=5)
             settings = (system, [], 5, agent.temperature)
-            assert request_digest(one, request) == canonical_hash("settings", settings, {})
+            assert request_digest(talk, request) == canonical_hash("settings", settings, {})

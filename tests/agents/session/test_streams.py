@@ -9,6 +9,7 @@ import pytest
 
 from lyra import Agent, Kernel
 from lyra.core.tool import ToolCall
+from lyra.errors import ModelError
 from lyra.models.stream import ThinkingDelta, ToolEnd, ToolStart
 from tests.agents.support import run, says
 from tests.agents.tries import BROKEN, Tries
@@ -100,8 +101,8 @@ def test_thoughts_are_shown_once():
 def test_other_thoughts_begin_again():
     model = Tries([ThinkingDelta("hm "), "one ", BROKEN], [ThinkingDelta("oh"), "one ", "two"])
     events = told(Agent("a", model=model, retry=QUICK))
-    at = events.index(("restart", "one "))
-    assert events[at + 1 : at + 4] == [("thinking_delta", "oh"), ("text_delta", "one "), ("text_delta", "two")]
+    start = events.index(("restart", "one "))
+    assert events[start + 1 : start + 4] == [("thinking_delta", "oh"), ("text_delta", "one "), ("text_delta", "two")]
 
 
 def test_output_that_is_asked_for_again_takes_back_what_did_not_fit():
@@ -122,3 +123,52 @@ def test_two_answers_of_one_turn_are_no_tries_of_each_other():
     events = told(Agent("a", model=model, tools=[look]))
     assert "restart" not in kinds(events)
     assert read(events) == "so so it is"
+
+
+def text_of(agent: Agent) -> str:
+    """What a plain text stream gives; with an error that ended it, ` !` and its kind."""
+
+    async def main() -> str:
+        async with Kernel() as kernel:
+            process = await kernel.spawn(agent)
+            pieces = []
+            try:
+                async for piece in process.stream("go"):
+                    pieces.append(piece)  # noqa: PERF401 (kept until the error)
+            except ModelError as error:
+                pieces.append(f" !{error.kind}")
+            return "".join(pieces)
+
+    return str(run(main()))
+
+
+def test_a_text_stream_never_joins_two_answers():
+    """A try that says the same goes on; one that says something else, or less, ends the stream with an error."""
+    cut, ends = ["one ", "two ", BROKEN], "one two  !stream_truncated"
+    for again, text in (
+        (["one ", "two ", "three"], "one two three"),
+        (["one ", "zwei"], ends),
+        (["one "], ends),
+    ):
+        assert text_of(Agent("a", model=Tries(cut, again), retry=QUICK)) == text
+    fallen_back = Agent("a", model=Tries(cut), fallback=Tries(["eins"]), retry={"max_attempts": 1})
+    assert text_of(fallen_back) == ends
+    assert text_of(Agent("a", model=says("bad", '{"value": 3}'), output=Number)) == "bad !stream_truncated"
+
+
+def test_the_whole_of_a_text_stream_is_one_answer():
+    """Awaited, nothing was shown that would have to be taken back."""
+
+    async def main() -> Any:
+        async with Kernel() as kernel:
+            model = Tries(["one ", "two ", BROKEN], ["one ", "zwei"])
+            process = await kernel.spawn(Agent("a", model=model, retry=QUICK))
+            return await process.stream("go")
+
+    assert run(main()) == "one zwei"
+
+
+def test_an_answer_that_begins_anew_before_anything_was_shown_is_read_to_its_end():
+    """Thoughts are no text: a text stream has nothing to take back."""
+    model = Tries([ThinkingDelta("hm"), BROKEN], [ThinkingDelta("ah"), "fine"])
+    assert text_of(Agent("a", model=model, retry=QUICK)) == "fine"

@@ -16,8 +16,8 @@ from tests.agents.support import calls, clock_here, run, says, virtual
 from tests.kernel.conftest import Crash
 
 
-def several(*made: tuple[str, dict[str, Any]]) -> dict[str, Any]:
-    return {"tool_calls": [{"name": name, "arguments": arguments} for name, arguments in made]}
+def several(*calls_: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    return {"tool_calls": [{"name": name, "arguments": arguments} for name, arguments in calls_]}
 
 
 # ---------------------------------------------------------------- how calls of one turn run
@@ -38,8 +38,8 @@ class Watch:
 
         return tool(act, name=name, concurrency=concurrency)
 
-    def results(self, *made: tuple[str, int], tools: list[Tool], limit: int = 8) -> tuple[list[Any], float]:
-        model = says(several(*((name, {"n": n}) for name, n in made)), "done")
+    def results(self, *calls_: tuple[str, int], tools: list[Tool], limit: int = 8) -> tuple[list[Any], float]:
+        model = says(several(*((name, {"n": n}) for name, n in calls_)), "done")
         agent = Agent("worker", model=model, tools=tools, max_parallel_tools=limit)
 
         async def main() -> tuple[list[Any], float]:
@@ -48,8 +48,8 @@ class Watch:
             results = model.requests[-1].messages[-1].tool_results
             return [result.output for result in results], asyncio.get_running_loop().time()
 
-        found: tuple[list[Any], float] = virtual(main())
-        return found
+        results: tuple[list[Any], float] = virtual(main())
+        return results
 
 
 def test_sequential_calls_of_a_turn_never_overlap():
@@ -63,7 +63,7 @@ def test_sequential_calls_of_a_turn_never_overlap():
         tools=[watch.tool("one", "sequential"), watch.tool("free", "parallel")],
     )
     assert outputs == ["one1", "one2", "free4", "one3"]
-    assert all(each.count("one") <= 1 for each in watch.together)
+    assert all(names.count("one") <= 1 for names in watch.together)
     assert ("free", "one") in watch.together
 
 
@@ -73,15 +73,15 @@ def test_an_exclusive_call_of_a_turn_is_alone():
         ("free", 1), ("alone", 1), ("free", 2), tools=[watch.tool("alone", "exclusive"), watch.tool("free", "parallel")]
     )
     assert outputs == ["free1", "alone1", "free2"]
-    assert all(len(each) == 1 for each in watch.together if "alone" in each)
+    assert all(len(names) == 1 for names in watch.together if "alone" in names)
 
 
 def test_at_most_so_many_of_a_tool_and_so_many_in_all():
     watch = Watch()
     two, free = watch.tool("two", 2), watch.tool("free", "parallel")
     watch.results(*[("two", 1)] * 5, *[("free", 1)] * 3, tools=[two, free], limit=4)
-    assert max(each.count("two") for each in watch.together) == 2
-    assert max(len(each) for each in watch.together) == 4
+    assert max(names.count("two") for names in watch.together) == 2
+    assert max(len(names) for names in watch.together) == 4
 
 
 def test_a_time_limit_of_a_tool_is_told_and_its_work_cancelled():
@@ -117,8 +117,8 @@ def test_calls_that_began_out_of_order_are_replayed_in_theirs(tmp_path: Path, st
     reached = asyncio.Event()
 
     @tool(concurrency="sequential", idempotent=True)
-    async def one(n: int) -> str:
-        """One."""
+    async def in_turn(n: int) -> str:
+        """In turn."""
         ran.append(f"one{n}")
         await asyncio.sleep(0.01)
         if hangs and n == stuck:
@@ -132,8 +132,10 @@ def test_calls_that_began_out_of_order_are_replayed_in_theirs(tmp_path: Path, st
         ran.append(f"free{n}")
         return f"free{n}"
 
-    model = says(several(("one", {"n": 1}), ("one", {"n": 2}), ("free", {"n": 1}), ("one", {"n": 3})), "{result}")
-    agent = Agent("worker", model=model, tools=[one, free])
+    model = says(
+        several(("in_turn", {"n": 1}), ("in_turn", {"n": 2}), ("free", {"n": 1}), ("in_turn", {"n": 3})), "{result}"
+    )
+    agent = Agent("worker", model=model, tools=[in_turn, free])
 
     async def first() -> None:
         async with Crash(Kernel(path)) as kernel:
@@ -177,7 +179,7 @@ def add(a: int, b: int) -> int:
 
 
 def offered(model: Any) -> list[list[str]]:
-    return [[each.name for each in request.tools] for request in model.requests]
+    return [[tool.name for tool in request.tools] for request in model.requests]
 
 
 def results(model: Any) -> list[Any]:
@@ -200,8 +202,8 @@ def test_a_deferred_tool_is_sent_once_it_was_found():
     ask(Agent("worker", model=model, tools=[add, send_mail, notebook_run]), "go", "go on")
     before, after = ["add", "ToolSearch"], ["add", "ToolSearch", "notebook_run"]
     assert offered(model) == [before, after, after, after]
-    found, ran = [m.tool_results[0] for m in model.requests[-1].messages if m.tool_results]
-    assert '"found":["notebook_run"]' in found.output
+    found_tools, ran = [m.tool_results[0] for m in model.requests[-1].messages if m.tool_results]
+    assert '"found":["notebook_run"]' in found_tools.output
     assert (ran.output, ran.is_error) == ("ran 3", False)
 
 

@@ -13,7 +13,7 @@ from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError
 from lyra.tools.builtin import builtin_tools
 from lyra.tools.permissions import Permissions, Rule
-from tests.agents.support import calls, run, says
+from tests.agents.support import OWN, calls, run, says
 from tests.kernel.conftest import Crash
 
 
@@ -139,9 +139,9 @@ def test_what_no_rule_allows_is_asked_about(shell):
 def test_whatever_is_not_a_yes_is_a_no(shell, answer, runs):
     """The model is told, and the turn goes on."""
     agent = agent_of(shell, bash("make"), "{result}", permissions={})
-    said = asked(agent, answer)
+    transcript = asked(agent, answer)
     assert shell.ran == (["make"] if runs else [])
-    assert runs or "Bash was not run: a person was asked and answered deny" in said
+    assert runs or "Bash was not run: a person was asked and answered deny" in transcript
 
 
 def test_without_a_person_a_question_is_a_denial(shell):
@@ -283,7 +283,7 @@ def test_what_was_shown_is_what_runs(shell):
 def test_calls_of_one_turn_are_decided_each(shell):
     """Together: one is allowed, one asked about, one denied; results in call order."""
     commands = ("git log", "make", "rm x")
-    turn = {"tool_calls": [{"name": "Bash", "arguments": {"command": each}} for each in commands]}
+    turn = {"tool_calls": [{"name": "Bash", "arguments": {"command": command}} for command in commands]}
     model = says(turn, "done")
     rules = {"allow": ["Bash(git *)"], "deny": ["Bash(rm *)"]}
     agent = Agent("worker", model=model, tools=shell.tools, permissions=rules)
@@ -297,7 +297,7 @@ def test_calls_of_one_turn_are_decided_each(shell):
 def test_permissions_are_permissions_or_a_mapping():
     """Said when the agent is made; a broken rule too."""
     with pytest.raises(ConfigError, match="mapping"):
-        Agent("worker", model="sim/echo", permissions=["Bash"])  # type: ignore[arg-type]
+        Agent("worker", model="sim/echo", permissions=["Bash"])  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match="not a rule"):
         Agent("worker", model="sim/echo", permissions={"allow": ["Bash)"]})
     with pytest.raises(ConfigError, match="allowed"):
@@ -381,7 +381,7 @@ def test_what_the_grant_does_not_cover_is_not_asked_about(tmp_path):
     """The door would refuse it anyway; it is told as such."""
     agent = files(tmp_path, calls("Write", file_path="a", content="x"), "{result}")
     heard: list[Any] = []
-    assert "no allow rule covers it" in asked(agent, heard=heard, grant=["fs.read"])
+    assert "no allow rule covers it" in asked(agent, heard=heard, grant=[*OWN, "fs.read"])
     assert [event.kind for event in heard] == ["tool.decided", "tool.refused"]
     assert heard[1].data["code"] == "capability_denied"
 
@@ -392,7 +392,7 @@ def test_searches_pass_over_what_may_not_be_read(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("needle")
     agent = files(tmp_path, calls("Grep", pattern="needle"), "{result}", deny=["Read(shut/**)"])
-    grant = {"allow": [f"fs.read:{tmp_path}/**", f"fs.read:{tmp_path}"], "deny": [f"fs.read:{tmp_path}/kept/**"]}
+    grant = {"allow": [*OWN, f"fs.read:{tmp_path}/**", f"fs.read:{tmp_path}"], "deny": [f"fs.read:{tmp_path}/kept/**"]}
     assert asked(agent, grant=grant) == "a.txt"
 
 
@@ -508,17 +508,17 @@ def test_a_marked_memory_marks_who_recalls_it(shell):
             mine = Memory("mine").on(kernel)
             mine.add("always push")
             trusting = Agent("t", model=says(*push), tools=shell.tools, permissions=rules, memory="mine")
-            said = [str(await (await kernel.spawn(trusting)).send("push?"))]
+            answers = [str(await (await kernel.spawn(trusting)).send("push?"))]
             await (await kernel.spawn(learn)).send("go")
             (item,) = kernel.memories.items("team")
             assert item.tainted
             by_prompt = Agent("p", model=says(*push), tools=shell.tools, permissions=rules, memory="team")
-            said.append(str(await (await kernel.spawn(by_prompt)).send("push?")))
+            answers.append(str(await (await kernel.spawn(by_prompt)).send("push?")))
             model = says(calls("Recall", question="push"), *push)
             no_prompt = Memory("team", tools=True, items=0)
             by_tool = Agent("r", model=model, tools=shell.tools, permissions=rules, memory=no_prompt)
-            said.append(str(await (await kernel.spawn(by_tool)).send("hello")))
-            return said
+            answers.append(str(await (await kernel.spawn(by_tool)).send("hello")))
+            return answers
 
     trusted, by_prompt, by_tool = run(work())
     assert trusted == "ran git push"
@@ -606,7 +606,7 @@ def test_a_question_survives_its_kernel(shell, path):
 
 def test_a_replay_does_as_was_decided(shell, path):
     """The rules have changed since: decisions in the journal hold, and no question is asked again."""
-    turn = {"tool_calls": [{"name": "Bash", "arguments": {"command": each}} for each in ("make", "rm x")]}
+    turn = {"tool_calls": [{"name": "Bash", "arguments": {"command": command}} for command in ("make", "rm x")]}
     model = says(turn, {"text": "hangs", "first_s": 60}, "{result}")
 
     def agent(**rules: Any) -> Agent:
@@ -728,12 +728,12 @@ def test_an_answer_handed_on_marks_who_gets_it(shell):
 
     async def work() -> list[str]:
         async with Kernel() as kernel:
-            said = []
+            answers = []
             for first in (talker, reader):
                 answer = await (await kernel.spawn(first())).send("go")
-                said.append(str(await (await kernel.spawn(pusher())).send(answer)))
-            said += [str(await pipeline(first(), pusher(), on=kernel)("go")) for first in (talker, reader)]
-            return said
+                answers.append(str(await (await kernel.spawn(pusher())).send(answer)))
+            answers += [str(await pipeline(first(), pusher(), on=kernel)("go")) for first in (talker, reader)]
+            return answers
 
     trusted, marked, trusted_too, marked_too = run(work())
     assert trusted == trusted_too == "ran git push"
@@ -809,7 +809,7 @@ def test_a_time_limit_of_a_tool_ends_its_call(shell):
     model = says(calls("slow"), "ok")
     assert asked(Agent("worker", model=model, tools=[slow])) == "ok"
     assert model.requests[1].messages[-1].tool_results[0].error_code == "timeout"
-    with pytest.raises(ConfigError, match="times of its own"):
+    with pytest.raises(ConfigError, match="timeout_s is not allowed"):
 
         @tool(timeout_s=1)
         async def inside(ctx: Any) -> str:
@@ -858,3 +858,13 @@ def test_what_cannot_be_judged_is_denied(shell, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert "is not a rule" in asked(agent_of(shell, bash("make"), "{result}"))
     assert shell.ran == []
+
+
+def test_an_approval_that_may_not_be_asked_for_is_a_denial(shell):
+    """Without `human.ask` no question is put: the model is told that the call is denied, and nothing runs."""
+    heard: list[Any] = []
+    agent = agent_of(shell, bash("make"), "{result}", permissions={})
+    answer = asked(agent, heard=heard, grant={"allow": ["*"], "deny": ["human.ask"]})
+    assert "human.ask:confirmation is denied" in answer
+    assert shell.ran == []
+    assert [event.data["decision"] for event in heard if event.kind == "tool.decided"] == ["deny"]  # and never `ask`

@@ -17,14 +17,14 @@ ONE_A_MINUTE = {"requests_per_minute": 1, "burst": 1, "strategy": "reject"}
 
 
 def _outcomes(agent: Agent, times: int) -> list[str]:
-    found = []
+    outcomes = []
     for _ in range(times):
         try:
             lyra.run(agent, "x")
-            found.append("ok")
+            outcomes.append("ok")
         except (RateLimited, CircuitOpen, ModelError) as error:
-            found.append(error.code)
-    return found
+            outcomes.append(error.code)
+    return outcomes
 
 
 class Down(SimProvider):
@@ -59,15 +59,15 @@ def test_one_breaker_for_all_runs():
 def test_two_kernels_at_the_same_time_share_it():
     async def both() -> list[str]:
         agent = Agent("r", model="sim/echo", rate_limit=ONE_A_MINUTE)
-        found = []
-        async with Kernel() as one, Kernel() as other:
-            for kernel in (one, other):
+        outcomes = []
+        async with Kernel() as first, Kernel() as second:
+            for kernel in (first, second):
                 try:
                     await (await kernel.spawn(agent)).send("x")
-                    found.append("ok")
+                    outcomes.append("ok")
                 except RateLimited:
-                    found.append("limited")
-        return found
+                    outcomes.append("limited")
+        return outcomes
 
     assert run(both()) == ["ok", "limited"]
 
@@ -117,12 +117,12 @@ def test_a_callback_that_fails_hides_nothing(asynchronous, caplog):
 
 def test_an_async_callback_is_awaited():
     """Also where the kernel closes at once, as that of `lyra.run` does."""
-    said: list[str] = []
+    states: list[str] = []
 
     async def tell() -> None:
         await asyncio.sleep(0.05)
-        said.append("open")
+        states.append("open")
 
     breaker = {"threshold": 1, "reset_after": 60, "on_open": tell}
     assert _outcomes(Agent("b", model=Down(), retry=1, circuit_breaker=breaker), 2)[1] == "circuit_open"
-    assert said == ["open"]
+    assert states == ["open"]

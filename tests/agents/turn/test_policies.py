@@ -28,14 +28,14 @@ QUICK = {"max_attempts": 3, "backoff": {"initial_s": 0.01}}
 MODEL = "anthropic/claude-sonnet-4-20250514"  # $3 and $15 a million tokens
 
 
-def said(text: str, *, tokens_in: int = 10, tokens_out: int = 5, pieces: int = 3, **more: Any) -> Reply:
+def text_reply(text: str, *, tokens_in: int = 10, tokens_out: int = 5, pieces: int = 3, **more: Any) -> Reply:
     """A whole answer of Anthropic's."""
     return Reply(sse(*_events(text, tokens_in, tokens_out, pieces)), **more)
 
 
 def _events(text: str, tokens_in: int, tokens_out: int, pieces: int) -> list[dict[str, Any]]:
     size = max(len(text) // pieces, 1)
-    parts = [text[at : at + size] for at in range(0, len(text), size)]
+    parts = [text[start : start + size] for start in range(0, len(text), size)]
     usage = {"input_tokens": tokens_in, "output_tokens": 1}
     message = {"id": "m", "type": "message", "role": "assistant", "model": "claude", "content": [], "usage": usage}
     return [
@@ -76,10 +76,10 @@ def ask(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
             async with Kernel() as own:
                 return await through(server, agent, *texts, kernel=own, **options)
         process = await kernel.spawn(agent)
-        answers = [await one(process, text, options) for text in texts or ("hello",)]
+        answers = [await ask_once(process, text, options) for text in texts or ("hello",)]
         return answers[0] if len(answers) == 1 else answers
 
-    async def one(process: Any, text: str, options: dict[str, Any]) -> str:
+    async def ask_once(process: Any, text: str, options: dict[str, Any]) -> str:
         if request.param == "send":
             return str(await process.send(text, **options))
         return "".join([piece async for piece in process.stream(text, **options)])
@@ -92,7 +92,7 @@ def test_a_call_that_the_money_cannot_pay_is_never_made(ask):
     """Refused before anything is sent."""
 
     async def main() -> None:
-        async with Server(said("no")) as server:
+        async with Server(text_reply("no")) as server:
             with pytest.raises(BudgetExceeded):
                 await ask(server, Agent("a", model=MODEL, budget="$0.000001"))
             assert server.requests == []
@@ -104,7 +104,7 @@ def test_the_answer_is_as_long_as_the_money_left_can_pay(ask):
     """`max_tokens` is clamped, and what was really used is settled."""
 
     async def main() -> None:
-        async with Server(said("yes", tokens_in=10, tokens_out=20)) as server, Kernel() as kernel:
+        async with Server(text_reply("yes", tokens_in=10, tokens_out=20)) as server, Kernel() as kernel:
             process_budget = lyra.Budget(usd="$0.01")
             agent = Agent("a", model=MODEL, budget=process_budget, max_tokens=100_000)
             assert await ask(server, agent, kernel=kernel) == "yes"
@@ -121,7 +121,7 @@ def test_nested_scopes_hold_together(ask):
     """The inner scope's spending counts in the outer one; the tighter one refuses."""
 
     async def main() -> None:
-        async with Server(said("yes", tokens_in=10, tokens_out=20)) as server:
+        async with Server(text_reply("yes", tokens_in=10, tokens_out=20)) as server:
             agent = Agent("a", model=MODEL, max_tokens=100)
             with lyra.budget("$1.00") as outer:
                 with lyra.budget("$0.10") as inner:
@@ -144,7 +144,7 @@ def test_a_scope_that_warns_or_allows_lets_it_through(ask, on_exceed):
 
     async def main() -> None:
         events: list[Any] = []
-        async with Server(said("yes", tokens_in=10, tokens_out=20)) as server, Kernel() as kernel:
+        async with Server(text_reply("yes", tokens_in=10, tokens_out=20)) as server, Kernel() as kernel:
             kernel.on_event(events.append)
             agent = Agent("a", model=MODEL, budget={"usd": "$0.00001", "on_exceed": on_exceed}, max_tokens=50)
             assert await ask(server, agent, kernel=kernel) == "yes"
@@ -158,7 +158,7 @@ def test_money_for_a_model_without_a_price_is_an_error(ask):
     """A budget that cannot be kept is refused, and says why."""
 
     async def main() -> None:
-        async with Server(said("yes")) as server:
+        async with Server(text_reply("yes")) as server:
             with pytest.raises(ConfigError, match="price of anthropic/claude-of-tomorrow is unknown"):
                 await ask(server, Agent("a", model="anthropic/claude-of-tomorrow", budget="$1"))
             assert server.requests == []
@@ -171,7 +171,7 @@ def test_a_call_may_have_a_budget_of_its_own(ask):
     """`send(…, budget=)` is a scope for that message."""
 
     async def main() -> None:
-        async with Server(said("yes")) as server:
+        async with Server(text_reply("yes")) as server:
             agent = Agent("a", model=MODEL, max_tokens=100)
             assert await ask(server, agent, budget="$0.10") == "yes"
             with pytest.raises(BudgetExceeded):
@@ -184,7 +184,7 @@ def test_sixty_four_spenders_never_pass_a_budget(ask):
     """A call that does not fit is refused; the sum is right to the micro-dollar."""
 
     async def main() -> None:
-        async with Server(said("yes", tokens_in=10, tokens_out=100)) as server, Kernel() as kernel:
+        async with Server(text_reply("yes", tokens_in=10, tokens_out=100)) as server, Kernel() as kernel:
             agent = Agent("a", model=MODEL, max_tokens=100)
             with lyra.budget("$0.02") as scope:
                 calls = [ask(server, agent, kernel=kernel) for _ in range(64)]
@@ -203,7 +203,7 @@ def test_what_may_pass_is_tried_again(ask, status):
     """Three tries: two failures, then the answer."""
 
     async def main() -> None:
-        async with Server(refused(status), refused(status), said("third")) as server:
+        async with Server(refused(status), refused(status), text_reply("third")) as server:
             assert await ask(server, Agent("a", model=MODEL, retry=QUICK)) == "third"
             assert len(server.requests) == 3
 
@@ -223,7 +223,7 @@ def test_what_will_not_pass_is_not_tried_again(ask, status):
 
 def test_the_pause_that_the_server_asks_for_is_kept(ask):
     async def main() -> None:
-        async with Server(refused(429, "rate_limit_error", **{"retry-after": "0.4"}), said("then")) as server:
+        async with Server(refused(429, "rate_limit_error", **{"retry-after": "0.4"}), text_reply("then")) as server:
             began = time.monotonic()
             assert await ask(server, Agent("a", model=MODEL, retry=QUICK)) == "then"
             assert time.monotonic() - began >= 0.4
@@ -236,7 +236,7 @@ def test_a_broken_stream_is_tried_again_and_nothing_is_shown_twice(ask, shown):
     """Wherever the line breaks, the whole text comes out once."""
 
     async def main() -> None:
-        async with Server(broken("abc def ghi", shown), said("abc def ghi", pieces=5)) as server:
+        async with Server(broken("abc def ghi", shown), text_reply("abc def ghi", pieces=5)) as server:
             assert await ask(server, Agent("a", model=MODEL, retry=QUICK)) == "abc def ghi"
             assert len(server.requests) == 2
 
@@ -247,7 +247,7 @@ def test_a_second_try_that_differs_says_so(monkeypatch):
     """The events tell what to forget; the answer is the second one."""
 
     async def main() -> None:
-        async with Server(broken("abc def ghi", 2), said("another", pieces=2)) as server, Kernel() as kernel:
+        async with Server(broken("abc def ghi", 2), text_reply("another", pieces=2)) as server, Kernel() as kernel:
             monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
             process = await kernel.spawn(Agent("a", model=MODEL, retry=QUICK))
             events = [event async for event in process.stream("hello", events=True)]
@@ -276,7 +276,7 @@ def test_a_truncated_answer_is_never_accepted(ask):
 def test_queue_waits(ask):
     async def main() -> None:
         limit = lyra.RateLimit(requests_per_minute=240, burst=1)
-        async with Server(said("yes")) as server:
+        async with Server(text_reply("yes")) as server:
             began = time.monotonic()
             await ask(server, Agent("a", model=MODEL, rate_limit=limit), "1", "2", "3")
             assert time.monotonic() - began >= 0.45
@@ -287,7 +287,7 @@ def test_queue_waits(ask):
 def test_reject_refuses(ask):
     async def main() -> None:
         limit = {"requests_per_minute": 60, "burst": 1, "strategy": "reject"}
-        async with Server(said("yes")) as server:
+        async with Server(text_reply("yes")) as server:
             with pytest.raises(RateLimited):
                 await ask(server, Agent("a", model=MODEL, rate_limit=limit, retry=None), "1", "2")
             assert len(server.requests) == 1
@@ -299,7 +299,7 @@ def test_backpressure_tells_those_behind(ask):
     async def main() -> None:
         limit = {"requests_per_minute": 240, "burst": 1, "strategy": "backpressure"}
         agent = Agent("a", model=MODEL, rate_limit=limit, retry=None)
-        async with Server(said("yes")) as server, Kernel() as kernel:
+        async with Server(text_reply("yes")) as server, Kernel() as kernel:
             calls = [ask(server, agent, kernel=kernel) for _ in range(5)]
             results = await asyncio.gather(*calls, return_exceptions=True)
             assert results.count("yes") == 2
@@ -314,7 +314,7 @@ def test_tokens_a_minute_count(ask):
     async def main() -> None:
         limit = {"tokens_per_minute": 3000}
         agent = Agent("a", model=MODEL, rate_limit=limit, max_tokens=2000)
-        async with Server(said("yes", tokens_in=1000, tokens_out=1950)) as server, Kernel() as kernel:
+        async with Server(text_reply("yes", tokens_in=1000, tokens_out=1950)) as server, Kernel() as kernel:
             await ask(server, agent, kernel=kernel)
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.4):
@@ -337,7 +337,7 @@ def test_the_breaker_opens_closes_and_says_so(ask):
             on_close=lambda: said_so.append("close"),
         )
         agent = Agent("a", model=MODEL, circuit_breaker=breaker, retry=None)
-        async with Server(refused(500), refused(500), said("back")) as server, Kernel() as kernel:
+        async with Server(refused(500), refused(500), text_reply("back")) as server, Kernel() as kernel:
             for _ in range(2):
                 with pytest.raises(ModelError):
                     await ask(server, agent, kernel=kernel)
@@ -354,7 +354,7 @@ def test_the_breaker_opens_closes_and_says_so(ask):
 def test_a_bad_request_never_opens_a_breaker(ask):
     async def main() -> None:
         agent = Agent("a", model=MODEL, circuit_breaker={"threshold": 1}, retry=None)
-        async with Server(refused(400), refused(400), said("fine")) as server, Kernel() as kernel:
+        async with Server(refused(400), refused(400), text_reply("fine")) as server, Kernel() as kernel:
             for _ in range(2):
                 with pytest.raises(ModelError):
                     await ask(server, agent, kernel=kernel)
@@ -367,7 +367,7 @@ def test_a_bad_request_never_opens_a_breaker(ask):
 def test_another_model_answers_when_the_first_cannot(ask):
     async def main() -> None:
         agent = Agent("a", model=MODEL, fallback=["anthropic/claude-3-5-haiku-20241022"], retry=QUICK)
-        async with Server(refused(529), refused(529), refused(529), said("second best")) as server:
+        async with Server(refused(529), refused(529), refused(529), text_reply("second best")) as server:
             assert await ask(server, agent) == "second best"
             models = [request.data["model"] for request in server.requests]
             assert models == ["claude-sonnet-4-20250514"] * 3 + ["claude-3-5-haiku-20241022"]
@@ -390,9 +390,9 @@ def test_a_bad_request_never_falls_back(ask):
 @pytest.mark.parametrize(
     ("reply", "timeouts"),
     [
-        (said("late", delay_s=5.0), Timeouts(first_s=0.2)),
+        (text_reply("late", delay_s=5.0), Timeouts(first_s=0.2)),
         (Reply(sse(*_events("abc", 1, 1, 3)[:4]), hang=True), Timeouts(idle_s=0.2)),
-        (said("slow and slower", pieces=15, split=40, pause_s=0.1), Timeouts(total_s=0.4)),
+        (text_reply("slow and slower", pieces=15, split=40, pause_s=0.1), Timeouts(total_s=0.4)),
     ],
     ids=["first", "idle", "total"],
 )
@@ -414,7 +414,7 @@ def test_a_caller_may_stop_waiting(monkeypatch):
     """`timeout=` ends the call, not the process, and the connection is closed."""
 
     async def main() -> None:
-        async with Server(said("late", delay_s=5.0), said("next")) as server, Kernel() as kernel:
+        async with Server(text_reply("late", delay_s=5.0), text_reply("next")) as server, Kernel() as kernel:
             monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
             process = await kernel.spawn(Agent("a", model=MODEL))
             with pytest.raises(DeadlineExceeded):
@@ -449,7 +449,7 @@ def test_what_goes_wrong_has_a_name_and_a_hint(ask, reply, kind):
 
 def test_no_server_there(ask, monkeypatch):
     async def main() -> None:
-        async with Server(said("x")) as server:
+        async with Server(text_reply("x")) as server:
             pass
         with pytest.raises(ModelError) as caught:
             await ask(server, Agent("a", model=MODEL, retry=QUICK))
@@ -469,7 +469,7 @@ def test_a_process_that_ends_fails_its_callers(monkeypatch):
     """A waiting caller gets an error."""
 
     async def main() -> None:
-        async with Server(said("late", delay_s=5.0)) as server, Kernel() as kernel:
+        async with Server(text_reply("late", delay_s=5.0)) as server, Kernel() as kernel:
             monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
             process = await kernel.spawn(Agent("a", model=MODEL))
             pending = process.send_async("hello")
@@ -493,7 +493,10 @@ def test_tokens_of_a_failed_try_are_paid_for(ask):
     """Counted by the provider, they are spent, whatever became of the answer."""
 
     async def main() -> None:
-        async with Server(half(1000), said("abc def ghi", tokens_in=1000, tokens_out=20)) as server, Kernel() as kernel:
+        async with (
+            Server(half(1000), text_reply("abc def ghi", tokens_in=1000, tokens_out=20)) as server,
+            Kernel() as kernel,
+        ):
             with lyra.budget("$1") as scope:
                 agent = Agent("a", model=MODEL, budget="$1", retry=QUICK, max_tokens=100)
                 assert await ask(server, agent, kernel=kernel) == "abc def ghi"

@@ -167,7 +167,7 @@ def test_a_key_in_any_pieces_is_not_shown() -> None:
     text = f"a {KEY} b sk-ant-planted c {KEY[:-1]}"
     for size in range(1, len(text)):
         keys = StreamKeyFilter((KEY,))
-        shown = [keys.feed(text[at : at + size]) for at in range(0, len(text), size)]
+        shown = [keys.feed(text[start : start + size]) for start in range(0, len(text), size)]
         assert "".join([*shown, keys.flush()]) == f"a *** b sk-ant-planted c {KEY[:-1]}"
 
 

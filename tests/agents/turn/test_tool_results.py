@@ -21,18 +21,18 @@ PNG = b"\x89PNG\r\n\x1a\n123"
 
 def told(function: Any, *, also: tuple[Any, ...] = (), store: Any = None) -> list[ToolResult]:
     """What a model hears of one call of each of these tools, made together."""
-    tools = [tool(each) for each in (function, *also)]
-    model = says({"tool_calls": [{"name": each.name, "arguments": {}} for each in tools]}, "done")
+    tools = [tool(function_) for function_ in (function, *also)]
+    model = says({"tool_calls": [{"name": tool_.name, "arguments": {}} for tool_ in tools]}, "done")
 
     async def main() -> list[ToolResult]:
         async with Kernel(store=store) as kernel:
             process = await kernel.spawn(Agent("worker", model=model, tools=tools))
             assert await process.send("go", timeout=5) == "done"
             assert process.alive
-            return [each for message in process.messages for each in message.tool_results]
+            return [result for message in process.messages for result in message.tool_results]
 
-    found: list[ToolResult] = run(main())
-    return found
+    results: list[ToolResult] = run(main())
+    return results
 
 
 def nothing_first() -> int:
@@ -79,7 +79,7 @@ async def fine() -> str:
 
 
 @pytest.mark.parametrize(
-    ("function", "said"),
+    ("function", "description"),
     [
         (nothing_first, "StopIteration"),
         (leaves, "SystemExit(3)"),
@@ -90,11 +90,11 @@ async def fine() -> str:
         (cancels_with_ctx, "CancelledError"),
     ],
 )
-def test_a_tool_that_ends_in_an_odd_way_ends_its_own_call(function: Any, said: str) -> None:
+def test_a_tool_that_ends_in_an_odd_way_ends_its_own_call(function: Any, description: str) -> None:
     """Neither the agent nor the program ends, nothing hangs, and the model is told."""
     (alone,) = told(function)
     assert alone.is_error
-    assert alone.output == f"tool {function.__name__} ended with {said}"
+    assert alone.output == f"tool {function.__name__} ended with {description}"
     odd, other = told(function, also=(fine,))
     assert odd.is_error
     assert (other.output, other.is_error) == ("fine", False)

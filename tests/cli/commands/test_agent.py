@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.cli.agent_runner import DONE, RESULT, call
 
 BUILT_IN = {
@@ -92,6 +95,20 @@ def test_the_configuration_narrows_what_rules_allow(run):
     assert not (run.folder / "made").exists()
     priced = run.script(DONE, price={"input_usd_per_mtok": 100, "output_usd_per_mtok": 100}, name="priced.json")
     assert run("--model", priced, "--max-budget-usd", "5").returncode == 4
+
+
+def test_a_denied_right_ends_the_run_or_the_call(run):
+    """`--set grant.deny=…`: a run that may not ask its model ends with exit code 3; a tool that may not be used, and a
+    question that may not be put, are errors of those calls."""
+    denied = run("--model", run.script(DONE), "--set", "grant.deny=model.use")
+    assert (denied.returncode, denied.stdout) == (3, "")
+    assert denied.stderr.startswith("error[capability_denied]: model.use:sim/")
+    tool = run.script(call("Glob", pattern="*"), DONE)
+    (end,) = run.ended("--model", tool, "--set", "grant.deny=tool.use:Glob")
+    assert (end["error_code"], "tool.use:Glob is denied" in end["output"]) == ("permission_denied", True)
+    helper = run.script(call("Task", description="a", prompt="b"), DONE)
+    (end,) = run.ended("--model", helper, "--set", "grant.deny=process.spawn")
+    assert "process.spawn" in end["output"]
 
 
 def test_after_text_from_a_file_a_pattern_is_no_answer(run):
@@ -177,21 +194,26 @@ def test_the_lines_of_stream_json(run):
 
 
 def test_lines_come_as_they_happen(run):
-    """The first lines can be read while the model is still thinking."""
-    model = run.script({"text": "late", "first_s": 30})
-    with subprocess.Popen(
-        run.command("--model", model, "--output-format", "stream-json"),
-        cwd=run.folder,
-        env=run.env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        began = time.monotonic()
-        assert process.stdout is not None
-        assert json.loads(process.stdout.readline())["type"] == "system"
-        assert time.monotonic() - began < 15
-        process.kill()
+    """The first line can be read while the model is still thinking.
+
+    The model thinks for ten minutes, so that a slow machine does not end its thought. A command that held its lines
+    back would be killed before it printed one, and a command that had ended would have printed its result.
+    """
+    model = run.script({"text": "late", "first_s": 600})
+    words = ["agent", "-p", "do it", "--model", model, "--output-format", "stream-json"]
+    started = warm.Started("lyra.cli.main:main", words, cwd=run.folder, env=run.env)
+    deadline = threading.Timer(120, started.send_signal, (signal.SIGKILL,))
+    deadline.start()
+    first = started.stdout.readline()
+    deadline.cancel()
+    with contextlib.suppress(ProcessLookupError):  # killed before, or ended
+        started.send_signal(signal.SIGKILL)
+    rest, errors = started.communicate(60)
+    assert first, errors
+    lines = [json.loads(line) for line in (first, *rest.splitlines())]
+    assert lines[0]["type"] == "system"
+    assert {line["type"] for line in lines}.isdisjoint({"text_delta", "error", "result"})
+    assert started.returncode == -signal.SIGKILL
 
 
 def test_json_is_the_one_result(run):
@@ -241,7 +263,7 @@ def test_piped_text_is_added_to_the_task(run):
     assert run("--model", "sim/echo", task="explain", stdin="line 1\nline 2\n").stdout.startswith("explain\n\nline 1\n")
 
 
-def test_piped_text_is_somebody_elses(run):
+def test_piped_text_is_from_outside(run):
     """Like a file that was read: a rule with a pattern does not answer any more."""
     model = run.script(call("Bash", command="echo hello"), DONE)
     rule = ("--allowed-tools", "Bash(echo *)")
@@ -253,7 +275,7 @@ def test_the_task_from_stdin(run):
     assert run("--model", "sim/echo", task="-", stdin="the whole task").stdout == "the whole task\n"
 
 
-def test_a_pipe_that_nobody_writes_to_is_not_waited_for(run):
+def test_a_pipe_without_a_writer_is_not_waited_for(run):
     """Programs that start programs often leave one open."""
     read, write = os.pipe()
     try:
@@ -310,7 +332,7 @@ def test_the_tools_of_mcp_servers(run):
     pytest.importorskip("mcp")
     mine = Path(run.env["HOME"], ".config", "lyra", "lyra.toml")
     mine.parent.mkdir(parents=True)
-    tiny = Path(__file__).parents[2] / "mcp" / "tiny.py"
+    tiny = Path(__file__).parents[2] / "mcp" / "tiny_server.py"
     seen = json.dumps([sys.prefix, sys.base_prefix, str(tiny.parent)])
     mine.write_text(
         f'[mcp.servers.tiny]\ncommand = "{sys.executable}"\nargs = ["-IS", "{tiny}"]\nreadable = {seen}\n'
@@ -328,13 +350,13 @@ def test_the_tools_of_mcp_servers(run):
 
 
 def test_the_servers_of_a_project_wait_for_consent(run):
-    """Cloning a repository does not start its programs, and nobody is there to agree."""
+    """Cloning a repository does not start its programs, and no user is there to agree."""
     pytest.importorskip("mcp")
-    made = run.folder / "started"
-    run.write(".mcp.json", json.dumps({"mcpServers": {"theirs": {"command": "touch", "args": [str(made)]}}}))
+    started = run.folder / "started"
+    run.write(".mcp.json", json.dumps({"mcpServers": {"theirs": {"command": "touch", "args": [str(started)]}}}))
     (state,) = run.lines("--model", run.script(DONE), "--trust-project")[0]["mcp_servers"]
     assert state["state"] != "connected"
-    assert not made.exists()
+    assert not started.exists()
 
 
 GREET = """
@@ -384,10 +406,10 @@ def test_a_file_of_tools_that_breaks_meanwhile_is_told_of(run):
             if json.loads(line)["type"] == "tool_start":
                 break
         file.write_text("nmae: greet")
-        rest, said = running.communicate(timeout=60)
+        rest, errors = running.communicate(timeout=60)
     assert json.loads(rest.splitlines()[-1])["text"].strip() == "hello you"
-    notes = said.splitlines()
-    assert all("greet.yaml:1" in each and "its last good version is used" in each for each in notes)
+    notes = errors.splitlines()
+    assert all("greet.yaml:1" in note and "its last good version is used" in note for note in notes)
     assert 0 < len(notes) == len(set(notes))
 
 
@@ -424,7 +446,7 @@ def test_the_audit_log(run):
     session = run.lines("--model", model, "--audit", str(log))[-1]["session_id"]
     assert run.lyra.real("audit", "verify", str(log)).returncode == 0
     shown = json.loads(run.lyra.real("audit", "show", str(log), "--kind", "tool.decided", "--json").stdout)
-    assert [(each["pid"], each["fields"]["decision"], each["fields"]["subject"]) for each in shown] == [
+    assert [(record["pid"], record["fields"]["decision"], record["fields"]["subject"]) for record in shown] == [
         (session, "deny", "touch made")
     ]
     assert run("--model", model, "--audit", "/proc/nowhere/x").returncode == 2
@@ -444,7 +466,7 @@ def test_a_sub_agent_works_within_the_same_rules(run):
 
 
 def test_a_run_that_was_killed_stays_as_it_was(run):
-    """The next one on the same store does not go on with it: nobody asked for that, and its rules were others."""
+    """The next one on the same store does not go on with it: that was not asked for, and its rules were others."""
     model = run.script(call("Glob", pattern="*"), {"text": "late", "first_s": 60})
     command = run.command("--model", model, "--store", "runs.db", "--output-format", "stream-json")
     process = subprocess.Popen(

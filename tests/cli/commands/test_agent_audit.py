@@ -153,9 +153,9 @@ def _assert_cut_short(lyra, log: Path) -> None:
     assert checked.returncode == 0
     assert "all as they were written" in checked.stdout
     assert "warning: " in checked.stdout
-    said = json.loads(lyra("audit", "verify", str(log), "--json").stdout)
-    assert said["ok"]
-    assert bool(said["unended"]) != bool(said["missed"])
+    verified = json.loads(lyra("audit", "verify", str(log), "--json").stdout)
+    assert verified["ok"]
+    assert bool(verified["unended"]) != bool(verified["missed"])
 
 
 @pytest.mark.parametrize("place", ["audit.jsonl", "logs/audit.jsonl", "audit/"])

@@ -16,6 +16,7 @@ import pytest
 
 from tests import warm
 from tests.cli.agent_runner import DONE, call
+from tests.limits import within
 from tests.mcp.support import HERE, PYTHON, SEEN
 
 SLACK = float(os.environ.get("LYRA_STARTUP_SLACK", "2"))
@@ -86,7 +87,7 @@ def test_a_model_that_fails(run):
             ["error[config]: 'Bash(' is not a rule", "at flags: --allowed-tools", "hint: write Tool, Tool(pattern)"],
         ),
         (("--disallowed-tools", "Read()"), ["error[config]", "empty pattern", "at flags: --disallowed-tools"]),
-        (("--model", "nobody/x"), ["error[config]: there is no provider 'nobody'"]),
+        (("--model", "absent/x"), ["error[config]: there is no provider 'absent'"]),
         (("--model", "antropic/claude-sonnet-4-5"), ["did you mean anthropic/claude-sonnet-4-5?"]),
         (("--model", "sim/script:nowhere.yaml"), ["error[config]", "nowhere.yaml"]),
         (("--allowed-tool", "Bash"), ["error[usage]", "did you mean --allowed-tools"]),
@@ -257,7 +258,7 @@ def test_a_signal_stops_the_run_and_its_jobs(run, number, code):
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_reader_that_sleeps_holds_up_no_signal(run, number, code):
-    """The pipe is full, and nobody reads it: the run and its jobs end all the same."""
+    """The pipe is full, and no program reads it: the run and its jobs end all the same."""
     mark = f"32{os.getpid()}{int(number)}"
     full = run.folder / "full"
     model = run.script(
@@ -268,7 +269,7 @@ def test_a_reader_that_sleeps_holds_up_no_signal(run, number, code):
     )
     process = _start(run, "--model", model, "--allowed-tools", "Bash", "--output-format", "stream-json")
     try:
-        _until(lambda: _running(mark) and full.exists(), 20)  # the run goes on while nobody reads
+        _until(lambda: _running(mark) and full.exists(), 20)  # the run goes on while its output is not read
         process.send_signal(number)
         assert process.wait(8) == code
     finally:
@@ -281,7 +282,7 @@ def test_a_server_that_asks_without_end_holds_up_no_run(run):
     """It is given up, and the answer comes."""
     mine = Path(run.env["HOME"], ".config", "lyra", "lyra.toml")
     mine.parent.mkdir(parents=True)
-    settings = {"command": PYTHON, "args": ["-IS", str(HERE / "tiny.py")], "readable": list(SEEN)}
+    settings = {"command": PYTHON, "args": ["-IS", str(HERE / "tiny_server.py")], "readable": list(SEEN)}
     lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
     mine.write_text("\n".join(["[mcp.servers.s]", *lines, 'env = { TINY = "asks" }']))
     began = time.monotonic()
@@ -379,7 +380,8 @@ def test_the_first_token_comes_soon(run, monkeypatch):
         assert run("--model", "sim/echo", task="go").stdout == "go\n"
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert 0 < best <= 0.6 * SLACK, f"{best:.2f} s"
+    assert best > 0
+    within(best, 0.6 * SLACK, "seconds of CPU")
 
 
 def test_what_a_project_allows_itself_is_told_to_be_passed_over(lyra):

@@ -26,14 +26,14 @@ def log(lyra) -> Path:
 
 def test_an_untouched_log_is_good(lyra, log):
     done = lyra("audit", "verify", "audit.jsonl", "--json")
-    said = json.loads(done.stdout)
+    verified = json.loads(done.stdout)
     assert done.returncode == 0
-    assert said["ok"]
-    assert said["records"] == 5
-    assert (said["unended"], said["missed"], said["writing"]) == ([], 0, False)
-    again = lyra("audit", "verify", "audit.jsonl", "--expect", said["head"])
+    assert verified["ok"]
+    assert verified["records"] == 5
+    assert (verified["unended"], verified["missed"], verified["writing"]) == ([], 0, False)
+    again = lyra("audit", "verify", "audit.jsonl", "--expect", verified["head"])
     assert again.returncode == 0
-    assert said["head"] in again.stdout
+    assert verified["head"] in again.stdout
 
 
 def test_a_touched_log_names_its_line(lyra, log):
@@ -42,9 +42,9 @@ def test_a_touched_log_names_its_line(lyra, log):
     done = lyra("audit", "verify", "audit.jsonl")
     assert done.returncode == 1
     assert done.stdout.startswith("audit.jsonl:3: changed: ")
-    said = json.loads(lyra("audit", "verify", "audit.jsonl", "--json").stdout)
-    assert said["problem"]["line"] == 3
-    assert said["problem"]["what"] == "changed"
+    verified = json.loads(lyra("audit", "verify", "audit.jsonl", "--json").stdout)
+    assert verified["problem"]["line"] == 3
+    assert verified["problem"]["what"] == "changed"
 
 
 def test_a_cut_end_is_found_with_a_noted_hash(lyra, log):

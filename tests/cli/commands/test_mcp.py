@@ -16,7 +16,7 @@ pytest.importorskip("mcp")
 
 
 def entry(*more: str) -> dict[str, object]:
-    return {"command": PYTHON, "args": ["-IS", str(HERE / "tiny.py"), *more], "readable": list(SEEN)}
+    return {"command": PYTHON, "args": ["-IS", str(HERE / "tiny_server.py"), *more], "readable": list(SEEN)}
 
 
 def project(folder: Path, **servers: object) -> None:
@@ -52,7 +52,7 @@ def test_list_starts_nothing_and_imports_no_sdk(lyra):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_mistake_has_its_line_and_stops_nobody_else(lyra):
+def test_a_mistake_has_its_line_and_stops_no_other_server(lyra):
     """The entry says what is wrong with it; keys of other programs are one warning; the run goes on."""
     off = {"comand": "x", "disabled": True}
     project(lyra.folder, theirs={"comand": "x"}, fine={**entry(), "autoApprove": ["add"], "icon": "\x1b[2J"}, off=off)
@@ -74,7 +74,7 @@ def test_a_mistake_has_its_line_and_stops_nobody_else(lyra):
 
 
 def test_a_projects_server_waits_for_consent(lyra):
-    """Tried without it, nothing is started; nobody to be asked is a no; agreed to, that is kept for exactly this."""
+    """Tried without it, nothing is started; no user to be asked is a no; agreed to, that is kept for exactly this."""
     project(lyra.folder, theirs=entry())
     done = lyra("mcp", "test", "theirs")
     assert done.returncode == 1
@@ -104,7 +104,7 @@ def test_what_a_project_writes_does_not_write_to_the_terminal(lyra):
     assert "\x1b" not in done.stdout + done.stderr
 
 
-def test_what_changed_in_a_tool_is_shown_before_somebody_agrees(lyra):
+def test_what_changed_in_a_tool_is_shown_before_the_user_agrees(lyra):
     """Also where its description is the same: a model reads what is said of the arguments, too."""
     project(lyra.folder, theirs=entry())
     assert lyra("mcp", "approve", "theirs", "--yes").returncode == 0
@@ -145,7 +145,7 @@ def test_a_login_where_there_is_none(lyra):
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         (["--agent", "own.py"], "names no FILE:NAME"),
         (["--agent", "nowhere.py:x"], "is no Python file"),
@@ -155,11 +155,11 @@ def test_a_login_where_there_is_none(lyra):
         (["--http", "9", "--token-env", "NOTHING"], "holds no token"),
     ],
 )
-def test_mistakes_of_serve(lyra, args, said):
+def test_mistakes_of_serve(lyra, args, message):
     """On stderr, before anything is served."""
     (lyra.folder / "own.py").write_text("x = 1\n")
     (lyra.folder / "broken.py").write_text("raise ValueError('broken')\n")
     done = lyra("mcp", "serve", *args)
     assert done.returncode in (1, 2)
-    assert said in done.stderr
+    assert message in done.stderr
     assert done.stdout == ""

@@ -8,9 +8,9 @@ import pytest
 
 
 def explain(lyra, *args: str):
-    found = lyra.json("permissions", "explain", *args)
-    assert set(found) == {"decision", "rule", "reason"}
-    return found["decision"], found["rule"]
+    answer = lyra.json("permissions", "explain", *args)
+    assert set(answer) == {"decision", "rule", "reason"}
+    return answer["decision"], answer["rule"]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_what_an_untrusted_project_allows_is_told_to_be_passed_over(lyra):
 
 def test_what_no_rule_can_allow_is_said(lyra):
     """The guard against inside addresses and the workspace stand behind the rules."""
-    for tool, value, said in (
+    for tool, value, warning in (
         ("WebFetch", "http://169.254.169.254/", "it is refused whatever the rules say: "),
         ("Read", "/etc/passwd", "outside the workspace: `lyra agent` reaches it with --add-dir alone"),
         ("WebFetch", "https://example.com/", ""),
@@ -98,4 +98,4 @@ def test_what_no_rule_can_allow_is_said(lyra):
     ):
         done = lyra("permissions", "explain", "--allow", tool, tool, value)
         assert done.stdout.startswith("allow: ")
-        assert (said in done.stderr) if said else (done.stderr == "")
+        assert (warning in done.stderr) if warning else (done.stderr == "")

@@ -29,7 +29,7 @@ def test_check_says_ok_or_every_mistake(lyra):
     assert "at p.toml:5:1" in done.stderr
     done = lyra("pipeline", "check", "p.toml", "--json")
     assert done.returncode == 2
-    assert [each["line"] for each in json.loads(done.stdout)["mistakes"]] == [4, 5]
+    assert [mistake["line"] for mistake in json.loads(done.stdout)["mistakes"]] == [4, 5]
 
 
 def test_check_warns_of_a_loop_without_a_limit(lyra):
@@ -42,7 +42,7 @@ def test_check_warns_of_a_loop_without_a_limit(lyra):
     assert "at p.toml:5:1" in done.stderr
     assert "hint: give a stage of it max_visits, or say edge_limits from b to a" in done.stderr
     data = lyra.json("pipeline", "check", "p.toml")
-    assert (data["ok"], [each["code"] for each in data["warnings"]]) == (True, ["advice"])
+    assert (data["ok"], [warning["code"] for warning in data["warnings"]]) == (True, ["advice"])
     (lyra.folder / "p.toml").write_text('name = "p"\n' + stages + "max_visits = 3\n")
     assert lyra("pipeline", "check", "p.toml").stderr == ""
 
@@ -60,7 +60,7 @@ def test_agents_may_import_what_lies_beside_them(lyra):
 
 
 def test_run_asks_each_branch_its_own_question(lyra):
-    """Two questions at once, nobody there: both are taken back, and the pipeline goes on."""
+    """Two questions at once, no user there: both are taken back, and the pipeline goes on."""
     stages = [
         {"name": "f", "node_kind": "fork", "branches": ["a", "b"], "default_next": "c"},
         {"name": "a"},
@@ -179,7 +179,7 @@ def test_a_loop_without_a_limit_of_its_own_ends(lyra):
     assert json.loads(done.stdout)["reason"].startswith("max_")
 
 
-def test_a_question_nobody_answers(lyra):
+def test_a_question_without_an_answer(lyra):
     """Without a terminal a clarification is taken back and the pipeline goes on; consent is not assumed."""
     (lyra.folder / "p.toml").write_text('name = "p"\n[[agents]]\nname = "a"\ndefault_next = "confirmation"\n')
     done = lyra.real("pipeline", "run", "p.toml")
@@ -212,12 +212,12 @@ def test_agents_may_be_plain_functions(lyra):
     assert data["envelope"]["outputs"] == {"a": {"said": "tea"}}
 
 
-@pytest.mark.parametrize(("said", "code"), [("y\n", 0), ("no\n", 1), ("", 1)])
-def test_answers_may_be_piped_in(lyra, monkeypatch, said, code):
+@pytest.mark.parametrize(("answers", "code"), [("y\n", 0), ("no\n", 1), ("", 1)])
+def test_answers_may_be_piped_in(lyra, monkeypatch, answers, code):
     """A line for each question; no line is no consent."""
     declared = 'name = "p"\nconfirmation_resume_stage = "b"\n[[agents]]\nname = "a"\ndefault_next = "confirmation"\n'
     (lyra.folder / "p.toml").write_text(declared + '[[agents]]\nname = "b"\n')
-    monkeypatch.setattr("sys.stdin", io.StringIO(said))
+    monkeypatch.setattr("sys.stdin", io.StringIO(answers))
     done = lyra("pipeline", "run", "p.toml", "--json")
     assert done.returncode == code
     assert ("b" in json.loads(done.stdout)["envelope"]["outputs"]) == (code == 0)

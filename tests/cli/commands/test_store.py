@@ -14,6 +14,7 @@ import pytest
 from lyra.cli.commands import store as module
 from lyra.cli.commands.store import jsonable
 from lyra.core.codec import encode
+from lyra.store.space import Space
 from lyra.store.sqlite import SqliteStore
 
 NOW = time.time()
@@ -101,6 +102,7 @@ def test_info(lyra, path):
     assert facts == {
         "location": str(path),
         "rows": 4,
+        "runs": {},
         "first_seq": 1,
         "last_seq": 4,
         "processes": {"created": 2, "terminated": 1},
@@ -246,20 +248,21 @@ def test_info_names_the_programs_of_live_processes(lyra):
         "p-4": "lyra:of_a_later_version",
         "p-5": "shop:main",
         "p-6": "shop:ended",
+        "p-7": "demo:session",  # a module of a user may be called as a part of Lyra is
     }
     rows = [
         (seq, NOW, pid, "process.created", encode({"program": program}))
         for seq, (pid, program) in enumerate(programs.items(), 1)
     ]
-    rows.append((7, NOW, "p-6", "process.terminated", encode({"reason": "normal"})))
+    rows.append((8, NOW, "p-6", "process.terminated", encode({"reason": "normal"})))
     store.append(rows, lease.epoch)
     store.release(lease)
     store.close()
-    found = json.loads(lyra("store", "info", "--json").stdout)
-    assert found["programs_to_register"] == {"agent:Critic": 1, "shop:main": 2}
-    assert found["programs_unknown"] == {"lyra:of_a_later_version": 1}
+    info = json.loads(lyra("store", "info", "--json").stdout)
+    assert info["programs_to_register"] == {"agent:Critic": 1, "demo:session": 1, "shop:main": 2}
+    assert info["programs_unknown"] == {"lyra:of_a_later_version": 1}
     lines = [line.split(maxsplit=1) for line in lyra("store", "info").stdout.splitlines()]
-    assert ["programs_to_register", "agent:Critic 1, shop:main 2"] in lines
+    assert ["programs_to_register", "agent:Critic 1, demo:session 1, shop:main 2"] in lines
     assert ["programs_unknown", "lyra:of_a_later_version 1"] in lines
 
 
@@ -279,5 +282,71 @@ def test_info_reads_programs_from_snapshots_too(lyra):
     store.compact(before=NOW, epoch=lease.epoch)
     store.release(lease)
     store.close()
-    found = json.loads(lyra("store", "info", "--json").stdout)
-    assert (found["rows"], found["programs_to_register"], found["programs_unknown"]) == (0, {"shop:main": 1}, {})
+    info = json.loads(lyra("store", "info", "--json").stdout)
+    assert (info["rows"], info["programs_to_register"], info["programs_unknown"]) == (0, {"shop:main": 1}, {})
+
+
+# ---------------------------------------------------------------- durable Vega runs in the same file
+@pytest.fixture
+def with_runs(lyra, path: Path) -> Path:
+    """The same store with two durable runs in it."""
+    for name in ("first", "second"):
+        Path(lyra.folder, "hello.vega").write_text(f'print("{name}");')
+        done = lyra("run", "hello.vega", "--db", str(path), "--run-id", name)
+        assert done.returncode == 0, done.stderr
+    return path
+
+
+def _damage(path: Path, run: str) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(f"UPDATE \"{run}/journal\" SET data = x'00'")
+    connection.close()
+
+
+def test_info_and_export_see_the_runs(lyra, with_runs):
+    """`info` has a line for each run; `export` writes the rows of all journals, those of a run with its name."""
+    facts = lyra.json("store", "info", str(with_runs))
+    assert set(facts["runs"]) == {"first", "second"}
+    assert all(words.endswith(" rows") for words in facts["runs"].values())
+    rows = [json.loads(line) for line in lyra("store", "export", str(with_runs)).stdout.splitlines()]
+    assert [row["seq"] for row in rows if "run" not in row] == [1, 2, 3, 4]
+    counts = {name: sum(row.get("run") == name for row in rows) for name in facts["runs"]}
+    assert {name: f"{count} rows" for name, count in counts.items()} == facts["runs"]
+    assert next(row for row in rows if row.get("run") == "first")["kind"] == "run.began"
+    one = lyra("store", "export", str(with_runs), "--run", "second").stdout.splitlines()
+    assert {json.loads(line)["run"] for line in one} == {"second"}
+    unknown = lyra("store", "export", str(with_runs), "--run", "third")
+    assert (unknown.returncode, "there is no run 'third'" in unknown.stderr) == (2, True)
+
+
+def test_compact_takes_the_runs_along(lyra, with_runs):
+    """Rows of runs go by the same rule; a run that is at work is named, and the others are done all the same."""
+    assert set(lyra.json("store", "compact", str(with_runs))["runs"]) == {"first", "second"}
+    busy = Space(with_runs, "first")
+    lease = busy.acquire("kernel on host", now=time.time(), ttl_s=60)
+    done = lyra("store", "compact", str(with_runs))
+    assert done.returncode == 1
+    assert "dropped 0 rows from run second" in done.stdout
+    assert done.stderr.startswith("error[conflict]: run first: the store is owned by kernel on host")
+    busy.release(lease)
+    busy.close()
+
+
+def test_one_damaged_run_hides_no_other(lyra, with_runs):
+    """`vega runs`, `check`, `info` and `export` name the damaged run, show the others, and exit with 1 where they were
+    asked for all of them."""
+    _damage(with_runs, "first")
+    listed = lyra("vega", "runs", "--db", str(with_runs), "--json")
+    states = {facts["run"]: facts["state"] for facts in json.loads(listed.stdout)}
+    assert states == {"first": "damaged", "second": "finished"}
+    assert (listed.returncode, "error[corrupt]: 1 of 2 runs cannot be read: first" in listed.stderr) == (1, True)
+    shown = lyra("vega", "runs", "--db", str(with_runs))
+    assert "second" in shown.stdout
+    assert "damaged" in shown.stdout
+    assert lyra.json("store", "info", str(with_runs))["runs"]["first"] == "damaged"
+    checked = lyra("store", "check", str(with_runs))
+    assert (checked.returncode, "run first: " in checked.stdout) == (1, True)
+    exported = lyra("store", "export", str(with_runs))
+    assert exported.returncode == 1
+    assert {json.loads(line).get("run") for line in exported.stdout.splitlines()} == {None, "second"}
+    assert lyra("vega", "resume", "second", "--db", str(with_runs)).returncode == 0

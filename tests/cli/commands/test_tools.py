@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -35,11 +37,11 @@ def place(lyra):
 
 
 def test_the_list_names_every_tool_and_where_it_comes_from(place):
-    found = place.json("tools", "list", "--from", "mine")
-    homes = {each["name"]: each["from"] for each in found["tools"]}
+    listing = place.json("tools", "list", "--from", "mine")
+    homes = {tool["name"]: tool["from"] for tool in listing["tools"]}
     assert homes["Read"] == "built in"
     assert homes["note"] == homes["files"] == "mine"
-    assert found["problems"] == []
+    assert listing["problems"] == []
     plain = place("tools", "list", "--from", "mine").stdout
     assert "note" in plain
     assert "Read a note." in plain
@@ -50,7 +52,7 @@ def test_the_list_has_every_tool_that_an_agent_has(place, run):
     (place.folder / ".lyra").mkdir()
     (place.folder / "mine").rename(place.folder / ".lyra/tools")
     lines = run.lines("--model", run.script(DONE), "--trust-project")
-    assert [each["name"] for each in place.json("tools", "list", "--trust-project")["tools"]] == lines[0]["tools"]
+    assert [tool["name"] for tool in place.json("tools", "list", "--trust-project")["tools"]] == lines[0]["tools"]
 
 
 def test_a_tool_that_needs_an_agent_says_so(place):
@@ -70,13 +72,13 @@ def test_the_tools_of_servers_are_listed_where_they_may_be_started(place):
     assert "theirs (consent_required), other (consent_required); --mcp starts them" in plain.stderr
     assert place("mcp", "approve", "theirs", "--yes").returncode == 0
     told = place.json("tools", "list")
-    assert {each["name"]: each["state"] for each in told["mcp_servers"]} == {
+    assert {server["name"]: server["state"] for server in told["mcp_servers"]} == {
         "theirs": "disconnected",
         "other": "consent_required",
     }
-    assert not any(each["name"].startswith("mcp__") for each in told["tools"])
+    assert not any(tool["name"].startswith("mcp__") for tool in told["tools"])
     told = place.json("tools", "list", "--mcp")
-    assert {each["name"]: each["from"] for each in told["tools"]}["mcp__theirs__add"] == "MCP server theirs"
+    assert {tool["name"]: tool["from"] for tool in told["tools"]}["mcp__theirs__add"] == "MCP server theirs"
     assert "lyra mcp approve other" in told["problems"][0]
     shown = place("tools", "list", "--mcp")
     assert "MCP server theirs" in shown.stdout
@@ -89,17 +91,17 @@ def test_the_project_s_tools_are_taken_once_it_is_trusted(place):
     own = place.folder.parent / "home/.config/lyra/tools"
     own.mkdir(parents=True)
     (own / "own.yaml").write_text(NOTE.replace("name: note", "name: own"))
-    names = [each["name"] for each in place.json("tools", "list")["tools"]]
+    names = [tool["name"] for tool in place.json("tools", "list")["tools"]]
     assert "own" in names
     assert "note" not in names
-    assert "note" in [each["name"] for each in place.json("tools", "list", "--trust-project")["tools"]]
+    assert "note" in [tool["name"] for tool in place.json("tools", "list", "--trust-project")["tools"]]
 
 
 def test_a_tool_that_would_take_the_name_of_another_is_left_out(place):
     (place.folder / "mine/read.yaml").write_text(NOTE.replace("name: note", "name: Read"))
-    found = place.json("tools", "list", "--from", "mine")
-    assert "the tool 'Read' is left out" in found["problems"][0]
-    assert next(each for each in found["tools"] if each["name"] == "Read")["from"] == "built in"
+    listing = place.json("tools", "list", "--from", "mine")
+    assert "the tool 'Read' is left out" in listing["problems"][0]
+    assert next(tool for tool in listing["tools"] if tool["name"] == "Read")["from"] == "built in"
 
 
 def test_check_says_what_is_wrong_and_where(place):
@@ -145,6 +147,31 @@ def test_a_call_that_a_rule_allows_is_made(place):
     assert told == {"id": "cli", "name": "note", "output": "hello\n"}
 
 
+def test_a_private_host_is_reached_where_inside_names_it(place):
+    """Without `--inside` nothing is sent to this machine, whatever a rule allows."""
+
+    class Hello(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-length", "5")
+            self.end_headers()
+            self.wfile.write(b"hello")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hello) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        here = f"127.0.0.1:{server.server_port}"
+        text = f"{{name: near, description: Near., implementation: {{type: http, url: 'http://{here}/'}}}}"
+        (place.folder / "mine/near.yaml").write_text(text)
+        allowed = ("tools", "call", "near", "--from", "mine", "--allow", "near")
+        refused = place(*allowed)
+        assert (refused.returncode != 0, "hello" in refused.stdout) == (True, False)
+        assert place(*allowed, "--inside", here).stdout.strip() == "hello"
+        server.shutdown()
+
+
 def test_reading_in_the_workspace_needs_no_rule_and_denies_hold(place):
     assert "hello" in place("tools", "call", "Read", "--arg", "file_path=notes/a.md").stdout
     assert place("tools", "call", "Read", "--arg", "file_path=/etc/hostname").returncode == 3
@@ -153,7 +180,7 @@ def test_reading_in_the_workspace_needs_no_rule_and_denies_hold(place):
 
 
 @pytest.mark.parametrize(
-    ("args", "code", "said"),
+    ("args", "code", "message"),
     [
         (("nite", "--allow", "note"), 2, "did you mean 'note'?"),
         (("note", "--allow", "note"), 2, "'name' is missing"),
@@ -165,10 +192,10 @@ def test_reading_in_the_workspace_needs_no_rule_and_denies_hold(place):
         (("files", "--allow", "files", "--arg", "where=/nowhere"), 1, "exec_failed"),
     ],
 )
-def test_a_call_that_fails_says_why(place, args, code, said):
+def test_a_call_that_fails_says_why(place, args, code, message):
     done = place("tools", "call", *args, "--from", "mine")
     assert (done.returncode, done.stdout) == (code, "")
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def test_a_search_shows_nothing_that_read_would_refuse(place):
@@ -176,10 +203,10 @@ def test_a_search_shows_nothing_that_read_would_refuse(place):
     (place.folder / ".env").write_text("SECRET=1\n")
     (place.folder / "a.txt").write_text("SECRET=no\n")
     (place.folder / "b.txt").write_text("SECRET=no\n")
-    found = place(
+    result = place(
         "tools", "call", "Grep", "--arg", "pattern=SECRET", "--arg", "output_mode=content", "--deny", "Read(b.txt)"
     )
-    assert found.stdout == "a.txt:1:SECRET=no\n"
+    assert result.stdout == "a.txt:1:SECRET=no\n"
     assert ".env" not in place("tools", "call", "Glob", "--arg", "pattern=**/*").stdout
     assert place("tools", "call", "Read", "--arg", "file_path=.env").returncode == 3
 

@@ -118,7 +118,7 @@ def test_the_same_seed_tells_the_same(tmp_path, report):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2, 8))
 def test_other_seeds(tmp_path, seed):
-    """It holds for other moods of the service too."""
+    """It holds for other seeds of the service too."""
     done = demo(tmp_path, "--fast", "--json", "--seed", str(seed))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["effects"]["finished_and_performed_again"] == 0

@@ -23,7 +23,7 @@ def journal(*rows):
     return [Fact(seq, pid, kind, data) for seq, (pid, kind, data) in enumerate(rows, 1)]
 
 
-def made(pid, name, parent="", args=None, **more):
+def created(pid, name, parent="", args=None, **more):
     return pid, "process.created", {"program": f"m:{name}", "name": name, "parent": parent, "args": args or [], **more}
 
 
@@ -31,8 +31,8 @@ def ended(pid, reason):
     return pid, "process.terminated", {"reason": reason}
 
 
-ROOT = made("r", "root", args=plan(("a", "permanent"), ("b", "temporary")))
-RESTARTED = (ROOT, made("a1", "a", "r"), made("b1", "b", "r"), ended("a1", "error"), made("a2", "a", "r"))
+ROOT = created("r", "root", args=plan(("a", "permanent"), ("b", "temporary")))
+RESTARTED = (ROOT, created("a1", "a", "r"), created("b1", "b", "r"), ended("a1", "error"), created("a2", "a", "r"))
 
 
 def counted(rows, *, killed_at, keys=(), done=(), performed=(), limit="$1"):
@@ -52,13 +52,13 @@ def test_restarts_are_counted_on_both_sides_of_the_kill():
 
 def test_a_demo_without_restarts_says_so():
     """It is a problem if nothing crashed where something should have."""
-    told = counted((ROOT, made("a1", "a", "r")), killed_at=1)["problems"]
+    told = counted((ROOT, created("a1", "a", "r")), killed_at=1)["problems"]
     assert told == ["nothing was restarted before the kill", "nothing was restarted after the kill"]
 
 
 def test_more_restarts_than_allowed_are_a_problem():
     """A supervisor that restarts past its limit is found out."""
-    rows = (*RESTARTED, ended("a2", "error"), made("a3", "a", "r"))
+    rows = (*RESTARTED, ended("a2", "error"), created("a3", "a", "r"))
     assert "root restarted 2 times, of 1" in counted(rows, killed_at=5)["problems"]
 
 
@@ -74,24 +74,24 @@ def test_who_gives_up():
 def test_siblings_that_are_stopped_are_no_restart_of_their_own():
     """With rest_for_one the later children start again too; that counts once."""
     stop = ("b1", "process.stopping", {"reason": "shutdown"})
-    rows = (*RESTARTED[:4], stop, ended("b1", "shutdown"), made("a2", "a", "r"), made("b2", "b", "r"))
-    found = counted(rows, killed_at=3)["supervision"]
-    assert found["supervisors"]["root"]["restarts_after_the_kill"] == 1
-    assert found["children"]["b"] == {"restart": "temporary", "starts": 2, "crashes": 0}
+    rows = (*RESTARTED[:4], stop, ended("b1", "shutdown"), created("a2", "a", "r"), created("b2", "b", "r"))
+    supervision = counted(rows, killed_at=3)["supervision"]
+    assert supervision["supervisors"]["root"]["restarts_after_the_kill"] == 1
+    assert supervision["children"]["b"] == {"restart": "temporary", "starts": 2, "crashes": 0}
 
 
 @pytest.mark.parametrize(
-    ("found", "problem"),
+    ("counts", "problem"),
     [
         ({"keys": ["x:0", "x:0"]}, "1 effects were performed again"),
         ({"keys": ["x:0"], "done": ["x:0"]}, "1 effects were performed again"),
         ({"limit": "$0"}, "$0.000005 was spent of $0.00"),
     ],
 )
-def test_broken_promises_are_problems(found, problem):
+def test_broken_promises_are_problems(counts, problem):
     """A key performed twice, a finished effect performed after the kill, money over the limit."""
     paid = ("a1", "effect.finished", {"key": 0, "usage": {"usd": 5}})
-    assert problem in counted((*RESTARTED, paid), killed_at=4, **found)["problems"]
+    assert problem in counted((*RESTARTED, paid), killed_at=4, **counts)["problems"]
 
 
 def test_the_last_lines_fit_a_terminal():
@@ -131,8 +131,8 @@ def test_a_supervisor_shows_its_window():
 def test_the_picture_fits(width, height):
     """Eleven processes, the last rows of the journal and a banner fit a small terminal, and use a larger one."""
     names = [f"file{number}.py" for number in range(5)]
-    lead = made("p100", "lead", "r", budget={"limits": {"usd": 500_000}})
-    files = [made(f"p20{n}", name, "p100", budget={"limits": {"usd": 99_999}}) for n, name in enumerate(names)]
+    lead = created("p100", "lead", "r", budget={"limits": {"usd": 500_000}})
+    files = [created(f"p20{n}", name, "p100", budget={"limits": {"usd": 99_999}}) for n, name in enumerate(names)]
     board = board_of(*RESTARTED, lead, *files, ("p200", "interrupt.created", {"question": "?" * 200, "id": "i"}))
     board.banner = "kill -9"
     console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)

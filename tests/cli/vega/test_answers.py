@@ -23,7 +23,7 @@ print("[" + bump() + "]");
 
 @pytest.fixture
 def in_doubt(vega: Vega) -> Vega:
-    """A run that was killed while a command ran, and gone on with by somebody who does not wait for the answer."""
+    """A run that was killed while a command ran, and gone on with by a program that does not wait for the answer."""
     vega.write("bump.sh", "echo begun >> side.txt; sleep 30; echo ended")
     vega.write("doubt.vega", DOUBT)
     child = begin(vega, "run", "doubt.vega", "--db", "run.db", "--run-id", "r")
@@ -46,7 +46,7 @@ def test_a_doubt_says_what_was_done_and_where(in_doubt: Vega):
     (question,) = vega.json("answer", "r", "--db", "run.db")["questions"]
     assert "`sh bump.sh --token=***` (doubt.vega:2)" in question["question"]
     assert "abcdefgh" not in json.dumps(question)
-    for words, said in (
+    for words, message in (
         (["--yes"], "--yes is no answer to that"),
         (["perhaps"], "'perhaps' is no answer to that"),
         (["--data", '"x"'], "--data is no answer to that"),
@@ -54,7 +54,7 @@ def test_a_doubt_says_what_was_done_and_where(in_doubt: Vega):
     ):
         done = vega("answer", "r", *words, "--db", "run.db")
         assert done.returncode == 2
-        assert said in done.stderr
+        assert message in done.stderr
     assert vega.json("runs", "--db", "run.db")[0]["state"] == "waiting"
     assert "vega resume r --db run.db" in vega("answer", "r", "skip", "--db", "run.db").stderr
     assert vega.json("runs", "--db", "run.db")[0]["state"] == "stopped"

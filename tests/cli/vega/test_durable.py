@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -177,7 +178,7 @@ def test_an_unknown_run_is_told_with_the_nearest(vega: Vega):
         done = vega(*words, "mornign", "--db", "run.db")
         assert done.returncode == 2
         assert "did you mean 'morning'?" in done.stderr
-    assert vega("runs", "--db", "none.db").returncode == 2
+    assert vega("runs", "--db", "none.db").returncode == 1
     assert not (vega.folder / "none.db").exists()
 
 
@@ -186,7 +187,7 @@ def test_a_damaged_store_is_refused(vega: Vega):
     vega.write("run.db", "this is no store at all, and long enough to look like one" * 100)
     for words in (["run", "hello.vega", "--run-id", "r"], ["runs"], ["resume", "r"], ["trace", "r"]):
         done = vega(*words, "--db", "run.db")
-        assert (done.returncode, done.stdout) == (2, "")
+        assert (done.returncode, done.stdout) == (1, "")
         assert "run.db is not a Lyra store" in done.stderr
 
 
@@ -272,7 +273,7 @@ def test_a_mistake_in_a_script_is_told_with_its_place(vega: Vega):
     vega.write("a.vega", 'agent A { model "sim/script:says.toml" }\nlet a = spawn A;\nprint(a <- "x");')
     for words in ([], ["--db", "run.db"]):
         done = vega("run", "a.vega", *words)
-        assert "error[AgentFailed]: says.toml:4: kind is one of" in done.stderr
+        assert "error[agent_failed]: says.toml:4: kind is one of" in done.stderr
         assert "not 'overloadd' (did you mean 'overloaded'?)" in done.stderr
         assert "at a.vega:3:7" in done.stderr
 
@@ -305,7 +306,7 @@ def test_a_stream_that_was_read_to_its_end_went_well(vega: Vega):
 
 def test_options_are_kept(vega: Vega):
     """Model, budget, arguments and folder are those of the beginning, wherever it goes on."""
-    vega.write("a.vega", 'agent A { model "nobody/x" }\nfn main(args) {\n  let a = spawn A;\n  print("one");\n')
+    vega.write("a.vega", 'agent A { model "absent/x" }\nfn main(args) {\n  let a = spawn A;\n  print("one");\n')
     path = Path(vega.folder / "a.vega")
     path.write_text(
         path.read_text() + "  process::sleep(300ms);\n  print(a <- args[0]);\n  print(budget::limit());\n}\n"
@@ -341,9 +342,9 @@ def waiting(vega: Vega) -> list[dict[str, str]]:
     """The questions of the run, once there are some."""
     began = time.monotonic()
     while time.monotonic() - began < 60:
-        found = vega.json("answer", "r", "--db", "run.db")["questions"]
-        if found:
-            return list(found)
+        questions = vega.json("answer", "r", "--db", "run.db")["questions"]
+        if questions:
+            return list(questions)
     raise AssertionError("it asks nothing")
 
 
@@ -365,7 +366,7 @@ def test_a_question_is_answered_while_the_run_waits(vega: Vega):
 
 
 def test_a_question_waits_for_its_answer_across_processes(vega: Vega):
-    """Asked in one life, answered while nobody is at work, taken in the next; an answer is used once."""
+    """Asked in one life, answered while no process is at work, taken in the next; an answer is used once."""
     vega.write("says.json", json.dumps(SCRIPT))
     vega.write("asks.vega", ASKS)
     child = begin(vega, "run", "asks.vega", "--db", "run.db", "--run-id", "r")
@@ -373,7 +374,7 @@ def test_a_question_waits_for_its_answer_across_processes(vega: Vega):
     kill(child)
     assert vega.json("runs", "--db", "run.db")[0]["state"] == "waiting"
     assert "Which tea?" in vega("answer", "r", "--db", "run.db").stdout
-    assert vega("answer", "r", "x", "--question", "int_nobody", "--db", "run.db").returncode == 2
+    assert vega("answer", "r", "x", "--question", "int_absent", "--db", "run.db").returncode == 2
     assert "vega answer r --db run.db TEXT" in vega("answer", "r", "--yes", "--db", "run.db").stderr
     chosen = ("--question", question["id"], "--db", "run.db")
     for _ in range(2):  # kept, and then told that it is
@@ -400,13 +401,13 @@ def test_a_check_of_the_store_looks_into_its_runs(vega: Vega):
     vega.write("hello.vega", 'print("hello");')
     vega("run", "hello.vega", "--db", "run.db", "--run-id", "r")
     assert vega("store", "check", "run.db", command=LYRA).returncode == 0
-    with sqlite3.connect(vega.folder / "run.db") as file:
+    with contextlib.closing(sqlite3.connect(vega.folder / "run.db")) as file, file:
         file.execute('UPDATE "r/journal" SET crc = crc + 1')
     file.close()
     done = vega("store", "check", "run.db", command=LYRA)
     assert done.returncode == 1
     assert "run r: " in done.stdout
-    assert vega("resume", "r", "--db", "run.db").returncode == 2
+    assert vega("resume", "r", "--db", "run.db").returncode == 1
 
 
 def test_a_trace_has_all_that_was_spent(vega: Vega):

@@ -250,7 +250,7 @@ def test_everything_printed_is_there_in_order(vega: Vega):
     vega.write("lots.vega", "for i in list::range(0, 20000) { print(i); }\nprocess::sleep(1ms);")
     shown = Terminal(vega, "lots.vega", "--live")
     assert shown.end() == 0
-    assert [line for line in shown.screen.splitlines() if line.isdigit()] == [str(each) for each in range(20000)]
+    assert [line for line in shown.screen.splitlines() if line.isdigit()] == [str(number) for number in range(20000)]
 
 
 def test_of_many_processes_the_busiest_are_shown(vega: Vega):
@@ -291,12 +291,12 @@ def test_beside_a_pipe_there_are_lines(team: Vega):
 def test_without_a_terminal_there_is_a_line_for_each_thing(team: Vega):
     done = team("run", "team.vega", "--live")
     assert (done.returncode, done.stdout) == (0, PRINTED)
-    said = [re.sub(r" *[\d.]+ s  (\S+) +", r"\1: ", line, count=1) for line in done.stderr.splitlines()]
-    assert said[:2] == ["Quick: started", "Flaky: started"]
-    flaky = [line.partition(": ")[2] for line in said if line.startswith("Flaky")]
+    lines = [re.sub(r" *[\d.]+ s  (\S+) +", r"\1: ", line, count=1) for line in done.stderr.splitlines()]
+    assert lines[:2] == ["Quick: started", "Flaky: started"]
+    flaky = [line.partition(": ")[2] for line in lines if line.startswith("Flaky")]
     assert flaky[1:4] == ["failed: overloaded", "crashed; restart 1", "started again"]
     assert re.fullmatch(
-        r"total: \$0\.000\d+ of \$0\.10 \(\d %\) · 3 calls · \d+ tokens · 1 restart · 1 ended", said[-1]
+        r"total: \$0\.000\d+ of \$0\.10 \(\d %\) · 3 calls · \d+ tokens · 1 restart · 1 ended", lines[-1]
     )
 
 
@@ -305,7 +305,7 @@ def test_a_closed_stderr_does_not_stop_the_program(team: Vega):
     assert (done.returncode, done.stdout) == (0, PRINTED)
 
 
-def test_nor_does_one_that_nobody_reads(team: Vega):
+def test_nor_does_one_that_is_not_read(team: Vega):
     reading, writing = os.pipe()
     os.close(reading)
     command = [*COMMAND, "run", "team.vega", "--live"]

@@ -69,7 +69,7 @@ def _life(space: Space, before: DurableRun | None, lines: list[str]) -> RunExecu
 
 @pytest.mark.parametrize("has_begun", [False, True])
 def test_a_life_on_an_old_reading_is_refused(tmp_path: Path, has_begun: bool):
-    """What was decided on it is not done: whoever decided reads again."""
+    """What was decided on it is not done: the life that decided reads again."""
     facts = {"id": "r", "file": "x.vega", "model": None, "budget": None, "args": [], "folder": str(tmp_path)}
 
     async def main() -> None:
@@ -114,7 +114,7 @@ def test_who_was_refused_reads_again_where_the_run_is_over_by_now(tmp_path: Path
 
 # ---------------------------------------------------------------- other options
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (["--budget", "5"], "run r was begun with --budget $2.00"),
         (["--sequential"], "run r was begun without --sequential"),
@@ -122,14 +122,14 @@ def test_who_was_refused_reads_again_where_the_run_is_over_by_now(tmp_path: Path
         (["--", "y"], "run r was begun with arguments 'x'"),
     ],
 )
-def test_options_that_differ_are_refused(vega: Vega, more: list[str], said: str):
+def test_options_that_differ_are_refused(vega: Vega, more: list[str], message: str):
     vega.write("two.vega", "fn main(args) { print(args); }")
     words = ["run", "two.vega", "--db", "run.db", "--run-id", "r"]
     kept = ["--model", "sim/echo", "--budget", "2"]
     assert vega(*words, *kept, "--", "x").returncode == 0
     done = vega(*words, *more)
     assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
+    assert message in done.stderr
     assert "go on with it as it is: vega resume r --db run.db; or" in done.stderr
     assert vega(*words, *kept, "--", "x").stdout == "[x]\n"
 
@@ -220,18 +220,18 @@ def test_a_run_that_is_over_can_be_looked_at_where_nothing_can_be_written(tmp_pa
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
 
-    def said(*words: str) -> tuple[int, str]:
+    def answer_to(*words: str) -> tuple[int, str]:
         code = command([*words, "--db", "run.db"])
         captured = capsys.readouterr()
         return code, captured.out + captured.err
 
-    assert said("run", "hello.vega", "--run-id", "r")[0] == 0
+    assert answer_to("run", "hello.vega", "--run-id", "r")[0] == 0
     monkeypatch.setattr("lyra.store.sqlite._has_access", lambda _path, mode: not mode & os.W_OK)
     for words in (["runs"], ["trace", "r"], ["replay", "r", "--commands", "commands"]):
-        code, text = said(*words)
+        code, text = answer_to(*words)
         assert (code, "hello.vega" in text) == (0, True), text
-    assert said("resume", "r") == (0, "hello\n")
+    assert answer_to("resume", "r") == (0, "hello\n")
     assert not list(tmp_path.glob("run.db-*"))
-    for words in (["run", "hello.vega", "--run-id", "other"], ["answer", "r", "x"]):
-        code, text = said(*words)
-        assert code == 2, text
+    for words, expected in ((["run", "hello.vega", "--run-id", "other"], 1), (["answer", "r", "x"], 2)):
+        code, text = answer_to(*words)
+        assert code == expected, text

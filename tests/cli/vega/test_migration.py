@@ -75,11 +75,11 @@ def test_functions_that_no_process_has_come_to_may_change(vega: Vega):
     killed(vega, CALLS)
     edited = CALLS.replace("fn early", 'fn other(x) { return |y| x + y; }\nconst MARK = "!";\nfn early')
     edited = edited.replace('"late ${x}"', '"later ${x}" + MARK')
-    output, said = gone_on(vega, edited)
+    output, notes = gone_on(vega, edited)
     assert output == ["early 1", "one", "later 2!", "two"]
-    assert "migrated: fn late was changed (a.vega:5): no process comes to it again before it goes on\n" in said
-    assert "migrated: fn other was added (a.vega:2): nothing has come to it yet\n" in said
-    assert "migrated: const MARK was added (a.vega:3)" in said
+    assert "migrated: fn late was changed (a.vega:5): no process comes to it again before it goes on\n" in notes
+    assert "migrated: fn other was added (a.vega:2): nothing has come to it yet\n" in notes
+    assert "migrated: const MARK was added (a.vega:3)" in notes
     assert vega("resume", "r", "--db", "run.db").stdout.splitlines() == output
 
 
@@ -87,13 +87,13 @@ def test_the_rest_of_a_function_that_is_running_may_change(vega: Vega):
     """What main did so far it would have done the same way; what it has not come to is another matter."""
     killed(vega, CALLS)
     edited = CALLS.replace('print(late("2"));', 'print("new");\n  print(late("3"));')
-    output, said = gone_on(vega, edited)
+    output, notes = gone_on(vega, edited)
     assert output == ["early 1", "one", "new", "late 3", "two"]
-    assert "migrated: fn main was changed (a.vega:4): what the run did with it stays as it was\n" in said
+    assert "migrated: fn main was changed (a.vega:4): what the run did with it stays as it was\n" in notes
 
 
 def test_later_lives_go_on_with_the_migrated_program(vega: Vega):
-    """It is a row of the journal: after another kill nobody has to say it again, and it may be migrated once more."""
+    """It is a row of the journal: after another kill it need not be said again, and it may be migrated once more."""
     more = CALLS.replace('print(a <- "two");', 'print(a <- "two");\n  process::sleep(1500ms);\n  print(late("3"));')
     killed(vega, more)
     second = more.replace('"late ${x}"', '"later ${x}"')
@@ -199,10 +199,10 @@ def test_a_function_whose_calls_all_lie_before_the_checkpoints_may_change(vega: 
     killed(vega, source)
     assert checkpoints(vega) == 2
     shifted = source.replace("fn step", "fn before_it() { return helper(1); }\nfn step")
-    output, said = gone_on(vega, shifted.replace('"step ${i}"', '"stepped ${i}"').replace("helper ${x}", "help ${x}"))
+    output, notes = gone_on(vega, shifted.replace('"step ${i}"', '"stepped ${i}"').replace("helper ${x}", "help ${x}"))
     assert output[299] == "step 299"
     assert output[-3:] == ["one", "stepped 1000", "help 2"]
-    assert "fn step was changed (a.vega:3): no process comes to it again before it goes on" in said
+    assert "fn step was changed (a.vega:3): no process comes to it again before it goes on" in notes
 
 
 def test_a_function_that_a_process_was_saved_in_cannot_change(vega: Vega):
@@ -304,7 +304,7 @@ RUN = "import sys; from lyra.cli.main import vega; sys.exit(vega())"
 
 
 def test_a_program_that_diverges_in_spite_of_all_loses_nothing(vega: Vega):
-    """Nobody checked it: its first other request stops it, nothing is done, and the program before goes on."""
+    """It was not checked: its first other request stops it, nothing is done, and the program before goes on."""
     killed(vega, CALLS)
     vega.write("b.vega", CALLS.replace('a <- "one"', 'a <- "uno"'))
     blind = [sys.executable, "-c", BLIND + RUN]
@@ -372,35 +372,35 @@ def test_settings_of_an_agent_hold_for_calls_to_come(vega: Vega):
         edited = source.replace("be brief", "be kind").replace("temperature 0.5", "temperature 0.1 timeout 60s")
         vega.write("a.vega", edited)
         child = begin(vega, "resume", "r", "--program", "a.vega", "--db", "run.db", until="[two] (1)")
-        said = kill(child)
+        notes = kill(child)
         second = provider.take()
         done = vega("resume", "r", "--db", "run.db")
         third = provider.take()
     assert done.stdout.splitlines() == ["[one] (1)", "go", "[two] (1)", "[three] (1)", "end"], done.stderr
-    assert "agent A was changed (a.vega:1): calls to come have the new system and temperature and timeout" in said
-    told = {one.question: "be kind" in one.question for one in [*first, *second, *third]}
+    assert "agent A was changed (a.vega:1): calls to come have the new system and temperature and timeout" in notes
+    told = {request.question: "be kind" in request.question for request in [*first, *second, *third]}
     assert sum(told.values()) == 1
     assert next(question for question, is_new in told.items() if is_new).count("three") == 1
     keys: dict[str, str] = {}
-    for one in [*first, *second, *third]:
-        assert keys.setdefault(one.key, one.question) == one.question
+    for request in [*first, *second, *third]:
+        assert keys.setdefault(request.key, request.question) == request.question
     assert len(keys) == 3
 
 
 def held(vega: Vega, provider: Provider, source: str, text: str, *, asked: int) -> list[Asked]:
     """A run that is killed while its provider has not answered a question, the last of so many."""
-    vega.env |= {"ANTHROPIC_BASE_URL": provider.url, "ANTHROPIC_API_KEY": "a key for nobody"}
+    vega.env |= {"ANTHROPIC_BASE_URL": provider.url, "ANTHROPIC_API_KEY": "a key for tests"}
     vega.write("a.vega", source)
     provider.held = text
     child = begin(vega, "run", "a.vega", "--db", "run.db", "--run-id", "r", until="go")
-    found: list[Asked] = []
-    while len(found) < asked:
-        found += provider.take()
+    requests: list[Asked] = []
+    while len(requests) < asked:
+        requests += provider.take()
         time.sleep(0.01)
     time.sleep(0.2)
     kill(child)
     provider.held = ""
-    return found
+    return requests
 
 
 STREAMS = """\
@@ -421,7 +421,7 @@ def test_a_stream_that_was_open_goes_on_as_it_was(vega: Vega):
         later = provider.take()
     assert output == ["go", "[one] (1)", "[two] (1)"]
     assert later[0][:2] == first[0][:2]
-    assert ["be kind" in one.question for one in later] == [False, True]
+    assert ["be kind" in request.question for request in later] == [False, True]
 
 
 TOOLS = """\
@@ -440,7 +440,7 @@ fn main() {
 
 
 def test_a_tool_that_a_call_under_way_has_run_cannot_change(vega: Vega):
-    """Its call would run it again and come to something else; a tool that nobody has used may change."""
+    """Its call would run it again and come to something else; a tool that was not used may change."""
     with Provider() as provider:
         held(vega, provider, TOOLS, "result", asked=2)
         vega.write("a.vega", TOOLS.replace('"double ${n}"', '"twice ${n}"'))

@@ -35,7 +35,7 @@ def test_a_plan_says_what_overlaps_and_why_the_rest_does_not(vega: Vega):
     assert "it needs the answer of line 5 and 6" in done.stdout
     plan = vega.json("plan", "reviews.vega")
     assert [[call["line"] for call in group["calls"]] for group in plan["groups"]] == [[5, 6]]
-    assert [(each["line"], each["why"]) for each in plan["alone"]] == [(7, "it needs the answer of line 5 and 6")]
+    assert [(part["line"], part["why"]) for part in plan["alone"]] == [(7, "it needs the answer of line 5 and 6")]
 
 
 def test_a_plan_as_a_graph_and_a_picture(vega: Vega):

@@ -127,9 +127,9 @@ def test_at_a_terminal_it_prompts_and_ctrl_c_ends_what_runs(vega: Vega):
 
 def until(fd: int, wanted: bytes) -> bytes:
     """What comes up to and with this."""
-    found = b""
-    while wanted not in found:
+    received = b""
+    while wanted not in received:
         ready, _, _ = select.select([fd], [], [], 30)
-        assert ready, found
-        found += os.read(fd, 4096)
-    return found
+        assert ready, received
+        received += os.read(fd, 4096)
+    return received

@@ -50,7 +50,7 @@ def run(vega: Vega) -> Vega:
     return vega
 
 
-def said(vega: Vega, *lines: str, code: int = 0, options: tuple[str, ...] = ()) -> str:
+def output_of(vega: Vega, *lines: str, code: int = 0, options: tuple[str, ...] = ()) -> str:
     done = vega("replay", "r1", "--db", "runs.db", *options, given="\n".join(lines) + "\n")
     assert done.returncode == code, done.stderr
     return done.stdout
@@ -58,7 +58,7 @@ def said(vega: Vega, *lines: str, code: int = 0, options: tuple[str, ...] = ()) 
 
 # ---------------------------------------------------------------- the prompt
 def test_a_script_steps_looks_and_breaks(run: Vega):
-    text = said(
+    text = output_of(
         run,
         "step",
         "break agent A",
@@ -121,14 +121,14 @@ def test_mistakes_are_told_and_the_rest_is_done(run: Vega):
 
 
 def test_tools_get_one_json_object_a_line(run: Vega):
-    text = said(run, "step 3", "vars", "nonsense", "effects 0 2", "output", code=1, options=("--json",))
+    text = output_of(run, "step 3", "vars", "nonsense", "effects 0 2", "output", code=1, options=("--json",))
     answers = [json.loads(line) for line in text.splitlines()]
-    assert [one["ok"] for one in answers] == [True, True, False, True, True]
+    assert [answer["ok"] for answer in answers] == [True, True, False, True, True]
     assert answers[0]["data"]["position"] == 3
     assert answers[0]["data"]["next"]["what"] == 'print "one"'
     assert answers[1]["data"]["first"] == '"one"'
     assert "nonsense" in answers[2]["error"]
-    assert [one["number"] for one in answers[3]["data"]] == [0, 1]
+    assert [effect["number"] for effect in answers[3]["data"]] == [0, 1]
 
 
 def test_commands_come_from_a_file(run: Vega):
@@ -144,21 +144,21 @@ def test_commands_come_from_a_file(run: Vega):
 def test_a_fork_tells_what_came_of_it(run: Vega):
     """New effects are refused, and done with --live; the fork is a run of its own."""
     number = next(
-        one["number"]
-        for one in json.loads(said(run, "effects 0 99", options=("--json",)))["data"]
-        if one["agent"] == "A"
+        effect["number"]
+        for effect in json.loads(output_of(run, "effects 0 99", options=("--json",)))["data"]
+        if effect["agent"] == "A"
     )
-    text = said(run, f'fork reply {number} "other"', f'fork mine error {number} "it broke"')
+    text = output_of(run, f'fork reply {number} "other"', f'fork mine error {number} "it broke"')
     assert "fork r1-fork-1: effect" in text
     assert "  | other\n  | 12\n  | last\nit finished\n" in text
     assert "it first differs at effect" in text
     assert "fork mine:" in text
     assert "it failed: AgentFailed: it broke" in text
-    refused = said(run, f'fork reply {number} "new"')
+    refused = output_of(run, f'fork reply {number} "new"')
     assert "did not ask" in refused
     assert "new effects, refused: model:A:sim/echo (`vega replay --live`" in refused
-    assert "  | something else" in said(run, f'fork reply {number} "new"', options=("--live",))
-    assert [one["run"] for one in run.json("runs", "--db", "runs.db")][:3] == ["r1", "r1-fork-1", "mine"]
+    assert "  | something else" in output_of(run, f'fork reply {number} "new"', options=("--live",))
+    assert [known_run["run"] for known_run in run.json("runs", "--db", "runs.db")][:3] == ["r1", "r1-fork-1", "mine"]
     assert run("resume", "r1-fork-1", "--db", "runs.db").stdout == "other\n12\nlast\n"
     done = run("replay", "r1", "--db", "runs.db", given=f'fork mine reply {number} "x"\nfork reply "x"\nfork what\n')
     assert done.returncode == 1
@@ -166,16 +166,16 @@ def test_a_fork_tells_what_came_of_it(run: Vega):
 
 
 @pytest.mark.parametrize(
-    ("args", "text"),
+    ("args", "code", "text"),
     [
-        (("replay", "r2", "--db", "runs.db"), "did you mean 'r1'?"),
-        (("replay", "r1", "--db", "none.db"), "no store at none.db"),
-        (("replay", "r1", "--db", "prog.vega"), "not a Lyra store"),
+        (("replay", "r2", "--db", "runs.db"), 2, "did you mean 'r1'?"),
+        (("replay", "r1", "--db", "none.db"), 1, "no store at none.db"),
+        (("replay", "r1", "--db", "prog.vega"), 1, "not a Lyra store"),
     ],
 )
-def test_what_is_not_there_is_said(run: Vega, args: tuple[str, ...], text: str):
+def test_what_is_not_there_is_said(run: Vega, args: tuple[str, ...], code: int, text: str):
     done = run(*args)
-    assert done.returncode == 2
+    assert done.returncode == code
     assert text in done.stderr
 
 
@@ -186,7 +186,7 @@ def test_a_run_that_is_at_work_may_be_looked_at(vega: Vega):
     with subprocess.Popen(words, cwd=vega.folder, env=vega.env, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "one\n"
-        text = said(vega, "goto end", "print n")
+        text = output_of(vega, "goto end", "print n")
         assert "the run is at work" in text
         assert "main waits: process::sleep 1m" in text
         assert text.endswith("\n7\n")
@@ -260,9 +260,9 @@ class Terminal:
 @pytest.fixture
 def terminal(run: Vega, request: pytest.FixtureRequest) -> Any:
     def opened(*options: str, **settings: Any) -> Terminal:
-        made = Terminal(run, *options, **settings)
-        request.addfinalizer(made.close)
-        return made
+        opened_terminal = Terminal(run, *options, **settings)
+        request.addfinalizer(opened_terminal.close)
+        return opened_terminal
 
     return opened
 
@@ -371,15 +371,15 @@ def test_agents_are_processes_that_one_can_look_at(vega: Vega):
     vega.write("agents.vega", AGENTS)
     vega("run", "agents.vega", "--db", "run.db", "--run-id", "r")
 
-    def said(*lines: str) -> list[Any]:
+    def answers_to(*lines: str) -> list[Any]:
         done = vega("replay", "r", "--db", "run.db", "--json", given="\n".join(lines) + "\n")
         return [json.loads(line)["data"] for line in done.stdout.splitlines() if '"command"' in line]
 
-    (listed,) = said("goto end", "processes")[-1:]
+    (listed,) = answers_to("goto end", "processes")[-1:]
     agents = {row["function"]: row for row in listed["processes"] if row["function"].startswith("agent ")}
     assert agents.keys() == {"agent A", "agent M"}
     m, a = agents["agent M"]["pid"], agents["agent A"]["pid"]
-    told = said("goto end", f"process {m}", f"process {a}", f"mailbox {m}")
+    told = answers_to("goto end", f"process {m}", f"process {a}", f"mailbox {m}")
     assert told[1]["conversation"] == [
         {"who": "user", "text": "two"},
         {"who": "assistant", "text": "two"},
@@ -387,13 +387,13 @@ def test_agents_are_processes_that_one_can_look_at(vega: Vega):
         {"who": "assistant", "text": "three"},
     ]
     assert told[1]["settings"]["system"] == '"be brief"'
-    assert [one["text"] for one in told[2]["conversation"]] == ["one", "one"]
+    assert [message["text"] for message in told[2]["conversation"]] == ["one", "one"]
     assert told[3]["messages"] == []
-    steps = said("effects 0 99")[0]
+    steps = answers_to("effects 0 99")[0]
     number = next(step["number"] for step in steps if "three" in step["what"])
-    before = said(f"goto {number}", f"process {m}")[1]
-    assert [one["text"] for one in before["conversation"]] == ["two", "two"]
-    assert said("goto 1", "processes")[1]["of"] == 1
+    before = answers_to(f"goto {number}", f"process {m}")[1]
+    assert [message["text"] for message in before["conversation"]] == ["two", "two"]
+    assert answers_to("goto 1", "processes")[1]["of"] == 1
     text = vega("replay", "r", "--db", "run.db", "--plain", given=f"goto end\nprocess {m}\n").stdout
     assert f"agent M ({m}): waits" in text
     assert '  user: "two"' in text

@@ -88,9 +88,9 @@ def test_fmt_leaves_a_wrong_file_alone(vega: Vega):
 
 def test_new_makes_a_project_that_runs_and_is_tested(vega: Vega):
     assert vega("new", "team").returncode == 0
-    made = vega.folder / "team"
-    assert sorted(path.name for path in made.iterdir()) == [".gitignore", "README.md", "greeting.vega", "main.vega"]
-    vega.folder = made
+    project = vega.folder / "team"
+    assert sorted(path.name for path in project.iterdir()) == [".gitignore", "README.md", "greeting.vega", "main.vega"]
+    vega.folder = project
     assert vega("run", "main.vega", "--model", "sim/echo", "--", "Ada").stdout == "Say hello to Ada.\n"
     done = vega("test")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "1 passed")

@@ -13,9 +13,10 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from lyra.core.budgets.budget import DIMENSIONS, NOTHING, Budget, Reservation, Usage
 from lyra.core.budgets.money import Money
 from lyra.errors import BudgetExceeded, ConfigError, InternalError
+from tests.cases import cases
 from verify.load import races
 
-quick = settings(derandomize=True, deadline=None, max_examples=150)
+quick = settings(derandomize=True, deadline=None, max_examples=cases(150))
 
 usages = st.dictionaries(st.sampled_from(DIMENSIONS), st.integers(0, 30), max_size=3).map(lambda data: Usage(**data))
 limits = st.dictionaries(st.sampled_from(DIMENSIONS), st.integers(0, 60), max_size=3)
@@ -71,7 +72,7 @@ def test_a_budget_is_made_from_what_people_write():
     """None is without limit; money, text, a number, a mapping and a Budget say how much."""
     assert Budget.of(None).remaining() is None
     assert Budget.of("$0.50").remaining() == Money(500_000)
-    assert Budget.of(Money(5)).limit() == Budget.of(5).limit() == 5
+    assert Budget.of(Money(5)).limit() == Budget.of("$0.000005").limit() == 5
     budget = Budget.of({"usd": "$1", "llm_calls": 3, "seconds": 60, "on_exceed": "warn", "name": "trip"})
     assert (budget.limit("llm_calls"), budget.seconds, budget.on_exceed, budget.name) == (3, 60.0, "warn", "trip")
     assert Budget.of(budget) is budget
@@ -110,7 +111,7 @@ def test_an_unknown_dimension_is_a_config_error():
 
 def test_the_limit_itself_may_be_spent_and_one_more_may_not():
     """`used + reserved + asked <= limit`, to the micro-dollar."""
-    budget = Budget.of(100)
+    budget = Budget.of(Money(100))
     held = budget.reserve(Usage(usd=100))
     assert budget.remaining() == 0
     with pytest.raises(BudgetExceeded):
@@ -299,11 +300,11 @@ class Scopes(RuleBasedStateMachine):
         self.reserved.append(dict.fromkeys(DIMENSIONS, 0))
         return len(self.known) - 1
 
-    def _chain(self, at: int | None) -> list[int]:
+    def _chain(self, place: int | None) -> list[int]:
         chain = []
-        while at is not None:
-            chain.append(at)
-            at = self.known[at][1]
+        while place is not None:
+            chain.append(place)
+            place = self.known[place][1]
         return chain
 
     @rule(target=scopes, limits=limits)
@@ -314,9 +315,9 @@ class Scopes(RuleBasedStateMachine):
     def child(self, parent: int, limits: dict[str, Any]) -> int:
         return self._add(self.known[parent][0].child(**limits), parent)
 
-    @rule(target=held, at=scopes, usage=usages)
-    def reserve(self, at: int, usage: Usage) -> Any:
-        chain = self._chain(at)
+    @rule(target=held, place=scopes, usage=usages)
+    def reserve(self, place: int, usage: Usage) -> Any:
+        chain = self._chain(place)
         fits = all(
             (limit := self.known[scope][0].limit(name)) is None
             or self.used[scope][name] + self.reserved[scope][name] + usage[name] <= limit
@@ -325,7 +326,7 @@ class Scopes(RuleBasedStateMachine):
             if usage[name]
         )
         try:
-            reservation = self.known[at][0].reserve(usage)
+            reservation = self.known[place][0].reserve(usage)
         except BudgetExceeded:
             assert not fits
             return None
@@ -333,16 +334,16 @@ class Scopes(RuleBasedStateMachine):
         for scope in chain:
             for name in DIMENSIONS:
                 self.reserved[scope][name] += usage[name]
-        return (at, usage, reservation)
+        return (place, usage, reservation)
 
     @rule(pair=consumes(held), part=st.integers(0, 4))
     def finish(self, pair: Any, part: int) -> None:
         if pair is None:
             return
-        at, usage, reservation = pair
+        place, usage, reservation = pair
         actual = Usage(**{name: usage[name] * part // 4 for name in DIMENSIONS})
-        self.known[at][0].settle(reservation, None if part == 4 else actual)
-        for scope in self._chain(at):
+        self.known[place][0].settle(reservation, None if part == 4 else actual)
+        for scope in self._chain(place):
             for name in DIMENSIONS:
                 self.reserved[scope][name] -= usage[name]
                 self.used[scope][name] += actual[name]
@@ -350,15 +351,15 @@ class Scopes(RuleBasedStateMachine):
     @precondition(lambda self: self.known)
     @invariant()
     def exact_and_within(self) -> None:
-        for at, (budget, _) in enumerate(self.known):
+        for place, (budget, _) in enumerate(self.known):
             assert budget.within()
             for name in DIMENSIONS:
-                assert budget.used(name) == self.used[at][name]
-                assert budget.reserved(name) == self.reserved[at][name]
+                assert budget.used(name) == self.used[place][name]
+                assert budget.reserved(name) == self.reserved[place][name]
 
 
 TestScopes = Scopes.TestCase
-TestScopes.settings = settings(derandomize=True, deadline=None, max_examples=40, stateful_step_count=25)
+TestScopes.settings = settings(derandomize=True, deadline=None, max_examples=cases(40), stateful_step_count=25)
 
 
 def test_sixty_four_spenders_never_pass_a_limit_by_one_micro_dollar():
@@ -385,6 +386,14 @@ def test_the_race_notices_a_budget_that_forgets(monkeypatch):
 def test_reserve_and_settle_are_cheap():
     """This runs twice in every effect: a few microseconds, and next to nothing when nothing is spent."""
     budget = Budget.of("$1000").child("$900").child("$800")
-    one = Usage(usd=1)
-    each_us = min(timeit.repeat(lambda: budget.settle(budget.reserve(one)), number=5_000, repeat=5)) * 200
+    usage = Usage(usd=1)
+    each_us = min(timeit.repeat(lambda: budget.settle(budget.reserve(usage)), number=5_000, repeat=5)) * 200
     assert each_us < 40.0  # measured 1.8; the bound only catches a change of kind
+
+
+def test_a_bare_number_is_no_budget():
+    """It reads as dollars and would mean micro-dollars; a hint says how to write both."""
+    for limit in (1, 500_000):
+        with pytest.raises(ConfigError, match="reads as dollars") as refused:
+            Budget.of(limit)
+        assert f"${limit}.00" in str(refused.value.hint)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from lyra.core.budgets.money import Money, money
 from lyra.core.limits import MONEY_MICRO_USD_MAX
 from lyra.errors import ConfigError
+from tests.cases import cases
 
-quick = settings(derandomize=True, deadline=None, max_examples=200)
+quick = settings(derandomize=True, deadline=None, max_examples=cases(200))
 amounts = st.integers(0, MONEY_MICRO_USD_MAX)
 
 

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from lyra.core.checking.check import did_you_mean, distance, one_of, real, short_text, whole
 from lyra.errors import ConfigError
+from tests.cases import cases
 
-quick = settings(derandomize=True, deadline=None, max_examples=200)
+quick = settings(derandomize=True, deadline=None, max_examples=cases(200))
 short = st.text(alphabet="abc", max_size=5)
 
 

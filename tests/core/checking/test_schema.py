@@ -82,8 +82,8 @@ def test_every_keyword_of_the_table_is_checked():
         "not": ({"const": 1}, 1),
     }
     assert set(refuses) == set(KEYWORDS)
-    for keyword, (said, value) in refuses.items():
-        assert mismatch(value, {keyword: said}) is not None, keyword
+    for keyword, (operand, value) in refuses.items():
+        assert mismatch(value, {keyword: operand}) is not None, keyword
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_every_keyword_of_the_table_is_checked():
 )
 def test_mistakes_of_a_schema(schema, path, words):
     """Each with its path; what is not checked here is refused, not passed over."""
-    found = list(schema_problems(schema))
-    assert any(where == path and words in message for where, message, _ in found), found
+    problems = list(schema_problems(schema))
+    assert any(where == path and words in message for where, message, _ in problems), problems
 
 
 def test_a_slip_of_the_finger_gets_its_hint():

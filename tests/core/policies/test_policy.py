@@ -25,9 +25,10 @@ from lyra.core.policies.policy import (
     error_class,
 )
 from lyra.errors import CircuitOpen, ConfigError, ModelError, RateLimited, ToolError
+from tests.cases import cases
 from verify.load import races
 
-quick = settings(derandomize=True, deadline=None, max_examples=200)
+quick = settings(derandomize=True, deadline=None, max_examples=cases(200))
 
 
 class ApiError(Exception):

@@ -14,9 +14,11 @@ from lyra.core.limits import CAPABILITY_LENGTH_MAX, GRANT_CACHE_MAX, GRANT_LAYER
 from lyra.core.rights.capability import VERBS, Capability, Grant, GrantDecision
 from lyra.core.rights.scope import SEPARATORS
 from lyra.errors import CapabilityDenied, ConfigError
+from tests.cases import cases
+from tests.limits import within
 
-quick = settings(derandomize=True, deadline=None, max_examples=150)
-thorough = settings(derandomize=True, deadline=None, max_examples=400)
+quick = settings(derandomize=True, deadline=None, max_examples=cases(150))
+thorough = settings(derandomize=True, deadline=None, max_examples=cases(400))
 
 # ---------------------------------------------------------------- generators
 path_part = st.sampled_from(["a", "b", "ab", "*", "**", "a*", "?"])
@@ -75,7 +77,7 @@ grants = st.builds(Grant, st.lists(capabilities, max_size=4), st.lists(capabilit
     ],
 )
 def test_every_spelling_has_one_meaning(spelling, canonical):
-    """The spellings of all requirement documents come out as the same capability."""
+    """All accepted spellings come out as the same capability."""
     assert str(Capability.parse(spelling)) == canonical
     assert Capability.of(spelling) == Capability.parse(canonical)
 
@@ -501,4 +503,4 @@ def test_hostile_requests_are_decided_quickly():
         "fs.read:/" + "secre" * 10_000,
     ):
         grant.allows(asked)
-    assert time.process_time() - started < 3.0
+    within(time.process_time() - started, 3.0)

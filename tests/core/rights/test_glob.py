@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lyra.core.rights.glob import BARRIER, Glob, covers, overlaps
+from tests.cases import cases
+from tests.limits import within
 
-thorough = settings(derandomize=True, deadline=None, max_examples=400)
+thorough = settings(derandomize=True, deadline=None, max_examples=cases(400))
 
 patterns = st.lists(st.sampled_from(["a", "b", "/", "*", "**", "?", "/**", "/**/", BARRIER]), max_size=6).map("".join)
 texts = st.text(alphabet="ab/c" + BARRIER, max_size=7)
@@ -22,22 +24,24 @@ def naive(pattern: str, text: str) -> bool:
     """The definition, by trying everything."""
 
     @cache
-    def match(at: int, rest: str) -> bool:
-        if at == len(pattern):
+    def match(place: int, rest: str) -> bool:
+        if place == len(pattern):
             return not rest
-        whole_segment = pattern.startswith("/**", at) and (at + 3 == len(pattern) or pattern[at + 3] in "/" + BARRIER)
+        whole_segment = pattern.startswith("/**", place) and (
+            place + 3 == len(pattern) or pattern[place + 3] in "/" + BARRIER
+        )
         if whole_segment:
             run = len(rest.partition(BARRIER)[0])
-            longer = any(match(at + 3, rest[size:]) for size in range(1, run + 1)) if rest[:1] == "/" else False
-            return match(at + 3, rest) or longer
-        if pattern[at] == "*":
-            stars = len(pattern[at:]) - len(pattern[at:].lstrip("*"))
+            longer = any(match(place + 3, rest[size:]) for size in range(1, run + 1)) if rest[:1] == "/" else False
+            return match(place + 3, rest) or longer
+        if pattern[place] == "*":
+            stars = len(pattern[place:]) - len(pattern[place:].lstrip("*"))
             stop = BARRIER if stars > 1 else "/" + BARRIER
             run = next((i for i, char in enumerate(rest) if char in stop), len(rest))
-            return any(match(at + stars, rest[size:]) for size in range(run + 1))
-        if pattern[at] == "?":
-            return bool(rest) and rest[0] not in "/" + BARRIER and match(at + 1, rest[1:])
-        return rest[:1] == pattern[at] and match(at + 1, rest[1:])
+            return any(match(place + stars, rest[size:]) for size in range(run + 1))
+        if pattern[place] == "?":
+            return bool(rest) and rest[0] not in "/" + BARRIER and match(place + 1, rest[1:])
+        return rest[:1] == pattern[place] and match(place + 1, rest[1:])
 
     return match(0, text)
 
@@ -117,7 +121,7 @@ def test_matching_is_linear_in_the_text():
     """The pattern and text that break backtracking matchers take no time."""
     started = time.process_time()
     assert not Glob("*a" * 200 + "b", "/").matches("a" * 20_000)
-    assert time.process_time() - started < 2.0
+    within(time.process_time() - started, 2.0)
 
 
 @pytest.mark.timed
@@ -126,4 +130,4 @@ def test_comparing_gives_the_safe_answer_when_it_is_too_hard():
     started = time.process_time()
     assert not covers(Glob("**a" + "?" * 20 + "**", "/"), Glob("**a" + "?" * 25 + "**", "/"))
     assert overlaps(Glob("**a" + "?" * 20 + "b", "/"), Glob("**a" + "?" * 20 + "c", "/"))
-    assert time.process_time() - started < 2.0
+    within(time.process_time() - started, 2.0)

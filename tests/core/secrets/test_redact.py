@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from lyra.core.secrets.redact import FORMS, redact, redact_command, redact_data
 from lyra.core.secrets.secret import Secret
+from tests.limits import within
 
 KEYS = {
     "OpenAI, Anthropic and many others": "sk-ant-api03-AbCdEfGhIjKlMnOpQrSt_uv",
@@ -164,7 +165,7 @@ def test_long_texts_take_no_time(text):
     """Linear in the text, also where it is made to look like keys."""
     began = time.process_time()
     redact(text, ["hunter22"])
-    assert time.process_time() - began < 0.5
+    within(time.process_time() - began, 0.5)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from lyra.kernel import Kernel
 
 
 def test_a_listener_may_want_some_kinds_only():
-    """It hears those and no others; a kind that nobody knows is refused with the nearest one."""
+    """It hears those and no others; an unknown kind is refused with the nearest one."""
 
     async def program(ctx):
         await ctx.receive()

@@ -60,7 +60,7 @@ def test_an_event_reaches_every_subscriber():
             assert (message["n"], message.get("m", 5), "n" in message, message == {"n": 1}) == (1, 5, True, True)
             assert message == got[1][1]
             assert hash(message) == hash(got[1][1])
-            assert await kernel.bus.publish("nobody cares") == 0
+            assert await kernel.bus.publish("no subscriber") == 0
 
     run(main())
 
@@ -86,7 +86,7 @@ def test_async_subscribers_run_side_by_side():
     run(main())
 
 
-def test_a_subscriber_that_fails_harms_nobody():
+def test_a_subscriber_that_fails_harms_no_other():
     """Its error goes to the loop's exception handler, never to the publisher or to the other subscribers."""
 
     async def main():
@@ -458,7 +458,7 @@ def test_a_slow_stream_loses_its_oldest_messages():
     run(main())
 
 
-def test_a_stream_that_nobody_holds_is_gone():
+def test_a_stream_without_a_reference_is_gone():
     """Forgetting a stream ends its subscription: nothing is kept for a reader who left."""
 
     async def main():

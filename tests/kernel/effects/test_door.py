@@ -34,13 +34,13 @@ def test_order_of_checks():
     act = effect(echo, needs="fs.read:/x", cost="$1", rate_limit={"requests_per_minute": 1, "strategy": "reject"})
 
     async def tries(ctx):
-        found = []
+        errors = []
         for _ in range(2):
             try:
                 await ctx.do(act, 1)
             except Exception as error:
-                found.append(type(error).__name__)
-        return found
+                errors.append(type(error).__name__)
+        return errors
 
     async def main():
         async with Kernel() as kernel:
@@ -397,25 +397,25 @@ def test_a_breaker_may_count_calls_instead_of_tries(clock):
         "rate_limit": {"requests_per_minute": 6000, "burst": 100},
     }
 
-    async def one(ctx):
+    async def call_once(ctx):
         before = len(calls)
         try:
-            said = await ctx.do(service, **options)
+            outcome = await ctx.do(service, **options)
         except (ModelError, CircuitOpen) as error:
-            said = type(error).__name__
-        return f"{said} {len(calls) - before}"
+            outcome = type(error).__name__
+        return f"{outcome} {len(calls) - before}"
 
     async def program(ctx):
-        seen = [await one(ctx) for _ in range(3)]
+        seen = [await call_once(ctx) for _ in range(3)]
         await ctx.sleep(11)
-        given_up = ctx.spawn(one)  # the probe
+        given_up = ctx.spawn(call_once)  # the probe
         await ctx.sleep(0.2)
         ctx.stop(given_up, grace_s=0.0)
         await given_up.wait()
-        seen += [await one(ctx), await one(ctx)]
+        seen += [await call_once(ctx), await call_once(ctx)]
         await ctx.sleep(11)
         broken[0] = False
-        return [*seen, await one(ctx)]
+        return [*seen, await call_once(ctx)]
 
     async def main():
         async with Kernel(clock=clock) as kernel:
@@ -469,7 +469,7 @@ def test_keywords_reach_the_function_and_options_do_not(target):
 
 
 def test_the_idempotency_key(path):
-    """A function with a parameter `idempotency_key` gets pid:key, the same again after a restart."""
+    """A function with a parameter `idempotency_key` gets store:pid:key, whatever the branch."""
     keys = []
 
     async def act(idempotency_key):
@@ -482,7 +482,8 @@ def test_the_idempotency_key(path):
     async def main():
         async with Kernel(path) as kernel:
             await kernel.run(program, pid="main")
-        assert keys == ["main:0", "main:1", "main:2"]
+            store_id = kernel.journal.store.identity().id
+        assert keys == [f"{store_id}:main:{number}" for number in range(3)]
 
     run(main())
 
@@ -635,7 +636,7 @@ def test_unknown_options_are_the_functions_own():
 def test_effect_declares_only_what_exists():
     """The decorator knows its options and suggests the nearest."""
     with pytest.raises(ConfigError, match="idempotant"):
-        effect(idempotant=True)
+        effect(idempotant=True)  # type: ignore[call-overload]
 
 
 def test_budget_exceeded_says_how_much():

@@ -1,4 +1,4 @@
-"""Questions to a human that come from outside a program: the requirement document's interrupt service."""
+"""Questions to a human that come from outside a program: `InterruptService`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from lyra.errors import ConfigError, DeadlineExceeded, Denied, InvalidTransition
 from lyra.kernel import Answer, FlowInterrupt, InterruptConfig, InterruptKind, InterruptStatus, Kernel
 from lyra.kernel.interrupts.service import KINDS, STATUSES
 from lyra.testing.clock import SimClock
+from tests.cases import cases
 from tests.kernel.conftest import Crash, run, settle
 from tests.kernel.workers.test_lifecycle import Rows
 
@@ -28,8 +29,8 @@ def running(kernel: Kernel, pid: str = "p", **options: Any) -> None:
 
 
 def test_the_table_of_kinds():
-    """Time to live, whether it ends by itself and whether an answer is needed, for each kind of the document."""
-    assert {kind: (one.default_ttl, one.auto_expire, one.require_response) for kind, one in KINDS.items()} == {
+    """Time to live, whether it ends by itself and whether an answer is needed, for each row of `KINDS`."""
+    assert {kind: (rules.default_ttl, rules.auto_expire, rules.require_response) for kind, rules in KINDS.items()} == {
         "clarification": (86400.0, True, True),
         "confirmation": (3600.0, True, True),
         "agent_review": (1800.0, True, True),
@@ -49,7 +50,7 @@ def test_a_question_and_its_answer(target, clock):
     async def main():
         async with Kernel(target, clock) as kernel:
             running(kernel, user_id="ada", request_id="r", session_id="s")
-            made = kernel.create_interrupt(
+            interrupt = kernel.create_interrupt(
                 "p",
                 "CLARIFICATION",
                 "which one?",
@@ -59,22 +60,27 @@ def test_a_question_and_its_answer(target, clock):
                 trace_id="t",
                 span_id="x",
             )
-            assert isinstance(made, FlowInterrupt)
-            assert (len(made.id), made.id[:4], made.kind, made.status) == (20, "int_", "clarification", "pending")
-            assert (made.message, made.question) == ("which one?", "red or blue")
-            assert (made.user_id, made.request_id, made.session_id) == ("ada", "r", "s")
-            assert (made.envelope_id, made.trace_id, made.span_id) == ("e", "t", "x")
-            assert (made.created_at, made.expires_at) == (1000.0, 1000.0 + 86400)
-            assert kernel.get_pending_interrupt("p") == made
+            assert isinstance(interrupt, FlowInterrupt)
+            assert (len(interrupt.id), interrupt.id[:4], interrupt.kind, interrupt.status) == (
+                20,
+                "int_",
+                "clarification",
+                "pending",
+            )
+            assert (interrupt.message, interrupt.question) == ("which one?", "red or blue")
+            assert (interrupt.user_id, interrupt.request_id, interrupt.session_id) == ("ada", "r", "s")
+            assert (interrupt.envelope_id, interrupt.trace_id, interrupt.span_id) == ("e", "t", "x")
+            assert (interrupt.created_at, interrupt.expires_at) == (1000.0, 1000.0 + 86400)
+            assert kernel.get_pending_interrupt("p") == interrupt
             block = kernel.get_process("p")
             assert (block.state, block.pending_interrupt, block.interrupt_data["id"]) == (
                 "waiting",
                 "clarification",
-                made.id,
+                interrupt.id,
             )
             clock.advance(5)
-            await kernel.resolve_interrupt(made.id, {"text": "red", "data": {"n": 1}}, user_id="ada")
-            ended = kernel.interrupts.get_interrupt(made.id)
+            await kernel.resolve_interrupt(interrupt.id, {"text": "red", "data": {"n": 1}}, user_id="ada")
+            ended = kernel.interrupts.get_interrupt(interrupt.id)
             assert (ended.status, ended.resolved_at) == ("resolved", 1005.0)
             assert ended.response == Answer(text="red", data={"n": 1}, received_at=1005.0)
             assert ended.data == {"options": ["red", "blue"]}
@@ -91,9 +97,9 @@ def test_a_value_does_not_change_the_kernels():
     async def main():
         async with Kernel() as kernel:
             running(kernel)
-            made = kernel.create_interrupt("p", "confirmation", "sure?")
-            made.status = "resolved"
-            assert kernel.interrupts.get_status(made.id) == "pending"
+            interrupt = kernel.create_interrupt("p", "confirmation", "sure?")
+            interrupt.status = "resolved"
+            assert kernel.interrupts.get_status(interrupt.id) == "pending"
 
     run(main())
 
@@ -115,10 +121,10 @@ def test_refused_answers_change_nothing(target, response, user_id, error):
     async def main():
         async with Kernel(target) as kernel:
             running(kernel, user_id="ada")
-            made = kernel.create_interrupt("p", "confirmation", "sure?")
+            interrupt = kernel.create_interrupt("p", "confirmation", "sure?")
             with pytest.raises(error):
-                kernel.resolve_interrupt(made.id, response, user_id=user_id)
-            assert kernel.get_pending_interrupt("p") == made
+                kernel.resolve_interrupt(interrupt.id, response, user_id=user_id)
+            assert kernel.get_pending_interrupt("p") == interrupt
             assert kernel.get_process("p").state == "waiting"
 
     run(main())
@@ -132,11 +138,11 @@ def test_who_may_answer():
             running(kernel, "owned", user_id="ada")
             running(kernel, "free")
             for pid, user in (("owned", None), ("owned", ""), ("owned", "ada"), ("free", "bob")):
-                made = kernel.create_interrupt(pid, "confirmation", "sure?")
-                assert kernel.interrupts.resolve_interrupt(made.id, {"approved": False}, user).status == "resolved"
-            made = kernel.create_interrupt("free", "confirmation", "sure?", user_id="eve")
+                interrupt = kernel.create_interrupt(pid, "confirmation", "sure?")
+                assert kernel.interrupts.resolve_interrupt(interrupt.id, {"approved": False}, user).status == "resolved"
+            interrupt = kernel.create_interrupt("free", "confirmation", "sure?", user_id="eve")
             with pytest.raises(Denied):
-                kernel.resolve_interrupt(made.id, {"approved": True}, "bob")
+                kernel.resolve_interrupt(interrupt.id, {"approved": True}, "bob")
 
     run(main())
 
@@ -147,10 +153,10 @@ def test_kinds_that_need_no_answer():
     async def main():
         async with Kernel() as kernel:
             running(kernel)
-            made = kernel.create_interrupt("p", "checkpoint", "saved")
-            assert made.expires_at is None
-            kernel.resolve_interrupt(made.id, {})
-            assert kernel.interrupts.get_status(made.id) == "resolved"
+            interrupt = kernel.create_interrupt("p", "checkpoint", "saved")
+            assert interrupt.expires_at is None
+            kernel.resolve_interrupt(interrupt.id, {})
+            assert kernel.interrupts.get_status(interrupt.id) == "resolved"
 
     run(main())
 
@@ -165,11 +171,18 @@ def test_an_ended_question_stays_ended(target, clock):
             kernel.resolve_interrupt(ids[0], {"text": "a"})
             assert kernel.interrupts.cancel_interrupt(ids[1], "not needed").reason == "not needed"
             clock.advance(300)
-            assert [kernel.interrupts.get_status(one) for one in ids] == ["resolved", "cancelled", "expired"]
-            for one in ids:
-                for call in (kernel.interrupts.cancel_interrupt, lambda one: kernel.resolve_interrupt(one, {})):
+            assert [kernel.interrupts.get_status(interrupt_id) for interrupt_id in ids] == [
+                "resolved",
+                "cancelled",
+                "expired",
+            ]
+            for interrupt_id in ids:
+                for call in (
+                    kernel.interrupts.cancel_interrupt,
+                    lambda interrupt_id: kernel.resolve_interrupt(interrupt_id, {}),
+                ):
                     with pytest.raises(InvalidTransition, match="already"):
-                        call(one)
+                        call(interrupt_id)
             for look in (
                 lambda: kernel.interrupts.cancel_interrupt("int_none"),
                 lambda: kernel.interrupts.get_interrupt("int_none"),
@@ -217,9 +230,9 @@ def test_the_dead_ask_nothing(target):
     async def main():
         async with Kernel(target) as kernel:
             running(kernel)
-            made = kernel.create_interrupt("p", "clarification", "?")
+            interrupt = kernel.create_interrupt("p", "clarification", "?")
             kernel.terminate("p", "over", force=True)
-            ended = kernel.interrupts.get_interrupt(made.id)
+            ended = kernel.interrupts.get_interrupt(interrupt.id)
             assert (ended.status, ended.reason) == ("cancelled", "its process ended")
             with pytest.raises(InvalidTransition, match="has ended"):
                 kernel.create_interrupt("p", "clarification", "?")
@@ -240,10 +253,16 @@ def test_several_questions(target, clock):
             second = kernel.create_interrupt("p", "confirmation", "2")
             third = kernel.create_interrupt("p", "agent_review", "3")
             assert kernel.get_pending_interrupt("p").id == first.id
-            assert [one.id for one in kernel.interrupts.list_interrupts("p")] == [first.id, second.id, third.id]
+            assert [interrupt.id for interrupt in kernel.interrupts.list_interrupts("p")] == [
+                first.id,
+                second.id,
+                third.id,
+            ]
             clock.advance(299)
             assert kernel.get_pending_interrupt("p").id == second.id
-            assert [one.id for one in kernel.interrupts.list_interrupts("p", status="Expired")] == [first.id]
+            assert [interrupt.id for interrupt in kernel.interrupts.list_interrupts("p", status="Expired")] == [
+                first.id
+            ]
             kernel.resolve_interrupt(third.id, {"text": "x"})
             assert kernel.get_process("p").state == "waiting"
             kernel.interrupts.cancel_interrupt(second.id)
@@ -262,16 +281,51 @@ def test_expiry_without_the_timer(clock):
         async with Kernel("memory", clock) as kernel:
             running(kernel, "a")
             running(kernel, "b")
-            one = kernel.create_interrupt("a", "timeout", "?", ttl_s=10)
+            interrupt = kernel.create_interrupt("a", "timeout", "?", ttl_s=10)
             two = kernel.create_interrupt("b", "timeout", "?", ttl_s=10)
-            clock.jump(10)  # the wall clock alone: no timer rings
+            clock.stall(10)  # no timer rings
             assert kernel.get_pending_interrupt("a") is None
             assert not kernel.interrupts.has_pending("a")
             with pytest.raises(InvalidTransition, match="expired already"):
-                kernel.resolve_interrupt(one.id, {"text": "late"})
+                kernel.resolve_interrupt(interrupt.id, {"text": "late"})
             assert kernel.interrupts.expire_old_interrupts() == 1
             assert kernel.interrupts.get_status(two.id) == "expired"
             assert [kernel.get_process(pid).state for pid in "ab"] == ["ready", "ready"]
+
+    run(main())
+
+
+@pytest.mark.parametrize("jump_s", [-1e6, 1e9])
+def test_a_wall_clock_that_jumps_changes_no_expiry(clock, jump_s):
+    """A question lives as long as it was given, whatever happens to the wall clock meanwhile."""
+
+    async def main():
+        async with Kernel("memory", clock) as kernel:
+            running(kernel, "a")
+            question = kernel.create_interrupt("a", "timeout", "?", ttl_s=10)
+            clock.jump(jump_s)
+            clock.advance(9)
+            assert kernel.get_pending_interrupt("a").id == question.id
+            clock.advance(1)
+            assert kernel.get_pending_interrupt("a") is None
+
+    run(main())
+
+
+def test_a_question_asked_by_a_clock_ahead_expires_all_the_same(path, clock):
+    """Asked when the clock was years ahead, it lives at most its time to live once the clock is right."""
+
+    async def main():
+        async with Kernel(path, SimClock(clock.now() + 1e9), [asks]) as kernel:
+            await kernel.spawn(asks, "timeout", pid="p")
+            running(kernel, "a")
+            kernel.create_interrupt("a", "timeout", "?", ttl_s=10)
+        async with Kernel(path, clock, [asks]) as kernel:
+            await settle(kernel)
+            clock.advance(10)
+            assert kernel.get_pending_interrupt("a") is None
+            clock.advance(kernel.interrupts.configs["timeout"].default_ttl)
+            assert isinstance((await kernel.process("p").wait()).error, DeadlineExceeded)
 
     run(main())
 
@@ -284,17 +338,17 @@ def test_configs(clock):
             running(kernel)
             service = kernel.interrupts
             service.set_config("timeout", InterruptConfig(5.0, auto_expire=False, require_response=True))
-            made = kernel.create_interrupt("p", "timeout", "?")
-            assert made.expires_at == 1005.0
+            interrupt = kernel.create_interrupt("p", "timeout", "?")
+            assert interrupt.expires_at == 1005.0
             clock.advance(10)
             assert service.expire_old_interrupts() == 0
-            assert kernel.get_pending_interrupt("p").id == made.id
+            assert kernel.get_pending_interrupt("p").id == interrupt.id
             with pytest.raises(ConfigError, match="needs an answer"):
-                kernel.resolve_interrupt(made.id, {})
+                kernel.resolve_interrupt(interrupt.id, {})
             service.set_config("Timeout", {"default_ttl": 2})
-            made = kernel.create_interrupt("p", "timeout", "?")
+            interrupt = kernel.create_interrupt("p", "timeout", "?")
             clock.advance(2)
-            assert service.get_status(made.id) == "expired"
+            assert service.get_status(interrupt.id) == "expired"
             wrong: list[tuple[str, Any]] = [
                 ("tmeout", {}),
                 ("timeout", {"ttl": 3}),
@@ -321,9 +375,9 @@ def test_programs_and_their_questions(target):
             assert (own.question, own.kind) == ("go on?", "clarification")
             outside = kernel.create_interrupt("p", "agent_review", "look at it", user_id="ada")
             assert kernel.interrupts.has_pending("p")
-            assert {one.id for one in kernel.interrupts.list_interrupts("p")} == {own.id, outside.id}
+            assert {interrupt.id for interrupt in kernel.interrupts.list_interrupts("p")} == {own.id, outside.id}
             assert kernel.get_process("p").pending_interrupt == "clarification"
-            assert [one.id for one in kernel.interrupts.pending()] == [own.id]
+            assert [interrupt.id for interrupt in kernel.interrupts.pending()] == [own.id]
             await kernel.resolve_interrupt(own.id, {"text": "on"}, user_id="anybody")
             assert (await kernel.process("p").wait()).result == "on"
             assert kernel.interrupts.get_interrupt(outside.id).status == "cancelled"
@@ -340,7 +394,7 @@ def test_a_programs_question_expires_by_hand_too(clock):
         async with Kernel("memory", clock) as kernel:
             handle = kernel.spawn(asks, "timeout", pid="p")
             await settle(kernel)
-            clock.jump(300)
+            clock.stall(300)
             assert kernel.interrupts.expire_old_interrupts() == 1
             assert isinstance((await handle.wait()).error, DeadlineExceeded)
 
@@ -377,9 +431,9 @@ def test_ended_questions_are_bounded(monkeypatch):
         async with Kernel() as kernel:
             running(kernel)
             ids = [kernel.create_interrupt("p", "timeout", "m").id for _ in range(4)]
-            for one in ids[:3]:
-                kernel.resolve_interrupt(one, {"text": "a"})
-            assert [one.id for one in kernel.interrupts.list_interrupts()] == ids[1:]
+            for interrupt_id in ids[:3]:
+                kernel.resolve_interrupt(interrupt_id, {"text": "a"})
+            assert [interrupt.id for interrupt in kernel.interrupts.list_interrupts()] == ids[1:]
 
     run(main())
 
@@ -403,9 +457,10 @@ def test_questions_survive_a_kill(path, clock, snapshot):
             before = kernel.interrupts.list_interrupts()
         clock.advance(299)
         async with Kernel(path, clock) as kernel:
-            assert [(one.id, one.status, one.response, one.data) for one in kernel.interrupts.list_interrupts()] == [
-                (one.id, one.status, one.response, one.data) for one in before
-            ]
+            assert [
+                (interrupt.id, interrupt.status, interrupt.response, interrupt.data)
+                for interrupt in kernel.interrupts.list_interrupts()
+            ] == [(interrupt.id, interrupt.status, interrupt.response, interrupt.data) for interrupt in before]
             assert kernel.get_pending_interrupt("p") == pending
             assert kernel.get_pending_interrupt("q") == short
             clock.advance(1)
@@ -432,41 +487,45 @@ class Questions(RuleBasedStateMachine):
         for pid in "ab":
             running(self.kernel, pid, user_id=pid)
 
-    def _is_over(self, one: dict[str, Any]) -> bool:
-        return bool(one["status"] != "pending")
+    def _is_over(self, asked: dict[str, Any]) -> bool:
+        return bool(asked["status"] != "pending")
 
     def _pass(self) -> None:
-        for one in self.asked.values():
-            if one["status"] == "pending" and one["expires"] is not None and self.clock.now() >= one["expires"]:
-                one["status"] = "expired"
+        for question in self.asked.values():
+            if (
+                question["status"] == "pending"
+                and question["expires"] is not None
+                and self.clock.now() >= question["expires"]
+            ):
+                question["status"] = "expired"
 
     @rule(pid=st.sampled_from("ab"), kind=st.sampled_from(sorted(set(KINDS) - {"in_doubt"})))
     def ask(self, pid: str, kind: str) -> None:
         try:
-            made = self.kernel.create_interrupt(pid, kind, "?")
+            interrupt = self.kernel.create_interrupt(pid, kind, "?")
         except InvalidTransition:
             assert self.kernel.get_process(pid).terminal
         else:
-            self.asked[made.id] = {"pid": pid, "kind": kind, "status": "pending", "expires": made.expires_at}
+            self.asked[interrupt.id] = {"pid": pid, "kind": kind, "status": "pending", "expires": interrupt.expires_at}
 
     @rule(index=st.integers(0, 9), text=st.sampled_from(["", "yes"]), user=st.sampled_from(["", "a", "b"]))
     def answer(self, index: int, text: str, user: str) -> None:
         if not self.asked:
             return
         key = list(self.asked)[index % len(self.asked)]
-        one = self.asked[key]
+        question = self.asked[key]
         try:
             self.kernel.resolve_interrupt(key, {"text": text}, user_id=user)
         except InvalidTransition:
-            assert self._is_over(one)
+            assert self._is_over(question)
         except Denied:
-            assert user not in ("", one["pid"])
+            assert user not in ("", question["pid"])
         except ConfigError:
             assert not text
-            assert KINDS[one["kind"]].require_response
+            assert KINDS[question["kind"]].require_response
         else:
-            assert not self._is_over(one)
-            one["status"] = "resolved"
+            assert not self._is_over(question)
+            question["status"] = "resolved"
 
     @rule(index=st.integers(0, 9))
     def cancel(self, index: int) -> None:
@@ -497,18 +556,22 @@ class Questions(RuleBasedStateMachine):
     @rule()
     def end(self) -> None:
         self.kernel.terminate("b", force=True)
-        for one in self.asked.values():
-            if one["pid"] == "b" and one["status"] == "pending":
-                one["status"] = "cancelled"
+        for question in self.asked.values():
+            if question["pid"] == "b" and question["status"] == "pending":
+                question["status"] = "cancelled"
 
     @invariant()
     def agrees(self) -> None:
         if not hasattr(self, "kernel"):
             return
-        found = {one.id: one.status for one in self.kernel.interrupts.list_interrupts()}
-        assert found == {key: one["status"] for key, one in self.asked.items()}
+        statuses = {interrupt.id: interrupt.status for interrupt in self.kernel.interrupts.list_interrupts()}
+        assert statuses == {key: question["status"] for key, question in self.asked.items()}
         for pid in "ab":
-            pending = [key for key, one in self.asked.items() if one["pid"] == pid and one["status"] == "pending"]
+            pending = [
+                key
+                for key, question in self.asked.items()
+                if question["pid"] == pid and question["status"] == "pending"
+            ]
             oldest = self.kernel.get_pending_interrupt(pid)
             assert (oldest.id if oldest is not None else None) == (pending[0] if pending else None)
             if not pending:
@@ -518,5 +581,5 @@ class Questions(RuleBasedStateMachine):
         self.world.close()
 
 
-Questions.TestCase.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+Questions.TestCase.settings = settings(max_examples=cases(30), stateful_step_count=30, deadline=None)
 test_random_questions = Questions.TestCase

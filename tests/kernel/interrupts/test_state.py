@@ -42,29 +42,29 @@ def test_the_line_is_what_a_plain_list_says(actions: list[Any]) -> None:
     line, plain = Line(), list[tuple[bool, Interrupt]]()
     for number, (action, *given_) in enumerate(actions):
         if action == "enter":
-            pid, outside, at, due = given_
-            one = question(number, pid=pid, created_at=at, expires_at=due)
-            line.enter(one, outside=outside)
-            plain.append((outside, one))
+            pid, outside, created_at, due = given_
+            entered = question(number, pid=pid, created_at=created_at, expires_at=due)
+            line.enter(entered, outside=outside)
+            plain.append((outside, entered))
         elif action == "end" and plain:
-            _, one = plain.pop(given_[0] % len(plain))
-            one.status = "resolved"
-            line.leave(one)
+            _, entered = plain.pop(given_[0] % len(plain))
+            entered.status = "resolved"
+            line.leave(entered)
         elif action == "drop":
-            line.drop(given_[0], {one.id for outside, one in plain if not outside and one.pid == given_[0]})
-            plain = [(outside, one) for outside, one in plain if outside or one.pid != given_[0]]
+            line.drop(given_[0], {asked.id for outside, asked in plain if not outside and asked.pid == given_[0]})
+            plain = [(outside, asked) for outside, asked in plain if outside or asked.pid != given_[0]]
         for pid in "pq":
-            own = [(outside, one) for outside, one in plain if one.pid == pid]
+            own = [(outside, asked) for outside, asked in plain if asked.pid == pid]
             own.sort(key=lambda pair: pair[0])
-            assert line.of(pid) == [one for _, one in own]
-            assert line.of(pid, outside=False) == [one for outside, one in own if not outside]
-            assert line.first(pid) is min((one for _, one in own), key=lambda one: one.created_at, default=None)
-            ends = [math.inf if one.due is None else one.due for _, one in own]
+            assert line.of(pid) == [asked for _, asked in own]
+            assert line.of(pid, outside=False) == [asked for outside, asked in own if not outside]
+            assert line.first(pid) is min((asked for _, asked in own), key=lambda asked: asked.created_at, default=None)
+            ends = [math.inf if asked.due is None else asked.due for _, asked in own]
             assert line.open_until(pid) == max(ends, default=-math.inf)
 
 
 class Counted:
-    """A question that counts how often somebody looks at it."""
+    """A question that counts how often it is looked at."""
 
     looks = 0
 
@@ -81,18 +81,18 @@ class Counted:
 
 
 @pytest.mark.parametrize("order", ["oldest first", "newest first"])
-def test_nobody_pays_for_the_others(order: str) -> None:
+def test_no_question_pays_for_the_others(order: str) -> None:
     """Ten thousand open questions of one process: each is entered, found and ended with a handful of looks."""
     count, line = 10_000, Line()
-    made: list[Any] = [Counted(number) for number in range(count)]
+    all_counted: list[Any] = [Counted(number) for number in range(count)]
     Counted.looks = 0
-    for one in made:
-        line.enter(one, outside=True)
-        assert line.first("p") is made[0]
+    for counted in all_counted:
+        line.enter(counted, outside=True)
+        assert line.first("p") is all_counted[0]
         assert line.open_until("p") == 1000.0
-    for one in made if order == "oldest first" else made[::-1]:
-        one.now = "resolved"
-        line.leave(one)
+    for counted in all_counted if order == "oldest first" else all_counted[::-1]:
+        counted.now = "resolved"
+        line.leave(counted)
         line.first("p")
         line.open_until("p")
     assert line.first("p") is None
@@ -104,15 +104,15 @@ def test_the_ended_take_no_room() -> None:
     line = Line()
     line.enter(question(0), outside=True)
     for number in range(1, 1000):
-        one = question(number, created_at=number, expires_at=number)
-        line.enter(one, outside=True)
-        one.status = "resolved"
-        line.leave(one)
+        ended = question(number, created_at=number, expires_at=number)
+        line.enter(ended, outside=True)
+        ended.status = "resolved"
+        line.leave(ended)
     held = line._by_pid["p"]
     assert (held.count, len(held.by_age) < 80, len(held.by_end) < 80) == (1, True, True)
 
 
-def test_overdue_questions_end_when_somebody_looks() -> None:
+def test_overdue_questions_end_when_they_are_read() -> None:
     """All were over before a timer rang: who looks finds none, and each has ended as expired, once."""
 
     async def main() -> None:

@@ -104,7 +104,7 @@ def test_two_processes_with_one_name(path):
 
 
 def test_a_name_may_be_used_again(path):
-    """One that was given up before is nobody's: a restarted child has the name of the one before it."""
+    """One that was given up before belongs to no process: a restarted child has the name of the one before it."""
     written(
         path,
         ("x", "process.created", created(name="db")),
@@ -116,7 +116,7 @@ def test_a_name_may_be_used_again(path):
 
 @pytest.mark.parametrize("pid", ["", "~interrupts"])
 def test_a_pid_that_is_none(path, pid):
-    """Nobody can be asked for by an empty pid, and ~ belongs to the kernel's own parts."""
+    """No process can be asked for by an empty pid, and ~ belongs to the kernel's own parts."""
     error = fault(path, ("x", "process.created", created()), (pid, "process.created", created()))
     assert error.fields["seq"] == 2
     assert f"row 2 creates a process with the pid {pid!r}" in error.message
@@ -243,7 +243,7 @@ def test_an_order_that_no_supervisor_knows(path, verb):
     written(path, *supervisor_rows(("", "message.sent", rows.encode(rows.Sent("s", order, form="supervisor")))))
     error = run(end_of_supervisor(path))
     assert isinstance(error, Corrupt)
-    assert f"told to {verb!r}" in error.message
+    assert f"unknown command {verb!r}" in error.message
 
 
 GOOD = {"is": "command", "do": "started", "token": "t", "id": "", "spec": None, "args": []}
@@ -313,23 +313,23 @@ def real_journal(path):
 
     run(main())
     store = SqliteStore(path)
-    found = [(row.pid, row.kind, row.data) for row in store.read()]
+    records = [(row.pid, row.kind, row.data) for row in store.read()]
     store.close()
-    return found
+    return records
 
 
-def places(value, at=()):
+def places(value, place=()):
     """The way to every value inside."""
-    yield at
+    yield place
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in inner:
-        yield from places(item, (*at, key))
+        yield from places(item, (*place, key))
 
 
-def put(value, at, new):
-    if not at:
+def put(value, place, new):
+    if not place:
         return new
-    value[at[0]] = put(value[at[0]], at[1:], new)
+    value[place[0]] = put(value[place[0]], place[1:], new)
     return value
 
 
@@ -340,14 +340,14 @@ def test_one_wrong_value_anywhere(tmp_path):
     rng = random.Random(11)
     corrupt = 0
     for number in range(300):
-        pid, kind, data = records[at := rng.randrange(len(records))]
+        pid, kind, data = records[index := rng.randrange(len(records))]
         if kind == "process.terminated":  # what a program's own error holds is the program's affair
             continue
         value = msgspec.msgpack.decode(data)
         place, new = rng.choice(list(places(value))), rng.choice(NASTY)
         path = str(tmp_path / f"{number}.db")
         wrong = (pid, kind, msgspec.msgpack.encode(put(value, place, new)))
-        written(path, *records[:at], wrong, *records[at + 1 :])
+        written(path, *records[:index], wrong, *records[index + 1 :])
 
         async def opened_again(path):
             async with Kernel(path, programs=[everything, child]) as kernel:

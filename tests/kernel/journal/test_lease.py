@@ -134,7 +134,7 @@ def test_owners_are_recognised():
 
 
 def test_another_machines_lease_is_waited_for():
-    """Nobody here can tell whether a far owner lives: its lease is waited for; if it is renewed, we are refused."""
+    """This machine cannot tell whether a far owner lives: its lease is waited for; if it is renewed, we are refused."""
     store = MemoryStore()
 
     async def main():
@@ -157,6 +157,70 @@ def test_another_machines_lease_is_waited_for():
             late.advance(0.2)
         with pytest.raises(Conflict):
             await opening
+
+    run(main())
+
+
+def _waits(kernel: Kernel, clock: SimClock, seconds: float):
+    """Open a kernel while its clock runs for so long."""
+
+    async def opens():
+        opening = asyncio.ensure_future(kernel.start())
+        for _ in range(round(seconds * 20)):
+            for _ in range(3):
+                await asyncio.sleep(0)
+            if opening.done():
+                break
+            clock.advance(0.05)
+        else:
+            opening.cancel()
+        await opening
+
+    return opens()
+
+
+def test_who_waits_for_a_lease_says_so_and_gives_up(caplog):
+    """A kernel that waits publishes whom it waits for and until when, logs it, and ends with a Conflict in time;
+    how long it waits can be set."""
+    store = MemoryStore()
+    far = "far-host/boot/ns|4711|2|x"  # does not say how long it may go without renewing, as in earlier versions
+    store.acquire(far, now=1000.0, ttl_s=1e6)
+    for options, least_s in (({}, 10.0), ({"lease_s": 20.0}, 21.0), ({"lease_wait_s": 2.0}, 2.0)):
+        caplog.clear()
+        events = []
+
+        async def main(options, least_s, events):
+            clock = SimClock(1000.0)
+            kernel = Kernel(store, clock, **options)
+            kernel.on_event(lambda event: events.append((event.kind, dict(event.data))))
+            with pytest.raises(Conflict, match="process 4711 on far-host") as refused:
+                await _waits(kernel, clock, least_s + 1.0)
+            assert least_s <= clock.monotonic() <= least_s + 0.5
+            assert refused.value.fields["owner"] == far
+            assert "lease_wait_s" in (refused.value.hint or "")
+            facts = {"owner": far, "expires_at": 1001000.0, "wait_s": least_s, "location": "memory"}
+            assert events == [("store.waiting", facts)]
+
+        run(main(options, least_s, events))
+        (line,) = [record.getMessage() for record in caplog.records if record.name == "lyra.kernel"]
+        assert line == (
+            "waiting for the lease of process 4711 on far-host on memory, which ends at 1970-01-12T14:03:20+00:00; "
+            f"giving up after {least_s:g} s"
+        )
+
+
+def test_a_lease_that_ends_in_the_far_future_is_over_when_its_owner_does_not_renew():
+    """Its clock was years ahead and it is gone with its machine: its name says how long it may go without
+    renewing, and that is waited for, no longer."""
+    store = MemoryStore()
+    store.acquire("far-host/boot/ns|4711|2|x|5", now=1e9, ttl_s=5.0)
+
+    async def main():
+        clock = SimClock(1000.0)
+        kernel = Kernel(store, clock)
+        await _waits(kernel, clock, 9.0)
+        assert 5.0 <= clock.monotonic() <= 5.5
+        await kernel.close()
 
     run(main())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 
 import pytest
@@ -124,7 +125,7 @@ def test_foreign_and_damaged_files(tmp_path):
     text = tmp_path / "notes.txt"
     text.write_text("not a database\n" * 100)
     other = tmp_path / "other.db"
-    with sqlite3.connect(other) as connection:
+    with contextlib.closing(sqlite3.connect(other)) as connection, connection:
         connection.execute("CREATE TABLE t (a)")
     connection.close()
     folder = tmp_path / "folder"
@@ -143,7 +144,7 @@ def test_foreign_and_damaged_files(tmp_path):
 
 
 def test_unknown_targets():
-    """A URL nobody speaks and a durability that does not exist are configuration errors."""
+    """A URL of an unknown scheme and a durability that does not exist are configuration errors."""
 
     async def main():
         with pytest.raises(ConfigError, match="redis"):

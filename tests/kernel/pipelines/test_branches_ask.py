@@ -65,7 +65,7 @@ class Panel:
 
 
 def open_questions(kernel, pid="x"):
-    return {one.question: one for one in kernel.interrupts.list_interrupts(pid, status="pending")}
+    return {interrupt.question: interrupt for interrupt in kernel.interrupts.list_interrupts(pid, status="pending")}
 
 
 def asked(told):
@@ -96,8 +96,10 @@ def test_each_answer_releases_its_own_branch(target, config, order):
             await settle(kernel)
             assert set(open_questions(kernel)) == {"Left?", "Right?"}
             state = kernel.orchestrator.get_session_state("x")
-            assert [one["question"] for one in state.interrupts] == ["Left?", "Right?"]
-            assert {one["id"] for one in state.interrupts} == {one.id for one in open_questions(kernel).values()}
+            assert [interrupt["question"] for interrupt in state.interrupts] == ["Left?", "Right?"]
+            assert {interrupt["id"] for interrupt in state.interrupts} == {
+                interrupt.id for interrupt in open_questions(kernel).values()
+            }
             for number, question in enumerate(order, start=1):
                 kernel.resolve_interrupt(open_questions(kernel)[question].id, {"text": f"to {question}"})
                 await settle(kernel)
@@ -113,7 +115,7 @@ def test_each_answer_releases_its_own_branch(target, config, order):
 
 
 def test_a_branch_asks_while_another_still_runs(target):
-    """Nobody waits with a question for a run that has nothing to do with it."""
+    """No question waits for a run that has nothing to do with it."""
 
     async def work():
         panel = Panel("left", hold=["right"])
@@ -154,7 +156,7 @@ def test_an_unanswered_question_expires_alone(target, clock):
 
 
 def test_a_question_of_a_branch_that_is_over_is_taken_back(target):
-    """join_strategy any: the first branch at its end makes the other's question nobody's."""
+    """join_strategy any: the first branch at its end cancels the other's question."""
 
     async def work():
         panel = Panel()
@@ -172,7 +174,7 @@ def test_a_question_of_a_branch_that_is_over_is_taken_back(target):
 
 
 def test_ending_the_pipeline_takes_every_question_back(target):
-    """Nobody is left with a question about a pipeline that is over."""
+    """No question stays open about a pipeline that is over."""
 
     async def work():
         panel = Panel()
@@ -223,7 +225,7 @@ def test_questions_of_branches_come_back_after_a_crash(path, answered):
             panel.register(kernel)
             events = begin(kernel, PANEL)
             await settle(kernel)
-            ids = {question: one.id for question, one in open_questions(kernel).items()}
+            ids = {question: interrupt.id for question, interrupt in open_questions(kernel).items()}
             for question in answered:
                 await kernel.resolve_interrupt(ids[question], {"text": f"to {question}"})
             events.cancel()
@@ -231,7 +233,7 @@ def test_questions_of_branches_come_back_after_a_crash(path, answered):
             async with Crash(Kernel(path)) as kernel:
                 panel.register(kernel)
                 await settle(kernel)
-                left = {question: one.id for question, one in open_questions(kernel).items()}
+                left = {question: interrupt.id for question, interrupt in open_questions(kernel).items()}
                 assert left == {question: ids[question] for question in ids if question not in answered}
                 await kernel.durable()
         async with Kernel(path) as kernel:
@@ -291,7 +293,10 @@ def test_step_calls_answer_each_branch(entry):
             if entry:
                 kernel.submit("p", user_id="u")
             kernel.initialize_orchestration("p", PANEL)
-            assert [each.stage for each in kernel.orchestrator.get_ready_instructions("p")] == ["left", "right"]
+            assert [instruction.stage for instruction in kernel.orchestrator.get_ready_instructions("p")] == [
+                "left",
+                "right",
+            ]
             ask = {"kind": "clarification"}
             told = kernel.report_agent_result("p", {"agent_name": "left", "interrupt": {**ask, "question": "Left?"}})
             assert (told.kind, told.stage) == ("run_agent", "right")
@@ -363,7 +368,7 @@ def test_a_session_with_room_for_one_question_is_still_read():
 
 
 def test_a_question_of_no_known_kind_is_refused():
-    """By whoever hands it in: a report is refused, an agent's is its stage's failure; nobody waits for ever."""
+    """However it is handed in: a report is refused, an agent's is its stage's failure; no caller waits for ever."""
 
     async def work():
         async with Kernel() as kernel:

@@ -11,6 +11,7 @@ from lyra.kernel.pipelines.check import problems
 from lyra.kernel.pipelines.declaration import AgentConfig, PipelineConfig
 from lyra.kernel.pipelines.keys import PIPELINE_KEYS, STAGE_KEYS
 from lyra.kernel.pipelines.schema import json_schema
+from tests.cases import cases
 
 GOOD = {
     "name": "review",
@@ -29,16 +30,20 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize(("one", "other"), [("from", "to"), ("from_stage", "to_stage"), ("source", "target")])
-def test_an_edge_limit_is_written_in_any_of_three_ways(one, other):
+@pytest.mark.parametrize(
+    ("source_key", "target_key"), [("from", "to"), ("from_stage", "to_stage"), ("source", "target")]
+)
+def test_an_edge_limit_is_written_in_any_of_three_ways(source_key, target_key):
     """As people write it, as the wire has it, and as its fields are called."""
-    made = PipelineConfig.of(changed(edge_limits=[{one: "check", other: "draft", "max_count": 2}]))
-    assert made.most_taken == {("check", "draft"): 2}
+    config = PipelineConfig.of(changed(edge_limits=[{source_key: "check", target_key: "draft", "max_count": 2}]))
+    assert config.most_taken == {("check", "draft"): 2}
     with pytest.raises(ConfigError, match="no stage"):
-        PipelineConfig.of(changed(edge_limits=[{one: "check", other: "x", "max_count": 2}]))
-    if one != "from":
+        PipelineConfig.of(changed(edge_limits=[{source_key: "check", target_key: "x", "max_count": 2}]))
+    if source_key != "from":
         with pytest.raises(ConfigError, match="once"):
-            PipelineConfig.of(changed(edge_limits=[{one: "check", "from": "x", other: "draft", "max_count": 2}]))
+            PipelineConfig.of(
+                changed(edge_limits=[{source_key: "check", "from": "x", target_key: "draft", "max_count": 2}])
+            )
 
 
 def changed(**settings):
@@ -51,30 +56,30 @@ def with_stage(**settings):
 
 def test_a_declaration_survives_the_way_through_plain_data():
     """Object, plain data and object again are the same; the object is accepted where a mapping is."""
-    made = PipelineConfig.of(GOOD)
-    assert PipelineConfig.of(made.to_data()) == made == PipelineConfig.of(made)
-    assert made.stage_order == ["draft", "check"]
-    assert made.edge_limits[0].max_count == 2
+    config = PipelineConfig.of(GOOD)
+    assert PipelineConfig.of(config.to_data()) == config == PipelineConfig.of(config)
+    assert config.stage_order == ["draft", "check"]
+    assert config.edge_limits[0].max_count == 2
 
 
 def test_stages_are_sorted_by_their_order():
     """stage_order first, then the order written."""
-    made = PipelineConfig.of(
+    config = PipelineConfig.of(
         {"name": "p", "agents": [{"name": "c", "stage_order": 2}, {"name": "a"}, {"name": "b", "stage_order": 1}]}
     )
-    assert made.stage_order == ["a", "b", "c"]
+    assert config.stage_order == ["a", "b", "c"]
 
 
 def test_words_may_be_written_in_capitals_and_keys_by_their_other_names():
     """`stages`, `routing`, `run_mode`, and PARALLEL."""
-    made = PipelineConfig.of(
+    config = PipelineConfig.of(
         {
             "name": "p",
             "run_mode": "PARALLEL",
             "stages": [{"name": "a", "node_kind": "GATE", "routing": [{"target": "end"}]}],
         }
     )
-    assert (made.default_run_mode, made.agents[0].node_kind) == ("parallel", "gate")
+    assert (config.default_run_mode, config.agents[0].node_kind) == ("parallel", "gate")
 
 
 @pytest.mark.parametrize(
@@ -151,8 +156,8 @@ def test_words_may_be_written_in_capitals_and_keys_by_their_other_names():
 )
 def test_mistakes(declared, path, words):
     """Each with its path and its sentence; `of` raises it."""
-    found = list(problems(declared))
-    assert any(each.path == path and words in each.message for each in found), found
+    mistakes = list(problems(declared))
+    assert any(mistake.path == path and words in mistake.message for mistake in mistakes), mistakes
     with pytest.raises(ConfigError):
         PipelineConfig.of(declared)
 
@@ -168,8 +173,10 @@ def test_all_mistakes_are_found_at_once():
 def test_near_names_are_offered():
     """A slip of the finger gets its hint, in keys, words and targets."""
     hints = [
-        each.hint
-        for each in problems({"name": "p", "agents": [{"name": "draft", "defualt_next": "end", "error_next": "draf"}]})
+        problem.hint
+        for problem in problems(
+            {"name": "p", "agents": [{"name": "draft", "defualt_next": "end", "error_next": "draf"}]}
+        )
     ]
     assert hints == ["did you mean 'default_next'?", "did you mean 'draft'?"]
 
@@ -185,13 +192,13 @@ def test_the_tables_the_objects_and_the_schema_know_the_same_keys():
 
 def test_the_defaults_in_the_tables_are_the_objects():
     """What the reference says is what happens."""
-    made = PipelineConfig.of({"name": "p", "agents": [{"name": "a"}]})
+    config = PipelineConfig.of({"name": "p", "agents": [{"name": "a"}]})
     for name, key in PIPELINE_KEYS.items():
         if name not in ("name", "agents"):
-            assert getattr(made, name) == key.default, name
+            assert getattr(config, name) == key.default, name
     for name, key in STAGE_KEYS.items():
         if name != "name":
-            assert getattr(made.agents[0], name) == key.default, name
+            assert getattr(config.agents[0], name) == key.default, name
 
 
 _junk = st.recursive(
@@ -206,13 +213,13 @@ _junk = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(_junk)
 def test_any_value_is_a_pipeline_or_a_config_error(value):
     """Nothing else is ever raised."""
     declared = {"name": "p", "agents": [{"name": "a"}], **value} if isinstance(value, dict) else value
     try:
-        made = PipelineConfig.of(declared)
+        config = PipelineConfig.of(declared)
     except ConfigError:
         return
-    assert PipelineConfig.of(made.to_data()) == made
+    assert PipelineConfig.of(config.to_data()) == config

@@ -1,4 +1,4 @@
-"""A pipeline and the process table: a pid that nobody submitted is known for as long as its pipeline is."""
+"""A pipeline and the process table: a pid that was not submitted is known for as long as its pipeline is."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def report(kernel, pid, agent, **more):
     return kernel.report_agent_result(pid, {"agent_name": agent, "output": {}, **more})
 
 
-def test_a_pid_that_nobody_submitted_is_an_entry_at_work(target):
-    """With the ids of its envelope, in nobody's line, until its pipeline ends; its stage is the pipeline's."""
+def test_a_pid_that_was_not_submitted_is_an_entry_at_work(target):
+    """With the ids of its envelope, in no queue, until its pipeline ends; its stage is the pipeline's."""
 
     async def main():
         async with Kernel(target) as kernel:
@@ -42,7 +42,7 @@ def test_a_pid_that_nobody_submitted_is_an_entry_at_work(target):
 
 
 def test_its_question_is_the_kernels_with_an_id_and_a_time_to_live(target, clock):
-    """The entry waits while it is open and runs when it is answered; nobody else takes it."""
+    """The entry waits while it is open and runs when it is answered; no worker takes it."""
 
     async def main():
         async with Kernel(target, clock) as kernel:
@@ -53,7 +53,7 @@ def test_its_question_is_the_kernels_with_an_id_and_a_time_to_live(target, clock
             assert (told.kind, told.interrupt.id, told.interrupt.kind) == ("wait_interrupt", asked.id, "confirmation")
             assert asked.expires_at == clock.now() + HOUR_S
             assert kernel.get_process("job").state == "waiting"
-            kernel.resolve_interrupt(asked.id, {"approved": True}, user_id="whoever")
+            kernel.resolve_interrupt(asked.id, {"approved": True}, user_id="eve")
             assert kernel.get_process("job").state == "running"
             assert kernel.get_next_runnable() is None
             assert kernel.get_next_instruction("job").agent_name == "pay"
@@ -100,7 +100,7 @@ def test_the_entry_and_its_question_survive_a_crash(path):
 
 
 def test_a_submitted_entry_stays_what_it_is_and_lends_its_ids(target):
-    """The envelope says whose it is where nobody said; what it says itself counts."""
+    """The envelope says whose it is where the caller did not; what it says itself counts."""
 
     async def main():
         async with Kernel(target) as kernel:
@@ -143,7 +143,7 @@ def test_the_entry_goes_with_its_pipeline(target):
     run(main())
 
 
-def test_one_that_nobody_drives_ends_and_is_kept_as_long_as_others(target, clock):
+def test_one_that_is_not_driven_ends_and_is_kept_as_long_as_others(target, clock):
     async def main():
         async with Kernel(target, clock) as kernel:
             kernel.initialize_orchestration("job", LINE)
@@ -156,7 +156,7 @@ def test_one_that_nobody_drives_ends_and_is_kept_as_long_as_others(target, clock
     run(main())
 
 
-def test_its_bounds_are_the_pipelines_until_somebody_gives_it_a_quota(target):
+def test_its_bounds_are_the_pipelines_until_it_is_given_a_quota(target):
     async def main():
         async with Kernel(target) as kernel:
             stages = [{"name": f"s{index}", "default_next": f"s{index + 1}"} for index in range(30)]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from lyra.core.checking.document import parse
 from lyra.errors import CheckError, ConfigError, LyraError, ParseError
 from lyra.kernel.pipelines.files import check_text, load_file
+from tests.cases import cases
 
 TOML = """
     name = "p"
@@ -57,16 +58,16 @@ def write(tmp_path, name, text):
 
 
 def places(text, name):
-    found = check_text(textwrap.dedent(text).lstrip(), file=name)
-    return [(each.line, each.column, each.message) for each in found]
+    problems = check_text(textwrap.dedent(text).lstrip(), file=name)
+    return [(problem.line, problem.column, problem.message) for problem in problems]
 
 
 def test_the_three_formats_say_the_same(tmp_path):
     """TOML, YAML and JSON give one PipelineConfig."""
-    made = load_file(write(tmp_path, "p.toml", TOML))
-    assert load_file(write(tmp_path, "p.yaml", YAML)) == made
-    assert load_file(write(tmp_path, "p.json", json.dumps(made.to_data(), indent=1))) == made
-    assert made.agents[1].retry_policy.max_retries == 2
+    config = load_file(write(tmp_path, "p.toml", TOML))
+    assert load_file(write(tmp_path, "p.yaml", YAML)) == config
+    assert load_file(write(tmp_path, "p.json", json.dumps(config.to_data(), indent=1))) == config
+    assert config.agents[1].retry_policy.max_retries == 2
 
 
 @pytest.mark.parametrize(
@@ -91,7 +92,7 @@ def test_the_three_formats_say_the_same(tmp_path):
 def test_every_mistake_has_its_place(name, text, expected):
     """The line and the column of the key, or of the stage that lacks one."""
     line, column, words = expected
-    assert any((line, column) == each[:2] and words in each[2] for each in places(text, name)), places(text, name)
+    assert any((line, column) == place[:2] and words in place[2] for place in places(text, name)), places(text, name)
 
 
 @pytest.mark.parametrize(
@@ -109,8 +110,8 @@ def test_every_mistake_has_its_place(name, text, expected):
 )
 def test_text_that_is_not_its_format(name, text, expected):
     """A ParseError where the text breaks; keys written twice, aliases and tags are refused."""
-    (found,) = check_text(text, file=name)
-    assert (found.line, found.column, found.code) == (*expected, "parse"), found
+    (problem,) = check_text(text, file=name)
+    assert (problem.line, problem.column, problem.code) == (*expected, "parse"), problem
 
 
 def test_yaml_words_stay_words():
@@ -169,16 +170,16 @@ def test_depth_is_bounded(name):
     """Brackets without end are a mistake, not a crash."""
     start = {"p.toml": "a = ", "p.yaml": "a: ", "p.json": '{"a": '}[name]
     for many in (100, 100_000):
-        (found,) = check_text(start + "[" * many + "]" * many + ("}" if name == "p.json" else ""), file=name)
-        assert found.code == "parse"
+        (problem,) = check_text(start + "[" * many + "]" * many + ("}" if name == "p.json" else ""), file=name)
+        assert problem.code == "parse"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(st.sampled_from(["p.toml", "p.yaml", "p.json"]), st.text("abn:=-[]{},\"' \n#&*!.~1\\", max_size=60))
 def test_any_text_gives_mistakes_and_nothing_else(name, text):
     """Only LyraError, and every place is inside the text."""
     try:
-        found = check_text(text, file=name)
+        problems = check_text(text, file=name)
     except LyraError:
         return
-    assert all(1 <= each.line <= text.count("\n") + 2 for each in found)
+    assert all(1 <= problem.line <= text.count("\n") + 2 for problem in problems)

@@ -13,7 +13,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "pipeline.toml"
 
 
 def texts(picture):
-    return {"".join(each.itertext()) for each in ET.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")}
+    return {"".join(element.itertext()) for element in ET.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")}
 
 
 def test_every_stage_and_edge_is_drawn():

@@ -48,8 +48,8 @@ def test_each_knot_is_told_once():
     fork = {"name": "f", "node_kind": "fork", "branches": ["x"], "default_next": "a"}
     x = {"name": "x", "routing_rules": [{"condition": "n", "value": 1, "target": "y"}]}
     y = {"name": "y", "default_next": "x"}
-    found = loops(fork, x, y, A, {**B, "error_next": "a"}, edge_limits=[{"from": "y", "to": "a", "max_count": 2}])
-    assert [loop.stages for loop in found] == [("x", "y"), ("a", "b")]
+    told = loops(fork, x, y, A, {**B, "error_next": "a"}, edge_limits=[{"from": "y", "to": "a", "max_count": 2}])
+    assert [loop.stages for loop in told] == [("x", "y"), ("a", "b")]
 
 
 @pytest.mark.parametrize("bounds", [{"max_iterations": 4}, {"max_agent_hops": 5}])

@@ -48,12 +48,12 @@ def drive(config, outputs, *, envelope=None, limit=60):
                 if told.kind != "run_agent":
                     return order, told, kernel.get_orchestration_state("p")
                 order.append(told.agent_name)
-                made = outputs.get(told.agent_name, {})
-                made = made.pop(0) if isinstance(made, list) else made
-                if isinstance(made, Exception):
-                    step(kernel, told.agent_name, success=False, error=str(made))
+                output = outputs.get(told.agent_name, {})
+                output = output.pop(0) if isinstance(output, list) else output
+                if isinstance(output, Exception):
+                    step(kernel, told.agent_name, success=False, error=str(output))
                 else:
-                    step(kernel, told.agent_name, made)
+                    step(kernel, told.agent_name, output)
             raise AssertionError("no end")
 
     return run(work())
@@ -135,7 +135,7 @@ def test_what_is_refused_changes_nothing():
                 kernel.initialize_orchestration("p", LINE)
             with pytest.raises(ConfigError):
                 kernel.initialize_orchestration("q", {"name": "p", "agents": []})
-            for wrong in ("b", "nobody"):
+            for wrong in ("b", "missing"):
                 with pytest.raises(InvalidTransition):
                     step(kernel, wrong)
             results: list[Any] = [{}, {"agent_name": "a", "ouput": {}}, {"agent_name": "a", "output": 3}, "a"]
@@ -308,7 +308,10 @@ def test_a_fork_runs_its_branches_and_joins():
     async def work():
         async with Kernel() as kernel:
             kernel.initialize_orchestration("p", FORK)
-            assert [each.agent_name for each in kernel.orchestrator.get_ready_instructions("p")] == ["a", "b"]
+            assert [instruction.agent_name for instruction in kernel.orchestrator.get_ready_instructions("p")] == [
+                "a",
+                "b",
+            ]
             step(kernel, "b", {"n": 1})
             told = step(kernel, "a")
             assert (told.agent_name, set(told.envelope.outputs)) == ("a2", {"a"})
@@ -407,9 +410,15 @@ def test_parallel_mode_follows_requirements():
             kernel.initialize_orchestration("p", either)
             kernel.orchestrator.get_ready_instructions("p")
             step(kernel, "a")
-            assert [each.agent_name for each in kernel.orchestrator.get_ready_instructions("p")] == ["b", "c"]
+            assert [instruction.agent_name for instruction in kernel.orchestrator.get_ready_instructions("p")] == [
+                "b",
+                "c",
+            ]
             step(kernel, "c")
-            assert [each.agent_name for each in kernel.orchestrator.get_ready_instructions("p")] == ["b", "d"]
+            assert [instruction.agent_name for instruction in kernel.orchestrator.get_ready_instructions("p")] == [
+                "b",
+                "d",
+            ]
 
     run(work())
     ring = {**DAG, "agents": [{"name": "a", "requires": ["b"]}, {"name": "b", "requires": ["a"]}]}
@@ -559,7 +568,7 @@ def test_execute_runs_branches_at_the_same_time(target):
     assert events[-1].envelope.terminal_reason == "completed"
 
 
-def test_the_branches_that_nobody_waits_for_are_cancelled(target):
+def test_the_branches_that_no_stage_waits_for_are_cancelled(target):
     """With `any`, the slow branch ends as soon as the quick one is done."""
     seen = []
 
@@ -667,7 +676,7 @@ def test_usage_is_recorded():
 
 
 def test_a_killed_pipeline_says_so():
-    """The pipeline is over with its process, and whoever listens is told; the pid of something else is refused."""
+    """The pipeline is over with its process, and every listener is told; the pid of something else is refused."""
 
     async def work():
         async with Kernel() as kernel:
@@ -845,7 +854,7 @@ def test_a_crash_after_any_event(config, tmp_path):
 
 
 def test_a_stage_in_flight_is_asked_about(path):
-    """An agent that may not be repeated is in doubt after a crash; its run is repeated only when somebody says so."""
+    """An agent that may not be repeated is in doubt after a crash; its run is repeated only when a user says so."""
     log = []
     gate = asyncio.Event()
 
@@ -903,7 +912,7 @@ def test_an_agent_may_ask_by_itself(target):
 
 
 def test_a_pipeline_can_be_ended_while_it_runs():
-    """terminate_session: whoever listens hears the end, and the run under way is not waited for."""
+    """terminate_session: every listener hears the end, and the run under way is not waited for."""
 
     async def work():
         async with Kernel() as kernel:
@@ -925,7 +934,7 @@ def test_a_pipeline_can_be_ended_while_it_runs():
                 return {}
 
             kernel.register_agent("b", suicidal)
-            told = [each async for each in kernel.execute_pipeline(pipeline({"name": "b"}), pid="y")]
+            told = [instruction async for instruction in kernel.execute_pipeline(pipeline({"name": "b"}), pid="y")]
             assert told[-1].envelope.terminal_reason == "policy_violation"
 
     run(work())

@@ -169,7 +169,7 @@ def test_a_question_in_one_branch_hides_no_other(target):
 
 @pytest.mark.parametrize("listens", ["before", "after"])
 def test_a_stage_in_doubt_is_told(path, listens):
-    """To whoever listens when it is found out, and to whoever comes later."""
+    """To listeners when it is found out, and to listeners that come later."""
     config = {"name": "p", "agents": [{"name": "f", "default_next": "s"}, {"name": "s", "agent": "once"}]}
     began = asyncio.Event()
 

@@ -131,17 +131,17 @@ def test_a_held_up_pipeline_waits_without_looking(target, clock):
     assert [event.stage for event in events if event.type == "stage_completed"] == ["a", "b"]
 
 
-def test_a_held_up_pipeline_goes_on_when_nobody_answers(target, clock):
-    """The question's time is over: the pipeline goes on where it was."""
+def test_a_held_up_pipeline_ends_when_no_consent_comes_in_time(target, clock):
+    """A confirmation whose time is over is no consent: the pipeline is cancelled."""
 
     async def expire(kernel, clock, asked):
         await pass_time(kernel, clock, 2.0)
 
-    assert held_up(target, clock, expire)[-1].envelope.terminal_reason == "completed"
+    assert held_up(target, clock, expire)[-1].envelope.terminal_reason == "user_cancelled"
 
 
 def test_a_held_up_pipeline_goes_on_when_the_question_is_taken_back(target, clock):
-    """Cancelled by whoever raised it."""
+    """Cancelled by the program that raised it."""
 
     async def cancel(kernel, clock, asked):
         kernel.interrupts.cancel_interrupt(asked.id)
@@ -226,8 +226,8 @@ CONFIRMED = {
 
 @pytest.mark.parametrize("end", ["expires", "cancelled"])
 @pytest.mark.parametrize("driven", ["worker", "kernel"])
-def test_a_confirmation_that_nobody_gives_is_none(clock, driven, end):
-    """It ran out or was taken back: nobody consented, so the pipeline is cancelled and says why."""
+def test_a_confirmation_that_is_not_given_is_none(clock, driven, end):
+    """It ran out or was taken back: no user consented, so the pipeline is cancelled and says why."""
 
     async def work():
         async with Kernel(clock=clock) as kernel:
@@ -278,8 +278,8 @@ def test_a_listener_that_comes_later_is_told_where_it_stands(path):
             ]
             await settle(kernel)
             await kernel.durable()
-            for each in listening:
-                each.cancel()
+            for listener in listening:
+                listener.cancel()
         async with Kernel(path) as kernel:
             kernel.register_agent("a", nothing)
             kernel.register_agent("b", forever, idempotent=True)
@@ -294,7 +294,7 @@ def test_a_listener_that_comes_later_is_told_where_it_stands(path):
     run(work())
 
 
-def test_what_a_process_runs_nobody_else_drives():
+def test_what_a_process_runs_no_other_caller_drives():
     """Reports and replacements from outside are refused while execute_pipeline runs it."""
 
     async def work():
@@ -333,3 +333,101 @@ def test_what_stands_beside_the_session_in_a_checkpoint_counts():
                     kernel.orchestrator.resume_from_checkpoint("r", {**kept, **wrong})
 
     run(work())
+
+
+OUTSIDE = {
+    "name": "outside",
+    "agents": [{"name": "a", "default_next": "b"}, {"name": "b"}, {"name": "again"}],
+    "clarification_resume_stage": "again",
+    "confirmation_resume_stage": "again",
+    "agent_review_resume_stage": "again",
+}
+ENDS = ["answered", "denied", "expired", "cancelled"]
+
+
+def expected(kind, end):
+    """The stage that a pipeline goes on with after a question that was raised while `a` ran, or how it ends."""
+    if kind == "confirmation" and end in ("denied", "expired"):
+        return "user_cancelled"
+    return "again" if end in ("answered", "denied") else "b"
+
+
+async def end_question(kernel, clock, asked, end):
+    if end == "expired":
+        clock.advance(61.0)
+        await settle(kernel)
+        assert kernel.interrupts.get_status(asked.id) == "expired"
+    elif end == "cancelled":
+        await kernel.interrupts.cancel_interrupt(asked.id)
+    else:
+        await kernel.resolve_interrupt(asked.id, {"text": "so", "approved": end == "answered"})
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("kind", ["confirmation", "clarification", "agent_review"])
+def test_a_question_that_ends_between_two_polls_counts(path, clock, kind, end, crashed):
+    """Raised and over while a worker runs its stage: the next instruction is what the answer, or its lack, says."""
+
+    async def work():
+        async with (Crash if crashed else _same)(Kernel(path, clock)) as kernel:
+            await kernel.submit("p")
+            await kernel.initialize_orchestration("p", OUTSIDE)
+            assert kernel.get_next_instruction("p").agent_name == "a"
+            asked = kernel.create_interrupt("p", kind, question="May it?", ttl_s=60.0)
+            await end_question(kernel, clock, asked, end)
+            await kernel.durable()
+        async with Kernel(path, clock) as kernel:
+            told = kernel.report_agent_result("p", {"agent_name": "a"})
+            assert (told.agent_name or told.terminal_reason) == expected(kind, end)
+            assert kernel.get_next_instruction("p") == told
+
+    run(work())
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("kind", ["confirmation", "clarification", "agent_review"])
+def test_a_question_that_ends_while_a_stage_runs_counts(target, clock, kind, end):
+    """The same for a pipeline that the kernel runs."""
+
+    async def work():
+        go = asyncio.Event()
+
+        async def first(envelope):
+            await go.wait()
+            return {}
+
+        async with Kernel(target, clock) as kernel:
+            kernel.register_agent("a", first)
+            kernel.register_agent("b", nothing)
+            kernel.register_agent("again", nothing)
+            listening = asyncio.ensure_future(collect(kernel.execute_pipeline(OUTSIDE, pid="x")))
+            await settle(kernel)
+            asked = kernel.create_interrupt("x", kind, question="May it?", ttl_s=60.0)
+            await end_question(kernel, clock, asked, end)
+            go.set()
+            events = await listening
+            stages = [event.stage for event in events if event.type == "stage_completed" and event.stage != "a"]
+            assert (stages[0] if stages else events[-1].envelope.terminal_reason) == expected(kind, end)
+
+    run(work())
+
+
+def test_a_second_question_that_is_denied_while_the_first_is_open_counts():
+    """Each question about a pipeline is known to it, not only the oldest."""
+
+    async def work():
+        async with Kernel() as kernel:
+            kernel.initialize_orchestration("p", OUTSIDE)
+            kernel.get_next_instruction("p")
+            first = kernel.create_interrupt("p", "clarification", question="Which?")
+            second = kernel.create_interrupt("p", "confirmation", question="May it?")
+            kernel.resolve_interrupt(second.id, {"approved": False})
+            kernel.resolve_interrupt(first.id, {"text": "this"})
+            assert kernel.get_next_instruction("p").terminal_reason == "user_cancelled"
+
+    run(work())
+
+
+def _same(kernel):
+    return kernel

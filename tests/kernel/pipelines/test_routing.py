@@ -15,6 +15,7 @@ from lyra.kernel.pipelines.routing import (
     holds,
     normal_expression,
 )
+from tests.cases import cases
 
 FACTS = Facts(
     current={"score": 7, "tags": ["a", "b"], "text": "hello", "ok": True, "deep": {"x": {"y": 1}}, "none": None},
@@ -26,8 +27,8 @@ FACTS = Facts(
 
 
 def expr(op, key="score", value=..., scope="current", **more):
-    made = {"op": op, "field": {"scope": scope, "key": key, **more}}
-    return made if value is ... else {**made, "value": value}
+    expression = {"op": op, "field": {"scope": scope, "key": key, **more}}
+    return expression if value is ... else {**expression, "value": value}
 
 
 def decide(expression):
@@ -61,7 +62,7 @@ def decide(expression):
         (expr("Exists"), True),
         (expr("NotExists"), False),
         (expr("eq", "verdict", "pass", scope="agent", agent="critic"), True),
-        (expr("eq", "verdict", "pass", scope="Agent", agent="nobody"), False),
+        (expr("eq", "verdict", "pass", scope="Agent", agent="missing"), False),
         (expr("eq", "tier", "gold", scope="meta"), True),
         (expr("eq", "approved", True, scope="interrupt"), True),
         (expr("eq", "log", [1, 2], scope="state"), True),
@@ -95,18 +96,18 @@ def test_expressions(expression, expected):
 )
 def test_what_is_refused(expression, words):
     """A mistake is found before the pipeline runs, with its path."""
-    found = list(expression_problems(expression, ("at",)))
-    assert any(words in each.message for each in found), found
-    assert all(each.path[0] == "at" for each in found)
+    problems = list(expression_problems(expression, ("at",)))
+    assert any(words in problem.message for problem in problems), problems
+    assert all(problem.path[0] == "at" for problem in problems)
 
 
 def test_depth_is_bounded():
     """Sixteen levels hold, seventeen do not."""
-    made: dict[str, object] = {"op": "always"}
+    expression: dict[str, object] = {"op": "always"}
     for _ in range(15):
-        made = {"op": "not", "expr": made}
-    assert not list(expression_problems(made))
-    assert "levels deep" in next(iter(expression_problems({"op": "not", "expr": made}))).message
+        expression = {"op": "not", "expr": expression}
+    assert not list(expression_problems(expression))
+    assert "levels deep" in next(iter(expression_problems({"op": "not", "expr": expression}))).message
 
 
 def test_conditions():
@@ -124,13 +125,13 @@ _values = st.recursive(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=cases(80), deadline=None)
 @given(st.sampled_from([op for op in OPS if op not in ("and", "or", "not", "always")]), _values, _values)
-def test_deciding_never_raises(op, found, value):
+def test_deciding_never_raises(op, content, value):
     """Whatever stands in a field and a value: true or false; and eq is never what neq is."""
-    facts = FACTS._replace(current={"k": found})
+    facts = FACTS._replace(current={"k": content})
     outcome = holds(normal_expression({"op": op, "field": {"key": "k"}, "value": value}), facts)
     assert isinstance(outcome, bool)
-    assert same(found, found)
+    assert same(content, content)
     if op == "eq":
         assert outcome is not holds({"op": "neq", "field": {"scope": "current", "key": "k"}, "value": value}, facts)

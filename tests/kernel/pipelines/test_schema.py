@@ -27,20 +27,20 @@ def is_type(value: Any, word: str) -> bool:
 
 def fits(value: Any, schema: Mapping[str, Any]) -> bool:
     """Whether a value fits, as a validator of JSON Schema sees it: all keywords that the schema uses, and no others."""
-    return all(keyword in SAID or CHECKS[keyword](value, said, schema) for keyword, said in schema.items())
+    return all(keyword in SAID or CHECKS[keyword](value, operand, schema) for keyword, operand in schema.items())
 
 
-def ref(value, said, _schema):
-    found: Any = SCHEMA
-    for part in said.removeprefix("#/").split("/"):
-        found = found[part]
-    return fits(value, found)
+def ref(value, operand, _schema):
+    part_schema: Any = SCHEMA
+    for part in operand.removeprefix("#/").split("/"):
+        part_schema = part_schema[part]
+    return fits(value, part_schema)
 
 
-def others(value, said, schema):
+def others(value, operand, schema):
     known = schema.get("properties", {})
     left = [key for key in value if key not in known] if isinstance(value, dict) else []
-    return all(said is not False and fits(value[key], said) for key in left)
+    return all(operand is not False and fits(value[key], operand) for key in left)
 
 
 def number(value: Any) -> bool:
@@ -49,29 +49,31 @@ def number(value: Any) -> bool:
 
 CHECKS = {
     "$ref": ref,
-    "type": lambda value, said, _: any(is_type(value, word) for word in ([said] if isinstance(said, str) else said)),
-    "enum": lambda value, said, _: value in said,
-    "const": lambda value, said, _: value is said,
-    "required": lambda value, said, _: not isinstance(value, dict) or all(key in value for key in said),
-    "properties": lambda value, said, _: (
-        not isinstance(value, dict) or all(fits(value[key], each) for key, each in said.items() if key in value)
+    "type": lambda value, operand, _: any(
+        is_type(value, word) for word in ([operand] if isinstance(operand, str) else operand)
+    ),
+    "enum": lambda value, operand, _: value in operand,
+    "const": lambda value, operand, _: value is operand,
+    "required": lambda value, operand, _: not isinstance(value, dict) or all(key in value for key in operand),
+    "properties": lambda value, operand, _: (
+        not isinstance(value, dict) or all(fits(value[key], inner) for key, inner in operand.items() if key in value)
     ),
     "additionalProperties": others,
-    "propertyNames": lambda value, said, _: not isinstance(value, dict) or all(fits(key, said) for key in value),
-    "items": lambda value, said, _: not isinstance(value, list) or all(fits(each, said) for each in value),
-    "minItems": lambda value, said, _: not isinstance(value, list) or len(value) >= said,
-    "maxItems": lambda value, said, _: not isinstance(value, list) or len(value) <= said,
-    "minLength": lambda value, said, _: not isinstance(value, str) or len(value) >= said,
-    "maxLength": lambda value, said, _: not isinstance(value, str) or len(value) <= said,
-    "pattern": lambda value, said, _: not isinstance(value, str) or re.search(said, value) is not None,
-    "minimum": lambda value, said, _: not number(value) or value >= said,
-    "maximum": lambda value, said, _: not number(value) or value <= said,
-    "exclusiveMinimum": lambda value, said, _: not number(value) or value > said,
-    "allOf": lambda value, said, _: all(fits(value, each) for each in said),
-    "anyOf": lambda value, said, _: any(fits(value, each) for each in said),
-    "oneOf": lambda value, said, _: sum(fits(value, each) for each in said) == 1,
-    "not": lambda value, said, _: not fits(value, said),
-    "if": lambda value, said, schema: fits(value, schema.get("then" if fits(value, said) else "else", {})),
+    "propertyNames": lambda value, operand, _: not isinstance(value, dict) or all(fits(key, operand) for key in value),
+    "items": lambda value, operand, _: not isinstance(value, list) or all(fits(item, operand) for item in value),
+    "minItems": lambda value, operand, _: not isinstance(value, list) or len(value) >= operand,
+    "maxItems": lambda value, operand, _: not isinstance(value, list) or len(value) <= operand,
+    "minLength": lambda value, operand, _: not isinstance(value, str) or len(value) >= operand,
+    "maxLength": lambda value, operand, _: not isinstance(value, str) or len(value) <= operand,
+    "pattern": lambda value, operand, _: not isinstance(value, str) or re.search(operand, value) is not None,
+    "minimum": lambda value, operand, _: not number(value) or value >= operand,
+    "maximum": lambda value, operand, _: not number(value) or value <= operand,
+    "exclusiveMinimum": lambda value, operand, _: not number(value) or value > operand,
+    "allOf": lambda value, operand, _: all(fits(value, option) for option in operand),
+    "anyOf": lambda value, operand, _: any(fits(value, option) for option in operand),
+    "oneOf": lambda value, operand, _: sum(fits(value, option) for option in operand) == 1,
+    "not": lambda value, operand, _: not fits(value, operand),
+    "if": lambda value, operand, schema: fits(value, schema.get("then" if fits(value, operand) else "else", {})),
     "then": lambda *_: True,
     "else": lambda *_: True,
 }
@@ -188,5 +190,5 @@ def test_both_refuse(declared):
 
 
 def test_a_number_that_is_too_large_is_told_the_bound():
-    (found,) = problems(stage(max_visits=10**20))
-    assert str(COUNTED_MAX) in found.message
+    (problem,) = problems(stage(max_visits=10**20))
+    assert str(COUNTED_MAX) in problem.message

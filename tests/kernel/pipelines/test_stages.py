@@ -304,28 +304,28 @@ def test_what_an_agent_gives_is_plain_data_or_a_failed_stage(target):
 
 
 def test_a_declaration_is_checked_once(monkeypatch):
-    """What `of` made is taken as it is; what somebody made by hand, or handed in as a mapping, is checked."""
+    """What `of` made is taken as it is; what was made by hand, or handed in as a mapping, is checked."""
     looked = []
 
     def problems(data):
         looked.append(data)
         return iter(())
 
-    made = PipelineConfig.of(pipeline({"name": "a"}))
+    config = PipelineConfig.of(pipeline({"name": "a"}))
     monkeypatch.setattr("lyra.kernel.pipelines.declaration.problems", problems)
-    assert PipelineConfig.of(made) is made
+    assert PipelineConfig.of(config) is config
     assert looked == []
-    by_hand = PipelineConfig(name="p", agents=made.agents)
-    assert PipelineConfig.of(by_hand) == made
-    PipelineConfig.of(made.to_data())
+    by_hand = PipelineConfig(name="p", agents=config.agents)
+    assert PipelineConfig.of(by_hand) == config
+    PipelineConfig.of(config.to_data())
     assert len(looked) == 2
 
 
 def test_one_made_by_hand_is_checked():
     """Its mistakes are found as those of a mapping."""
-    made = PipelineConfig.of(pipeline({"name": "a"}))
+    config = PipelineConfig.of(pipeline({"name": "a"}))
     with pytest.raises(ConfigError):
-        PipelineConfig.of(PipelineConfig(name="", agents=made.agents))
+        PipelineConfig.of(PipelineConfig(name="", agents=config.agents))
 
 
 def test_a_declaration_shares_nothing_with_what_was_handed_in():
@@ -339,10 +339,10 @@ def test_a_declaration_shares_nothing_with_what_was_handed_in():
             "output_schema": {"properties": {"k": schema}},
         }
     )
-    made = PipelineConfig.of(config)
+    declared = PipelineConfig.of(config)
     values.append("y")
-    assert made.agents[0].routing_rules[0].value == ["x"]
-    assert made.agents[0].output_schema == {"properties": {"k": {"enum": ["x"]}}}
+    assert declared.agents[0].routing_rules[0].value == ["x"]
+    assert declared.agents[0].output_schema == {"properties": {"k": {"enum": ["x"]}}}
     with pytest.raises(ConfigError):
         PipelineConfig.of(
             pipeline({"name": "a", "routing_rules": [{"condition": "k", "value": {1, object()}, "target": "end"}]})

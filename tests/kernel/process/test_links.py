@@ -22,11 +22,11 @@ async def ends(ctx):
 
 async def catches(ctx, count):
     ctx.trap_exit(True)
-    found = []
+    signals = []
     for _ in range(count):
         signal = await ctx.receive()
-        found.append([type(signal).__name__, signal.pid, signal.reason])
-    return found
+        signals.append([type(signal).__name__, signal.pid, signal.reason])
+    return signals
 
 
 def test_an_abnormal_end_takes_the_linked_along(target):
@@ -36,9 +36,9 @@ def test_an_abnormal_end_takes_the_linked_along(target):
         async with Kernel(target) as kernel:
             ring = [kernel.spawn(ends) for _ in range(4)]
             bystander = kernel.spawn(forever)
-            for one, other in zip(ring, ring[1:] + ring[:1], strict=True):
-                kernel.link(one, other)
-                kernel.link(other.pid, one.pid)
+            for process, next_process in zip(ring, ring[1:] + ring[:1], strict=True):
+                kernel.link(process, next_process)
+                kernel.link(next_process.pid, process.pid)
             await kernel.send(ring[0], "crash")
             reasons = [(await handle.wait()).reason for handle in ring]
             assert reasons == ["error", "linked", "linked", "linked"]
@@ -53,13 +53,13 @@ def test_a_normal_end_does_not(target):
 
     async def main():
         async with Kernel(target) as kernel:
-            one, other = kernel.spawn(ends), kernel.spawn(forever)
-            kernel.link(one, other)
-            kernel.send(one, "done")
-            await one.wait()
+            ending, linked = kernel.spawn(ends), kernel.spawn(forever)
+            kernel.link(ending, linked)
+            kernel.send(ending, "done")
+            await ending.wait()
             await settle(kernel)
-            assert other.alive
-            assert kernel.links.linked(other.pid) == []
+            assert linked.alive
+            assert kernel.links.linked(linked.pid) == []
 
     run(main())
 
@@ -69,13 +69,13 @@ def test_unlink(target):
 
     async def main():
         async with Kernel(target) as kernel:
-            one, other = kernel.spawn(ends), kernel.spawn(forever)
-            kernel.link(one, other)
-            await kernel.unlink(other, one)
-            kernel.send(one, "crash")
-            await one.wait()
+            ending, unlinked = kernel.spawn(ends), kernel.spawn(forever)
+            kernel.link(ending, unlinked)
+            await kernel.unlink(unlinked, ending)
+            kernel.send(ending, "crash")
+            await ending.wait()
             await settle(kernel)
-            assert other.alive
+            assert unlinked.alive
 
     run(main())
 
@@ -104,7 +104,7 @@ def test_trapped_exits_are_messages(target):
     run(main())
 
 
-def test_monitors_tell_once_and_kill_nobody(target):
+def test_monitors_tell_once_and_kill_no_process(target):
     """A monitor is one Down message; demonitor takes it back; a monitor of the dead answers at once."""
 
     async def watcher(ctx, pid, dead):
@@ -141,9 +141,9 @@ def test_linking_the_dead_and_the_unknown(target):
         ctx.trap_exit()
         ctx.link(ctx.pid)
         with pytest.raises(NoSuchProcess):
-            ctx.link("nobody")
+            ctx.link("missing")
         with pytest.raises(NoSuchProcess):
-            ctx.monitor("nobody")
+            ctx.monitor("missing")
         ctx.link(pid)
         return (await ctx.receive()).reason
 
@@ -159,7 +159,7 @@ def test_linking_the_dead_and_the_unknown(target):
             assert await kernel.run(links_dead, dead.pid) == "noproc"
             assert (await kernel.spawn(dies_of_it, dead.pid).wait()).reason == "linked"
             with pytest.raises(NoSuchProcess):
-                kernel.link(dead.pid, "nobody")
+                kernel.link(dead.pid, "missing")
 
     run(main())
 

@@ -1,13 +1,15 @@
-"""Mailboxes: order, bounds, back-pressure and what happens to what nobody reads."""
+"""Mailboxes: order, bounds, back-pressure and what happens to unread messages."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from lyra.errors import NoSuchProcess, Overloaded, ProcessError
+from lyra.errors import NoSuchProcess, Overloaded, ProcessError, ProcessExit
 from lyra.kernel import Kernel
+from lyra.testing import SimClock
 from tests.kernel.conftest import pass_time, run, settle
 
 
@@ -91,7 +93,7 @@ def test_receive_with_a_time_limit(clock):
     run(main())
 
 
-def test_messages_nobody_reads_are_told(target):
+def test_unread_messages_are_told(target):
     """What was in a mailbox when its process ended, or came later, is dropped with an Event."""
 
     async def main():
@@ -106,13 +108,13 @@ def test_messages_nobody_reads_are_told(target):
             await kernel.send(handle.pid, "late")
             assert seen == [3, 1]
             with pytest.raises(NoSuchProcess):
-                kernel.send("nobody", 1)
+                kernel.send("missing", 1)
 
     run(main())
 
 
 def test_a_waiting_sender_goes_on_when_the_receiver_dies(target):
-    """Nobody waits for ever on the mailbox of the dead."""
+    """No sender waits for ever on the mailbox of an ended process."""
 
     async def talker(ctx, to):
         for number in range(5):
@@ -179,11 +181,11 @@ def test_a_child_handle_sends(target):
         child.send(1)
         ctx.process("kid").send(2)
         with pytest.raises(NoSuchProcess):
-            ctx.process("nobody").send(1)
+            ctx.process("missing").send(1)
         with pytest.raises(NoSuchProcess):
-            await ctx.process("nobody").wait()
+            await ctx.process("missing").wait()
         with pytest.raises(NoSuchProcess):
-            ctx.send("nobody", 1)
+            ctx.send("missing", 1)
         return (await child.wait()).result
 
     async def main():
@@ -194,7 +196,7 @@ def test_a_child_handle_sends(target):
 
 
 def test_an_unawaited_send_is_not_lost(target):
-    """A send into a full mailbox that nobody awaits arrives when there is room, in order."""
+    """A send into a full mailbox that is not awaited arrives when there is room, in order."""
 
     async def talker(ctx, to):
         for number in range(6):
@@ -232,3 +234,39 @@ def test_the_line_for_a_mailbox_is_bounded(monkeypatch):
                 kernel.send(ear, 5)
 
     run(main())
+
+
+@pytest.mark.parametrize("how", ["cancelled", "closed"])
+def test_a_message_that_waited_for_room_is_not_delivered_once_its_sender_was_told(tmp_path, how):
+    """A sender that gives up, or is told at close, while its message waits for room: no kernel delivers it."""
+    path = str(tmp_path / "run.db")
+    read: list[Any] = []
+
+    async def hold(ctx: Any) -> None:
+        await ctx.sleep(60)
+        while True:
+            read.append(await ctx.receive())
+
+    async def first() -> None:
+        kernel = Kernel(path, mailbox_messages_max=1)
+        await kernel.start()
+        await kernel.spawn(hold, pid="h")
+        await kernel.send("h", "first")
+        waiting = asyncio.ensure_future(asyncio.wait_for(kernel.send("h", "second"), 0.02 if how == "cancelled" else 9))
+        await asyncio.sleep(0.05)
+        if how == "closed":
+            await kernel.close()
+        with pytest.raises(TimeoutError if how == "cancelled" else ProcessExit):
+            await waiting
+        await kernel.close()
+
+    async def second() -> None:
+        clock = SimClock(2_000_000_000.0)
+        async with Kernel(path, clock, programs=[hold]) as kernel:
+            await settle(kernel)
+            clock.advance(120)
+            await settle(kernel)
+
+    asyncio.run(first())
+    asyncio.run(second())
+    assert read == ["first"]

@@ -98,7 +98,7 @@ def test_exit_ends_from_any_depth(target):
 
 
 def test_children_have_parents_and_orphans_go_to_the_root(target):
-    """A child belongs to whoever spawned it; when that one ends, even by a crash, the child lives on under the root."""
+    """A child belongs to its spawner; when that one ends, even by a crash, the child lives on under the root."""
 
     async def crashing_parent(ctx):
         ctx.spawn(forever, name="kid")
@@ -201,9 +201,9 @@ def test_names(target):
     async def main():
         async with Kernel(target) as kernel:
             first = kernel.spawn(forever, name="lead")
-            found = kernel.whereis("lead")
-            assert found is not None
-            assert found.pid == first.pid
+            process = kernel.whereis("lead")
+            assert process is not None
+            assert process.pid == first.pid
             with pytest.raises(NameTaken):
                 kernel.spawn(forever, name="lead")
             kernel.kill("lead")
@@ -241,14 +241,14 @@ def test_bad_names_and_pids(word):
 
 
 def test_unknown_processes(target):
-    """Send, kill and lookup of a pid nobody has are NoSuchProcess and change nothing."""
+    """Send, kill and lookup of an unknown pid are NoSuchProcess and change nothing."""
 
     async def main():
         async with Kernel(target) as kernel:
             for call in (lambda: kernel.send("p99", 1), lambda: kernel.kill("p99"), lambda: kernel.process("p99")):
                 with pytest.raises(NoSuchProcess, match="p99"):
                     call()
-            assert kernel.whereis("nobody") is None
+            assert kernel.whereis("missing") is None
 
     run(main())
 
@@ -260,9 +260,9 @@ def test_a_program_is_an_async_function():
         async with Kernel() as kernel:
             for wrong in (lambda _ctx: 1, 7, None):
                 with pytest.raises(ConfigError, match="async"):
-                    kernel.spawn(wrong)  # type: ignore[arg-type]
+                    kernel.spawn(wrong)  # type: ignore[arg-type,call-arg]
             with pytest.raises(ConfigError, match="cannot be called"):
-                kernel.spawn(answer)
+                kernel.spawn(answer)  # type: ignore[arg-type,call-arg]
             assert kernel.live == 0
             assert kernel.processes == {}
 
@@ -325,7 +325,7 @@ def test_a_grant_can_only_be_narrowed(target):
 
     async def main():
         async with Kernel(target) as kernel:
-            await kernel.run(parent, grant={"allow": ["fs.read:/project/**"]})
+            await kernel.run(parent, grant={"allow": ["fs.read:/project/**", "process.spawn"]})
 
     run(main())
 
@@ -343,8 +343,8 @@ def test_other_rights_from_outside(target):
             await ctx.do(double, 1, needs="net.http:a.test")
 
     async def main():
-        async with Kernel(target, grant=["fs.read:/**"]) as kernel:
-            handle = await kernel.spawn(program, grant=["fs.read:/a/**"])
+        async with Kernel(target, grant=["fs.read:/**", "process.spawn"]) as kernel:
+            handle = await kernel.spawn(program, grant=["fs.read:/a/**", "process.spawn"])
             await settle(kernel)
             with pytest.raises(Denied):
                 kernel.process("child").regrant(["fs.read:/b/**"])

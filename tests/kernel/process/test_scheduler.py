@@ -1,4 +1,4 @@
-"""Who runs: priorities first, nobody starved, and the order can be drawn from a seed."""
+"""Which process runs: priorities first, none starved, and the order can be drawn from a seed."""
 
 from __future__ import annotations
 

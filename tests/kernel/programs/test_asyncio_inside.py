@@ -64,12 +64,12 @@ def test_task_groups(target):
     async def program(ctx):
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(ctx.do(act, number, 0.001)) for number in range(3)]
-        found = [task.result() for task in tasks]
+        results = [task.result() for task in tasks]
         with pytest.raises(ExceptionGroup):
             async with asyncio.TaskGroup() as group:
                 group.create_task(ctx.do(act, 1, 10))
                 group.create_task(fails(ctx))
-        return found
+        return results
 
     async def fails(ctx):
         await ctx.do(act, 1)
@@ -141,7 +141,7 @@ def test_a_raw_future_may_be_awaited():
 
 
 def test_awaiting_something_foreign_is_an_error():
-    """A yield that is nobody's to wait for ends the process, not the kernel."""
+    """A yield that no waiter takes ends the process, not the kernel."""
 
     class Odd:
         def __await__(self):
@@ -212,14 +212,14 @@ def test_a_process_is_a_task_to_asyncio():
 
 def test_anyio_inside_an_effect(target):
     """Libraries on anyio (HTTP clients among them) run inside effects: task groups, cancel scopes, sleeps."""
-    anyio = pytest.importorskip("anyio", reason="pip install 'lyra-agents[test]' brings anyio")
+    anyio = pytest.importorskip("anyio")
 
     async def library():
-        found = []
+        numbers = []
 
         async def job(number):
             await anyio.sleep(0.001)
-            found.append(number)
+            numbers.append(number)
 
         async with anyio.create_task_group() as group:
             for number in range(3):
@@ -229,7 +229,7 @@ def test_anyio_inside_an_effect(target):
         assert scope.cancelled_caught
         with pytest.raises(TimeoutError), anyio.fail_after(0.01):
             await anyio.Event().wait()
-        return sorted(found)
+        return sorted(numbers)
 
     async def program(ctx):
         both = await asyncio.gather(ctx.do(library), ctx.do(library))

@@ -33,7 +33,7 @@ def echo(request):
 
 
 def test_a_service_is_found_by_name_and_by_type(target):
-    """What was registered is listed as it was given, with the defaults of the requirement document."""
+    """What was registered is listed as it was given, with the defaults of `ServiceInfo`."""
 
     async def main():
         async with Kernel(target) as kernel:
@@ -77,19 +77,19 @@ def test_wrong_registrations_change_nothing(target):
                 with pytest.raises(ConfigError):
                     kernel.register_service(wrong)
             for call in (
-                lambda: kernel.unregister_service("nobody"),
-                lambda: kernel.register_handler("nobody", echo),
-                lambda: kernel.services.get_service("nobody"),
-                lambda: kernel.services.update_health("nobody", "healthy"),
-                lambda: kernel.services.can_accept("nobody"),
-                lambda: kernel.services.acquire_slot("nobody"),
-                lambda: kernel.services.release_slot("nobody"),
-                lambda: kernel.services.check_health("nobody", lambda: True),
+                lambda: kernel.unregister_service("missing"),
+                lambda: kernel.register_handler("missing", echo),
+                lambda: kernel.services.get_service("missing"),
+                lambda: kernel.services.update_health("missing", "healthy"),
+                lambda: kernel.services.can_accept("missing"),
+                lambda: kernel.services.acquire_slot("missing"),
+                lambda: kernel.services.release_slot("missing"),
+                lambda: kernel.services.check_health("missing", lambda: True),
             ):
                 with pytest.raises(NoSuchService):
                     call()
             with pytest.raises(NoSuchService):
-                await kernel.dispatch("nobody", ServiceRequest())
+                await kernel.dispatch("missing", ServiceRequest())
             with pytest.raises(ConfigError, match="no handler"):
                 await kernel.dispatch("alpha", ServiceRequest())
             with pytest.raises(ConfigError):
@@ -551,9 +551,9 @@ def test_a_program_dispatches_in_an_effect(path):
             response = await kernel.dispatch("s", {"pid": ctx.pid, "metadata": {"text": text}})
             return str(response.metadata["text"])
 
-        found = await ctx.do(ask, "abc")
+        answer = await ctx.do(ask, "abc")
         await ctx.receive()
-        return found
+        return answer
 
     def handler(request):
         asked.append(request.pid)
@@ -651,8 +651,8 @@ class Registry(RuleBasedStateMachine):
     def agrees(self):
         if not hasattr(self, "model"):
             return
-        found = {i.name: [i.max_concurrent, i.status, i.current_load] for i in self.services.list_services()}
-        assert found == self.model
+        services = {i.name: [i.max_concurrent, i.status, i.current_load] for i in self.services.list_services()}
+        assert services == self.model
         again = ServiceState()
         for event in self.rows:
             if event.kind in ServiceState.KINDS:

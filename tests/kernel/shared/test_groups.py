@@ -40,31 +40,31 @@ def test_processes_join_and_leave(target):
             stop = groups.on_leave(lambda group, pid: heard.append(("left", group, pid)), group="red")
             await groups.create("red")
             groups.create("blue")
-            one, two = kernel.spawn(listens, name="one"), kernel.spawn(listens)
-            assert [groups.join("red", two), groups.join("red", "one"), groups.join("red", one.pid)] == [
+            first, second = kernel.spawn(listens, name="one"), kernel.spawn(listens)
+            assert [groups.join("red", second), groups.join("red", "one"), groups.join("red", first.pid)] == [
                 True,
                 True,
                 False,
             ]
-            groups.join("blue", one)
-            assert groups.members("red") == [two.pid, one.pid]
-            assert groups.groups_of(one) == groups.groups_of("one") == ["red", "blue"]
-            assert groups.get("red").members == (two.pid, one.pid)
-            assert [groups.leave("red", two), groups.leave("red", two), groups.leave("blue", one)] == [
+            groups.join("blue", first)
+            assert groups.members("red") == [second.pid, first.pid]
+            assert groups.groups_of(first) == groups.groups_of("one") == ["red", "blue"]
+            assert groups.get("red").members == (second.pid, first.pid)
+            assert [groups.leave("red", second), groups.leave("red", second), groups.leave("blue", first)] == [
                 True,
                 False,
                 True,
             ]
-            assert groups.groups_of(two) == []
+            assert groups.groups_of(second) == []
             assert groups.names() == ["red", "blue"]
             stop()
             stop()
             groups.leave("red", "one")
             assert heard == [
-                ("joined", "red", two.pid),
-                ("joined", "red", one.pid),
-                ("joined", "blue", one.pid),
-                ("left", "red", two.pid),
+                ("joined", "red", second.pid),
+                ("joined", "red", first.pid),
+                ("joined", "blue", first.pid),
+                ("left", "red", second.pid),
             ]
 
     run(main())
@@ -79,21 +79,21 @@ def test_the_end_of_a_process_leaves_its_groups(target):
             kernel.on_event(lambda e: reasons.append((e.pid, e.data["reason"])) if e.kind == "group.left" else None)
             for name in ("a", "b"):
                 kernel.groups.create(name)
-            one, two = kernel.spawn(listens), kernel.spawn(listens)
+            first, second = kernel.spawn(listens), kernel.spawn(listens)
             for name in ("a", "b"):
-                kernel.groups.join(name, one)
-            kernel.groups.join("a", two)
-            await kernel.send(one, "done")
-            await one.wait()
-            assert kernel.groups.members("a") == [two.pid]
-            kernel.kill(two)
-            await two.wait()
+                kernel.groups.join(name, first)
+            kernel.groups.join("a", second)
+            await kernel.send(first, "done")
+            await first.wait()
+            assert kernel.groups.members("a") == [second.pid]
+            kernel.kill(second)
+            await second.wait()
             await settle(kernel)
             assert kernel.groups.members("a") == kernel.groups.members("b") == []
-            assert kernel.groups.groups_of(one) == []
-            assert reasons == [(one.pid, "ended"), (one.pid, "ended"), (two.pid, "ended")]
+            assert kernel.groups.groups_of(first) == []
+            assert reasons == [(first.pid, "ended"), (first.pid, "ended"), (second.pid, "ended")]
             with pytest.raises(NoSuchProcess, match="ended"):
-                kernel.groups.join("a", one)
+                kernel.groups.join("a", first)
 
     run(main())
 
@@ -115,7 +115,7 @@ def test_a_broadcast_reaches_every_member(target):
             assert kernel.groups.broadcast("team", "three", exclude=handles[1].pid) == {}
             kernel.groups.broadcast("team", "three")
             assert (await handles[1].wait()).result == [{"n": 1}, "three"]
-            assert kernel.groups.broadcast("team", "nobody") == {}
+            assert kernel.groups.broadcast("team", "missing") == {}
 
     run(main())
 
@@ -199,9 +199,9 @@ def test_wrong_use_is_named_and_changes_nothing(target, monkeypatch):
                 with pytest.raises(NoSuchGroup):
                     call()
             with pytest.raises(NoSuchProcess):
-                groups.join("g", "nobody")
+                groups.join("g", "missing")
             with pytest.raises(NoSuchProcess):
-                groups.leave("g", "nobody")
+                groups.leave("g", "missing")
             with pytest.raises(NameTaken):
                 groups.create("g")
             await groups.create("g", exist_ok=True)
@@ -237,7 +237,7 @@ def test_wrong_use_is_named_and_changes_nothing(target, monkeypatch):
     run(main())
 
 
-def test_a_callback_that_fails_harms_nobody():
+def test_a_callback_that_fails_harms_no_other():
     """Its error is reported; the process is a member all the same."""
 
     async def main():

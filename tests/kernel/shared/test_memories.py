@@ -45,9 +45,9 @@ def test_memories_survive(path, crashed):
     async def first():
         kernel = Kernel(path)
         async with Crash(kernel) if crashed else kernel:
-            one = kernel.memories.add("a", "the first")
+            forgotten = kernel.memories.add("a", "the first")
             kernel.memories.add("a", "the second")
-            kernel.memories.forget(one.id, scope="a")
+            kernel.memories.forget(forgotten.id, scope="a")
             await kernel.durable()
 
     async def second():

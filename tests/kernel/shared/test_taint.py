@@ -39,20 +39,20 @@ def run(work: Any) -> Any:
 
 
 def test_a_mark_goes_with_a_message_and_no_further():
-    """The receiver is marked by who sent it; somebody who was not sent anything is not."""
+    """The receiver is marked by who sent it; a process that was not sent anything is not."""
 
     async def work() -> None:
         async with Kernel() as kernel:
-            one, other = await kernel.spawn(listener), await kernel.spawn(listener)
-            plain, marked = await kernel.spawn(sender, one.pid), await kernel.spawn(sender, one.pid)
+            receiver, other_receiver = await kernel.spawn(listener), await kernel.spawn(listener)
+            plain, marked = await kernel.spawn(sender, receiver.pid), await kernel.spawn(sender, receiver.pid)
             kernel.taint.mark(marked.pid, "a page")
             plain.send("go")
             await plain.wait()
-            assert not kernel.taint.tainted(one.pid)
+            assert not kernel.taint.tainted(receiver.pid)
             marked.send("go")
             await marked.wait()
-            assert kernel.taint.state.pids[one.pid] == f"a message from {marked.pid}"
-            assert not kernel.taint.tainted(other.pid)
+            assert kernel.taint.state.pids[receiver.pid] == f"a message from {marked.pid}"
+            assert not kernel.taint.tainted(other_receiver.pid)
             assert not kernel.taint.tainted(plain.pid)
 
     run(work())

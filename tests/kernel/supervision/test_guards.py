@@ -62,8 +62,8 @@ def test_a_question_is_found_by_the_guards_pid(target):
             run_pid = handle.children[0]
             assert run_pid != "g"
             assert kernel.get_pending_interrupt(run_pid) == asked
-            assert [one.id for one in kernel.interrupts.pending("g")] == [asked.id]
-            assert [one.id for one in kernel.interrupts.list_interrupts("g")] == [asked.id]
+            assert [interrupt.id for interrupt in kernel.interrupts.pending("g")] == [asked.id]
+            assert [interrupt.id for interrupt in kernel.interrupts.list_interrupts("g")] == [asked.id]
             status = kernel.get_request_status("g")
             assert status.pending_interrupt == asked
             assert status.pcb.pending_interrupt == "confirmation"
@@ -94,7 +94,11 @@ def test_a_crash_takes_its_question_back_and_no_other(target):
                 kernel.resolve_interrupt(first.id, {"text": "late"})
             assert kernel.get_pending_interrupt("g").id == about.id  # it has waited longest
             second = kernel.interrupts.pending("g")
-            assert [one.id for one in kernel.interrupts.list_interrupts("g")] == [first.id, about.id, second[0].id]
+            assert [interrupt.id for interrupt in kernel.interrupts.list_interrupts("g")] == [
+                first.id,
+                about.id,
+                second[0].id,
+            ]
             await kernel.resolve_interrupt(second[0].id, {"text": "yes"})
             assert (await handle.wait()).result == ["g", "yes"]
             assert kernel.interrupts.get_status(about.id) == "cancelled"  # its process has ended
@@ -113,7 +117,7 @@ def test_a_question_and_its_pid_survive_kill_9(path):
         async with Crash(Kernel(path, programs=[asks_once])) as kernel:
             assert kernel.get_pending_interrupt("g").id == asked.id
             await settle(kernel)
-            assert [one.id for one in kernel.interrupts.pending("g")] == [asked.id]
+            assert [interrupt.id for interrupt in kernel.interrupts.pending("g")] == [asked.id]
             await kernel.resolve_interrupt(asked.id, {"text": "yes"})
         async with Kernel(path, programs=[asks_once]) as kernel:
             assert (await kernel.process("g").wait()).result == ["g", "yes"]

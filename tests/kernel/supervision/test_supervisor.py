@@ -104,7 +104,7 @@ async def hit(kernel, name, message="crash"):
     ],
 )
 def test_strategies(target, strategy, log):
-    """Who is restarted with a crashed child: nobody, all, or those after it; stopped in reverse, started in order."""
+    """Who is restarted with a crashed child: none, all, or those after it; stopped in reverse, started in order."""
 
     async def main():
         async with Kernel(target) as kernel:
@@ -145,9 +145,11 @@ def test_restart_types(target, restart, how, state):
         async with Kernel(target) as kernel:
             sup = await kernel.supervise(children("a", restart=restart))
             await hit(kernel, "a", how)
-            found = await sup.which_children()
-            assert [child.state for child in found] == ([] if state == "gone" else [state])
-            assert [child.pid is not None for child in found] == ([] if state == "gone" else [state == "running"])
+            children_left = await sup.which_children()
+            assert [child.state for child in children_left] == ([] if state == "gone" else [state])
+            assert [child.pid is not None for child in children_left] == (
+                [] if state == "gone" else [state == "running"]
+            )
 
     run(main())
 
@@ -475,6 +477,30 @@ def test_back_off_delays_the_restart(target, clock):
     run(main())
 
 
+def test_back_off_begins_anew_after_a_quiet_window(target, clock):
+    """A child that ran for longer than the window since its last crash is restarted after the first pause again."""
+
+    async def main():
+        async with Kernel(target, clock=clock) as kernel:
+            backoff = {"kind": "exponential", "initial_s": 1, "factor": 4, "max_s": 100}
+            sup = await kernel.supervise(children("a"), max_restarts=10, window_s=30, backoff=backoff)
+
+            async def restarts_after(pause_s):
+                await hit(kernel, "a")
+                await pass_time(kernel, clock, pause_s - 0.5)
+                assert up(sup) == []
+                await pass_time(kernel, clock, 1)
+                assert up(sup) == ["a"]
+
+            await restarts_after(1)
+            await restarts_after(4)
+            await pass_time(kernel, clock, 31, step_s=5)
+            await restarts_after(1)
+            await restarts_after(4)
+
+    run(main())
+
+
 def test_jitter_is_the_process_own_chance(path, clock):
     """A back-off with jitter is drawn once: a restart of the kernel waits for the same moment."""
 
@@ -645,14 +671,14 @@ def test_killed_anywhere_in_a_restart(tmp_path, strategy, monkeypatch):
     """However far a restart had come, after kill -9 it goes on: every child runs once, none twice."""
     monkeypatch.setattr("lyra.kernel.journal.journal._ROWS_A_COMMIT", 1)  # a slice may end after any round
 
-    async def dies(path, at):
-        """A kernel that ends at the `at`-th point it passes after a child's crash; False if it passes fewer."""
+    async def dies(path, point):
+        """A kernel that ends at the `point`-th point it passes after a child's crash; False if it passes fewer."""
         passed = 0
 
         def hook(_name):
             nonlocal passed
             passed += 1
-            if passed >= at:
+            if passed >= point:
                 raise SimulatedCrash
 
         kernel = Kernel(path, programs=[worker])
@@ -663,7 +689,7 @@ def test_killed_anywhere_in_a_restart(tmp_path, strategy, monkeypatch):
         with armed(hook):
             await settle(kernel)
         crash(kernel)
-        return passed >= at
+        return passed >= point
 
     async def comes_back(path):
         async with Kernel(path, programs=[worker]) as kernel:
@@ -675,11 +701,11 @@ def test_killed_anywhere_in_a_restart(tmp_path, strategy, monkeypatch):
             assert sorted(live) == sorted(["sup", *[child.pid for child in sup.which_children()]])
             assert len(kernel.supervisors.tables["sup"].times) <= 1
 
-    at = 0
-    while run(dies(str(tmp_path / f"{at}.db"), at + 1)):
-        run(comes_back(str(tmp_path / f"{at}.db")))
-        at += 1
-    assert at > 5
+    points = 0
+    while run(dies(str(tmp_path / f"{points}.db"), points + 1)):
+        run(comes_back(str(tmp_path / f"{points}.db")))
+        points += 1
+    assert points > 5
 
 
 def test_stopping_in_order_shares_commits(path):
@@ -857,7 +883,7 @@ def test_a_wrong_strategy_is_told_all_words():
 
 
 def test_the_window_does_not_care_who_sets_the_clock(target, clock):
-    """Within a life restarts are counted by a clock that nobody sets: not back, and not ahead."""
+    """Within a life restarts are counted by a clock that cannot be set: not back, and not ahead."""
 
     async def main():
         async with Kernel(target, clock=clock) as kernel:
@@ -1105,27 +1131,27 @@ class SupervisorMachine(RuleBasedStateMachine):
 
     @rule(letter=LETTERS)
     def terminate(self, letter: str) -> None:
-        found = self.loop.run(self._call(lambda: self.sup.terminate_child(letter)))
-        assert isinstance(found, NoSuchProcess) == (letter not in self.model)
+        outcome = self.loop.run(self._call(lambda: self.sup.terminate_child(letter)))
+        assert isinstance(outcome, NoSuchProcess) == (letter not in self.model)
         self._down(letter)
 
     @rule(letter=LETTERS)
     def restart(self, letter: str) -> None:
-        found = self.loop.run(self._call(lambda: self.sup.restart_child(letter)))
+        outcome = self.loop.run(self._call(lambda: self.sup.restart_child(letter)))
         if letter not in self.model:
-            assert isinstance(found, NoSuchProcess)
+            assert isinstance(outcome, NoSuchProcess)
         elif self.model[letter][1]:
-            assert isinstance(found, InvalidTransition)
+            assert isinstance(outcome, InvalidTransition)
         else:
             self.model[letter] = self.model[letter][0], True
 
     @rule(letter=LETTERS)
     def delete(self, letter: str) -> None:
-        found = self.loop.run(self._call(lambda: self.sup.delete_child(letter)))
+        outcome = self.loop.run(self._call(lambda: self.sup.delete_child(letter)))
         if letter not in self.model:
-            assert isinstance(found, NoSuchProcess)
+            assert isinstance(outcome, NoSuchProcess)
         elif self.model[letter][1]:
-            assert isinstance(found, InvalidTransition)
+            assert isinstance(outcome, InvalidTransition)
         else:
             del self.model[letter]
 
@@ -1151,9 +1177,9 @@ class SupervisorMachine(RuleBasedStateMachine):
 
     @invariant()
     def same_children(self) -> None:
-        found = self.loop.run(self._call(self.sup.which_children))
-        assert {child.id: (child.restart, child.pid is not None) for child in found} == self.model
-        for child in found:
+        known = self.loop.run(self._call(self.sup.which_children))
+        assert {child.id: (child.restart, child.pid is not None) for child in known} == self.model
+        for child in known:
             named = self.kernel.whereis(child.id)
             assert (named.pid if named is not None else None) == child.pid
 

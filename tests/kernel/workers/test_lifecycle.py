@@ -1,4 +1,4 @@
-"""The lifecycle of entries that somebody outside drives."""
+"""The lifecycle of entries that a caller outside the kernel drives."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from lyra.kernel.base.core import Core
 from lyra.kernel.process.process import PRIORITIES, TRANSITIONS
 from lyra.kernel.workers.lifecycle import STATES, TERMINAL, LifecycleState
 from lyra.testing.clock import SimClock
+from tests.cases import cases
 from tests.kernel.conftest import Crash, pass_time, run, settle
 
 
@@ -113,7 +114,7 @@ def test_a_pid_is_a_short_printable_word(pid):
         ({"quota": {"max_llm_cals": 3}}, ConfigError),
         ({"quota": {"max_llm_calls": -1}}, ConfigError),
         ({"quota": [1]}, ConfigError),
-        ({"parent_pid": "nobody"}, NoSuchProcess),
+        ({"parent_pid": "missing"}, NoSuchProcess),
         ({"user_id": "x" * 201}, ConfigError),
         ({"request_id": "\ud800"}, ConfigError),
     ],
@@ -267,7 +268,7 @@ def test_ending(target):
 
 
 def test_program_processes_are_shown_too(target):
-    """They share the pids: shown as blocks, counted, ended; but nobody else moves them."""
+    """They share the pids: shown as blocks, counted, ended; but no other caller moves them."""
 
     async def main():
         async with Kernel(target) as kernel:
@@ -277,14 +278,14 @@ def test_program_processes_are_shown_too(target):
             block = kernel.get_process("program")
             assert (block.state, block.priority) == ("waiting", "high")
             assert kernel.submit("program").created_at == block.created_at
-            assert [one.pid for one in kernel.list_processes()] == ["entry", "program"]
-            assert [one.pid for one in kernel.list_processes(state="waiting")] == ["program"]
-            assert [one.pid for one in kernel.list_processes(user_id="ada")] == ["entry"]
+            assert [process.pid for process in kernel.list_processes()] == ["entry", "program"]
+            assert [process.pid for process in kernel.list_processes(state="waiting")] == ["program"]
+            assert [process.pid for process in kernel.list_processes(user_id="ada")] == ["entry"]
             counts = kernel.get_process_counts()
             assert (counts["new"], counts["waiting"], sum(counts.values())) == (1, 1, 2)
-            with pytest.raises(InvalidTransition, match="moves by itself"):
+            with pytest.raises(InvalidTransition, match="runs a program, which decides"):
                 kernel.transition_state("program", "ready")
-            with pytest.raises(InvalidTransition, match="moves by itself"):
+            with pytest.raises(InvalidTransition, match="runs a program, which decides"):
                 kernel.schedule("program")
             with pytest.raises(NameTaken):
                 kernel.spawn(forever, pid="entry")
@@ -334,8 +335,8 @@ def test_listing_and_limits():
                 kernel.submit("c")
             kernel.terminate("a")
             kernel.submit("c")
-            assert [one.pid for one in kernel.list_processes(state="NEW")] == ["b", "c"]
-            assert [one.pid for one in kernel.list_processes("new", "bob")] == ["b"]
+            assert [process.pid for process in kernel.list_processes(state="NEW")] == ["b", "c"]
+            assert [process.pid for process in kernel.list_processes("new", "bob")] == ["b"]
             with pytest.raises(ConfigError):
                 kernel.list_processes(state="sleeping")
 
@@ -343,7 +344,7 @@ def test_listing_and_limits():
 
 
 def test_ended_entries_are_bounded(monkeypatch):
-    """Also where nobody cleans up, the table does not grow for ever: the first that ended goes first."""
+    """Also where no caller cleans up, the table does not grow for ever: the first that ended goes first."""
     monkeypatch.setattr("lyra.kernel.workers.lifecycle.ENDED_PROCESSES_KEPT", 2)
 
     async def main():
@@ -352,7 +353,7 @@ def test_ended_entries_are_bounded(monkeypatch):
                 kernel.submit(pid)
             for pid in "badc":
                 kernel.terminate(pid)
-            assert [one.pid for one in kernel.list_processes()] == ["c", "d"]
+            assert [process.pid for process in kernel.list_processes()] == ["c", "d"]
 
     run(main())
 
@@ -531,7 +532,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule()
     def take(self) -> None:
-        line = sorted((self.level[pid], self.place[pid], pid) for pid, one in self.states.items() if one == "ready")
+        line = sorted((self.level[pid], self.place[pid], pid) for pid, state in self.states.items() if state == "ready")
         taken = self.kernel.get_next_runnable()
         assert (taken.pid if taken is not None else None) == (line[0][2] if line else None)
         if taken is not None:
@@ -566,7 +567,7 @@ class Lives(RuleBasedStateMachine):
     @invariant()
     def agrees(self) -> None:
         if hasattr(self, "kernel"):
-            assert {one.pid: one.state for one in self.kernel.list_processes()} == self.states
+            assert {process.pid: process.state for process in self.kernel.list_processes()} == self.states
             counts = self.kernel.get_process_counts()
             assert counts == {state: list(self.states.values()).count(state) for state in STATES}
 
@@ -574,7 +575,7 @@ class Lives(RuleBasedStateMachine):
         self.world.close()
 
 
-Lives.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+Lives.TestCase.settings = settings(max_examples=cases(40), stateful_step_count=40, deadline=None)
 test_random_lives = Lives.TestCase
 
 

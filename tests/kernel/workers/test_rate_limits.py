@@ -11,6 +11,7 @@ from lyra.errors import ConfigError, Overloaded, ProcessError
 from lyra.kernel import Kernel, RateLimitConfig
 from lyra.kernel.workers.rate_limits import WINDOWS
 from lyra.testing.clock import SimClock
+from tests.cases import cases
 from tests.kernel.conftest import Crash, run, settle
 from tests.kernel.workers.test_lifecycle import Rows
 
@@ -117,7 +118,7 @@ def test_whose_limits_hold(target):
             assert limiter.get_config("ada", "slow").requests_per_minute == 1
             limiter.set_default_config({**NONE, "requests_per_day": -1})
             results = [kernel.check_rate_limit("eve") for _ in range(50)]
-            assert all(one.allowed for one in results)
+            assert all(result.allowed for result in results)
             assert results[-1].remaining == -1
             limiter.set_default_config(None)
             assert limiter.get_config("eve") == RateLimitConfig()
@@ -233,9 +234,52 @@ def test_a_clock_that_goes_back_makes_no_room(clock):
     run(main())
 
 
+def test_one_wrong_reading_of_the_clock_locks_no_user_out(clock):
+    """The wall clock jumps years ahead for one request and back: the limits go on as if it had not."""
+
+    async def main():
+        async with Kernel("memory", clock) as kernel:
+            for number in range(10):
+                clock.jump(1e9 if number == 5 else 0)
+                assert kernel.check_rate_limit("ada").allowed
+                clock.jump(-1e9 if number == 5 else 0)
+            refused = kernel.check_rate_limit("ada")
+            assert (refused.limit_type, refused.retry_after_seconds) == ("burst", 10.0)
+            clock.advance(refused.retry_after_seconds)
+            assert kernel.check_rate_limit("ada").allowed
+
+    run(main())
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_a_clock_that_was_ahead_before_a_restart_locks_no_user_out(path, clock, snapshot):
+    """Requests that were counted in the future count as made now: for as long as their window, and no longer; and what
+    is counted after that is counted the same in the life after."""
+
+    async def main():
+        async with Crash(Kernel(path, SimClock(clock.now() + 1e9))) as kernel:
+            for _ in range(10):
+                kernel.check_rate_limit("ada")
+            await settle(kernel)
+            if snapshot:
+                await kernel._recovery.snapshot()
+        async with Crash(Kernel(path, clock)) as kernel:
+            refused = kernel.check_rate_limit("ada")
+            assert (refused.limit_type, refused.retry_after_seconds) == ("burst", 10.0)
+            clock.advance(10.0)
+            for _ in range(10):
+                assert kernel.check_rate_limit("ada").allowed
+            await settle(kernel)
+        async with Kernel(path, clock) as kernel:
+            clock.advance(10.0)
+            assert kernel.check_rate_limit("ada").allowed
+
+    run(main())
+
+
 @pytest.mark.parametrize("snapshot", [False, True])
 def test_counts_and_limits_survive_a_kill(path, clock, snapshot):
-    """A restart gives nobody a fresh start."""
+    """A restart gives no user a fresh start."""
 
     async def main():
         async with Crash(Kernel(path, clock)) as kernel:
@@ -277,7 +321,7 @@ class Requests(RuleBasedStateMachine):
 
     def _within(self, user: str, seconds: float, *, slack: float = 0.0) -> int:
         now = self.clock.now()
-        return sum(1 for at in self.let_in[user] if at + seconds * (1 + slack) > now + 1e-5)
+        return sum(1 for let_in_at in self.let_in[user] if let_in_at + seconds * (1 + slack) > now + 1e-5)
 
     @rule(user=st.sampled_from("ab"), record=st.booleans())
     def request(self, user: str, record: bool) -> None:
@@ -316,5 +360,5 @@ class Requests(RuleBasedStateMachine):
         self.world.close()
 
 
-Requests.TestCase.settings = settings(max_examples=40, stateful_step_count=50, deadline=None)
+Requests.TestCase.settings = settings(max_examples=cases(40), stateful_step_count=50, deadline=None)
 test_random_requests = Requests.TestCase

@@ -14,6 +14,7 @@ from lyra.errors import ConfigError, NoSuchProcess, ProcessError
 from lyra.kernel import Kernel, ResourceQuota
 from lyra.kernel.workers.usage import CHECKS, COUNTED
 from lyra.testing.clock import SimClock
+from tests.cases import cases
 from tests.kernel.conftest import Crash, run, settle
 from tests.kernel.workers.test_lifecycle import Rows
 
@@ -129,7 +130,7 @@ def test_time_runs_from_the_first_start(clock):
             assert kernel.check_quota("p").exceeded_reason == "timeout_exceeded"
             assert kernel.get_remaining_budget("p").time_remaining_seconds == 0.0
             clock.jump(-1000)
-            assert kernel.get_process("p").usage.elapsed_seconds == 0.0
+            assert kernel.get_process("p").usage.elapsed_seconds == 10.5
 
     run(main())
 
@@ -152,7 +153,7 @@ def test_what_is_left_never_goes_below_zero(target):
     run(main())
 
 
-def test_pids_that_nobody_tracks(target):
+def test_pids_that_are_not_tracked(target):
     """Checking one is fine; recording begins its books with the default quota; submitting goes on with them."""
 
     async def main():
@@ -213,26 +214,26 @@ def test_warnings_and_overruns_are_said_once(target, clock):
     """Four fifths of a limit and the soft time-out warn, the limit itself is exceeded: one Event each."""
 
     async def main():
-        said: list[tuple[str, dict[str, Any]]] = []
+        events: list[tuple[str, dict[str, Any]]] = []
         async with Kernel(target, clock) as kernel:
             kernel.on_event(
-                lambda event: said.append((event.kind, dict(event.data))) if event.kind.startswith("resource.") else 0
+                lambda event: events.append((event.kind, dict(event.data))) if event.kind.startswith("resource.") else 0
             )
             quota = {"max_llm_calls": 10, "timeout_seconds": 100, "soft_timeout_seconds": 50}
             kernel.submit("p", user_id="ada", quota=quota)
             kernel.record_usage("p", llm_calls=7)
-            assert said == []
+            assert events == []
             for _ in range(6):
                 kernel.record_usage("p", llm_calls=1)
                 kernel.check_quota("p")
             await kernel.durable()
-            assert [(kind, data["usage"], data["quota"]) for kind, data in said] == [
+            assert [(kind, data["usage"], data["quota"]) for kind, data in events] == [
                 ("resource.warning", 8, 10),
                 ("resource.exceeded", 11, 10),
             ]
-            assert said[0][1]["resource"] == said[1][1]["resource"] == "llm_calls"
+            assert events[0][1]["resource"] == events[1][1]["resource"] == "llm_calls"
             kernel.adjust_quota("p", {"max_llm_calls": 100})
-            assert len(said) == 2
+            assert len(events) == 2
             kernel.schedule("p")
             kernel.get_next_runnable()
             clock.advance(50)
@@ -240,7 +241,7 @@ def test_warnings_and_overruns_are_said_once(target, clock):
             clock.advance(51)
             kernel.check_quota("p")
             await kernel.durable()
-            assert [(kind, data["resource"], round(data["usage"], 1)) for kind, data in said[2:]] == [
+            assert [(kind, data["resource"], round(data["usage"], 1)) for kind, data in events[2:]] == [
                 ("resource.warning", "elapsed_seconds", 50.0),
                 ("resource.exceeded", "elapsed_seconds", 100.0),
             ]
@@ -259,7 +260,7 @@ def test_users_and_the_whole_kernel(target):
             kernel.terminate("a")
             kernel.cleanup_process("a")
             assert kernel.resources.get_user_usage("ada").tokens_in == 20
-            assert kernel.resources.get_user_usage("nobody").tokens_in == 0
+            assert kernel.resources.get_user_usage("missing").tokens_in == 0
             usage = kernel.resources.get_system_usage()
             assert (usage.total_processes, usage.active_processes, usage.llm_calls, usage.tokens_in) == (3, 2, 3, 30)
 
@@ -326,13 +327,13 @@ def test_books_survive_a_kill(path, clock, snapshot):
             kernel.check_quota("p")
             await settle(kernel)
             before = kernel.get_request_status("p"), kernel.resources.get_system_usage()
-        said: list[str] = []
+        kinds: list[str] = []
         async with Kernel(path, clock) as kernel:
-            kernel.on_event(lambda event: said.append(event.kind))
+            kernel.on_event(lambda event: kinds.append(event.kind))
             assert (kernel.get_request_status("p"), kernel.resources.get_system_usage()) == before
             assert kernel.resources.get_user_usage("ada").llm_calls == 9
             kernel.check_quota("p")
-            assert said == []
+            assert kinds == []
         with pytest.raises(ProcessError):
             kernel.record_usage("p", llm_calls=1)
 
@@ -351,21 +352,21 @@ class Spending(RuleBasedStateMachine):
         self.used: dict[str, dict[str, int]] = {}
         self.total = dict.fromkeys(COUNTED, 0)
         self.limit: dict[str, int] = {}
-        self.said: list[tuple[str, str]] = []
+        self.overruns: list[tuple[str, str]] = []
         self.kernel.on_event(
             lambda event: (
-                self.said.append((event.pid, event.data["resource"])) if event.kind == "resource.exceeded" else None
+                self.overruns.append((event.pid, event.data["resource"])) if event.kind == "resource.exceeded" else None
             )
         )
 
     @rule(pid=st.sampled_from("abc"), limit=st.integers(1, 20))
     def submit(self, pid: str, limit: int) -> None:
-        fresh = pid not in {one.pid for one in self.kernel.list_processes()}
+        fresh = pid not in {process.pid for process in self.kernel.list_processes()}
         self.kernel.submit(pid, user_id="ada", quota={"max_llm_calls": limit})
         if fresh:
             self.used.setdefault(pid, dict.fromkeys(COUNTED, 0))
             self.limit[pid] = limit
-            self.said = [one for one in self.said if one[0] != pid]
+            self.overruns = [overrun for overrun in self.overruns if overrun[0] != pid]
 
     @rule(pid=st.sampled_from("abc"), amounts=st.dictionaries(st.sampled_from(COUNTED), st.integers(0, 9)))
     def spend(self, pid: str, amounts: dict[str, int]) -> None:
@@ -385,7 +386,9 @@ class Spending(RuleBasedStateMachine):
         else:
             self.limit[pid] = limit
             again = self.used[pid]["llm_calls"] > limit
-            self.said = [one for one in self.said if one[0] != pid] + ([(pid, "llm_calls")] if again else [])
+            self.overruns = [overrun for overrun in self.overruns if overrun[0] != pid] + (
+                [(pid, "llm_calls")] if again else []
+            )
 
     @invariant()
     def agrees(self) -> None:
@@ -394,7 +397,7 @@ class Spending(RuleBasedStateMachine):
             assert {name: getattr(usage, name) for name in COUNTED} == used
             over = used["llm_calls"] > self.limit[pid]
             assert (self.kernel.check_quota(pid).exceeded_reason == "max_llm_calls_exceeded") == over
-            assert self.said.count((pid, "llm_calls")) == over
+            assert self.overruns.count((pid, "llm_calls")) == over
             left = self.kernel.get_remaining_budget(pid).llm_calls_remaining
             assert left == max(0, self.limit[pid] - used["llm_calls"])
         if hasattr(self, "kernel"):
@@ -405,5 +408,5 @@ class Spending(RuleBasedStateMachine):
         self.world.close()
 
 
-Spending.TestCase.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+Spending.TestCase.settings = settings(max_examples=cases(30), stateful_step_count=30, deadline=None)
 test_random_spending = Spending.TestCase

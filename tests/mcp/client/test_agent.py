@@ -6,6 +6,7 @@ import asyncio
 import json
 from contextlib import asynccontextmanager
 
+import lyra
 from lyra.agents.agent import Agent
 from lyra.agents.headless.headless import Headless, HeadlessOptions
 from lyra.agents.session.events import Interrupted, ToolEnded, ToolProgress
@@ -46,6 +47,19 @@ def test_a_rule_lets_it_call_and_the_session_is_marked(tmp_path):
             (end,) = ends(await events())
             assert (end.output, end.is_error) == ("5", False)
             assert kernel.taint.tainted(process.pid)
+
+    run(main())
+
+
+def test_without_a_rule_and_a_person_it_is_refused_in_run(tmp_path):
+    """`lyra.run` has a kernel that no person can reach: the call is refused at once; `answer=` lets it through."""
+
+    async def main():
+        async with using(tiny(), folder=tmp_path) as use:
+            for answer, result in ((None, "no person can answer here"), (lambda question: True, "5")):
+                model = says(calls("mcp__tiny__add", a=2, b=3), "{result}")
+                agent = Agent("assistant", model=model, tools=list(use.tools.values()))
+                assert result in await lyra.run(agent, "go", answer=answer)
 
     run(main())
 
@@ -119,7 +133,7 @@ def test_the_grant_holds(tmp_path):
         async with using(tiny(), folder=tmp_path) as use, Kernel(store="memory") as kernel:
             model = says(calls("mcp__tiny__add", a=1, b=1), calls("mcp__tiny__log"), "done")
             agent = Agent("a", model=model, tools=list(use.tools.values()), permissions={"allow": ["*"]})
-            process = await kernel.spawn(agent, grant={"allow": ["tool.use:mcp__tiny__log"]})
+            process = await kernel.spawn(agent, grant={"allow": ["model.use", "tool.use:mcp__tiny__log"]})
             first, second = ends([event async for event in process.stream("go", events=True)])
             assert (first.is_error, first.error_code) == (True, "permission_denied")
             assert not second.is_error
@@ -180,13 +194,11 @@ def test_a_slow_server_brings_its_tools_later(tmp_path):
     run(main())
 
 
-def test_lyra_agent_waits_five_seconds_at_most(tmp_path, monkeypatch):
+def test_lyra_agent_waits_as_long_as_start_s_says(tmp_path, monkeypatch):
     """For all its servers together; those that are not there are told of as they are."""
     from lyra.cli.app import Invocation
     from lyra.cli.commands import agent as command
 
-    assert command._SERVERS_WAIT_S <= 5.0
-    monkeypatch.setattr(command, "_SERVERS_WAIT_S", 0.2)
     monkeypatch.chdir(tmp_path)
     seen = ", ".join(f'"{path}"' for path in SEEN)
     (tmp_path / "home").mkdir()
@@ -194,15 +206,15 @@ def test_lyra_agent_waits_five_seconds_at_most(tmp_path, monkeypatch):
     mine = tmp_path / "home" / "lyra" / "lyra.toml"
     mine.parent.mkdir()
     mine.write_text(
-        f'[mcp.servers.mute]\ncommand = "{PYTHON}"\nargs = ["-IS", "{HERE / "tiny.py"}"]\n'
-        f'readable = [{seen}]\nenv = {{TINY = "mute"}}\n'
+        f'[mcp.servers.mute]\ncommand = "{PYTHON}"\nargs = ["-IS", "{HERE / "tiny_server.py"}"]\n'
+        f'readable = [{seen}]\nenv = {{TINY = "mute"}}\nstart_s = 0.2\n'
     )
 
     async def main():
         began = asyncio.get_running_loop().time()
         options = HeadlessOptions(model="sim/echo", folder=str(tmp_path))
         async with command._with_servers(Invocation(), options) as equipped:
-            assert asyncio.get_running_loop().time() - began < 5
-            assert [state["state"] for state in equipped.facts["mcp_servers"]] == ["connecting"]
+            assert asyncio.get_running_loop().time() - began < 20
+            assert [state["failure"]["kind"] for state in equipped.facts["mcp_servers"]] == ["timeout"]
 
     run(main())

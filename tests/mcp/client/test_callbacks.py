@@ -85,7 +85,7 @@ def test_what_a_person_answers(tmp_path):
     run(main())
 
 
-def test_with_nobody_there_a_form_is_declined_and_text_refused(tmp_path):
+def test_with_no_user_there_a_form_is_declined_and_text_refused(tmp_path):
     """Headless: no question at all, and the model is not asked."""
     script = tmp_path / "script.json"
     steps = [calls("mcp__tiny__form"), calls("mcp__tiny__think"), {"text": "done"}, {"text": "never"}]
@@ -111,7 +111,7 @@ def test_with_nobody_there_a_form_is_declined_and_text_refused(tmp_path):
     run(main())
 
 
-def test_where_nobody_can_tell_whose_call_it_is_the_answer_is_no(tmp_path):
+def test_where_the_caller_of_a_call_is_unknown_the_answer_is_no(tmp_path):
     """Two processes call one server: the second question may be for either."""
 
     async def main():
@@ -119,7 +119,7 @@ def test_where_nobody_can_tell_whose_call_it_is_the_answer_is_no(tmp_path):
             allow = {"allow": ["mcp__tiny__form"], "mode": "default"}
             ends, questions = {}, []
 
-            async def one(name):
+            async def call_alone(name):
                 model = says(calls("mcp__tiny__form"), "done")
                 process = await kernel.spawn(Agent(name, model=model, tools=[use.servers], permissions=allow))
                 async for event in process.stream("go", events=True):
@@ -128,9 +128,9 @@ def test_where_nobody_can_tell_whose_call_it_is_the_answer_is_no(tmp_path):
                     if isinstance(event, ToolEnded):
                         ends[name] = sent(event)
 
-            first = asyncio.create_task(one("first"))
+            first = asyncio.create_task(call_alone("first"))
             await use.until(lambda: questions)
-            await one("second")
+            await call_alone("second")
             kernel.resolve_interrupt(questions[0], {"data": {"name": "Bo"}})
             await first
             assert len(questions) == 1
@@ -159,7 +159,7 @@ def test_a_rule_gives_a_server_text_of_the_agents_model(tmp_path):
             assert kernel.taint.tainted(process.pid)
             assert process.budget.used("llm_calls") == 3
             assert process.metrics.calls == 3
-            assert [each["tool"] for each in decided] == ["mcp__tiny__think", "mcp_sampling__tiny"]
+            assert [decision["tool"] for decision in decided] == ["mcp__tiny__think", "mcp_sampling__tiny"]
 
     run(main())
 

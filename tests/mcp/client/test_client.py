@@ -143,7 +143,7 @@ def test_last_words_do_not_tell_secrets(tmp_path):
 
 
 # ---------------------------------------------------------------- asking back
-def test_a_server_cannot_ask_where_nobody_answers(tmp_path):
+def test_a_server_cannot_ask_where_no_user_answers(tmp_path):
     """Outside of any agent, without callbacks: a form is declined, text is refused."""
 
     async def main():
@@ -228,10 +228,10 @@ def test_a_call_after_a_change_was_told_goes_by_what_the_tool_says_now(tmp_path)
     async def main():
         async with using(tiny(start="early"), folder=tmp_path) as use:
             await use.call("mcp__tiny__change")
-            said = use.error("mcp__tiny__add", a=1, b=2)
-            error, *called = await asyncio.gather(said, *(use.call("mcp__tiny__log") for _ in range(3)))
+            refused = use.error("mcp__tiny__add", a=1, b=2)
+            error, *called = await asyncio.gather(refused, *(use.call("mcp__tiny__log") for _ in range(3)))
             assert error_code(error) == "permission_denied"
-            assert "has changed what it says of itself" in error.message
+            assert "changed its description" in error.message
             assert not [call for log in called for call in json.loads(log) if call == ["tools/call", "add"]]
 
     run(main())
@@ -252,7 +252,7 @@ def test_a_call_waits_for_no_tools_of_a_server_that_dies(tmp_path):
     run(main())
 
 
-def test_while_somebody_thinks_about_a_changed_tool_it_is_withheld(tmp_path):
+def test_while_the_user_thinks_about_a_changed_tool_it_is_withheld(tmp_path):
     """And no call of it waits for them."""
 
     async def main():
@@ -289,7 +289,7 @@ def test_another_tool_under_a_known_name_is_withheld(tmp_path):
 
 
 @pytest.mark.parametrize("agreed", [True, False])
-def test_somebody_is_asked_about_a_changed_tool(tmp_path, agreed):
+def test_the_user_is_asked_about_a_changed_tool(tmp_path, agreed):
     """With the words it says now."""
     seen = []
 
@@ -324,11 +324,14 @@ def test_results_of_every_kind_over_stdio(tmp_path):
             assert picture[0].media_type == "image/png"
             assert "Error" in (await use.error("mcp__own__fail", why="no")).message
             listed = await use.call("McpResource", server="own")
-            assert [each.get("uri", each.get("uri_template")) for each in listed] == ["fixed://one", "note://{name}"]
+            assert [resource.get("uri", resource.get("uri_template")) for resource in listed] == [
+                "fixed://one",
+                "note://{name}",
+            ]
             assert await use.call("McpResource", server="own", uri="note://a") == "the note a"
             assert (await use.call("McpPrompt", server="own"))[0]["name"] == "greet"
-            said = await use.call("McpPrompt", server="own", name="greet", arguments={"name": "Bo"})
-            assert said == "user: Say hello to Bo."
+            prompt = await use.call("McpPrompt", server="own", name="greet", arguments={"name": "Bo"})
+            assert prompt == "user: Say hello to Bo."
             assert "there is no MCP server 'owm'" in str(await _config_error(use, server="owm"))
             await use.call("mcp__own__grow")
             await use.until(lambda: "mcp__own__grown" in use.state("own").tools)

@@ -74,7 +74,8 @@ def test_one_that_never_works_is_given_up_while_others_go_on(tmp_path):
     async def main():
         async with using(tiny("good"), tiny("bad", "dies"), folder=tmp_path) as use:
             assert use.state("good").state == "connected"
-            assert use.state("bad").state == "connection_error"
+            assert use.state("bad").failure.message.endswith("it never works")
+            await use.until(lambda: use.state("bad").state == "connection_error")
             assert use.state("bad").failure.message.endswith("it never works")
             assert use.state("bad").restarts == 3
             assert await use.call("mcp__good__add", a=2, b=2) == "4"
@@ -89,7 +90,7 @@ def test_one_that_crashes_at_its_first_start_is_started_again(tmp_path):
         once = tmp_path / "once"
         settings = tiny("tiny", f"once:{once}", writable=(str(tmp_path),))
         async with using(settings, folder=tmp_path) as use:
-            assert use.state("tiny").state == "connected"
+            await use.until(lambda: use.state("tiny").state == "connected")
             assert use.state("tiny").restarts == 1
 
     run(main())
@@ -108,7 +109,7 @@ def test_one_that_says_nothing_is_not_waited_for(tmp_path):
     run(main())
 
 
-def test_one_that_starts_slowly_holds_up_nobody_but_itself(tmp_path):
+def test_one_that_starts_slowly_holds_up_only_itself(tmp_path):
     """All are started at once."""
 
     async def main():
@@ -174,7 +175,7 @@ def test_more_than_anybody_reads_is_cut(tmp_path):
     run(main())
 
 
-def test_a_result_of_very_many_parts_holds_nobody_up(tmp_path):
+def test_a_result_of_very_many_parts_holds_up_no_other_call(tmp_path):
     """It is cut before anything is made of them: the loop stands still for moments, not for many seconds."""
 
     async def main():
@@ -317,8 +318,8 @@ def test_one_that_asks_without_end_is_given_up(tmp_path):
     run(main())
 
 
-@pytest.mark.parametrize(("how", "said"), [("deaf", "does not read"), ("closes", "does not read")])
-def test_one_that_does_not_read_is_killed(tmp_path, how, said):
+@pytest.mark.parametrize(("how", "message"), [("deaf", "does not read"), ("closes", "does not read")])
+def test_one_that_does_not_read_is_killed(tmp_path, how, message):
     """What is sent fills its pipe: the call ends, and the state does not say that all is well."""
 
     async def main():
@@ -327,8 +328,35 @@ def test_one_that_does_not_read_is_killed(tmp_path, how, said):
             began = time.monotonic()
             error = await use.error("mcp__t__read", path="x" * 1_000_000)
             assert time.monotonic() - began < 10
-            assert said in error.message
+            assert message in error.message
             await use.until(lambda: use.state("t").state == "connection_error")
-            assert said in use.state("t").failure.message
+            assert message in use.state("t").failure.message
+
+    run(main())
+
+
+def test_one_that_dies_at_start_is_told_at_once(tmp_path):
+    """Not after its restarts and their pauses; those go on."""
+
+    async def main():
+        slow = Supervision(max_restarts=3, window_s=600, backoff=Backoff(initial_s=60, max_s=60))
+        async with using(tiny("bad", "dies"), folder=tmp_path, supervision=slow) as use:
+            assert use.state("bad").state == "connecting"
+            assert use.state("bad").failure.message.endswith("it never works")
+            assert use.servers.problems
+
+    began = time.monotonic()
+    run(main())
+    assert time.monotonic() - began < 50
+
+
+@pytest.mark.parametrize(("start_s", "state"), [(0.05, "timeout"), (20.0, "connected")])
+def test_a_slow_server_is_waited_for_as_its_settings_say(tmp_path, start_s, state):
+    """`start_s` bounds the wait for its start, whatever the default is."""
+
+    async def main():
+        async with using(tiny("slow", "slow:1", start_s=start_s), folder=tmp_path, start_s=0.1 + 20.0 / start_s) as use:
+            failure = use.state("slow").failure
+            assert (use.state("slow").state if failure is None else failure.kind) == state
 
     run(main())

@@ -19,7 +19,7 @@ from lyra.mcp.settings import SettingValue
 from tests.mcp.support import free_port, http_server, run, using
 
 
-def at(port: int, **settings: object) -> ServerSettings:
+def settings_at(port: int, **settings: object) -> ServerSettings:
     return ServerSettings(name="web", url=f"http://127.0.0.1:{port}/mcp", transport="http", **settings)  # type: ignore[arg-type]
 
 
@@ -29,7 +29,7 @@ def test_a_server_over_http_until_it_dies_and_after(tmp_path):
 
     async def main():
         with http_server(port) as server:
-            async with using(at(port, timeout_s=20), folder=tmp_path) as use:
+            async with using(settings_at(port, timeout_s=20), folder=tmp_path) as use:
                 assert use.state("web").state == "connected"
                 assert await use.call("mcp__web__add", a=1, b=2) == "3"
                 await use.call("mcp__web__grow")
@@ -82,17 +82,17 @@ class Recorder(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def recorder():
-    made: list[ThreadingHTTPServer] = []
+    servers: list[ThreadingHTTPServer] = []
 
     def start(**settings: object) -> tuple[int, type[Recorder]]:
         handler = type("Handler", (Recorder,), {**settings, "heard": []})
         server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         Thread(target=server.serve_forever, daemon=True).start()
-        made.append(server)
+        servers.append(server)
         return server.server_address[1], handler
 
     yield start
-    for server in made:
+    for server in servers:
         server.shutdown()
         server.server_close()
 
@@ -103,7 +103,7 @@ def test_a_server_that_wants_to_know_who_asks(tmp_path, recorder):
     async def main():
         for status in (401, 403):
             port, handler = recorder(status=status)
-            async with using(at(port), folder=tmp_path) as use:
+            async with using(settings_at(port), folder=tmp_path) as use:
                 assert use.state("web").state == "auth_required"
                 assert use.state("web").failure.code == str(status)
                 assert len(handler.heard) <= 2
@@ -118,12 +118,12 @@ def test_a_token_and_headers_are_sent_and_not_shown(tmp_path, recorder, monkeypa
 
     async def main():
         port, handler = recorder()
-        async with using(at(port, auth=auth, headers=headers), folder=tmp_path) as use:
+        async with using(settings_at(port, auth=auth, headers=headers), folder=tmp_path) as use:
             assert use.state("web").state == "auth_required"
             assert "TEST_MCP_TOKEN" in use.state("web").failure.message
             assert handler.heard == []
         monkeypatch.setenv("TEST_MCP_TOKEN", "tok-123456")
-        async with using(at(port, auth=auth, headers=headers), folder=tmp_path) as use:
+        async with using(settings_at(port, auth=auth, headers=headers), folder=tmp_path) as use:
             assert handler.heard[0]["authorization"] == "Bearer tok-123456"
             assert handler.heard[0]["x-team"] == "blue-secret"
             shown = json.dumps([state.to_data() for state in use.servers.states()])
@@ -157,7 +157,7 @@ def test_a_redirect_elsewhere_is_not_followed(tmp_path, recorder):
     async def main():
         other, heard = recorder(status=200)
         port, first = recorder(status=307, location=f"http://127.0.0.1:{other}/mcp")
-        async with using(at(port), folder=tmp_path) as use:
+        async with using(settings_at(port), folder=tmp_path) as use:
             assert use.state("web").state == "connection_error"
             assert first.heard
             assert heard.heard == []
@@ -171,7 +171,7 @@ def test_an_answer_that_is_nothing(tmp_path, recorder, kind):
 
     async def main():
         port, _ = recorder(status=200, body=b"<html>not MCP</html>", kind=kind)
-        async with using(at(port), folder=tmp_path, start_s=5) as use:
+        async with using(settings_at(port), folder=tmp_path, start_s=5) as use:
             assert use.state("web").state in ("connection_error", "schema_error")
 
     run(main())
@@ -183,18 +183,18 @@ def test_an_answer_without_end(tmp_path, recorder):
 
     async def main():
         port, _ = recorder(status=200, body=body)
-        async with using(at(port), folder=tmp_path) as use:
+        async with using(settings_at(port), folder=tmp_path) as use:
             assert use.state("web").state == "connection_error"
             assert "32 MiB" in use.state("web").failure.message
 
     run(main())
 
 
-def test_nobody_there(tmp_path):
+def test_no_server_there(tmp_path):
     """Tried a few times, then given up, with the reason."""
 
     async def main():
-        async with using(at(free_port()), folder=tmp_path) as use:
+        async with using(settings_at(free_port()), folder=tmp_path) as use:
             assert use.state("web").state == "connection_error"
             assert use.state("web").failure.kind == "connect"
             assert use.state("web").failure.recoverable
@@ -297,7 +297,7 @@ def test_a_server_that_asks_without_end_is_given_up(tmp_path):
     Thread(target=server.serve_forever, daemon=True).start()
 
     async def main():
-        async with using(at(server.server_port), folder=tmp_path) as use:
+        async with using(settings_at(server.server_port), folder=tmp_path) as use:
             await use.until(lambda: use.state("web").state == "connection_error")
             assert use.state("web").failure.code == "too_many_requests"
             assert len(asyncio.all_tasks()) < 150

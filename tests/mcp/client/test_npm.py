@@ -37,7 +37,7 @@ def test_everything_over_stdio(tmp_path):
             assert told[-1][1] == 1.0
             listed = await use.call("McpResource", server="every")
             assert len(str(await use.call("McpResource", server="every", uri=listed[0]["uri"]))) > 20
-            assert "simple-prompt" in {each["name"] for each in await use.call("McpPrompt", server="every")}
+            assert "simple-prompt" in {prompt["name"] for prompt in await use.call("McpPrompt", server="every")}
             assert "user:" in await use.call("McpPrompt", server="every", name="simple-prompt")
 
     run(main())

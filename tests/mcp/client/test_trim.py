@@ -17,7 +17,7 @@ from tests.mcp.support import HERE, PYTHON, free_port, http_server, run, using
 
 def trimmed(body: bytes, *, step: int, events: bool = False) -> bytes:
     trim = Trim(events=events)
-    return b"".join(trim.feed(body[at : at + step]) for at in range(0, len(body), step)) + trim.close()
+    return b"".join(trim.feed(body[start : start + step]) for start in range(0, len(body), step)) + trim.close()
 
 
 SMALL = [
@@ -42,13 +42,13 @@ def test_what_is_short_stays_as_it_is(value, step, plain):
 def test_a_long_text_is_cut_between_two_characters(unit, step, plain):
     """Its beginning is there, it says that it was cut, and everything after it is whole."""
     body = json.dumps({"before": 1, "text": unit * 400_000, "after": [unit]}, ensure_ascii=plain).encode()
-    found = json.loads(trimmed(body, step=step))
-    text, _, said = found["text"].rpartition("\n…")
+    result = json.loads(trimmed(body, step=step))
+    text, _, note = result["text"].rpartition("\n…")
     assert (unit * 400_000).startswith(text)
     assert len(text.encode()) > 20_000
-    assert said == " the rest was left out"
-    assert (found["before"], found["after"]) == (1, [unit])
-    assert len(json.dumps(found, ensure_ascii=plain).encode()) < 300_000
+    assert note == " the rest was left out"
+    assert (result["before"], result["after"]) == (1, [unit])
+    assert len(json.dumps(result, ensure_ascii=plain).encode()) < 300_000
 
 
 def test_bytes_are_kept_up_to_a_size_and_then_seen_to_be_cut():
@@ -98,27 +98,27 @@ def test_large_results_do_not_hold_up_the_loop(tmp_path):
 
     async def main() -> dict[str, object]:
         settings = ServerSettings(name="big", url=f"http://127.0.0.1:{port}/mcp", transport="http", timeout_s=60)
-        with http_server(port, PYTHON, str(HERE / "big.py"), str(port)):
+        with http_server(port, PYTHON, str(HERE / "big_server.py"), str(port)):
             async with using(settings, folder=tmp_path) as use:
                 beating = asyncio.ensure_future(beat())
-                said: dict[str, object] = {}
+                results: dict[str, object] = {}
                 for name in use.state("big").tools:
                     try:
-                        said[name.removeprefix("mcp__big__")] = await use.call(name)
+                        results[name.removeprefix("mcp__big__")] = await use.call(name)
                     except ToolError as error:
-                        said[name.removeprefix("mcp__big__")] = error.message
+                        results[name.removeprefix("mcp__big__")] = error.message
                     assert use.state("big").state == "connected"
                 beating.cancel()
-                return said
+                return results
 
-    said = run(main(), 120)
+    results = run(main(), 120)
     taken.sort()
     assert taken[int(0.99 * len(taken))] < 0.05, (taken[-5:], len(taken))
     for way in ("json", "sse"):
-        assert str(said[f"text_{way}"]).startswith("xxx")
-        assert "left out" in str(said[f"text_{way}"])
-        assert str(said[f"escaped_{way}"]).startswith('é\n"\\é')
-        assert str(said[f"parts_{way}"]).startswith("0 yyy")
-        assert "[0,1,2" in str(said[f"structured_{way}"])
-        assert "cannot be read" in str(said[f"picture_{way}"])
-    assert "more than 100000 values" in str(said["crowded_json"])
+        assert str(results[f"text_{way}"]).startswith("xxx")
+        assert "left out" in str(results[f"text_{way}"])
+        assert str(results[f"escaped_{way}"]).startswith('é\n"\\é')
+        assert str(results[f"parts_{way}"]).startswith("0 yyy")
+        assert "[0,1,2" in str(results[f"structured_{way}"])
+        assert "cannot be read" in str(results[f"picture_{way}"])
+    assert "more than 100000 values" in str(results["crowded_json"])

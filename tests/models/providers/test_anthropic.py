@@ -217,7 +217,7 @@ def test_the_version_of_the_api_is_the_newest_that_can_take_the_request() -> Non
 def sent(request: Request, **settings: Any) -> Asked:
     async def main() -> Asked:
         async with Server(Reply(WIRES["anthropic"].text)) as server:
-            provider = WIRES["anthropic"].at(server.url, **settings)
+            provider = WIRES["anthropic"].provider_at(server.url, **settings)
             await provider.complete(request)
             await provider.close()
         return server.requests[0]
@@ -269,7 +269,7 @@ def test_the_same_bytes_mean_the_same_to_the_vendors_library(name: str) -> None:
 
     async def main() -> None:
         async with Server(Reply(sse(*STREAMS[name]), split=17)) as server:
-            provider = WIRES["anthropic"].at(server.url)
+            provider = WIRES["anthropic"].provider_at(server.url)
             ours = await provider.complete(HELLO)
             await provider.close()
             async with AsyncAnthropic(api_key="k", base_url=server.url, max_retries=0) as client:
@@ -378,9 +378,9 @@ def test_a_model_that_thinks_is_sent_no_temperature(model: str) -> None:
 def test_a_refusal_without_a_word_says_why() -> None:
     """Where the model itself said something, that is the text."""
     details = {"type": "refusal", "category": "cyber", "explanation": "This could enable harm."}
-    for blocks, said in (((), "This could enable harm."), ((text_block("No."),), "No.")):
+    for blocks, answer_text in (((), "This could enable harm."), ((text_block("No."),), "No.")):
         events = anthropic_events(*blocks, stop="refusal")
         told = next(event for event in events if event["type"] == "message_delta")
         told["delta"] = {**told["delta"], "stop_details": details}
         answer = fold(read(AnthropicReader(), sse(*events)))
-        assert (answer.text, answer.stop_reason) == (said, "content_filter")
+        assert (answer.text, answer.stop_reason) == (answer_text, "content_filter")

@@ -20,7 +20,7 @@ def test_the_address_and_the_headers_of_the_vendors_library() -> None:
     async def main() -> None:
         wire = WIRES["azure-chat"]
         async with Server(Reply(wire.text)) as server:
-            provider = wire.at(server.url)
+            provider = wire.provider_at(server.url)
             answer = await provider.complete(REQUEST)
             await provider.close()
             client = AsyncAzureOpenAI(api_key=KEY, azure_endpoint=server.url, api_version="2024-10-21", max_retries=0)
@@ -58,5 +58,5 @@ def test_the_address_and_the_headers_of_the_vendors_library() -> None:
 def test_addresses(settings: dict[str, str], behind: str, path: str) -> None:
     """With a version the older address that names the deployment, without one the newer."""
     wire = WIRES["azure-v1"]
-    provider: Any = wire.at("https://me.openai.azure.com" + behind, **settings)
+    provider: Any = wire.provider_at("https://me.openai.azure.com" + behind, **settings)
     assert provider.url(REQUEST) == "https://me.openai.azure.com" + path

@@ -40,6 +40,7 @@ from lyra.models.stream import (
     UsageSeen,
 )
 from lyra.models.usage import TokenUsage
+from tests.cases import cases
 from tests.models.server import Asked, Reply, Server, run
 from tests.models.wires import fold, read
 
@@ -231,7 +232,7 @@ def test_thoughts_of_another_provider_are_left_out():
 
 
 @pytest.mark.parametrize("name", STREAMS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=cases(40), deadline=None)
 @given(cuts=st.lists(st.integers(0, 10_000), max_size=12))
 def test_any_split_of_the_bytes_gives_the_same_events(name, cuts):
     """Also inside a length, a checksum or a character."""
@@ -597,16 +598,23 @@ def test_only_claude_is_asked_to_think():
     assert "additionalModelRequestFields" not in bedrock_body(asking(model=LLAMA, thinking_tokens=2000))
 
 
-@pytest.mark.parametrize("where", ["message", "result"])
-def test_images_are_refused_before_anything_is_sent(where):
+def test_images_are_sent_as_data():
+    """Those of messages and of tools' results, with a format of the API's own."""
+    image = {"type": "image", "media_type": "image/jpeg", "data": "anBn"}
+    block = {"image": {"format": "jpeg", "source": {"bytes": "anBn"}}}
+    body = bedrock_body(asking(Message("user", ({"type": "text", "text": "what is it?"}, image))))
+    assert body["messages"][0]["content"][:2] == [{"text": "what is it?"}, block]
+    seen = Message("tool", tool_results=(ToolResult("t", "weather", [image]),))
+    (result,) = bedrock_body(asking(seen))["messages"][0]["content"]
+    assert result["toolResult"]["content"] == [block]
+
+
+def test_an_image_on_the_web_is_refused_before_anything_is_sent():
     """With what to do instead."""
-    image = {"type": "image", "media_type": "image/png", "data": "cG5n"}
-    message = Message("user", (image,))
-    if where == "result":
-        message = Message("tool", tool_results=(ToolResult("t", "weather", [image]),))
-    with pytest.raises(ConfigError, match="images") as caught:
+    message = Message("user", ({"type": "image", "url": "https://example.com/a.png"},))
+    with pytest.raises(ConfigError, match="not by their addresses") as caught:
         run(completed(Reply(SAID), asking(message)))
-    assert "anthropic" in str(caught.value.hint)
+    assert "from_bytes" in str(caught.value.hint)
 
 
 # ---------------------------------------------------------------- keys and addresses
@@ -631,7 +639,7 @@ def test_an_api_key_is_sent_instead_of_a_signature():
     assert "x-amz-date" not in asked.headers
 
 
-def test_the_region_is_the_profiles_where_nobody_said(tmp_path):
+def test_the_region_is_the_profiles_where_none_is_given(tmp_path):
     """And the address follows from it."""
     (tmp_path / "config").write_text("[default]\nregion = eu-central-1\n")
 
@@ -665,12 +673,12 @@ def test_a_profile_that_is_not_there_is_named(monkeypatch):
     """By the first lookup: of the region, or of the credentials."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_PROFILE", "nobodys")
-    with pytest.raises(ConfigError, match="nobodys"):
+    monkeypatch.setenv("AWS_PROFILE", "absent")
+    with pytest.raises(ConfigError, match="absent"):
         run(completed(Reply(SAID), region=""))
     error = failing(Reply(SAID, headers=STREAM))
     assert error.kind == "auth"
-    assert "nobodys" in error.message
+    assert "absent" in error.message
 
 
 def test_credentials_are_found_once(monkeypatch):

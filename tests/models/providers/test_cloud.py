@@ -27,6 +27,8 @@ from lyra.models.request import Request
 from lyra.models.stream import TextDelta, ToolEnd
 from lyra.models.wire.http import ANSWER_BYTES_MAX
 from lyra.models.wire.remote import Reader
+from tests.cases import cases
+from tests.limits import within
 from tests.models.providers import test_bedrock, test_gemini, test_ollama
 from tests.models.server import Reply, Server, run, sse
 from tests.models.wires import read
@@ -53,7 +55,7 @@ class Wire:
     def reply(self, body: Any, **more: Any) -> Reply:
         return Reply(body, headers=self.headers, **more)
 
-    def at(self, url: str, **more: Any) -> LLMProvider:
+    def provider_at(self, url: str, **more: Any) -> LLMProvider:
         given = {"api_key": KEY, "base_url": url, **self.settings, **more}
         return LLMClient({self.provider: given}, env={}).provider(self.provider)
 
@@ -102,7 +104,7 @@ def wire(request: pytest.FixtureRequest) -> Wire:
 
 async def ask(wire: Wire, reply: Reply, **settings: Any) -> Any:
     async with Server(reply) as server:
-        provider = wire.at(server.url, **settings)
+        provider = wire.provider_at(server.url, **settings)
         try:
             return await provider.complete(ASKING)
         finally:
@@ -196,7 +198,7 @@ def test_cancelling_closes_the_connection_at_once(wire: Wire) -> None:
 
     async def main() -> None:
         async with Server(wire.reply(wire.half, hang=True)) as server:
-            provider = wire.at(server.url)
+            provider = wire.provider_at(server.url)
             begun = asyncio.Event()
 
             async def consume() -> None:
@@ -211,7 +213,7 @@ def test_cancelling_closes_the_connection_at_once(wire: Wire) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await task
             await asyncio.wait_for(server.hung_up.wait(), 1)
-            assert time.perf_counter() - start < 0.1
+            within(time.perf_counter() - start, 0.1)
             await provider.close()
 
     run(main())
@@ -222,7 +224,7 @@ def test_a_server_that_lingers_after_the_end_is_left(wire: Wire) -> None:
 
     async def main() -> None:
         async with Server(wire.reply(wire.whole, hang=True)) as server:
-            provider: Any = wire.at(server.url)
+            provider: Any = wire.provider_at(server.url)
             provider.settle_s = min(provider.settle_s, 0.1)
             start = time.perf_counter()
             assert (await provider.complete(ASKING)).text == "one two"
@@ -237,7 +239,7 @@ def test_connections_are_used_again(wire: Wire) -> None:
 
     async def main() -> None:
         async with Server(wire.reply(wire.whole)) as server:
-            provider = wire.at(server.url)
+            provider = wire.provider_at(server.url)
             for _ in range(3):
                 await provider.complete(ASKING)
             assert len(server._tasks) == 1
@@ -251,7 +253,7 @@ def test_headers_of_ones_own_are_sent_and_hidden(wire: Wire) -> None:
 
     async def main() -> None:
         async with Server(Reply.json({"error": {"message": "saw s3cr3t-header"}}, status=400)) as server:
-            provider = wire.at(server.url, headers={"X-Team": "s3cr3t-header"})
+            provider = wire.provider_at(server.url, headers={"X-Team": "s3cr3t-header"})
             with pytest.raises(ModelError) as caught:
                 await provider.complete(ASKING)
             await provider.close()
@@ -262,7 +264,7 @@ def test_headers_of_ones_own_are_sent_and_hidden(wire: Wire) -> None:
 
 
 # ---------------------------------------------------------------- whatever comes
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(
     name=st.sampled_from(sorted(STREAMS)),
     damage=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 3), st.binary(max_size=6)), max_size=4),
@@ -274,8 +276,8 @@ def test_whatever_comes_is_events_or_a_model_error(
     """Bytes changed, left out or put in anywhere: never another exception, never a call that is not whole."""
     make, data = STREAMS[name]
     for place, removed, put in damage:
-        at = place % (len(data) + 1)
-        data = data[:at] + put + data[at + removed :]
+        offset = place % (len(data) + 1)
+        data = data[:offset] + put + data[offset + removed :]
     events: list[Any] = []
     with suppress(ModelError):
         events = read(make(), data, cuts)
@@ -283,7 +285,7 @@ def test_whatever_comes_is_events_or_a_model_error(
         assert not isinstance(event, ToolEnd) or isinstance(event.call.arguments, dict)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(name=st.sampled_from(sorted(STREAMS)), data=st.binary(max_size=300))
 def test_noise_is_a_model_error(name: str, data: bytes) -> None:
     """It is no answer, whatever it is."""

@@ -34,6 +34,7 @@ from lyra.models.stream import (
 )
 from lyra.models.usage import TokenUsage
 from lyra.models.wire.http import Timeouts
+from tests.cases import cases
 from tests.models.server import Reply, Server, run, sse
 
 KEY = "AIza-planted-key-0123456789"
@@ -113,11 +114,11 @@ def asking(*messages: Message, **more: Any) -> Request:
 def read(data: bytes, size: int = 0, first: int = 0) -> list[StreamEvent]:
     reader = GeminiReader(first)
     step = size or len(data) or 1
-    found = [event for start in range(0, len(data), step) for event in reader.feed(data[start : start + step])]
-    found += reader.close()
+    events = [event for start in range(0, len(data), step) for event in reader.feed(data[start : start + step])]
+    events += reader.close()
     if reader.error is not None:
         raise reader.error
-    return found
+    return events
 
 
 def fold(events: list[StreamEvent]) -> Completion:
@@ -218,7 +219,7 @@ def test_thoughts_of_another_provider_are_left_out():
 
 
 @pytest.mark.parametrize("name", STREAMS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=cases(40), deadline=None)
 @given(data=st.data())
 def test_any_split_of_the_bytes_gives_the_same_events(name, data):
     """Also inside a character, a line end or a field name; line ends of either kind."""
@@ -227,10 +228,10 @@ def test_any_split_of_the_bytes_gives_the_same_events(name, data):
         body = body.replace(b"\n", b"\r\n")
     cuts = sorted(data.draw(st.sets(st.integers(0, len(body)), max_size=12), "cuts"))
     reader = GeminiReader()
-    found: list[StreamEvent] = []
+    events: list[StreamEvent] = []
     for start, end in zip([0, *cuts], [*cuts, len(body)], strict=True):
-        found += reader.feed(body[start:end])
-    assert found + reader.close() == read(STREAMS[name])
+        events += reader.feed(body[start:end])
+    assert events + reader.close() == read(STREAMS[name])
 
 
 def test_byte_by_byte_is_the_same():
@@ -574,11 +575,11 @@ def test_silence_is_a_time_out():
 def camel(value: Any) -> Any:
     """Google's JSON may be written in two ways, and Google's client mixes them."""
     if isinstance(value, list):
-        return [camel(one) for one in value]
+        return [camel(item) for item in value]
     if not isinstance(value, dict):
         return value
-    names = {name: re.sub("_([a-z])", lambda found: found[1].upper(), name) for name in value}
-    return {names[name]: camel(one) for name, one in value.items()}
+    names = {name: re.sub("_([a-z])", lambda match: match[1].upper(), name) for name in value}
+    return {names[name]: camel(item) for name, item in value.items()}
 
 
 def calls_of(response: Any) -> list[tuple[str, dict[str, Any]]]:
@@ -597,11 +598,11 @@ def test_googles_client_reads_the_same_from_the_same_bytes(name):
             options = types.HttpOptions(base_url=server.url, api_version="v1beta")
             client = genai.Client(api_key="k", http_options=options)
             parts, usage, reason = [], None, None
-            async for one in await client.aio.models.generate_content_stream(model=MODEL, contents="hello"):
-                for candidate in one.candidates or ():
+            async for response in await client.aio.models.generate_content_stream(model=MODEL, contents="hello"):
+                for candidate in response.candidates or ():
                     parts += (candidate.content.parts or []) if candidate.content else []
                     reason = candidate.finish_reason or reason
-                usage = one.usage_metadata or usage
+                usage = response.usage_metadata or usage
             await client.aio.aclose()
             return parts, usage, reason
 
@@ -711,7 +712,7 @@ def test_googles_client_sends_the_same(request_, cloud):
 def test_a_finish_reason_is_not_the_end_of_the_text():
     """Google's client reads on, and so do we."""
     usage = {"promptTokenCount": 3, "candidatesTokenCount": 1}
-    chunks = [chunk(text(each), finish="STOP", usage=usage) for each in "abc"]
+    chunks = [chunk(text(letter), finish="STOP", usage=usage) for letter in "abc"]
     events = read(sse(*chunks))
     assert [event.text for event in events if isinstance(event, TextDelta)] == ["a", "b", "c"]
     assert [event for event in events if isinstance(event, Finished)] == [Finished("end")]
@@ -721,7 +722,7 @@ def test_a_finish_reason_is_not_the_end_of_the_text():
 def test_text_that_comes_a_while_after_a_finish_reason_is_not_lost():
     """Nor does an answer whose connection does not end wait for ever."""
     usage = {"promptTokenCount": 3, "candidatesTokenCount": 1}
-    pieces = [sse(chunk(text(each), finish="STOP", usage=usage)) for each in "ab"]
+    pieces = [sse(chunk(text(letter), finish="STOP", usage=usage)) for letter in "ab"]
 
     async def main(settle_s: float) -> str:
         async with Server(Reply(pieces, pause_s=0.3, hang=True)) as server:

@@ -31,6 +31,7 @@ from lyra.models.stream import (
     UsageSeen,
 )
 from lyra.models.usage import TokenUsage
+from tests.cases import cases
 from tests.models.server import Asked, Reply, Server, run
 from tests.models.wires import fold, read, read_until
 
@@ -164,7 +165,7 @@ def test_older_servers_are_understood():
 
 
 @pytest.mark.parametrize("name", STREAMS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=cases(40), deadline=None)
 @given(cuts=st.lists(st.integers(0, 10_000), max_size=12), crlf=st.booleans())
 def test_any_split_of_the_bytes_gives_the_same_events(name, cuts, crlf):
     """Also inside a character; empty lines and either line end."""
@@ -217,7 +218,7 @@ def test_arguments_that_are_no_object_are_never_dispatched(arguments):
     assert not [item for item in given if isinstance(item, ToolEnd)]
 
 
-def test_lines_after_the_end_are_nobodys():
+def test_lines_after_the_end_are_ignored():
     """And fields that are new are passed over."""
     data = lines({**last("x"), "logprobs": [1]}, line("more"), last())
     events = events_of(data)
@@ -361,10 +362,22 @@ def test_thinking_can_be_turned_off():
     assert "think" not in ollama_body(asking())
 
 
-def test_images_are_refused_before_anything_is_sent():
+def test_images_are_sent_as_data():
+    """Those of messages and of tools' results; a data: URL is data too."""
+    image = {"type": "image", "media_type": "image/png", "data": "cG5n"}
+    url = {"type": "image", "url": "data:image/gif;base64,Z2lm"}
+    asked = Message("user", ({"type": "text", "text": "what is it?"}, image, url))
+    seen = Message("tool", tool_results=(ToolResult("t", "look", [{"type": "text", "text": "see"}, image]),))
+    user, tool = ollama_body(asking(asked, seen))["messages"]
+    assert (user["content"], user["images"]) == ("what is it?", ["cG5n", "Z2lm"])
+    assert (tool["content"], tool["images"]) == ("see", ["cG5n"])
+    assert "images" not in ollama_body(asking())["messages"][-1]
+
+
+def test_an_image_on_the_web_is_refused_before_anything_is_sent():
     """With what to do instead."""
-    message = Message("user", ({"type": "image", "media_type": "image/png", "data": "cG5n"},))
-    with pytest.raises(ConfigError, match="images"):
+    message = Message("user", ({"type": "image", "url": "https://example.com/a.png"},))
+    with pytest.raises(ConfigError, match="not by their addresses"):
         run(completed(Reply(SAID), asking(message)))
 
 

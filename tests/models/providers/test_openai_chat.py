@@ -123,7 +123,7 @@ def test_no_key_means_no_header() -> None:
 
     async def main() -> None:
         async with Server(Reply(WIRES["compatible"].text)) as server:
-            provider = WIRES["compatible"].at(server.url, api_key="")
+            provider = WIRES["compatible"].provider_at(server.url, api_key="")
             await provider.complete(Request("m", TALK[:1], stop=("END",), idempotency_key="k-1"))
             await provider.close()
         assert "authorization" not in server.requests[0].headers
@@ -140,7 +140,7 @@ def test_the_same_bytes_mean_the_same_to_the_vendors_library(name: str) -> None:
 
     async def main() -> None:
         async with Server(Reply(sse(*STREAMS[name], done=True), split=23)) as server:
-            provider = WIRES["openai-chat"].at(server.url)
+            provider = WIRES["openai-chat"].provider_at(server.url)
             ours = await provider.complete(HELLO)
             await provider.close()
             async with AsyncOpenAI(api_key="k", base_url=f"{server.url}/v1", max_retries=0) as client:
@@ -242,9 +242,9 @@ def test_done_may_be_missing_but_not_the_finish_reason() -> None:
 def test_usage_with_every_chunk_is_told_as_it_comes() -> None:
     """Some servers count along; the last word counts."""
     events = [chunk({"content": "x"}, usage={"prompt_tokens": 5, "completion_tokens": n}) for n in (1, 2)]
-    found = read(ChatReader(), sse(*events, chunk(finish="stop"), done=True))
-    assert [event.usage.output_tokens for event in found if isinstance(event, UsageSeen)] == [1, 2]
-    assert fold(found).usage.output_tokens == 2
+    seen = read(ChatReader(), sse(*events, chunk(finish="stop"), done=True))
+    assert [event.usage.output_tokens for event in seen if isinstance(event, UsageSeen)] == [1, 2]
+    assert fold(seen).usage.output_tokens == 2
 
 
 def test_azure_begins_with_a_chunk_without_choices() -> None:
@@ -277,7 +277,7 @@ def test_an_empty_account_is_not_waited_for() -> None:
 
     async def main() -> None:
         async with Server(reply) as server:
-            provider = WIRES["openai-chat"].at(server.url)
+            provider = WIRES["openai-chat"].provider_at(server.url)
             with pytest.raises(ModelError) as caught:
                 await provider.complete(Request("m", TALK, tools=(WEATHER,)))
             await provider.close()
@@ -289,9 +289,9 @@ def test_an_empty_account_is_not_waited_for() -> None:
 # ---------------------------------------------------------------- compatible servers
 def test_calls_that_all_have_the_first_number_stay_apart() -> None:
     """A new id with a name is a new call, in one chunk as in two."""
-    one, two = call_delta(0, "a", "get_weather", '{"city": "x"}'), call_delta(0, "b", "now", '{"y": 2}')
-    joined = {"tool_calls": [*one["tool_calls"], *two["tool_calls"]]}
-    for deltas in ((one, two), (joined,)):
+    first, second = call_delta(0, "a", "get_weather", '{"city": "x"}'), call_delta(0, "b", "now", '{"y": 2}')
+    joined = {"tool_calls": [*first["tool_calls"], *second["tool_calls"]]}
+    for deltas in ((first, second), (joined,)):
         answer = fold(read(ChatReader(), sse(*chat_events(*deltas, finish="tool_calls"), done=True)))
         assert [(call.id, call.name, call.arguments) for call in answer.tool_calls] == [
             ("a", "get_weather", {"city": "x"}),
@@ -314,7 +314,7 @@ def test_ids_that_are_made_up_do_not_come_again_in_the_next_turn() -> None:
 
     async def main() -> list[str]:
         async with Server(Reply(sse(*chat_events(unnamed, finish="tool_calls"), done=True))) as server:
-            provider = WIRES["compatible"].at(server.url)
+            provider = WIRES["compatible"].provider_at(server.url)
             first = await provider.complete(HELLO)
             second = await provider.complete(Request("m", (*HELLO.messages, first.message)))
             await provider.close()

@@ -120,7 +120,7 @@ def test_the_same_bytes_mean_the_same_to_the_vendors_library(name: str) -> None:
 
     async def main() -> None:
         async with Server(Reply(sse(*STREAMS[name]), split=23)) as server:
-            provider = WIRES["openai-responses"].at(server.url)
+            provider = WIRES["openai-responses"].provider_at(server.url)
             ours = await provider.complete(HELLO)
             await provider.close()
             theirs: Any = None

@@ -48,7 +48,7 @@ def token(value: str = TOKEN, seconds: int = 3600, **more: Any) -> Reply:
 
 
 @pytest.fixture(autouse=True)
-def _nobodys_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _machine_without_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
     monkeypatch.setenv("NO_GCE_CHECK", "true")

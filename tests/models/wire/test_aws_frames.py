@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from lyra.errors import ModelError
 from lyra.models.wire.aws_frames import HEADERS_BYTES_MAX, PAYLOAD_BYTES_MAX, Frames
+from tests.cases import cases
 
 TIME, UUID = 8, 9
 
@@ -24,14 +25,14 @@ def sealed(head: bytes, payload: bytes) -> bytes:
 
 
 def header(name: str, value: Any) -> bytes:
-    found = bytes([len(name.encode())]) + name.encode()
+    encoded = bytes([len(name.encode())]) + name.encode()
     if isinstance(value, bool):
-        return found + (b"\x00" if value else b"\x01")
+        return encoded + (b"\x00" if value else b"\x01")
     if isinstance(value, tuple):  # (type, bytes as they are)
-        return found + bytes([value[0]]) + bytes(value[1])
+        return encoded + bytes([value[0]]) + bytes(value[1])
     kind = 7 if isinstance(value, str) else 6
     data: bytes = value.encode() if isinstance(value, str) else value
-    return found + bytes([kind]) + struct.pack("!H", len(data)) + data
+    return encoded + bytes([kind]) + struct.pack("!H", len(data)) + data
 
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20).filter(lambda name: len(name.encode()) < 255)
@@ -40,50 +41,50 @@ NUMBERS = st.sampled_from([(2, 1), (3, 2), (4, 4), (5, 8), (TIME, 8), (UUID, 16)
 )
 VALUES = st.one_of(st.booleans(), st.text(max_size=50), st.binary(max_size=50), NUMBERS)
 MESSAGES = st.tuples(st.dictionaries(NAMES, VALUES, max_size=5), st.binary(max_size=200)).map(
-    lambda message: sealed(b"".join(header(*one) for one in message[0].items()), message[1])
+    lambda message: sealed(b"".join(header(*field) for field in message[0].items()), message[1])
 )
 
 
 def ours(data: bytes, cuts: list[int]) -> tuple[list[Any], bool]:
     """The messages, and whether it ended well."""
     frames = Frames()
-    found: list[Any] = []
+    messages: list[Any] = []
     places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     try:
         for start, end in pairwise(places):
-            found += frames.feed(data[start:end])
+            messages += frames.feed(data[start:end])
         if frames.broken is not None:
             raise frames.broken
     except ModelError:
-        return found, False
-    return found, True
+        return messages, False
+    return messages, True
 
 
 def theirs(data: bytes) -> tuple[list[Any], bool]:
     from botocore.eventstream import EventStreamBuffer
 
     buffer = EventStreamBuffer()
-    found: list[Any] = []
+    messages: list[Any] = []
     try:
         buffer.add_data(data)
         for message in buffer:
-            found.append((message.headers, message.payload))  # noqa: PERF401 (those before an error count)
+            messages.append((message.headers, message.payload))  # noqa: PERF401 (those before an error count)
     except Exception:
-        return found, False
-    return found, True
+        return messages, False
+    return messages, True
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(messages=st.lists(MESSAGES, max_size=5), cuts=st.lists(st.integers(0, 5000), max_size=10))
 def test_the_same_messages_as_botocore(messages, cuts):
     """Every type of header, cut anywhere."""
     data = b"".join(messages)
-    found, well = ours(data, cuts)
+    read, well = ours(data, cuts)
     assert well
-    assert (found, well) == theirs(data)
+    assert (read, well) == theirs(data)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(
     messages=st.lists(MESSAGES, min_size=1, max_size=4),
     place=st.integers(0, 5000),
@@ -94,9 +95,9 @@ def test_damage_is_found_where_botocore_finds_it(messages, place, bits, cuts):
     """The messages before it are given, however the bytes were cut."""
     data = bytearray(b"".join(messages))
     data[place % len(data)] ^= bits
-    found, well = ours(bytes(data), cuts)
+    read, well = ours(bytes(data), cuts)
     assert not well
-    assert (found, well) == theirs(bytes(data))
+    assert (read, well) == theirs(bytes(data))
 
 
 @pytest.mark.parametrize(

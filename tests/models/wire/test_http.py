@@ -90,8 +90,8 @@ def test_the_pause_a_server_asks_for(headers: dict[str, str], seconds: float | N
 
 @given(st.text(max_size=30))
 def test_any_header_is_a_pause_or_none(text: str) -> None:
-    found = retry_after({"retry-after": text, "retry-after-ms": text}, 1_000_000.0)
-    assert found is None or 0 <= found < 1e9
+    pause_s = retry_after({"retry-after": text, "retry-after-ms": text}, 1_000_000.0)
+    assert pause_s is None or 0 <= pause_s < 1e9
 
 
 @given(status=st.integers(300, 599), code=st.text(max_size=20), message=st.text(max_size=40))
@@ -146,12 +146,12 @@ def test_nothing_is_sent_after_closing_but_to_a_new_connection() -> None:
     async def main() -> Any:
         async with Server(Reply(b"ok")) as server:
             http = Http(provider="here")
-            found = []
+            received = []
             for _ in range(2):
                 async with http.post(server.url, b"{}", {}) as chunks:
-                    found += [chunk async for chunk in chunks]
+                    received += [chunk async for chunk in chunks]
                 await http.close()
-            return found
+            return received
 
     assert run(main()) == [b"ok", b"ok"]
 
@@ -166,9 +166,9 @@ def test_no_proxy_of_the_environment_sees_what_is_not_encrypted(monkeypatch: Any
             monkeypatch.setenv(variable, proxy.url)
             http = Http(provider="here")
             async with http.post(server.url, b"{}", {"x-api-key": KEY}) as chunks:
-                found = b"".join([chunk async for chunk in chunks])
+                received = b"".join([chunk async for chunk in chunks])
             await http.close()
-            return found, proxy.requests
+            return received, proxy.requests
 
     assert run(main()) == (b"direct", [])
 
@@ -184,11 +184,11 @@ def test_no_proxy_of_the_environment_sees_what_is_not_encrypted(monkeypatch: Any
 )
 def test_which_addresses_may_be_reached_through_a_proxy(monkeypatch: Any, url: str, proxied: bool) -> None:
     """One of the environment's; what stays on this machine needs none."""
-    made: list[dict[str, Any]] = []
+    clients: list[dict[str, Any]] = []
 
     class Client:
         def __init__(self, **settings: Any) -> None:
-            made.append(settings)
+            clients.append(settings)
 
         def build_request(self, *_: Any, **__: Any) -> Any:
             raise httpx2.ConnectError("no network in tests")
@@ -205,16 +205,16 @@ def test_which_addresses_may_be_reached_through_a_proxy(monkeypatch: Any, url: s
 
     monkeypatch.setattr(httpx2, "AsyncClient", Client)
     run(main())
-    assert [settings["trust_env"] for settings in made] == [proxied]
+    assert [settings["trust_env"] for settings in clients] == [proxied]
 
 
 # ---------------------------------------------------------------- lines that break
-@pytest.mark.parametrize("said", [b"", b"NOT HTTP AT ALL\r\n\r\n", b"HTTP/1.1 200 "])
-def test_a_line_that_breaks_before_an_answer_is_a_matter_of_the_connection(said: bytes) -> None:
+@pytest.mark.parametrize("answer", [b"", b"NOT HTTP AT ALL\r\n\r\n", b"HTTP/1.1 200 "])
+def test_a_line_that_breaks_before_an_answer_is_a_matter_of_the_connection(answer: bytes) -> None:
     async def main() -> None:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readuntil(b"{}")
-            writer.write(said)
+            writer.write(answer)
             writer.close()
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)

@@ -37,10 +37,10 @@ from tests.models.wires import (
 
 
 def lines(*objects: Any) -> bytes:
-    return b"".join(json.dumps(each).encode() + b"\n" for each in objects)
+    return b"".join(json.dumps(value).encode() + b"\n" for value in objects)
 
 
-def said(text: str) -> bytes:
+def text_line(text: str) -> bytes:
     return event("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": text}})
 
 
@@ -83,11 +83,11 @@ BROKEN: dict[str, tuple[Callable[[], Reader], bytes, str, bool]] = {
     "ollama": (OllamaReader, lines({"message": {"content": "Hello"}}, {"error": "boom"}), "temporary", False),
     "bedrock": (
         BedrockReader,
-        started() + said("Hello") + thrown("throttlingException", "slow"),
+        started() + text_line("Hello") + thrown("throttlingException", "slow"),
         "rate_limit",
         False,
     ),
-    "bedrock, a broken frame": (BedrockReader, started() + said("Hello") + b"\x00" * 16, "malformed", False),
+    "bedrock, a broken frame": (BedrockReader, started() + text_line("Hello") + b"\x00" * 16, "malformed", False),
 }
 
 
@@ -99,16 +99,16 @@ def test_what_came_before_an_error_is_told_before_it(name: str, cuts: list[int])
     reader, data, kind, counted = BROKEN[name]
     events, error = read_until(reader(), data, cuts)
     assert isinstance(events[0], Started)
-    assert "".join(each.text for each in events if isinstance(each, TextDelta)) == "Hello"
-    assert any(isinstance(each, UsageSeen) for each in events) == counted
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "Hello"
+    assert any(isinstance(event, UsageSeen) for event in events) == counted
     assert error.kind == kind
 
 
 def test_a_reader_that_found_an_error_reads_no_more() -> None:
     reader, data, _, _ = BROKEN["chat"]
-    made = reader()
-    assert made.feed(data)
-    for more in (lambda: made.feed(sse(chunk({"content": "x"}))), made.close):
+    reader_ = reader()
+    assert reader_.feed(data)
+    for more in (lambda: reader_.feed(sse(chunk({"content": "x"}))), reader_.close):
         with pytest.raises(ModelError, match="boom"):
             more()
 
@@ -121,7 +121,7 @@ def test_tokens_are_counted_where_a_call_is_broken() -> None:
     ):
         events, error = read_until(reader, data)
         assert (error.kind, error.tool) == ("malformed", "now")
-        seen = [each for each in events if isinstance(each, UsageSeen)]
+        seen = [event for event in events if isinstance(event, UsageSeen)]
         assert seen
         assert seen[-1].usage.output_tokens == tokens
 
@@ -137,7 +137,7 @@ def stopped(name: str, reason: str) -> tuple[Reader, bytes]:
         "chat": (ChatReader(), sse(*chat_events({"content": "x"}, finish=reason), done=True)),
         "gemini": (GeminiReader(), sse(gemini)),
         "ollama": (OllamaReader(), lines({"message": {"content": "x"}, "done": True, "done_reason": reason})),
-        "bedrock": (BedrockReader(), started() + said("x") + ended(reason)),
+        "bedrock": (BedrockReader(), started() + text_line("x") + ended(reason)),
     }[name]
 
 

@@ -31,8 +31,8 @@ TEXTS = st.lists(st.sampled_from(FRAGMENTS), max_size=30).map("".join)
 
 def events(data: bytes, size: int) -> list[ServerEvent]:
     reader = ServerEvents()
-    found = [event for at in range(0, len(data), size) for event in reader.feed(data[at : at + size])]
-    return found + reader.close()
+    read = [event for start in range(0, len(data), size) for event in reader.feed(data[start : start + size])]
+    return read + reader.close()
 
 
 @given(text=TEXTS, size=st.integers(1, 9))
@@ -59,7 +59,9 @@ def test_any_bytes_are_lines(data: bytes, size: int) -> None:
     """No bytes are an exception; what is no UTF-8 is replaced."""
     lines, pieces = LineSplitter(), LineSplitter()
     whole = lines.feed(data) + lines.close()
-    cut = [line for at in range(0, len(data), size) for line in pieces.feed(data[at : at + size])] + pieces.close()
+    cut = [
+        line for start in range(0, len(data), size) for line in pieces.feed(data[start : start + size])
+    ] + pieces.close()
     assert whole == cut
     assert events(data, size) == events(data, len(data) or 1)
 

@@ -18,7 +18,7 @@ class Tools:
     def __init__(self, root: Path, **options: Any) -> None:
         self.root = root
         self.workspace = Workspace(str(root), **options)
-        self.by_name = {each.name: each for each in builtin_tools(self.workspace)}
+        self.by_name = {tool.name: tool for tool in builtin_tools(self.workspace)}
 
     def __getattr__(self, name: str) -> Any:
         return lambda **arguments: self.call(name, **arguments)

@@ -15,7 +15,7 @@ def call(name: str, **arguments: object) -> dict[str, object]:
 
 async def answered(agent: Agent, grant: list[str]) -> str:
     async with Kernel() as kernel:
-        process = await kernel.spawn(agent, grant=grant)
+        process = await kernel.spawn(agent, grant=["model.use", "tool.use", *grant])
         return str(await process.send("go"))
 
 

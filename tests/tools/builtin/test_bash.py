@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -27,13 +29,13 @@ NAMES = {"good.example": ["93.184.216.34"], "inside.example": ["10.0.0.1"]}
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    made = tmp_path / "work"
-    made.mkdir()
-    return made
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return folder
 
 
 def tools_of(root: Path, **options: Any) -> dict[str, Tool]:
-    return {each.name: each for each in builtin_tools(str(root), **options)}
+    return {tool.name: tool for tool in builtin_tools(str(root), **options)}
 
 
 async def bash(tool: Tool, command: str, *, grant: Any = None, **arguments: Any) -> str:
@@ -264,7 +266,9 @@ def test_more_folders_can_be_read_where_the_grant_allows(root: Path, tmp_path: P
     for folder in (lib, other):
         folder.mkdir()
         (folder / "file").write_text(f"in {folder.name}")
-    tool = {each.name: each for each in bash_tools(Workspace(str(root)), readable=[str(lib), str(other)])}["Bash"]
+    tool = {
+        bash_tool.name: bash_tool for bash_tool in bash_tools(Workspace(str(root)), readable=[str(lib), str(other)])
+    }["Bash"]
     grant = inside(root, f"fs.read:{lib}/**")
     output = asyncio.run(bash(tool, f"cat {lib}/file {other}/file; echo x > {lib}/made; true", grant=grant))
     assert "in lib" in output
@@ -337,6 +341,38 @@ def test_a_folder_of_the_system_is_no_workspace():
 
 
 @pytest.mark.parametrize("tier", WORKING)
+@pytest.mark.parametrize("hosts", [(), ("net.http:good.example",)], ids=["no network", "a host"])
+def test_no_connection_from_outside_reaches_a_command(root: Path, tier: str, hosts: tuple[str, ...]):
+    """`net.listen` in the Grant or not: what a command listens on is its own, or it may not listen."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (root / "serve.py").write_text(
+        "import socket\n"
+        f"with socket.create_server(('127.0.0.1', {port})) as server:\n"
+        "    server.settimeout(1)\n"
+        "    print('listens', flush=True)\n"
+        "    server.accept()\n"
+    )
+
+    async def main() -> tuple[str, bool]:
+        tool = tools_of(root, sandbox=Sandbox(tiers=(tier,)))["Bash"]
+        grant = inside(root, "net.listen", *hosts)
+        work = asyncio.ensure_future(bash(tool, "/usr/bin/env python3 serve.py; true", grant=grant))
+        reached = False
+        while not work.done():
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.close()
+                reached = True
+            await asyncio.sleep(0.02)
+        return await work, reached
+
+    output, reached = asyncio.run(main())
+    assert not reached, output
+
+
+@pytest.mark.parametrize("tier", WORKING)
 def test_other_folders_to_work_in_are_protected_alike(root: Path, tmp_path: Path, tier: str):
     """Written where the Grant allows it, but for `.git`; `.env` cannot be read there either."""
     also, shut = tmp_path / "also", tmp_path / "shut"
@@ -346,7 +382,7 @@ def test_other_folders_to_work_in_are_protected_alike(root: Path, tmp_path: Path
         (folder / ".env").write_text("KEY=abc")
         (folder / "sub").mkdir()
     workspace = Workspace(str(root), also=[str(also), str(shut)])
-    tool = {each.name: each for each in bash_tools(workspace, sandbox=Sandbox(tiers=(tier,)))}["Bash"]
+    tool = {bash_tool.name: bash_tool for bash_tool in bash_tools(workspace, sandbox=Sandbox(tiers=(tier,)))}["Bash"]
     work = "echo x > sub/made; cat .git/config .env; echo x > .git/config"
     command = "; ".join(f"(cd {folder} && {{ {work}; }})" for folder in (also, shut))
     grants: list[Any] = [inside(root, f"fs.read:{also}/**", f"fs.write:{also}/**"), Grant.all()]

@@ -18,6 +18,7 @@ from lyra.errors import CapabilityDenied, LyraError, ToolError
 from lyra.tools.builtin import Workspace
 from lyra.tools.builtin.files import Change, apply_changes
 from lyra.tools.builtin.text_file import TextFile
+from tests.cases import cases
 
 
 def test_read_numbers_lines(tools):
@@ -150,8 +151,8 @@ def test_what_another_process_has_read_does_not_count(tools):
 
 def test_a_new_file_with_its_folders(tools):
     """Its mode is that of any new file; and it counts as read."""
-    said = tools.Write(file_path="a/b/c.txt", content="x\ny\n")
-    assert said == "wrote a/b/c.txt: new, 2 lines"
+    result = tools.Write(file_path="a/b/c.txt", content="x\ny\n")
+    assert result == "wrote a/b/c.txt: new, 2 lines"
     assert (tools.root / "a/b/c.txt").read_text() == "x\ny\n"
     tools.Edit(file_path="a/b/c.txt", old_string="x", new_string="z")
     assert (tools.root / "a/b/c.txt").read_text() == "z\ny\n"
@@ -286,7 +287,7 @@ def test_a_workspace_is_a_folder(tmp_path):
         Workspace(str(tmp_path / "none"))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(data=st.binary(max_size=200))
 def test_any_bytes_come_back_or_are_refused(data: bytes):
     """Reading and writing the same text gives the same bytes."""
@@ -298,7 +299,7 @@ def test_any_bytes_come_back_or_are_refused(data: bytes):
         assert file.encode(file.text, "a") == data
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(text=st.text("ab\n", max_size=30), old=st.text("ab\n", min_size=1, max_size=3))
 def test_the_count_is_that_of_str(text: str, old: str):
     """One match is replaced, several are refused with their number, none is said."""

@@ -39,7 +39,7 @@ MARKS: dict[str, tuple[bool, bool, str, tuple[dict[str, Any], list[str]]]] = {
 
 
 def gathered(root: Path, **options: Any) -> dict[str, Tool]:
-    return {each.name: each for each in builtin_tools(str(root), **options)}
+    return {tool.name: tool for tool in builtin_tools(str(root), **options)}
 
 
 def test_every_tool_is_marked_as_it_must_be(tmp_path: Path):
@@ -52,7 +52,7 @@ def test_every_tool_is_marked_as_it_must_be(tmp_path: Path):
         asked = tool.needs_of(arguments) if tool.needs_of is not None else ()
         assert [str(need) for need in (*tool.needs, *asked)] == [need.format(root=tmp_path) for need in needs], name
         assert tool.description
-        assert all("description" in each for each in tool.schema["properties"].values()), name
+        assert all("description" in parameter for parameter in tool.schema["properties"].values()), name
 
 
 def test_permission_rules_know_every_tool(tmp_path: Path):
@@ -89,7 +89,7 @@ async def answered(answer: dict[str, Any], **arguments: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "result"),
     [
         ({"text": "blue"}, "blue"),
         ({"text": "2"}, "green"),
@@ -100,9 +100,9 @@ async def answered(answer: dict[str, Any], **arguments: Any) -> str:
         ({"data": {"a": 1}}, "{'a': 1}"),
     ],
 )
-def test_the_answer_is_the_persons(answer: dict[str, Any], said: str):
+def test_the_answer_is_the_persons(answer: dict[str, Any], result: str):
     """A word, the number of an option, or whatever they say instead."""
-    assert run(answered(answer, question="Which colour?", options=["red", "green"])) == said
+    assert run(answered(answer, question="Which colour?", options=["red", "green"])) == result
 
 
 def test_the_words_of_a_model_are_shown_as_such():

@@ -29,16 +29,16 @@ ALLOWED = {"allow": ["Bash"]}
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    made = tmp_path / "work"
-    made.mkdir()
-    return made
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return folder
 
 
 class Shell:
     """The three tools, called as by one process; `end` is what happens when that process ends."""
 
     def __init__(self, root: Path) -> None:
-        self.tools: dict[str, Tool] = {each.name: each for each in builtin_tools(str(root))}
+        self.tools: dict[str, Tool] = {tool.name: tool for tool in builtin_tools(str(root))}
         self.ends: list[Callable[[], Any]] = []
 
     async def call(self, name: str, **arguments: Any) -> str:
@@ -48,10 +48,10 @@ class Shell:
         return str(await run(**arguments))
 
     async def start(self, command: str) -> str:
-        said = await self.call("Bash", command=command, run_in_background=True)
-        found = re.search(r"as (bash_\d+);", said)
-        assert found is not None
-        return found[1]
+        output = await self.call("Bash", command=command, run_in_background=True)
+        match = re.search(r"as (bash_\d+);", output)
+        assert match is not None
+        return match[1]
 
     async def until(self, bash_id: str, word: str) -> str:
         """Look until a word has come; everything that was told on the way."""
@@ -99,8 +99,8 @@ def test_each_look_tells_what_is_new(root: Path):
 def test_starting_does_not_wait_and_the_agent_goes_on(root: Path):
     async def scene(shell: Shell) -> None:
         began = time.monotonic()
-        one, two = await shell.start("sleep 30"), await shell.start("sleep 30")
-        assert (one, two) == ("bash_1", "bash_2")
+        first, second = await shell.start("sleep 30"), await shell.start("sleep 30")
+        assert (first, second) == ("bash_1", "bash_2")
         assert "ok" in await shell.call("Bash", command="echo ok")
         assert time.monotonic() - began < 10
 
@@ -136,7 +136,7 @@ def test_long_output_is_told_head_and_tail_and_kept(root: Path):
     in_shell(root, scene)
 
 
-def test_nobody_sees_the_jobs_of_another(root: Path):
+def test_no_process_sees_the_jobs_of_another(root: Path):
     async def scene(shell: Shell) -> None:
         name = await shell.start("sleep 30")
         token = caller.set("another")
@@ -164,7 +164,7 @@ def test_there_are_not_too_many(root: Path):
 
 def test_a_job_belongs_to_a_process(root: Path):
     """Outside of a process it would never be ended: it is not started."""
-    run = {each.name: each for each in builtin_tools(str(root))}["Bash"].run
+    run = {tool.name: tool for tool in builtin_tools(str(root))}["Bash"].run
     assert run is not None
     with pytest.raises(ToolError, match="belongs to an agent's process"):
         asyncio.run(run(command="sleep 30", run_in_background=True))
@@ -276,7 +276,7 @@ def test_an_agent_reads_what_its_command_spilled(root: Path):
 
     rules = permissions_of([Layer("user", ALLOWED)], workspace=str(root), attended=False)
     agent = Agent("worker", model=SimProvider(answer), tools=builtin_tools(str(root)), permissions=rules)
-    grant = [f"fs.read:{root}/**", f"fs.write:{root}/**", "process.exec"]
+    grant = ["model.use", "tool.use", f"fs.read:{root}/**", f"fs.write:{root}/**", "process.exec"]
 
     async def main() -> str:
         async with Kernel() as kernel:

@@ -17,6 +17,7 @@ from lyra.errors import ToolError
 from lyra.tools.builtin import Workspace, search_worker
 from lyra.tools.builtin.search import AT_ONCE, search_tools
 from lyra.tools.builtin.search_worker import glob_regex
+from tests.limits import within
 from tests.tools.builtin.conftest import Tools
 
 needs_ripgrep = pytest.mark.skipif(shutil.which("rg") is None, reason="needs ripgrep")
@@ -56,16 +57,16 @@ def tree(tools):
 
 
 def grep(root, *, ripgrep: bool, **arguments) -> str:
-    found = {each.name: each for each in search_tools(Workspace(str(root)), ripgrep=ripgrep)}["Grep"].run
-    assert found is not None
+    run = {tool.name: tool for tool in search_tools(Workspace(str(root)), ripgrep=ripgrep)}["Grep"].run
+    assert run is not None
     try:
-        return str(asyncio.run(found(**arguments)))
+        return str(asyncio.run(run(**arguments)))
     except ToolError as error:
         return f"error: {error.reason}"
 
 
 def grep_of(tools, **options) -> Any:
-    return {each.name: each for each in search_tools(tools.workspace, ripgrep=False, **options)}["Grep"].run
+    return {tool.name: tool for tool in search_tools(tools.workspace, ripgrep=False, **options)}["Grep"].run
 
 
 @pytest.mark.parametrize(
@@ -84,10 +85,10 @@ def grep_of(tools, **options) -> Any:
 )
 def test_glob_newest_first(tree, pattern: str, expected: list[str]):
     """Folders of tools and dependencies are passed over; hidden files are files."""
-    found = tree.Glob(pattern=pattern).split("\n")
+    names = tree.Glob(pattern=pattern).split("\n")
     order = sorted(FILES, key=list(FILES).index, reverse=True)
     wanted = [name for name in order if name in expected] if pattern != "[!a].py" else [".hidden/f.py", "b.py"]
-    assert found == (wanted or ["no file has such a name"])
+    assert names == (wanted or ["no file has such a name"])
 
 
 @pytest.mark.timed
@@ -97,7 +98,7 @@ def test_a_pattern_of_many_any_folders_takes_no_longer():
     began = time.thread_time()
     assert pattern.fullmatch("d/" * 200 + "y") is None
     assert pattern.fullmatch("d/" * 200 + "x")
-    assert time.thread_time() - began < 1
+    within(time.thread_time() - began, 1)
 
 
 def test_glob_in_a_folder(tree):
@@ -196,7 +197,7 @@ SAME = [
 
 
 @needs_ripgrep
-@pytest.mark.parametrize("arguments", SAME, ids=lambda each: " ".join(map(str, each.values())))
+@pytest.mark.parametrize("arguments", SAME, ids=lambda arguments: " ".join(map(str, arguments.values())))
 def test_the_same_with_and_without_ripgrep(tree, arguments):
     assert grep(tree.root, ripgrep=True, **arguments) == grep(tree.root, ripgrep=False, **arguments)
 
@@ -207,9 +208,9 @@ def test_each_class_of_characters_is_the_same(tools, name):
     """One file for each character up to Latin-1, and some beyond."""
     for code in (*range(1, 256), 0x17F, 0x212A, 0x663, 0x2028):
         (tools.root / str(code)).write_text(f"{chr(code)}\n", newline="")
-    found = [grep(tools.root, ripgrep=ripgrep, pattern=f"^[[:{name}:]]") for ripgrep in (True, False)]
-    assert found[0] == found[1]
-    assert "nothing" not in found[0]
+    outputs = [grep(tools.root, ripgrep=ripgrep, pattern=f"^[[:{name}:]]") for ripgrep in (True, False)]
+    assert outputs[0] == outputs[1]
+    assert "nothing" not in outputs[0]
 
 
 @pytest.mark.parametrize("pattern", ["[[a]]", "[a&&b]", "[a--b]", "[[:^alpha:]]", "[[:nothing:]]"])
@@ -286,7 +287,7 @@ def test_eight_at_once_leave_the_loop_alone(tools):
         watcher.cancel()
 
     asyncio.run(scene())
-    assert sorted(lags)[int(len(lags) * 0.99)] < 0.25  # 50 ms on a machine that does nothing else
+    within(sorted(lags)[int(len(lags) * 0.99)], 0.25)  # 50 ms on a machine that does nothing else
 
 
 def test_searches_start_one_at_a_time_and_only_so_many_run(tree, monkeypatch):
@@ -315,7 +316,7 @@ def test_searches_start_one_at_a_time_and_only_so_many_run(tree, monkeypatch):
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", watched)
     family = search_tools(Workspace(str(tree.root)))
-    search = {each.name: each for each in family}["Grep"].run
+    search = {tool_.name: tool_ for tool_ in family}["Grep"].run
     assert search is not None
 
     async def many() -> list[Any]:

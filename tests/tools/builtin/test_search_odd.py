@@ -104,7 +104,7 @@ QUESTIONS: list[dict[str, Any]] = [
 
 
 @needs_ripgrep
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda each: " ".join(map(str, each.values())))
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: " ".join(map(str, question.values())))
 def test_the_same_rows_with_and_without_ripgrep(odd: Path, question: dict[str, Any]):
     with_it = grep(odd, ripgrep=True, **question)
     assert with_it == grep(odd, ripgrep=False, **question)
@@ -122,14 +122,14 @@ def test_every_answer_can_be_sent(odd: Path):
 def test_ignore_files_are_not_read(odd: Path):
     """Neither by one engine nor by the other: what is there can be found."""
     for ripgrep in (True, False):
-        found = grep(odd, ripgrep=ripgrep, pattern="needle", glob="a.py").split("\n")
-        assert found == ["ignored/a.py", "sub/a.py"]
+        names = grep(odd, ripgrep=ripgrep, pattern="needle", glob="a.py").split("\n")
+        assert names == ["ignored/a.py", "sub/a.py"]
 
 
 def test_long_lines_are_cut_and_binary_files_left_out(odd: Path):
     for ripgrep in (True, False):
-        said = grep(odd, ripgrep=ripgrep, pattern="needle", path="huge-line.txt", output_mode="content")
-        first, second = said.split("\n")
+        output = grep(odd, ripgrep=ripgrep, pattern="needle", path="huge-line.txt", output_mode="content")
+        first, second = output.split("\n")
         assert len(first) < 2_100
         assert first.endswith("(600008 characters)")
         assert second == "huge-line.txt:2:needle"

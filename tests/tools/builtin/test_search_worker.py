@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from lyra.tools.builtin import Workspace
 from lyra.tools.builtin.search import search_tools
 from lyra.tools.builtin.search_worker import by_hand, confirmed, must_hold, open_folder, walk
+from tests.cases import cases
 
 
 def job(root, pattern: str, **more):
@@ -50,7 +51,7 @@ def test_a_link_on_the_way_is_refused(tmp_path):
             open_folder(f"{tmp_path}/{path}")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(pattern=st.text("ab.*+?{}1,()|[]^$\\dw -", min_size=1, max_size=8), text=st.text("ab1 -\n{}dw.", max_size=12))
 def test_what_must_be_held_is_held(pattern, text):
     """Wherever a pattern matches, the bytes that let a file be passed over without it are there."""
@@ -77,10 +78,10 @@ def test_rows_behind_many_hidden_ones_are_found(tmp_path):
         (tmp_path / f"a{number:03}").write_text("one\n")
     (tmp_path / "z").write_text("one\n")
     workspace = Workspace(str(tmp_path), hidden=lambda path: "/a" in path.removeprefix(str(tmp_path)))
-    for each in search_tools(workspace, ripgrep=False):
-        assert each.run is not None
-        arguments = {"pattern": "*"} if each.name == "Glob" else {"pattern": "one", "head_limit": 3}
-        assert asyncio.run(each.run(**arguments)) == "z"
+    for tool in search_tools(workspace, ripgrep=False):
+        assert tool.run is not None
+        arguments = {"pattern": "*"} if tool.name == "Glob" else {"pattern": "one", "head_limit": 3}
+        assert asyncio.run(tool.run(**arguments)) == "z"
 
 
 def test_lines_from_elsewhere_are_not_shown(tmp_path):
@@ -90,14 +91,14 @@ def test_lines_from_elsewhere_are_not_shown(tmp_path):
     (tmp_path / "outside/a").write_text("secret\n")
     (tmp_path / "work/src/a").write_text("plain\n")
     (tmp_path / "work/link").symlink_to(tmp_path / "outside")
-    said = [
+    rows = [
         ("src/a", 1, "plain", True),
         ("src/a", 1, "secret", True),
         ("link/a", 1, "secret", True),
         ("gone", 1, "x", True),
     ]
     for mode in ("content", "count", "files_with_matches"):
-        assert confirmed(said, job(tmp_path / "work", ".", mode=mode), 10) == [("src/a", 1, "plain", True)]
+        assert confirmed(rows, job(tmp_path / "work", ".", mode=mode), 10) == [("src/a", 1, "plain", True)]
 
 
 def test_no_mode_tells_of_a_file_elsewhere(tmp_path, monkeypatch):

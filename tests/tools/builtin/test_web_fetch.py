@@ -26,8 +26,8 @@ pytestmark = pytest.mark.anyio
 
 
 def web_fetch(server: Server, *, follow: Callable[[str, str], bool] | None = None) -> Tool:
-    (made,) = web_tools(follow=follow, lookup=server.lookup, dial=server.dial)
-    return made
+    (tool,) = web_tools(follow=follow, lookup=server.lookup, dial=server.dial)
+    return tool
 
 
 async def fetch(server: Server, url: str, *, grant: Grant | None = None, **options: Any) -> str:
@@ -213,9 +213,9 @@ async def test_a_redirect_to_another_host_is_told_not_followed():
     """The model may ask for it, and is then asked about it."""
     for to in ("https://other.org/x?y", "http://example.org:8080/", "http://sub.example.org/"):
         async with serving(always(moved(to))) as server:
-            said = await fetch(server, "http://example.org/")
-            assert to in said
-            assert "not followed" in said
+            fetched = await fetch(server, "http://example.org/")
+            assert to in fetched
+            assert "not followed" in fetched
             assert len(server.dialled) == 1
 
 
@@ -228,8 +228,8 @@ async def test_a_rule_lets_a_redirect_go_on_but_never_past_the_grant():
     async with serving(answer) as server:
         for allow, goes_on in (("WebFetch", True), ("WebFetch(*.example.org)", False), ("WebFetch(a.org)", False)):
             rules = permissions_of([Layer("user", {"allow": [allow]})], workspace="/project")
-            said = await fetch(server, "http://example.org/", follow=follows(rules))
-            assert ("there" in said) is goes_on
+            fetched = await fetch(server, "http://example.org/", follow=follows(rules))
+            assert ("there" in fetched) is goes_on
         narrow = Grant(allow=["net.http:example.org"])
         error = await refused(server, "http://example.org/", follow=lambda _url, _to: True, grant=narrow)
         assert error.reason == "permission_denied"
@@ -243,8 +243,8 @@ async def test_a_redirect_on_one_host_is_held_against_the_rules():
     async with serving(lambda head: answers.get(head.split()[1], text("PRIVATE"))) as server:
         for rules in (denied, by_path):
             permissions = permissions_of([Layer("user", rules)], workspace="/project")
-            said = await fetch(server, "http://example.org/open/1", follow=follows(permissions))
-            assert "/private/x\n(not followed)" in said
+            fetched = await fetch(server, "http://example.org/open/1", follow=follows(permissions))
+            assert "/private/x\n(not followed)" in fetched
             assert "there" in await fetch(server, "http://example.org/open/2", follow=follows(permissions))
         assert not [head for head in server.heads if "/private" in head]
 
@@ -276,8 +276,8 @@ async def test_a_redirect_does_not_leave_https():
 async def test_pages_become_text():
     html = "<title>T</title><h1>Head</h1><p>One <a href='/x'>two</a></p><script>evil()</script>"
     async with serving(lambda head: page(html.encode(), Content_Type="text/html")) as server:
-        said = await fetch(server, "http://example.org/")
-    assert said == "[http://example.org/]\nT\n\n# Head\n\nOne two (http://example.org/x)"
+        fetched = await fetch(server, "http://example.org/")
+    assert fetched == "[http://example.org/]\nT\n\n# Head\n\nOne two (http://example.org/x)"
 
 
 @pytest.mark.parametrize(
@@ -290,8 +290,8 @@ async def test_only_what_pages_are_written_in_is_decoded(name: str, by: str):
     kind = f"text/plain; charset={name}" if by == "header" else "text/plain"
     began = time.process_time()
     async with serving(lambda head: page(body, Content_Type=kind)) as server:
-        said = await fetch(server, "http://example.org/")
-    assert said.startswith(f"[http://example.org/]\n{body[:1000].decode()}")
+        fetched = await fetch(server, "http://example.org/")
+    assert fetched.startswith(f"[http://example.org/]\n{body[:1000].decode()}")
     assert time.process_time() - began < 2.0
 
 
@@ -300,9 +300,9 @@ async def test_a_long_text_is_decoded_piece_by_piece():
     for name, sign in (("utf-8", "ö€"), ("shift_jis", "表"), ("gb18030", "语"), ("iso-8859-8", "א"), ("cp932", "ソ")):
         body = ("x" + sign * 70_000).encode(name)
         async with serving(lambda head, b=body, n=name: page(b, Content_Type=f"text/plain; charset={n}")) as server:  # type: ignore[misc]
-            said = await fetch(server, "http://example.org/")
-        assert said.startswith("[http://example.org/]\nx" + sign * 40_000)
-        assert "\ufffd" not in said
+            fetched = await fetch(server, "http://example.org/")
+        assert fetched.startswith("[http://example.org/]\nx" + sign * 40_000)
+        assert "\ufffd" not in fetched
 
 
 async def test_other_texts_stay_as_they_are_in_their_encoding():
@@ -432,20 +432,20 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     if program is None:
         pytest.skip("needs openssl")
     folder = tmp_path_factory.mktemp("tls")
-    key, made = str(folder / "key"), str(folder / "certificate")
+    key, pem = str(folder / "key"), str(folder / "certificate")
     line = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=example.org -addext subjectAltName=DNS:example.org"
-    subprocess.run([program, *line.split(), "-keyout", key, "-out", made], check=True, capture_output=True)
-    return key, made
+    subprocess.run([program, *line.split(), "-keyout", key, "-out", pem], check=True, capture_output=True)
+    return key, pem
 
 
 async def test_tls_checks_the_name_though_an_address_is_dialled(
     certificate: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ):
     """The server is asked for by its name, and a certificate of another name, or of an unknown issuer, is refused."""
-    key, made = certificate
+    key, pem = certificate
     names: list[str] = []
     served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    served.load_cert_chain(made, key)
+    served.load_cert_chain(pem, key)
     served.sni_callback = lambda _socket, name, _context: names.append(str(name))
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -459,7 +459,7 @@ async def test_tls_checks_the_name_though_an_address_is_dialled(
     server = Server(lambda head: b"")
     server.port = listening.sockets[0].getsockname()[1]
     assert (await refused(server, "https://example.org/")).reason == "io_error"  # its issuer is not trusted
-    trusted = ssl.create_default_context(cafile=made)
+    trusted = ssl.create_default_context(cafile=pem)
     monkeypatch.setattr("lyra.tools.http_guard._trusted", lambda: trusted)
     assert "safe" in await fetch(server, "https://example.org/")
     assert (await refused(server, "https://other.org/")).reason == "io_error"

@@ -39,7 +39,7 @@ def test_an_answer_is_there_the_next_time(place):
     decisions = [
         again.decide(subject_of("Bash", {"command": command})) for command in ("ls -j *", "ls -j 4", "git push")
     ]
-    assert [found.decision for found in decisions] == ["allow", "deny", "deny"]
+    assert [decision.decision for decision in decisions] == ["allow", "deny", "deny"]
     assert decisions[1].rule is None
     assert decisions[2].source.startswith(f"answers: {Answers(workspace, home=home).file}:")
 
@@ -76,7 +76,7 @@ def test_any_text_comes_back_as_it_was(place):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("allow = [", "not TOML"),
         ('workspace = "/elsewhere"\n', "not the answers for"),
@@ -85,13 +85,13 @@ def test_any_text_comes_back_as_it_was(place):
         ('workspace = "{work}"\ndeny = ["Bash)"]\n', "not a rule"),
     ],
 )
-def test_a_broken_file_is_an_error_with_its_place(place, text, said):
+def test_a_broken_file_is_an_error_with_its_place(place, text, message):
     """Never a guess."""
     workspace, home = place
     kept = Answers(workspace, home=home)
     Path(kept.file).parent.mkdir(parents=True)
     Path(kept.file).write_text(text.replace("{work}", workspace))
-    with pytest.raises(ConfigError, match=said) as caught:
+    with pytest.raises(ConfigError, match=message) as caught:
         kept.rules()
     assert kept.file in str(caught.value.place)
 

@@ -20,7 +20,7 @@ from lyra.tools.permissions.decision import ANSWERS
 NAMES = {"Bash": "command", "WebFetch": "url", "Grep": "path", "Glob": "path"}
 
 
-def made(mode: str | None = None, **rules: list[str]) -> Permissions:
+def permissions_with(mode: str | None = None, **rules: list[str]) -> Permissions:
     return permissions_of([Layer("flags", rules)], workspace="/work", home="/home/ann", mode=mode)
 
 
@@ -73,14 +73,14 @@ def ask(permissions: Permissions, tool: str, value: object = None, **how: bool) 
 )
 def test_with_no_rules_at_all(mode: str, tool: str, value: object, expected: str):
     """No rule: ask. Reading in the workspace needs none; protected paths stay so in every mode."""
-    assert ask(made(mode), tool, value).decision == expected
+    assert ask(permissions_with(mode), tool, value).decision == expected
 
 
 def test_deny_beats_ask_beats_allow():
     """Whatever the order and the mode."""
     rules = {"allow": ["Bash"], "ask": ["Bash(git push *)"], "deny": ["Bash(rm *)"]}
     for mode in ("default", "bypass", "accept-edits"):
-        permissions = made(mode, **rules)
+        permissions = permissions_with(mode, **rules)
         assert ask(permissions, "Bash", "ls; rm x") == (
             "deny",
             "Bash(rm *)",
@@ -92,20 +92,20 @@ def test_deny_beats_ask_beats_allow():
 
 
 def test_the_reason_says_what_could_not_be_read():
-    found = ask(made(deny=["Bash(rm *)"]), "Bash", "$X y")
-    assert found.decision == "deny"
-    assert "known only to the shell" in found.reason
+    decision = ask(permissions_with(deny=["Bash(rm *)"]), "Bash", "$X y")
+    assert decision.decision == "deny"
+    assert "known only to the shell" in decision.reason
 
 
 def test_the_reason_says_why_an_allow_was_not_enough():
-    permissions = made(allow=["Bash(git *)"])
+    permissions = permissions_with(allow=["Bash(git *)"])
     assert "one simple command" in ask(permissions, "Bash", "git log; ls").reason
     assert "one simple command" not in ask(permissions, "Bash", "ls").reason
 
 
 def test_without_a_person_an_ask_is_a_deny():
     """`attended=False` turns every question into a denial, and nothing else."""
-    permissions = made(ask=["Bash(ls *)"], allow=["Bash(git *)"])
+    permissions = permissions_with(ask=["Bash(ls *)"], allow=["Bash(git *)"])
     assert ask(permissions, "Bash", "ls", attended=False).decision == "deny"
     assert "no person" in ask(permissions, "Bash", "make", attended=False).reason
     assert ask(permissions, "Bash", "git log", attended=False).decision == "allow"
@@ -116,27 +116,27 @@ def test_without_a_person_an_ask_is_a_deny():
 
 def test_after_untrusted_text_a_pattern_is_no_answer():
     """A bare rule, or one for exactly this, is; reading and writing in the workspace go on."""
-    permissions = made(allow=["Bash(git *)", "Bash(make test)", "WebFetch(*.org)", "Edit(/tmp/**)", "Edit"])
+    permissions = permissions_with(allow=["Bash(git *)", "Bash(make test)", "WebFetch(*.org)", "Edit(/tmp/**)", "Edit"])
     assert ask(permissions, "Bash", "git push", tainted=True).decision == "ask"
     assert ask(permissions, "Bash", "git push").decision == "allow"
     assert ask(permissions, "Bash", "make test", tainted=True).decision == "allow"
     assert ask(permissions, "WebFetch", "https://x.org", tainted=True).decision == "ask"
     assert ask(permissions, "Write", "a.py", tainted=True).decision == "allow"
-    assert ask(made(allow=["Edit(**)"]), "Write", "a.py", tainted=True).decision == "allow"
-    assert ask(made(allow=["Edit(/tmp/**)"]), "Write", "/tmp/a", tainted=True).decision == "ask"
-    assert ask(made(allow=["Bash"]), "Bash", "curl x; ls", tainted=True).decision == "allow"
+    assert ask(permissions_with(allow=["Edit(**)"]), "Write", "a.py", tainted=True).decision == "allow"
+    assert ask(permissions_with(allow=["Edit(/tmp/**)"]), "Write", "/tmp/a", tainted=True).decision == "ask"
+    assert ask(permissions_with(allow=["Bash"]), "Bash", "curl x; ls", tainted=True).decision == "allow"
     assert ask(permissions, "Read", "a.py", tainted=True).decision == "allow"
 
 
 def test_a_model_cannot_answer():
     """Arguments that claim an answer change nothing."""
     subject = subject_of("Bash", {"command": "rm x", "user_confirmed": True, "approved": "always"}, workspace="/work")
-    assert made().decide(subject).decision == "ask"
+    assert permissions_with().decide(subject).decision == "ask"
 
 
 def test_answers_become_rules():
     """`always` and `never` hold for exactly this; once holds for nothing."""
-    permissions = made(ask=["Bash(rm *)"])
+    permissions = permissions_with(ask=["Bash(rm *)"])
     line = subject_of("Bash", {"command": "rm *.tmp; ls"}, workspace="/work")
     other = subject_of("Bash", {"command": "rm a.tmp; ls"}, workspace="/work")
     assert permissions.answer(line, "allow") is None
@@ -194,9 +194,9 @@ def test_layers_from_files(tmp_path):
 
     def decide(line: str, *, trusted: bool) -> PermissionDecision:
         layers = load_layers(str(work), home=str(home), managed=str(tmp_path / "none"), trusted=trusted)
-        found = permissions_of(layers, workspace=str(work))
-        assert found.mode == ("bypass" if trusted else "accept-edits")
-        return found.decide(subject_of("Bash", {"command": line}, workspace=str(work)))
+        permissions_ = permissions_of(layers, workspace=str(work))
+        assert permissions_.mode == ("bypass" if trusted else "accept-edits")
+        return permissions_.decide(subject_of("Bash", {"command": line}, workspace=str(work)))
 
     assert decide("make x", trusted=False).decision == "allow"
     assert decide("rm x", trusted=False).source == f"project: {work}/.lyra/permissions.toml:3"
@@ -215,10 +215,10 @@ def test_layers_from_files(tmp_path):
         ('allow = "Bash"', "list of rules"),
         ('mode = "bypas"', "mode is one of"),
         ("protected = [3]", "list of names"),
-        ('protected = [""]', "no name of a file"),
-        ('protected = ["/"]', "no name of a file"),
-        (f'protected = ["{"x" * 256}"]', "no name of a file"),
-        ('protected = ["a*b*c*d*e"]', "no name of a file"),
+        ('protected = [""]', "is not the name of a file to protect"),
+        ('protected = ["/"]', "is not the name of a file to protect"),
+        (f'protected = ["{"x" * 256}"]', "is not the name of a file to protect"),
+        ('protected = ["a*b*c*d*e"]', "is not the name of a file to protect"),
         ('\n\ndeny = ["Bash("]', "permissions.toml:3"),
         ('deny = [{rule = "Bash(rm *)", match = ["ls"]}]', "its own example"),
         ("\xff", "not TOML"),
@@ -235,7 +235,7 @@ def test_a_wrong_file_is_an_error_with_its_place(tmp_path, text: str, says: str)
 
 def test_what_a_search_passes_over():
     """Secrets and what a deny rule for reading names."""
-    permissions = made(deny=["Read(private/**)"])
+    permissions = permissions_with(deny=["Read(private/**)"])
     assert permissions.hidden("/work/.env")
     assert permissions.hidden("/work/private/a")
     assert not permissions.hidden("/work/src/a.py")
@@ -244,7 +244,7 @@ def test_what_a_search_passes_over():
 
 def test_a_name_alone_is_said_to_be_a_pattern():
     """`Read(.env)` is for every folder, so that it is no answer after untrusted text; how to name one file is told."""
-    for text, said in (
+    for text, ending in (
         ("Read(.env)", "Read(./.env) only here"),
         ("Read(**/.env)", "a pattern is no answer"),
         ("Read(*.env)", "a pattern is no answer"),
@@ -253,14 +253,14 @@ def test_a_name_alone_is_said_to_be_a_pattern():
         subject = subject_of("Read", {"file_path": ".env"}, workspace="/w")
         decision = permissions.decide(subject, tainted=True)
         assert decision.decision == "ask"
-        assert decision.reason.endswith(said)
+        assert decision.reason.endswith(ending)
     exact = Permissions([Rule("Read(./.env)", "allow", workspace="/w")], workspace="/w")
     assert exact.decide(subject, tainted=True).allowed
 
 
 def test_a_link_is_judged_by_its_own_name_too():
     """Where it leads is not the whole of it: a protected name stays protected, wherever its file lies."""
-    permissions = made(allow=["Write", "Edit"])
+    permissions = permissions_with(allow=["Write", "Edit"])
 
     def decided(tool: str, name: str) -> str:
         subject = subject_of(tool, {"file_path": name}, workspace="/work", path="/work/real/file")

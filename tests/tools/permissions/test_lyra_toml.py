@@ -34,8 +34,8 @@ class Place:
         return permissions_of(layers, workspace=str(self.work), home=str(self.home))
 
     def decide(self, command: str, *, trusted: bool = False) -> tuple[str, str]:
-        found = self.permissions(trusted=trusted).decide(subject_of("Bash", {"command": command}))
-        return found.decision, found.source
+        outcome = self.permissions(trusted=trusted).decide(subject_of("Bash", {"command": command}))
+        return outcome.decision, outcome.source
 
 
 @pytest.fixture
@@ -81,19 +81,19 @@ def test_rules_prove_themselves_there_too(place):
 
 
 @pytest.mark.parametrize(
-    ("text", "at", "said"),
+    ("text", "location", "message"),
     [
         ('[permissions]\nallowed = ["Bash"]\n', "project: lyra.toml:2", "allowed"),
         ('permissions = "none"\n', "lyra.toml:1", "section"),
         ('[permissions]\ndeny = ["Bash)"]\n', "project: lyra.toml:2", "not a rule"),
     ],
 )
-def test_a_mistake_has_its_place(place, text, at, said):
+def test_a_mistake_has_its_place(place, text, location, message):
     """Never passed over."""
     place.project(text)
-    with pytest.raises(ConfigError, match=said) as caught:
+    with pytest.raises(ConfigError, match=message) as caught:
         place.permissions()
-    assert caught.value.place == at
+    assert caught.value.place == location
 
 
 def test_the_rest_of_lyra_reads_the_same_file(place):
@@ -116,11 +116,11 @@ def test_explain_sees_them(place, monkeypatch):
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.chdir(place.work)
     place.user('[permissions]\nallow = ["Bash(make *)"]\n')
-    said = CliRunner().invoke(command, ["explain", "--json", "Bash", "make all"])
-    assert json.loads(said.output)["rule"] == "Bash(make *)"
+    result = CliRunner().invoke(command, ["explain", "--json", "Bash", "make all"])
+    assert json.loads(result.output)["rule"] == "Bash(make *)"
     Answers(str(place.work)).add(Rule("Bash(make all)", "deny"))
-    said = CliRunner().invoke(command, ["explain", "--json", "Bash", "make all"])
-    assert json.loads(said.output)["decision"] == "deny"
+    result = CliRunner().invoke(command, ["explain", "--json", "Bash", "make all"])
+    assert json.loads(result.output)["decision"] == "deny"
 
 
 def test_the_users_own_settings_are_not_written(tmp_path):
@@ -128,8 +128,8 @@ def test_the_users_own_settings_are_not_written(tmp_path):
     permissions = Permissions(workspace=str(tmp_path), home=str(tmp_path), mode="bypass")
     for name in ("answers/x.toml", "lyra.toml", "permissions.toml"):
         path = os.path.join(str(tmp_path), ".config", "lyra", name)
-        found = permissions.decide(subject_of("Write", {"file_path": path}, workspace=str(tmp_path)))
-        assert found.decision == "deny"
+        outcome = permissions.decide(subject_of("Write", {"file_path": path}, workspace=str(tmp_path)))
+        assert outcome.decision == "deny"
 
 
 @pytest.mark.parametrize("kind", ["link to nowhere", "link to itself", "folder", "pipe"])

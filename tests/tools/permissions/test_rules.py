@@ -14,9 +14,9 @@ WORK, HOME = "/work", "/home/ann"
 
 def matches(rule: str, tool: str, value: object = None, effect: str = "allow") -> bool:
     names = {"Bash": "command", "WebFetch": "url", "Glob": "path", "Grep": "path", "NotebookEdit": "notebook_path"}
-    made = Rule(rule, effect, workspace=WORK, home=HOME)  # type: ignore[arg-type]
+    parsed = Rule(rule, effect, workspace=WORK, home=HOME)  # type: ignore[arg-type]
     arguments = {} if value is None else {names.get(tool, "file_path"): value}
-    return made.matches(subject_of(tool, arguments, workspace=WORK, home=HOME))
+    return parsed.matches(subject_of(tool, arguments, workspace=WORK, home=HOME))
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ def environment(folder: Path, **options: Any) -> ToolEnvironment:
     return ToolEnvironment(workspace=Workspace(str(folder)), **options)
 
 
-def made(text: str, place: ToolEnvironment) -> Tool:
+def tool_of(text: str, place: ToolEnvironment) -> Tool:
     tools, mistakes = read_tools(dedent(text).encode(), "a.yaml", place)
-    assert not mistakes, [str(each) for each in mistakes]
+    assert not mistakes, [str(mistake) for mistake in mistakes]
     assert len(tools) == 1
     return tools[0]
 

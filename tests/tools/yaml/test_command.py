@@ -9,7 +9,7 @@ import pytest
 
 from lyra.core.rights.capability import Grant
 from lyra.tools.registry import ToolRegistry
-from tests.tools.yaml.support import call, called, environment, made, mistakes_of
+from tests.tools.yaml.support import call, called, environment, mistakes_of, tool_of
 
 SHOW = "import sys; print(*sys.argv[1:], sep='|')"
 
@@ -51,57 +51,59 @@ def show(words: str, **options: Any) -> str:
 def test_one_place_is_one_argument(tmp_path: Path, value: str):
     """Whatever is in the value."""
     (tmp_path / "kept").write_text("x")
-    result = called(made(show("first, '{{word}}', last"), environment(tmp_path)), word=value)
+    result = called(tool_of(show("first, '{{word}}', last"), environment(tmp_path)), word=value)
     assert (result.output, result.is_error) == (f"first|{value}|last\n", False)
-    assert [each.name for each in tmp_path.iterdir()] == ["kept"]
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
 @pytest.mark.parametrize("value", ["-rf", "--option", "-", "-1", "--output=/etc/x"])
 def test_a_value_is_no_option(tmp_path: Path, value: str):
     """Unless the word has a beginning of its own, or stands after `--`."""
-    result = called(made(show("'{{word}}'"), environment(tmp_path)), word=value)
+    result = called(tool_of(show("'{{word}}'"), environment(tmp_path)), word=value)
     assert result.error_code == "invalid_arguments"
     assert "option" in result.output
-    assert called(made(show("'--title={{word}}'"), environment(tmp_path)), word=value).output == f"--title={value}\n"
-    assert called(made(show("--, '{{word}}'"), environment(tmp_path)), word=value).output == f"--|{value}\n"
+    assert called(tool_of(show("'--title={{word}}'"), environment(tmp_path)), word=value).output == f"--title={value}\n"
+    assert called(tool_of(show("--, '{{word}}'"), environment(tmp_path)), word=value).output == f"--|{value}\n"
 
 
 def test_a_value_that_says_the_dashes_opens_nothing(tmp_path: Path):
     """`--` counts where the file says it."""
     params = "[{name: a, type: string}, {name: b, type: string}]"
     text = tool_text(f"[python3, -c, \"{SHOW}\", 'x{{{{a}}}}', '{{{{b}}}}']", params)
-    assert called(made(text, environment(tmp_path)), a="--", b="-rf").error_code == "invalid_arguments"
-    assert called(made(show("'{{word}}'"), environment(tmp_path)), word="--").error_code == "invalid_arguments"
+    assert called(tool_of(text, environment(tmp_path)), a="--", b="-rf").error_code == "invalid_arguments"
+    assert called(tool_of(show("'{{word}}'"), environment(tmp_path)), word="--").error_code == "invalid_arguments"
 
 
 def test_a_missing_value_leaves_its_word_out_and_numbers_are_words(tmp_path: Path):
     params = "[{name: n, type: integer, required: false}, {name: ok, type: boolean, default: true}]"
     text = tool_text(f"[python3, -c, \"{SHOW}\", '--n={{{{n}}}}', '{{{{ok}}}}']", params)
-    assert called(made(text, environment(tmp_path))).output == "true\n"
-    assert called(made(text, environment(tmp_path)), n=3, ok=False).output == "--n=3|false\n"
+    assert called(tool_of(text, environment(tmp_path))).output == "true\n"
+    assert called(tool_of(text, environment(tmp_path)), n=3, ok=False).output == "--n=3|false\n"
 
 
 def test_a_command_written_as_text_is_split_when_it_is_read(tmp_path: Path):
     """As the older form of these files has it: quotes count in the file, and nothing in a value does."""
     text = tool_text(f'"python3 -c \\"{SHOW}\\" \'a b\' {{{{ .word }}}}"')
-    assert called(made(text, environment(tmp_path)), word="c d; e").output == "a b|c d; e\n"
+    assert called(tool_of(text, environment(tmp_path)), word="c d; e").output == "a b|c d; e\n"
 
 
 def test_a_program_that_fails_is_an_error_with_its_words(tmp_path: Path):
-    result = called(made(tool_text("[python3, -c, \"import sys; sys.exit('broken')\"]", "[]"), environment(tmp_path)))
+    result = called(
+        tool_of(tool_text("[python3, -c, \"import sys; sys.exit('broken')\"]", "[]"), environment(tmp_path))
+    )
     assert (result.error_code, result.output) == ("exec_failed", "exit code 1\nbroken")
-    missing = called(made(tool_text("[no-such-program-here]", "[]"), environment(tmp_path)))
+    missing = called(tool_of(tool_text("[no-such-program-here]", "[]"), environment(tmp_path)))
     assert missing.error_code == "exec_failed"
 
 
 def test_a_program_that_takes_too_long_is_killed(tmp_path: Path):
     text = tool_text('[python3, -c, "import time; time.sleep(60)"]', "[]", ", timeout: 300ms")
-    assert called(made(text, environment(tmp_path))).error_code == "timeout"
+    assert called(tool_of(text, environment(tmp_path))).error_code == "timeout"
 
 
 def test_stdin_is_one_value(tmp_path: Path):
     text = tool_text('[python3, -c, "import sys; print(sys.stdin.read()[::-1])"]', more=", stdin: '{{word}}'")
-    assert called(made(text, environment(tmp_path)), word="-abc").output == "cba-\n"
+    assert called(tool_of(text, environment(tmp_path)), word="-abc").output == "cba-\n"
     assert "one value" in str(mistakes_of(text.replace("'{{word}}'", "'select {{word}}'"), tmp_path)[0])
 
 
@@ -112,29 +114,29 @@ CONNECT = "[python3, -c, \"import socket; socket.create_connection(('1.1.1.1', 8
 
 
 def test_the_workspace_is_written_only_where_the_file_says_so(tmp_path: Path):
-    assert called(made(tool_text(WRITE, "[]"), environment(tmp_path))).error_code == "exec_failed"
+    assert called(tool_of(tool_text(WRITE, "[]"), environment(tmp_path))).error_code == "exec_failed"
     assert not (tmp_path / "made").exists()
-    assert not called(made(tool_text(WRITE, "[]", ", writes: true"), environment(tmp_path))).is_error
+    assert not called(tool_of(tool_text(WRITE, "[]", ", writes: true"), environment(tmp_path))).is_error
     assert (tmp_path / "made").read_text() == "x"
 
 
 def test_there_is_no_network_and_nothing_of_our_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MY_TOKEN", "correct-horse-battery")
-    assert called(made(tool_text(CONNECT, "[]"), environment(tmp_path))).error_code == "exec_failed"
-    listed = called(made(tool_text('[python3, -c, "import os; print(os.environ)"]', "[]"), environment(tmp_path)))
+    assert called(tool_of(tool_text(CONNECT, "[]"), environment(tmp_path))).error_code == "exec_failed"
+    listed = called(tool_of(tool_text('[python3, -c, "import os; print(os.environ)"]', "[]"), environment(tmp_path)))
     assert "horse" not in listed.output
     outside = tmp_path / "outside"
     inside = tmp_path / "inside"
     inside.mkdir()
     outside.write_text("secret")
     reading = tool_text(f"[python3, -c, \"print(open('{outside}').read())\"]", "[]")
-    assert "secret" not in called(made(reading, environment(inside))).output
+    assert "secret" not in called(tool_of(reading, environment(inside))).output
 
 
 @pytest.mark.anyio
 async def test_the_callers_rights_hold(tmp_path: Path):
     """The command must be in the Grant, and so must writing."""
-    tool = made(tool_text(WRITE, "[]", ", writes: true"), environment(tmp_path))
+    tool = tool_of(tool_text(WRITE, "[]", ", writes: true"), environment(tmp_path))
     registry = ToolRegistry([tool])
     root = environment(tmp_path).workspace.root
     denied = await registry.call("act", grant=Grant(["process.exec:git *", f"fs.read:{root}/**"]))
@@ -149,7 +151,7 @@ async def test_the_callers_rights_hold(tmp_path: Path):
 @pytest.mark.anyio
 async def test_declared_commands_are_kept_to(tmp_path: Path):
     text = show("'{{word}}'").rstrip() + "\n        needs: ['process.exec:git *']\n"
-    assert (await call(made(text, environment(tmp_path)), word="x")).error_code == "permission_denied"
+    assert (await call(tool_of(text, environment(tmp_path)), word="x")).error_code == "permission_denied"
     plain = tool_text("[ls, -l]", "[]").rstrip() + "\n        needs: ['process.exec:git *']\n"
     assert "do not cover process.exec:ls -l" in mistakes_of(plain, tmp_path)[0].message
     assert not mistakes_of(plain.replace("git *", "ls *"), tmp_path)
@@ -163,7 +165,7 @@ async def test_declared_commands_are_kept_to(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         ("['{{word}}', x]", "written out"),
         ("[sh, -c, 'grep {{word}} file']", "middle of a text"),
@@ -187,10 +189,10 @@ async def test_declared_commands_are_kept_to(tmp_path: Path):
         ("[ls, [a]]", "is a text"),
     ],
 )
-def test_a_command_that_a_value_could_bend_is_a_mistake(tmp_path: Path, command: str, said: str):
-    found = mistakes_of(tool_text(command), tmp_path)
-    assert any(said in each.message for each in found)
-    assert {each.line for each in found} == {5}
+def test_a_command_that_a_value_could_bend_is_a_mistake(tmp_path: Path, command: str, message: str):
+    mistakes = mistakes_of(tool_text(command), tmp_path)
+    assert any(message in mistake.message for mistake in mistakes)
+    assert {mistake.line for mistake in mistakes} == {5}
 
 
 @pytest.mark.parametrize(
@@ -318,14 +320,14 @@ def test_data_may_be_the_input(tmp_path: Path, command: str):
 )
 def test_a_value_that_becomes_an_order_is_refused(tmp_path: Path, command: str, value: str):
     """Where it is data but for its form."""
-    result = called(made(tool_text(command, more=", writes: true"), environment(tmp_path)), word=value)
-    assert (result.error_code, "order of its own" in result.output) == ("invalid_arguments", True)
+    result = called(tool_of(tool_text(command, more=", writes: true"), environment(tmp_path)), word=value)
+    assert (result.error_code, "interpret the value as a command" in result.output) == ("invalid_arguments", True)
     assert not (tmp_path / "made").exists()
 
 
 def test_a_script_of_the_file_may_have_arguments(tmp_path: Path):
     text = tool_text("[sh, -c, 'printf %s \"$1\"', sh, '{{word}}']")
-    assert called(made(text, environment(tmp_path)), word="$(id); x").output == "$(id); x"
+    assert called(tool_of(text, environment(tmp_path)), word="$(id); x").output == "$(id); x"
 
 
 def test_lists_are_no_arguments(tmp_path: Path):

@@ -12,7 +12,7 @@ from lyra.core.rights.capability import Grant
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.registry import ToolRegistry
 from lyra.tools.yaml import ToolEnvironment
-from tests.tools.yaml.support import called, environment, made, mistakes_of
+from tests.tools.yaml.support import called, environment, mistakes_of, tool_of
 
 READ = """
     name: note
@@ -47,17 +47,17 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_file_is_read(folder: Path):
-    assert called(made(READ, environment(folder)), name="a").output == "hello"
-    assert called(made(ANY, environment(folder)), path="notes/a.md").output == "hello"
-    assert called(made(ANY, environment(folder)), path=str(folder / "other.md")).output == "other"
-    assert called(made(READ, environment(folder)), name="b").error_code == "not_found"
+    assert called(tool_of(READ, environment(folder)), name="a").output == "hello"
+    assert called(tool_of(ANY, environment(folder)), path="notes/a.md").output == "hello"
+    assert called(tool_of(ANY, environment(folder)), path=str(folder / "other.md")).output == "other"
+    assert called(tool_of(READ, environment(folder)), name="b").error_code == "not_found"
 
 
 @pytest.mark.parametrize(
     "value", ["../other", "../../outside", "x/../../other", "/etc/passwd", "~/x", "..", "a\0", "link"]
 )
 def test_no_value_leaves_its_folder(folder: Path, value: str):
-    result = called(made(READ, environment(folder)), name=value)
+    result = called(tool_of(READ, environment(folder)), name=value)
     assert result.is_error
     assert result.output != "other"
     assert "secret" not in result.output
@@ -65,32 +65,32 @@ def test_no_value_leaves_its_folder(folder: Path, value: str):
 
 @pytest.mark.parametrize("value", ["../outside.md", "/etc/passwd", "notes/link.md", "notes/../../outside.md", ""])
 def test_no_path_leaves_the_workspace(folder: Path, value: str):
-    result = called(made(ANY, environment(folder)), path=value)
+    result = called(tool_of(ANY, environment(folder)), path=value)
     assert result.is_error
     assert "secret" not in result.output
     assert "root:" not in result.output
 
 
 def test_keys_are_not_read_unless_the_file_names_them(folder: Path):
-    assert called(made(ANY, environment(folder)), path=".env").error_code == "permission_denied"
-    assert called(made(ANY, environment(folder)), path="./.ENV").is_error
+    assert called(tool_of(ANY, environment(folder)), path=".env").error_code == "permission_denied"
+    assert called(tool_of(ANY, environment(folder)), path="./.ENV").is_error
     os.symlink(".env", folder / "notes/plain.md")
-    assert called(made(READ, environment(folder)), name="plain").error_code == "permission_denied"
+    assert called(tool_of(READ, environment(folder)), name="plain").error_code == "permission_denied"
     named = ANY.replace("{type: file_read}", "{type: file_read, path: .env}").replace(
         "[{name: path, type: string}]", "[]"
     )
-    assert called(made(named, environment(folder))).output == "KEY=1"
+    assert called(tool_of(named, environment(folder))).output == "KEY=1"
 
 
 def test_what_is_no_text_is_an_error(folder: Path):
     (folder / "notes/b.md").write_bytes(b"a\0b")
-    assert called(made(READ, environment(folder)), name="b").error_code == "io_error"
+    assert called(tool_of(READ, environment(folder)), name="b").error_code == "io_error"
     os.mkfifo(folder / "notes/pipe.md")
-    assert called(made(READ, environment(folder)), name="pipe").error_code == "invalid_arguments"
+    assert called(tool_of(READ, environment(folder)), name="pipe").error_code == "invalid_arguments"
 
 
 def test_a_file_is_written_whole(folder: Path):
-    tool = made(WRITE, environment(folder))
+    tool = tool_of(WRITE, environment(folder))
     assert called(tool, name="new", text="{{n}} $(id)").output == "notes/new.md was made, 16 bytes"
     assert (folder / "notes/new.md").read_text() == "# 1\n{{n}} $(id)\n"
     os.chmod(folder / "notes/new.md", 0o640)
@@ -104,7 +104,7 @@ def test_a_file_is_written_whole(folder: Path):
 def test_nothing_is_written_where_it_must_not_be(folder: Path, value: str):
     before = (folder.parent / "outside.md").read_text()
     assert (
-        called(made(WRITE.replace("}}.md", "}}"), environment(folder)), name=value, text="x").is_error
+        called(tool_of(WRITE.replace("}}.md", "}}"), environment(folder)), name=value, text="x").is_error
         or value == "link"
     )
     assert (folder.parent / "outside.md").read_text() == before
@@ -132,10 +132,11 @@ def test_a_file_that_is_swapped_meanwhile_is_not_opened(folder: Path, target: st
     (folder / "notes/swap.md").write_text("mine")
     place = Swapped(str(folder))
     Swapped.target = str(folder / target)
-    result = called(made(READ, ToolEnvironment(workspace=place)), name="swap")
+    result = called(tool_of(READ, ToolEnvironment(workspace=place)), name="swap")
     assert result.error_code == "permission_denied"
     assert (
-        called(made(WRITE, ToolEnvironment(workspace=place)), name="swap", text="x").error_code == "permission_denied"
+        called(tool_of(WRITE, ToolEnvironment(workspace=place)), name="swap", text="x").error_code
+        == "permission_denied"
     )
     assert (folder / ".env").read_text() == "KEY=1"
 
@@ -143,18 +144,18 @@ def test_a_file_that_is_swapped_meanwhile_is_not_opened(folder: Path, target: st
 @pytest.mark.anyio
 async def test_the_callers_rights_and_the_tools_own_hold(folder: Path):
     root = environment(folder).workspace.root
-    registry = ToolRegistry([made(READ, environment(folder))])
+    registry = ToolRegistry([tool_of(READ, environment(folder))])
     assert (await registry.call("note", {"name": "a"}, grant=Grant([f"fs.read:{root}/other/**"]))).error_code == (
         "permission_denied"
     )
     assert (await registry.call("note", {"name": "a"}, grant=Grant([f"fs.read:{root}/**"]))).output == "hello"
-    narrow = made(ANY + f"    needs: ['fs.read:{root}/notes/**']\n", environment(folder))
+    narrow = tool_of(ANY + f"    needs: ['fs.read:{root}/notes/**']\n", environment(folder))
     assert (await ToolRegistry([narrow]).call("any", {"path": "notes/a.md"})).output == "hello"
     assert (await ToolRegistry([narrow]).call("any", {"path": "other.md"})).error_code == "permission_denied"
 
 
 @pytest.mark.parametrize(
-    ("path", "params", "said"),
+    ("path", "params", "message"),
     [
         ("../x/{{name}}", "{name: name, type: string}", "no '..'"),
         ("notes/{{name}}", "{name: name, type: array}", "make it a string"),
@@ -162,11 +163,11 @@ async def test_the_callers_rights_and_the_tools_own_hold(folder: Path):
         ("notes/{{nmae}}", "{name: name, type: string}", "names the parameter 'nmae'"),
     ],
 )
-def test_a_path_that_cannot_be_meant_is_a_mistake(folder: Path, path: str, params: str, said: str):
+def test_a_path_that_cannot_be_meant_is_a_mistake(folder: Path, path: str, params: str, message: str):
     text = f"""
         name: a
         description: b
         params: [{params}]
         implementation: {{type: file_read, path: "{path}"}}
     """
-    assert said in mistakes_of(text, folder)[0].message
+    assert message in mistakes_of(text, folder)[0].message

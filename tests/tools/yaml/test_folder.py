@@ -40,23 +40,23 @@ def source(folder: Path, **options: Any) -> DynamicTools:
     return DynamicTools(folder, workspace=str(folder.parent), **options)
 
 
-def one(name: str = "a", says: str = "x", file: str = "text") -> str:
+def declaration(name: str = "a", says: str = "x", file: str = "text") -> str:
     return ONE.format(name=name, says=says, file=file)
 
 
 def names(tools: DynamicTools) -> list[str]:
-    return [each.name for each in tools]
+    return [tool.name for tool in tools]
 
 
 def test_files_that_come_change_and_go(folder: Path):
     tools = source(folder)
     assert (names(tools), tools.problems) == ([], ())
-    put(folder, "a.yaml", one("a"))
-    put(folder, "b.yml", one("b"))
+    put(folder, "a.yaml", declaration("a"))
+    put(folder, "b.yml", declaration("b"))
     put(folder, "c.txt", "no tool")
-    put(folder, ".hidden.yaml", one("hidden"))
+    put(folder, ".hidden.yaml", declaration("hidden"))
     assert names(tools) == ["a", "b"]
-    put(folder, "a.yaml", one("other"))
+    put(folder, "a.yaml", declaration("other"))
     assert names(tools) == ["other", "b"]
     os.remove(folder / "a.yaml")
     assert names(tools) == ["b"]
@@ -64,49 +64,49 @@ def test_files_that_come_change_and_go(folder: Path):
 
 def test_a_file_that_has_not_changed_is_not_read_again(folder: Path):
     """A look costs a listing; the Tool is the same object, also when only the time of its file is another."""
-    put(folder, "a.yaml", one("a"))
+    put(folder, "a.yaml", declaration("a"))
     tools = source(folder)
     before = next(iter(tools))
     assert not tools.refresh()
     os.utime(folder / "a.yaml", ns=(1, 1))
     assert next(iter(tools)) is before
-    put(folder, "a.yaml", one("a", "y"))
+    put(folder, "a.yaml", declaration("a", "y"))
     assert next(iter(tools)) is not before
 
 
 def test_a_change_of_the_same_size_in_the_same_moment_is_seen(folder: Path):
     """Whatever the clock of the disk says: a file that was replaced is another file."""
-    put(folder, "a.yaml", one("a"))
+    put(folder, "a.yaml", declaration("a"))
     tools = source(folder)
     for name in "bcdefgh":
-        put(folder, "a.yaml", one(name))
+        put(folder, "a.yaml", declaration(name))
         assert names(tools) == [name]
 
 
 def test_a_broken_file_keeps_its_last_good_version_and_says_so(folder: Path):
     seen: list[tuple[str, ...]] = []
-    tools = source(folder, on_change=lambda each: seen.append(each.problems))
-    put(folder, "a.yaml", one("a"))
-    put(folder, "b.yaml", one("b"))
+    tools = source(folder, on_change=lambda tools_: seen.append(tools_.problems))
+    put(folder, "a.yaml", declaration("a"))
+    put(folder, "b.yaml", declaration("b"))
     assert names(tools) == ["a", "b"]
     put(folder, "a.yaml", "name: a\nnmae: [\n")
     assert names(tools) == ["a", "b"]
     assert tools.problems[0].startswith(f"{folder}/a.yaml:3: not YAML")
     assert "its last good version is used" in tools.problems[0]
-    put(folder, "c.yaml", one("c").replace("description: x\n", ""))
+    put(folder, "c.yaml", declaration("c").replace("description: x\n", ""))
     assert names(tools) == ["a", "b"]
-    assert [each.file.rpartition("/")[2] for each in tools.mistakes] == ["a.yaml", "c.yaml"]
-    put(folder, "a.yaml", one("new"))
+    assert [mistake.file.rpartition("/")[2] for mistake in tools.mistakes] == ["a.yaml", "c.yaml"]
+    put(folder, "a.yaml", declaration("new"))
     os.remove(folder / "c.yaml")
     assert (names(tools), tools.problems) == (["new", "b"], ())
-    assert [len(each) for each in seen] == [0, 1, 2, 0]
+    assert [len(problems) for problems in seen] == [0, 1, 2, 0]
 
 
 def test_one_name_is_one_tool(folder: Path):
-    put(folder, "a.yaml", one("same", "first"))
-    put(folder, "b.yaml", one("same", "second"))
+    put(folder, "a.yaml", declaration("same", "first"))
+    put(folder, "b.yaml", declaration("same", "second"))
     tools = source(folder)
-    assert [each.description for each in tools] == ["first"]
+    assert [tool.description for tool in tools] == ["first"]
     assert "there is a tool 'same'" in tools.problems[0]
 
 
@@ -114,7 +114,7 @@ def test_odd_files_are_said_and_nothing_hangs(folder: Path):
     os.mkfifo(folder / "pipe.yaml")
     (folder / "dir.yaml").mkdir()
     os.symlink(folder / "nowhere", folder / "link.yaml")
-    put(folder, "a.yaml", one("a"))
+    put(folder, "a.yaml", declaration("a"))
     put(folder, "large.yaml", "# " + "x" * 200_000)
     tools = source(folder)
     assert names(tools) == ["a"]
@@ -127,31 +127,31 @@ def test_a_folder_that_is_not_there_yet(folder: Path):
     assert "no such file or folder" in tools.problems[0]
     (folder / "later").mkdir()
     assert (names(tools), tools.problems) == ([], ())
-    put(folder / "later", "a.yaml", one("a"))
+    put(folder / "later", "a.yaml", declaration("a"))
     assert names(tools) == ["a"]
 
 
 def test_one_file_is_a_source_too(folder: Path):
-    put(folder, "a.yaml", one("a"))
+    put(folder, "a.yaml", declaration("a"))
     assert names(source(folder / "a.yaml")) == ["a"]
 
 
 def test_a_registry_takes_it(folder: Path):
-    put(folder, "a.yaml", one("a"))
+    put(folder, "a.yaml", declaration("a"))
     tools = source(folder)
     registry = ToolRegistry([tools])
     assert asyncio.run(registry.call("a")).output == "old"
-    put(folder, "a.yaml", one("a", file="other"))
+    put(folder, "a.yaml", declaration("a", file="other"))
     assert asyncio.run(registry.call("a")).output == "new"
 
 
 def test_a_file_written_in_place_within_one_tick_of_the_disk_is_seen(folder: Path):
     """Same size, same file, and the time set back to what it was."""
     path = folder / "a.yaml"
-    path.write_text(one("a"))
+    path.write_text(declaration("a"))
     tools = source(folder)
     state = os.stat(path)
-    path.write_text(one("b"))
+    path.write_text(declaration("b"))
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
     assert names(tools) == ["b"]
 
@@ -161,7 +161,7 @@ def test_a_file_written_in_place_within_one_tick_of_the_disk_is_seen(folder: Pat
 
 def test_an_agent_sees_a_change_at_its_next_message(folder: Path):
     """Changed, broken and gone, without a restart; the broken file is an Event."""
-    put(folder, "a.yaml", one("a"))
+    put(folder, "a.yaml", declaration("a"))
     model = says(calls("a"), "{result}", calls("a"), "{result}", calls("a"), "{result}", calls("a"), "{result}")
     agent = Agent("worker", model=model, tools=[source(folder)], permissions={"allow": ["a"]})
     events: list[Event] = []
@@ -170,8 +170,8 @@ def test_an_agent_sees_a_change_at_its_next_message(folder: Path):
         async with Kernel() as kernel:
             kernel.on_event(events.append, kinds=["tools.problems"])
             process = await kernel.spawn(agent)
-            answers = [await process.send("go")]
-            put(folder, "a.yaml", one("a", "another description", "other"))
+            answers: list[str] = [await process.send("go")]
+            put(folder, "a.yaml", declaration("a", "another description", "other"))
             answers.append(await process.send("go"))
             put(folder, "a.yaml", "name: a\n")
             answers.append(await process.send("go"))
@@ -189,7 +189,7 @@ def test_an_agent_sees_a_change_at_its_next_message(folder: Path):
 
 def test_without_a_rule_a_tool_of_a_file_is_not_run(folder: Path):
     """It is guarded: headless that is a denial, which the model is told."""
-    put(folder, "a.yaml", one("a"))
+    put(folder, "a.yaml", declaration("a"))
     model = says(calls("a"), "done")
     agent = Agent(
         "worker", model=model, tools=source(folder), permissions=Permissions(workspace=str(folder), attended=False)

@@ -11,7 +11,7 @@ import pytest
 from lyra.core.rights.capability import Grant
 from lyra.tools.registry import ToolRegistry
 from tests.tools.test_http_guard import page, serving
-from tests.tools.yaml.support import call, environment, made, mistakes_of
+from tests.tools.yaml.support import call, environment, mistakes_of, tool_of
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +42,7 @@ def first_line(server: Any) -> str:
 async def test_values_go_into_their_places(tmp_path: Path):
     """Path, query and headers; what is missing is left out, a list is repeated."""
     async with serving(lambda head: page(b'{"ok":1}', Content_Type="application/json")) as server:
-        tool = made(plain(GET), environment(tmp_path, lookup=server.lookup, dial=server.dial))
+        tool = tool_of(plain(GET), environment(tmp_path, lookup=server.lookup, dial=server.dial))
         result = await call(tool, id="7", tags=["a", "b c"])
         await call(tool, id="8", unit="imperial", page="3")
     assert (result.output, result.is_error) == ('{"ok":1}', False)
@@ -71,7 +71,7 @@ async def test_values_go_into_their_places(tmp_path: Path):
 )
 async def test_no_value_leaves_its_segment(tmp_path: Path, value: str, sent: str):
     async with serving(lambda head: page()) as server:
-        tool = made(plain(GET), environment(tmp_path, lookup=server.lookup, dial=server.dial))
+        tool = tool_of(plain(GET), environment(tmp_path, lookup=server.lookup, dial=server.dial))
         assert not (await call(tool, id=value)).is_error
     assert first_line(server).startswith(f"GET /v1/items/{sent}/full?")
     assert "host: api.example.org\r\n" in server.heads[0].lower()
@@ -82,7 +82,7 @@ async def test_no_value_leaves_its_segment(tmp_path: Path, value: str, sent: str
 @pytest.mark.parametrize("value", ["", ".", ".."])
 async def test_a_value_that_is_a_step_in_the_path_is_refused(tmp_path: Path, value: str):
     async with serving(lambda head: page()) as server:
-        tool = made(plain(GET), environment(tmp_path, lookup=server.lookup, dial=server.dial))
+        tool = tool_of(plain(GET), environment(tmp_path, lookup=server.lookup, dial=server.dial))
         result = await call(tool, id=value)
     assert (result.error_code, server.heads) == ("invalid_arguments", [])
 
@@ -110,7 +110,7 @@ POST = """
 async def sent(folder: Path, text: str, **arguments: Any) -> tuple[Any, str, bytes]:
     """The result, and the head and body that the server got."""
     async with serving(lambda head: page()) as server:
-        result = await call(made(text, environment(folder, lookup=server.lookup, dial=server.dial)), **arguments)
+        result = await call(tool_of(text, environment(folder, lookup=server.lookup, dial=server.dial)), **arguments)
     return result, "".join(server.heads), b"".join(server.bodies)
 
 
@@ -139,14 +139,14 @@ async def test_a_header_holds_one_line(tmp_path: Path, value: str):
 )
 async def test_a_refusal_of_the_server_is_an_error(tmp_path: Path, status: str, code: str):
     async with serving(lambda head: page(b"why", status)) as server:
-        result = await call(made(plain(GET), environment(tmp_path, lookup=server.lookup, dial=server.dial)), id="1")
+        result = await call(tool_of(plain(GET), environment(tmp_path, lookup=server.lookup, dial=server.dial)), id="1")
     assert (result.is_error, result.error_code) == (True, code)
     assert "why" in result.output
 
 
 async def test_what_is_no_text_is_not_shown(tmp_path: Path):
     async with serving(lambda head: page(b"\x89PNG\0", Content_Type="image/png")) as server:
-        result = await call(made(plain(GET), environment(tmp_path, lookup=server.lookup, dial=server.dial)), id="1")
+        result = await call(tool_of(plain(GET), environment(tmp_path, lookup=server.lookup, dial=server.dial)), id="1")
     assert result.output == "5 bytes of image/png"
 
 
@@ -167,7 +167,7 @@ async def test_a_key_is_sent_and_never_shown(tmp_path: Path):
     """Not in the answer that echoes it, not in an error, not in the tool's own words."""
     key = "correct-horse-battery"
     async with serving(lambda head: page(head.encode())) as server:
-        tool = made(KEYED, environment(tmp_path, env={"MY_TOKEN": key}, lookup=server.lookup, dial=server.dial))
+        tool = tool_of(KEYED, environment(tmp_path, env={"MY_TOKEN": key}, lookup=server.lookup, dial=server.dial))
         result = await call(tool)
     assert f"authorization: Bearer {key}" in server.heads[0]
     assert key not in result.output
@@ -177,7 +177,7 @@ async def test_a_key_is_sent_and_never_shown(tmp_path: Path):
 
 
 async def test_a_key_that_is_not_there_is_said_by_name(tmp_path: Path):
-    result = await call(made(KEYED, environment(tmp_path, env={})))
+    result = await call(tool_of(KEYED, environment(tmp_path, env={})))
     assert "MY_TOKEN is not set" in result.output
 
 
@@ -189,10 +189,10 @@ async def test_a_key_does_not_follow_a_redirect(tmp_path: Path):
         return page() if "other.example" in head else page(b"", "302 Found", Location="http://other.example/")
 
     async with serving(answers) as server:
-        tool = made(text, environment(tmp_path, env={"MY_TOKEN": "x" * 9}, lookup=server.lookup, dial=server.dial))
+        tool = tool_of(text, environment(tmp_path, env={"MY_TOKEN": "x" * 9}, lookup=server.lookup, dial=server.dial))
         assert not (await call(tool)).is_error
         assert "authorization" not in server.heads[1].lower()
-        plain_tool = made(
+        plain_tool = tool_of(
             KEYED, environment(tmp_path, env={"MY_TOKEN": "x" * 9}, lookup=server.lookup, dial=server.dial)
         )
         assert (await call(plain_tool)).error_code == "permission_denied"
@@ -211,7 +211,7 @@ def test_keys_of_models_and_of_others_are_not_for_tools(tmp_path: Path):
 
 async def test_a_tool_reaches_its_own_host_and_only_what_its_caller_may(tmp_path: Path):
     async with serving(lambda head: page()) as server:
-        tool = made(plain(GET), environment(tmp_path, lookup=server.lookup, dial=server.dial))
+        tool = tool_of(plain(GET), environment(tmp_path, lookup=server.lookup, dial=server.dial))
         registry = ToolRegistry([tool])
         denied = await registry.call("item", {"id": "1"}, grant=Grant(["net.http:other.example"]))
         assert (denied.error_code, server.asked) == ("permission_denied", [])
@@ -227,7 +227,7 @@ async def test_inside_hosts_are_refused_whatever_the_file_says(tmp_path: Path, h
         implementation: {{type: http, url: "http://{host}/"}}
     """
     async with serving(lambda head: page()) as server:
-        result = await call(made(text, environment(tmp_path, dial=server.dial)))
+        result = await call(tool_of(text, environment(tmp_path, dial=server.dial)))
     assert (result.error_code, server.heads) == ("permission_denied", [])
 
 
@@ -235,7 +235,7 @@ async def test_an_inside_host_that_the_owner_opened_is_reached(tmp_path: Path):
     async with serving(lambda head: page()) as server:
         here = f"127.0.0.1:{server.port}"
         text = f"{{name: a, description: b, implementation: {{type: http, url: 'http://{here}/'}}}}"
-        assert (await call(made(text, environment(tmp_path, inside=[here])))).output == "hello"
+        assert (await call(tool_of(text, environment(tmp_path, inside=[here])))).output == "hello"
 
 
 HOSTS = """
@@ -248,7 +248,7 @@ HOSTS = """
 
 async def test_a_host_may_be_chosen_from_a_list(tmp_path: Path):
     async with serving(lambda head: page()) as server:
-        tool = made(HOSTS, environment(tmp_path, lookup=server.lookup, dial=server.dial))
+        tool = tool_of(HOSTS, environment(tmp_path, lookup=server.lookup, dial=server.dial))
         assert not (await call(tool, region="us")).is_error
         assert (await call(tool, region="evil.example/")).error_code == "invalid_arguments"
     assert server.asked == ["us.example.org"]
@@ -259,7 +259,7 @@ async def test_a_host_may_be_chosen_from_a_list(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("http://{{q}}.example.org/", "could be any host"),
         ("{{q}}://example.org/", "begins with http"),
@@ -275,7 +275,7 @@ async def test_a_host_may_be_chosen_from_a_list(tmp_path: Path):
         ("http://example.org/{{ q", "two braces"),
     ],
 )
-def test_a_url_that_a_value_could_bend_is_a_mistake(tmp_path: Path, url: str, said: str):
+def test_a_url_that_a_value_could_bend_is_a_mistake(tmp_path: Path, url: str, message: str):
     text = f"""
         name: a
         description: b
@@ -284,13 +284,13 @@ def test_a_url_that_a_value_could_bend_is_a_mistake(tmp_path: Path, url: str, sa
           type: http
           url: "{url}"
     """
-    found = mistakes_of(text, tmp_path)
-    assert said in found[0].message
-    assert found[0].line == 7
+    mistakes = mistakes_of(text, tmp_path)
+    assert message in mistakes[0].message
+    assert mistakes[0].line == 7
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ("'{\"a\": {{q}}}'", "middle of the body"),
         ("'a={{q}}&b=1'", "middle of the body"),
@@ -299,14 +299,14 @@ def test_a_url_that_a_value_could_bend_is_a_mistake(tmp_path: Path, url: str, sa
         ("{a: '{{zz}}'}", "names the parameter 'zz'"),
     ],
 )
-def test_a_body_that_a_value_could_bend_is_a_mistake(tmp_path: Path, body: str, said: str):
+def test_a_body_that_a_value_could_bend_is_a_mistake(tmp_path: Path, body: str, message: str):
     text = f"""
         name: a
         description: b
         params: [{{name: q, type: string}}]
         implementation: {{type: http, method: POST, url: "http://example.org/", body: {body}}}
     """
-    assert said in mistakes_of(text, tmp_path)[0].message
+    assert message in mistakes_of(text, tmp_path)[0].message
 
 
 async def test_json_written_as_text_is_json(tmp_path: Path):

@@ -9,7 +9,7 @@ import pytest
 
 from lyra.errors import ToolError
 from lyra.tools.yaml import read_tools
-from tests.tools.yaml.support import called, environment, made, mistakes_of
+from tests.tools.yaml.support import called, environment, mistakes_of, tool_of
 
 OLDER = """
     name: weather
@@ -36,7 +36,7 @@ OLDER = """
 
 
 def test_the_form_that_others_write_loads(tmp_path: Path):
-    tool = made(OLDER, environment(tmp_path))
+    tool = tool_of(OLDER, environment(tmp_path))
     assert (tool.name, tool.description, tool.timeout_s) == ("weather", "The weather of a city.", 30.0)
     assert tool.schema == {
         "type": "object",
@@ -65,23 +65,26 @@ def test_the_keys_of_a_tool_mean_something(tmp_path: Path):
         deferred: true
         implementation: {type: http, url: "http://example.org/", timeout: 1.5}
     """
-    tool = made(text, environment(tmp_path))
+    tool = tool_of(text, environment(tmp_path))
     assert (tool.idempotent, tool.concurrency, tool.deferred, tool.timeout_s) == (False, 2, True, 1.5)
 
 
 def test_a_file_may_have_several_tools_and_other_forms(tmp_path: Path):
-    one = "{name: %s, description: x, implementation: {type: file_read, path: a}}"
-    for text in (f"tools:\n  - {one % 'a'}\n  - {one % 'b'}\n", f"- {one % 'a'}\n- {one % 'b'}\n"):
+    declaration = "{name: %s, description: x, implementation: {type: file_read, path: a}}"
+    for text in (
+        f"tools:\n  - {declaration % 'a'}\n  - {declaration % 'b'}\n",
+        f"- {declaration % 'a'}\n- {declaration % 'b'}\n",
+    ):
         tools, mistakes = read_tools(text.encode(), "a.yaml", environment(tmp_path))
-        assert ([each.name for each in tools], mistakes) == (["a", "b"], [])
+        assert ([tool.name for tool in tools], mistakes) == (["a", "b"], [])
     toml = b'name = "a"\ndescription = "x"\n[implementation]\ntype = "file_read"\npath = "a"\n'
-    assert [each.name for each in read_tools(toml, "a.toml", environment(tmp_path))[0]] == ["a"]
-    twice = f"- {one % 'a'}\n- {one % 'a'}\n".encode()
+    assert [tool.name for tool in read_tools(toml, "a.toml", environment(tmp_path))[0]] == ["a"]
+    twice = f"- {declaration % 'a'}\n- {declaration % 'a'}\n".encode()
     assert "two tools 'a'" in str(read_tools(twice, "a.yaml", environment(tmp_path))[1][0])
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("name: a\nnmae: b\n", "a.yaml:2: a tool has no key 'nmae' (did you mean 'name'?)"),
         ("name: a\ndescription: x\n", "a.yaml:1: a tool has an implementation"),
@@ -110,10 +113,10 @@ def test_a_file_may_have_several_tools_and_other_forms(tmp_path: Path):
         ("a" * (1 << 21), "more than"),
     ],
 )
-def test_a_mistake_is_said_with_its_line(tmp_path: Path, text: str, said: str):
+def test_a_mistake_is_said_with_its_line(tmp_path: Path, text: str, message: str):
     tools, mistakes = read_tools(text.encode(), "a.yaml", environment(tmp_path))
     assert not tools
-    assert any(said in str(each) for each in mistakes), [str(each) for each in mistakes]
+    assert any(message in str(mistake) for mistake in mistakes), [str(mistake) for mistake in mistakes]
 
 
 def test_bytes_that_are_no_text_are_a_mistake(tmp_path: Path):
@@ -128,7 +131,7 @@ def test_all_mistakes_of_a_file_are_said_at_once(tmp_path: Path):
           - {name: b, implementation: {type: file_read, path: a}}
           - {name: c, description: x, extra: 1, implementation: {type: file_read, path: a}}
     """
-    assert [each.line for each in mistakes_of(text, tmp_path)] == [3, 4, 5]
+    assert [mistake.line for mistake in mistakes_of(text, tmp_path)] == [3, 4, 5]
 
 
 def test_a_mistake_hides_no_other(tmp_path: Path):
@@ -154,8 +157,8 @@ def test_a_mistake_hides_no_other(tmp_path: Path):
             params: [{name: x, type: array}, {name: y, required: false}]
             implementation: {type: file_read, path: "../{{x}}/{{y}}"}
     """
-    said = [(each.line, each.message.partition(",")[0]) for each in mistakes_of(text, tmp_path)]
-    assert said == [
+    places = [(mistake.line, mistake.message.partition(",")[0]) for mistake in mistakes_of(text, tmp_path)]
+    assert places == [
         (6, "a parameter has no key 'tpye'"),
         (6, "'a' is in the enum twice"),
         (7, "a parameter's name has letters"),
@@ -201,7 +204,7 @@ def test_a_parameter_with_a_mistake_makes_no_second_one(tmp_path: Path, params: 
         params: {params}
         implementation: {implementation}
     """
-    assert {each.line for each in mistakes_of(text, tmp_path)} == {4}
+    assert {mistake.line for mistake in mistakes_of(text, tmp_path)} == {4}
 
 
 # ---------------------------------------------------------------- parameters
@@ -214,7 +217,7 @@ def reader(tmp_path: Path, params: str) -> Any:
         params: {params}
         implementation: {{type: file_read, path: a}}
     """
-    return made(text, environment(tmp_path)).run._params.read
+    return tool_of(text, environment(tmp_path)).run._params.read
 
 
 @pytest.mark.parametrize(
@@ -261,7 +264,7 @@ def test_a_whole_number_is_one(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("param", "said"),
+    ("param", "message"),
     [
         ("{name: 'a b'}", "a parameter's name"),
         ("{name: x, type: strng}", "did you mean 'string'"),
@@ -283,22 +286,22 @@ def test_a_whole_number_is_one(tmp_path: Path):
         ("x", "a parameter is a mapping"),
     ],
 )
-def test_a_parameter_that_cannot_be_meant_is_a_mistake(tmp_path: Path, param: str, said: str):
+def test_a_parameter_that_cannot_be_meant_is_a_mistake(tmp_path: Path, param: str, message: str):
     text = f"""
         name: a
         description: b
         params: [{param}]
         implementation: {{type: file_read, path: a}}
     """
-    found = mistakes_of(text, tmp_path)
-    assert any(said in str(each) for each in found), [str(each) for each in found]
-    assert found[0].line == 4
+    mistakes = mistakes_of(text, tmp_path)
+    assert any(message in str(mistake) for mistake in mistakes), [str(mistake) for mistake in mistakes]
+    assert mistakes[0].line == 4
     twice = text.replace(f"[{param}]", "[{name: x}, {name: x}]")
     assert "two parameters 'x'" in str(mistakes_of(twice, tmp_path)[0])
 
 
 def test_a_bad_call_is_told_so_that_a_model_can_learn(tmp_path: Path):
-    result = called(made(OLDER, environment(tmp_path)), city="Oslo", unit="metric")
+    result = called(tool_of(OLDER, environment(tmp_path)), city="Oslo", unit="metric")
     assert (result.error_code, result.output) == (
         "invalid_arguments",
         "there is no parameter 'unit'. did you mean 'units'?",

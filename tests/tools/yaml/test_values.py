@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from lyra.core.tool import Tool
 from lyra.errors import ToolError
 from lyra.tools.yaml.template import bind
-from tests.tools.yaml.support import environment, made
+from tests.cases import cases
+from tests.tools.yaml.support import environment, tool_of
 
 HTTP = """
     name: a
@@ -71,10 +72,10 @@ def kind(tool: Tool) -> tuple[Any, Any]:
     return run._params, run._kind
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(500), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(x=VALUES, y=st.one_of(st.none(), VALUES))
 def test_a_url_and_a_body_keep_their_shape(place: Path, x: str, y: str | None):
-    params, http = kind(made(HTTP, environment(place)))
+    params, http = kind(tool_of(HTTP, environment(place)))
     with contextlib.suppress(ToolError):
         values = params.read({"x": x, **({} if y is None else {"y": y})})
         url = http._url.fill(values)
@@ -83,7 +84,7 @@ def test_a_url_and_a_body_keep_their_shape(place: Path, x: str, y: str | None):
         assert (parts.scheme, parts.netloc, parts.fragment) == ("https", "api.example.org", "")
         segments = parts.path.split("/")
         assert segments[:2] == ["", "v1"]
-        assert [unquote(each) for each in segments[2:]] == [x, f"p-{x}"]
+        assert [unquote(segment) for segment in segments[2:]] == [x, f"p-{x}"]
         assert not {".", ".."} & set(segments)
         wanted = [("a", x), ("b", "1"), *([] if y is None else [("c", y)])]
         assert parse_qsl(parts.query, keep_blank_values=True) == wanted
@@ -91,10 +92,10 @@ def test_a_url_and_a_body_keep_their_shape(place: Path, x: str, y: str | None):
         assert body == {"k": x, "l": [*([] if y is None else [y]), f"<{x}>"]}
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(500), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(x=VALUES, y=VALUES)
 def test_a_command_has_the_words_of_its_file(place: Path, x: str, y: str):
-    params, command = kind(made(EXEC, environment(place)))
+    params, command = kind(tool_of(EXEC, environment(place)))
     try:
         argv = command.argv(params.read({"x": x, "y": y}))
     except ToolError:

@@ -15,9 +15,10 @@ from lyra.errors import BytecodeError
 from lyra.vega.bytecode.disassembler import disassemble
 from lyra.vega.bytecode.file import HEAD, content_hash, dump, load
 from lyra.vega.bytecode.opcodes import OP_CALL, OP_CALL_PURE
+from tests.cases import cases
 from verify.fuzz.vega_fuzz import PARTS, attempt, mutated_bytes, sealed
 
-COUNT = int(os.environ.get("VEGA_FUZZ", "2000"))
+COUNT = int(os.environ.get("VEGA_FUZZ") or cases(2000))
 SEED = int(os.environ.get("VEGA_SEED", "6"))
 
 SOURCE = (Path(__file__).parents[1] / "everything.vega").read_text()
@@ -44,7 +45,7 @@ def test_any_damage_to_a_file_is_found():
     """A file whose bytes were changed does not fit its hash."""
     good = dump(lyra.vega.compile(SOURCE, "everything.vega"))
     chance = seeded(SEED)
-    for _ in range(300):
+    for _ in range(cases(300)):
         bad = mutated_bytes(good, chance)
         if bad != good:
             with pytest.raises(BytecodeError):
@@ -74,29 +75,29 @@ def test_mutated_instructions():
     chance = seeded(SEED)
     for number in range(COUNT // 4):
         function = chance.choice([function for function in program.functions if function.code])
-        at = chance.randrange(len(function.code))
-        old = function.code[at]
+        index = chance.randrange(len(function.code))
+        old = function.code[index]
         new = list(old)
         new[chance.randrange(4)] = chance.choice([-1, 0, 1, 2, 3, 7, 255, 70_000, chance.randrange(256), 1 << 40])
-        function.code[at] = (new[0], new[1], new[2], new[3])
+        function.code[index] = (new[0], new[1], new[2], new[3])
         try:
             ran(dump(program))
         except Exception as error:
             raise AssertionError(f"instruction {number} of seed {SEED}: {old} → {new}: {error!r}") from error
         finally:
-            function.code[at] = old
+            function.code[index] = old
 
 
 def parts(tree: Any) -> list[tuple[list[Any], int]]:
     """Every place in a tree that something can be put."""
-    found, todo = [], [tree]
+    places, todo = [], [tree]
     while todo:
         node = todo.pop()
-        for at, part in enumerate(node):
-            found.append((node, at))
+        for index, part in enumerate(node):
+            places.append((node, index))
             if type(part) is list:
                 todo.append(part)
-    return found
+    return places
 
 
 PURE = next(text for text in PARTS if "fn half" in text)
@@ -110,17 +111,17 @@ def test_mutated_trees():
         program = lyra.vega.compile(PURE)
         trees = [function.tree for function in program.functions if function.tree is not None]
         places = [place for tree in trees for place in parts(tree)]
-        (node, at), (other, there) = chance.choice(places), chance.choice(places)
-        old = node[at]
-        node[at] = chance.choice(
+        (node, index), (other, there) = chance.choice(places), chance.choice(places)
+        old = node[index]
+        node[index] = chance.choice(
             [copy.deepcopy(other[there]), -1, 0, 1, 99, 1 << 40, 1 << 63, "x", "set", None, True, [], [[]], {"a": 1}]
         )
         if chance.random() < 0.2:
-            node.append(node[at])
+            node.append(node[index])
         try:
             refused += not ran(dump(program))
         except Exception as error:
-            raise AssertionError(f"tree {number} of seed {SEED}: {old} → {node[at]}: {error!r}") from error
+            raise AssertionError(f"tree {number} of seed {SEED}: {old} → {node[index]}: {error!r}") from error
     assert refused > COUNT // 8
 
 
@@ -146,7 +147,7 @@ def test_a_tree_has_to_keep_its_promise():
 def test_an_instruction_that_linking_makes_is_refused_in_a_file():
     program = lyra.vega.compile(PURE)
     function = program.functions[program.entry]
-    at = next(at for at, row in enumerate(function.code) if row[0] == OP_CALL)
-    function.code[at] = (OP_CALL_PURE, *function.code[at][1:])
+    index = next(place for place, row in enumerate(function.code) if row[0] == OP_CALL)
+    function.code[index] = (OP_CALL_PURE, *function.code[index][1:])
     with pytest.raises(BytecodeError, match="no instruction 0x47"):
         load(dump(program))

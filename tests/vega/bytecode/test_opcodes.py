@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+import pytest
+
+import lyra.vega
+import lyra.vega.compiler
+from lyra import vega
+from lyra.errors import BytecodeError
 from lyra.vega.bytecode import opcodes
+from lyra.vega.bytecode.file import dump, load
 from lyra.vega.machine import generate_vm, rare_instructions
 
-# The language specification's own numbers.
+# The numbers of tests/vega/documents/001.md.
 SPECIFIED = {
     "SPAWN_SUPERVISED": 0x90,
     "LINK": 0x91,
@@ -27,7 +35,7 @@ SPECIFIED = {
 
 
 def test_the_numbers_of_the_specification():
-    """Document 001 gives 0x90–0xC2; they can be read as constants and from the table."""
+    """tests/vega/documents/001.md gives 0x90–0xC2; they can be read as constants and from the table."""
     for name, number in SPECIFIED.items():
         assert opcodes.BY_NAME[name].number == number
         assert getattr(opcodes, f"OP_{name}") == number
@@ -62,3 +70,52 @@ def test_the_generated_machine_has_the_numbers_of_the_table():
     assert len(pairs) > 60
     for number, name in pairs:
         assert opcodes.OPCODES[int(number, 16)].name == name
+
+
+def _printed(source: str, name: str) -> list[str]:
+    """What a program prints, loaded from a file in which an opcode stands for the first line that it writes."""
+    program = lyra.vega.compile(source)
+    rows = next(
+        function.code for function in program.functions if any(row[0] == opcodes.OP_PRINT for row in function.code)
+    )
+    index = next(place for place, row in enumerate(rows) if row[0] == opcodes.OP_PRINT)
+    row = opcodes.BY_NAME[name]
+    rows[index] = (row.number, rows[index][1] if row.a == "from" else 0, 0, 0)
+    lines: list[str] = []
+    lyra.vega.run(load(dump(program)), stdout=lines.append, stderr=lambda _: None)
+    return lines
+
+
+def test_nop_does_nothing_and_goes_on():
+    """`NOP`, which the compiler does not write."""
+    assert _printed('print("first"); print("after");', "NOP") == ["after"]
+
+
+def test_an_amount_is_set_aside_where_the_budget_has_room_for_it():
+    """`BUDGET_RESERVE`, which the compiler does not write: without a budget, and within one, there is room."""
+    assert _printed('print($0.01); print("after");', "BUDGET_RESERVE") == ["after"]
+    scope = 'session budget $0.02 { print($AMOUNT); print("after"); }'
+    assert _printed(scope.replace("AMOUNT", "0.01"), "BUDGET_RESERVE") == ["after"]
+    with pytest.raises(lyra.vega.VegaError, match="is left, and") as caught:
+        _printed(scope.replace("AMOUNT", "0.03"), "BUDGET_RESERVE")
+    assert caught.value.fields["name"] == "BudgetExceeded"
+
+
+def test_halt_is_refused_in_a_file():
+    """`HALT` is a number that is kept free: no program may hold it."""
+    with pytest.raises(BytecodeError, match="no instruction 0xff"):
+        _printed('print("first");', "HALT")
+
+
+def test_a_reserved_opcode_is_not_emitted():
+    """The table calls BUDGET_RESERVE reserved: no part of the compiler names it, and a program with budgets, calls and
+    reservations of all kinds has none."""
+    reserved = {row.name: row.number for row in opcodes.OPCODES.values() if row.text.startswith("reserved")}
+    assert reserved == {"BUDGET_RESERVE": 0xB3}
+    folder = Path(str(lyra.vega.compiler.__file__)).parent
+    assert [file.name for file in folder.rglob("*.py") if "BUDGET_RESERVE" in file.read_text()] == []
+    everything = Path(__file__).parents[1] / "everything.vega"
+    program = vega.compile(everything.read_text(), load=lambda _name, _place: None)
+    emitted = {instruction[0] for function in program.functions for instruction in function.code}
+    assert opcodes.OP_BUDGET_ENTER in emitted
+    assert opcodes.OP_BUDGET_RESERVE not in emitted

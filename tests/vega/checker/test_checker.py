@@ -8,12 +8,13 @@ from lyra.core.policies.retry import ERROR_CLASSES
 from lyra.errors import CheckError, ParseError
 from lyra.vega import check
 from lyra.vega.checker.checker import check_source, checked
+from tests.cases import cases
 from tests.vega.programs import DOCUMENTS, Programs, blocks_of
 
 AGENT = "agent Coder { }\n"
 
 
-def found(text, **options):
+def problems_of(text, **options):
     return [
         (problem.line, problem.column, problem.severity, problem.message)
         for problem in check(text, "t.vega", **options)
@@ -22,13 +23,13 @@ def found(text, **options):
 
 def errors(text, **options):
     """Line, column and message of each error; a warning here is a failure of the test."""
-    all_found = found(text, **options)
+    all_found = problems_of(text, **options)
     assert all(severity == "error" for _, _, severity, _ in all_found), all_found
     return [(line, column, message) for line, column, _, message in all_found]
 
 
 def warnings(text):
-    all_found = found(text)
+    all_found = problems_of(text)
     assert all(severity == "warning" for _, _, severity, _ in all_found), all_found
     return [(line, column, message) for line, column, _, message in all_found]
 
@@ -80,7 +81,7 @@ GOOD = [
 
 @pytest.mark.parametrize("text", GOOD)
 def test_good_programs_have_nothing_said_about_them(text):
-    assert found(text) == []
+    assert problems_of(text) == []
 
 
 @pytest.mark.parametrize("text", blocks_of((DOCUMENTS / "001.md").read_text()))
@@ -107,7 +108,7 @@ def test_the_examples_of_the_document_are_good_but_for_names_left_out(text):
         ("let x = {name: 1};", 1, 10, "unknown name `name`"),
         ("strr::len(1);", 1, 1, "unknown module `strr`"),
         ('str::lenn("x");', 1, 6, "`str` has no `lenn`"),
-        ("let p = spawn Nobody;", 1, 15, "unknown agent `Nobody`"),
+        ("let p = spawn Absent;", 1, 15, "unknown agent `Absent`"),
         ("let x: strin = 1;", 1, 8, "unknown type `strin`"),
         ("fn f(a: list[itn]) { }", 1, 14, "unknown type `itn`"),
         ("fn f() { } fn f() { }", 1, 15, "`f` is already a function here"),
@@ -263,11 +264,11 @@ def test_how_an_amount_is_written_is_said():
 
 def test_what_a_try_waits_for_is_a_warning():
     """A program may want to catch what fails when it is run; what is plainly wrong stays an error."""
-    assert [severity for _, _, severity, _ in found('try { print("a" - 1); $1.00 + 5s; } catch Error(r) { }')] == [
-        "warning"
-    ] * 2
-    assert [severity for _, _, severity, _ in found('try { print("a" - 1); } finally { }')] == ["error"]
-    assert [severity for _, _, severity, _ in found("try { print(nam); } catch Error(r) { }")] == ["error"]
+    assert [
+        severity for _, _, severity, _ in problems_of('try { print("a" - 1); $1.00 + 5s; } catch Error(r) { }')
+    ] == ["warning"] * 2
+    assert [severity for _, _, severity, _ in problems_of('try { print("a" - 1); } finally { }')] == ["error"]
+    assert [severity for _, _, severity, _ in problems_of("try { print(nam); } catch Error(r) { }")] == ["error"]
 
 
 # ---------------------------------------------------------------- places of jumps, code never reached
@@ -343,12 +344,12 @@ def test_what_is_probably_a_mistake_is_a_warning(text, column, message):
     ],
 )
 def test_what_follows_a_loop_that_can_be_left_is_reached(text):
-    assert found(text) == []
+    assert problems_of(text) == []
 
 
 @pytest.mark.parametrize("name", ["net::http", "exec::exec", "file::read", '"tickets.close"', '"fs.*"'])
 def test_capabilities_by_any_of_their_names(name):
-    assert found(f"agent A {{ capabilities [{name}] }}") == []
+    assert problems_of(f"agent A {{ capabilities [{name}] }}") == []
 
 
 def test_a_wrong_catch_has_a_suggestion():
@@ -380,7 +381,7 @@ tool look(path: str) -> str { return file::read(path); }
 
 
 def test_every_field_of_an_agent_is_known():
-    assert found(FIELDS) == []
+    assert problems_of(FIELDS) == []
 
 
 @pytest.mark.parametrize(
@@ -452,15 +453,15 @@ def test_a_field_that_was_probably_meant(text, expected):
         ("agent A { } spawn A supervised by { strategi restart };", 37, "`supervision` has no setting `strategi`"),
         ("agent A { } spawn A supervised by { window $5 };", 44, "`window` is a duration, such as `60s`"),
         ("agent A { } supervisor S { child a = A child a = A }", 40, "two children are called `a`"),
-        ("supervisor S { child a = Nobody }", 26, "unknown agent `Nobody`"),
-        ("supervisor S { child a = fn nobody() }", 29, "unknown name `nobody`"),
+        ("supervisor S { child a = Absent }", 26, "unknown agent `Absent`"),
+        ("supervisor S { child a = fn absent() }", 29, "unknown name `absent`"),
         ("agent A { } supervisor S { strategy sotp child a = A }", 37, "`strategy` is one of "),
     ],
 )
 def test_supervision_that_is_wrong(text, column, message):
-    ((line, at, said),) = errors(text)
-    assert (line, at) == (1, column)
-    assert said.startswith(message)
+    ((line, place, problem),) = errors(text)
+    assert (line, place) == (1, column)
+    assert problem.startswith(message)
 
 
 # ---------------------------------------------------------------- imports
@@ -496,8 +497,8 @@ def test_imported_names_are_checked(text, column, message):
 
 def test_imports_that_are_right():
     text = 'import "lib.vega"; print(lib::twice(lib::LIMIT) + lib::seen); let c = spawn lib::Coder;'
-    assert found(text, load=load) == []
-    assert found('import "lib.vega"; lib::anything(1);') == []  # nobody can look
+    assert problems_of(text, load=load) == []
+    assert problems_of('import "lib.vega"; lib::anything(1);') == []  # the checker cannot look inside
 
 
 def test_an_import_that_is_not_there():
@@ -511,12 +512,15 @@ def test_mistakes_in_an_imported_file_are_told_with_its_name():
 
 
 def test_files_that_import_each_other_are_checked_once():
-    assert found('import "a.vega" as a; a::fa();', load=load) == []
+    assert problems_of('import "a.vega" as a; a::fa();', load=load) == []
 
 
 def test_an_endless_chain_of_imports_ends():
     """A host that finds a new file behind every import does not keep the checker for ever."""
-    assert found('import "x1.vega" as x;', load=lambda target, _: (target, f'import "{target[:-5]}1.vega" as x;')) == []
+    assert (
+        problems_of('import "x1.vega" as x;', load=lambda target, _: (target, f'import "{target[:-5]}1.vega" as x;'))
+        == []
+    )
 
 
 # ---------------------------------------------------------------- the whole
@@ -560,11 +564,11 @@ def test_no_more_than_fifty_are_told():
 
 
 def test_long_chains_are_checked_without_depth():
-    assert found("let x = " + " + ".join(["1"] * 20_000) + ";") == []
-    assert found("let a = true; if a { }" + " else if a { }" * 3_000) == []
+    assert problems_of("let x = " + " + ".join(["1"] * 20_000) + ";") == []
+    assert problems_of("let a = true; if a { }" + " else if a { }" * 3_000) == []
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(cases(60)))
 def test_random_programs_are_judged_without_failing(seed):
     """Whatever they hold: remarks lie inside the source and are in order."""
     programs = Programs.seeded(seed)
@@ -572,7 +576,7 @@ def test_random_programs_are_judged_without_failing(seed):
     problems = check(text)
     places = [problem.at for problem in problems]
     assert places == sorted(places)
-    assert all(0 <= at <= len(text) for at in places)
+    assert all(0 <= offset <= len(text) for offset in places)
 
 
 # ---------------------------------------------------------------- maps whose keys are known

@@ -48,7 +48,7 @@ class Lives:
         self.lines: list[str] = []
         self.life: RunExecution | None = None
 
-    def one(self, *, until: str | None = None) -> list[str]:
+    def live_once(self, *, until: str | None = None) -> list[str]:
         """One life, to its end or until it has printed a line; what it printed."""
         return asyncio.run(self._live(until))
 
@@ -101,17 +101,17 @@ WAIT = 'receive { "never" => {} after 50ms => {} }\n'
 
 
 def test_a_long_loop_is_not_replayed_from_its_beginning(tmp_path):
-    """The process was saved on the way: what was before that is forgotten, and asked for by nobody."""
+    """The process was saved on the way: what was before that is forgotten, and never asked for."""
     source = AGENT + "let n = 0;\nlet seen = [];\nfor let i = 0; i < 400; i = i + 1 {\n"
     source += (
         '  n = n + str::len(a <- "x${i}");\n  seen.push(i);\n}\nprint("there");\n' + WAIT + "print([n, seen.len()]);"
     )
     lives = Lives(tmp_path, source, sequential=True)
-    assert lives.one(until="there") == ["there"]
+    assert lives.live_once(until="there") == ["there"]
     main = lives.run().main
     assert bytes(main.restored) != b"\xc0"
     assert len(main.effects) < 600
-    assert lives.one() == ["[1490, 400]"]
+    assert lives.live_once() == ["[1490, 400]"]
     assert len(lives.asked) == 400
     assert lives.run().output() == ["there", "[1490, 400]"]
 
@@ -147,11 +147,11 @@ print(budget::limit() > 1000);
 """
     )
     calm = Lives(tmp_path / "calm", source)
-    whole = calm.one()
+    whole = calm.live_once()
     lives = Lives(tmp_path / "killed", source)
     for line in ("1", "5", "there"):
-        lives.one(until=line)
-    lives.one()
+        lives.live_once(until=line)
+    lives.live_once()
     assert lives.run().output() == whole
     assert lives.asked == calm.asked
     assert lives.run().main.exit is not None
@@ -179,13 +179,13 @@ for i in [1, 2, 3, 4] {
 makes();
 """
     )
-    whole = Lives(tmp_path / "calm", source, sequential=True).one()
+    whole = Lives(tmp_path / "calm", source, sequential=True).live_once()
     monkeypatch.setattr(saving, "EFFECTS", 4)
     monkeypatch.setattr(saving, "LOOK_EVERY", 1)
     lives = Lives(tmp_path / "often", source, sequential=True)
-    lives.one(until="there")
+    lives.live_once(until="there")
     assert bytes(lives.run().main.restored) != b"\xc0"
-    lives.one()
+    lives.live_once()
     assert lives.run().output() == whole
 
 
@@ -196,10 +196,10 @@ def test_a_session_remembers_what_was_spent_in_it(tmp_path):
         '  print(budget::used());\n  try { while true { a <- "more"; } } catch BudgetExceeded { print("out"); }\n}\n'
     )
     calm = Lives(tmp_path / "calm", source)
-    whole = calm.one()
+    whole = calm.live_once()
     lives = Lives(tmp_path / "killed", source)
-    lives.one(until="there")
-    lives.one()
+    lives.live_once(until="there")
+    lives.live_once()
     assert lives.run().output() == whole
     assert "out" in whole
     assert lives.asked == calm.asked
@@ -209,11 +209,11 @@ def test_the_budget_of_the_run_counts_all_its_lives(tmp_path):
     source = AGENT + 'a <- "one";\nprint("there");\n' + WAIT + 'while true { a <- "more"; }'
     calm = Lives(tmp_path / "calm", source, budget="10")
     with pytest.raises(VegaError, match="BudgetExceeded"):
-        calm.one()
+        calm.live_once()
     lives = Lives(tmp_path / "killed", source, budget="10")
-    lives.one(until="there")
+    lives.live_once(until="there")
     with pytest.raises(VegaError, match="BudgetExceeded"):
-        lives.one()
+        lives.live_once()
     assert lives.asked == calm.asked
 
 
@@ -221,17 +221,17 @@ def test_much_output_is_kept(tmp_path):
     """Older lines are put together, and no snapshot carries them around."""
     source = 'for let i = 0; i < 3000; i = i + 1 { print("line ${i} of a program that prints a good deal of text"); }'
     lives = Lives(tmp_path, source + '\nprint("there");\n' + WAIT + 'print("end");')
-    lives.one(until="there")
+    lives.live_once(until="there")
     run = lives.run()
     assert len(run.facts.packed) > 1
     assert len(run.facts.lines) < 2_000
-    lives.one()
+    lives.live_once()
     output = lives.run().output()
     assert (len(output), output[0][:7], output[2999][:9], output[-1]) == (3002, "line 0 ", "line 2999", "end")
 
 
 def test_a_full_disk_holds_the_run_still_until_there_is_room(tmp_path):
-    """Nothing is lost, nothing is said before it is kept, and whoever waits is told why."""
+    """Nothing is lost, nothing is said before it is kept, and every waiting caller is told why."""
 
     async def live() -> tuple[list[str], list[str]]:
         space = Space(tmp_path / "run.db", "r")
@@ -260,7 +260,7 @@ def test_a_full_disk_holds_the_run_still_until_there_is_room(tmp_path):
 
 def test_the_rows_of_a_run_can_be_read_by_others(tmp_path):
     lives = Lives(tmp_path, AGENT + 'print(a <- "one");')
-    lives.one()
+    lives.live_once()
     run = lives.run()
     assert (run.state, run.output(), run.program().name) == ("finished", ["one"], "x.vega")
     assert [json.loads(json.dumps(row.kind)) for row in run.rows(kind="run.printed")] == ["run.printed"]

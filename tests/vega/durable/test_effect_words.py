@@ -44,15 +44,15 @@ INTERNAL = re.compile(r"lyra\.|vega\.(?!$|:)\w+:|\bspawn (agent|lyra)|\bdo vega|
 
 @pytest.mark.parametrize("edit", EDITS)
 def test_a_refusal_says_what_changed_where_and_what_can_be_done(tmp_path: Path, edit: str):
-    old, new, said = EDITS[edit]
-    made, source = Recorded(tmp_path), PROGRAM.format(new)
-    made.run(PROGRAM.format(old), model=Never(), stop_after_s=0.5)
-    with Runs(made.path) as runs, pytest.raises(ConfigError) as refused:
+    old, new, words = EDITS[edit]
+    recorded, source = Recorded(tmp_path), PROGRAM.format(new)
+    recorded.run(PROGRAM.format(old), model=Never(), stop_after_s=0.5)
+    with Runs(recorded.path) as runs, pytest.raises(ConfigError) as refused:
         migrated(runs["run"], vega.compile(source, FILE), {FILE: source})
     message, hint = refused.value.message, str(refused.value.hint)
     reasons = message.partition("\n---")[0]
     assert f"fn report was changed ({FILE}:5)" in reasons
-    assert re.search(rf"process main.* {re.escape(said)}.* \({FILE}:[68]\)", reasons), reasons  # in it, or its call
+    assert re.search(rf"process main.* {re.escape(words)}.* \({FILE}:[68]\)", reasons), reasons  # in it, or its call
     assert not INTERNAL.search(reasons), reasons
     assert f"-    {old}\n+    {new}" in message
     assert all(word in hint for word in ("vega resume run", "vega replay run", f"vega run {FILE}"))

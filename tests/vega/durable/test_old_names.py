@@ -32,22 +32,22 @@ print(a <- "two");
 """
 
 
-def programs(made: Recorded) -> set[bytes]:
+def programs(recorded: Recorded) -> set[bytes]:
     """The old names in the rows of a run."""
     olds = (b"lyra.vega.runtime.driver:vega_process", b"lyra.vega.runtime.agents:agent_front")
     guard = b"lyra.kernel.supervisor:supervise"
-    return {old for old in (*olds, guard) for row in made.rows() if old in row.data}
+    return {old for old in (*olds, guard) for row in recorded.rows() if old in row.data}
 
 
 @pytest.mark.parametrize("sequential", [True, False])
 def test_a_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sequential: bool):
     """Agents, supervised functions and a tree of supervisors, stopped in the middle."""
-    made = Recorded(tmp_path)
+    recorded = Recorded(tmp_path)
     with an_earlier_version(monkeypatch):
-        made.run(WAITS, stop_after_s=0.8, sequential=sequential)
-    assert made.output() == ["one", "6"]
-    assert len(programs(made)) == 3
-    assert made.resume() == ["7", "two"]
+        recorded.run(WAITS, stop_after_s=0.8, sequential=sequential)
+    assert recorded.output() == ["one", "6"]
+    assert len(programs(recorded)) == 3
+    assert recorded.resume() == ["7", "two"]
 
 
 def test_a_replay_and_a_trace_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -60,27 +60,27 @@ def test_a_replay_and_a_trace_are_the_same(tmp_path: Path, monkeypatch: pytest.M
     assert programs(old)
     assert new.run(TEAM, sequential=True) == lines
     assert programs(new) == set()
-    steps = [[(step.kind, step.what, step.error) for step in made.timeline().steps] for made in (old, new)]
+    steps = [[(step.kind, step.what, step.error) for step in recorded.timeline().steps] for recorded in (old, new)]
     assert steps[0] == steps[1]
     assert old.timeline().notes == new.timeline().notes
     spans = []
-    for made in (old, new):
-        with Runs(made.path) as runs:
+    for recorded in (old, new):
+        with Runs(recorded.path) as runs:
             spans.append([(depth, span.kind, span.name) for depth, span in trace(runs["run"]).root.walk()])
     assert spans[0] == spans[1]
 
 
 def test_a_fork_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Its journal begins as a copy with the old names; what follows is answered as in the other run."""
-    made = Recorded(tmp_path)
+    recorded = Recorded(tmp_path)
     with an_earlier_version(monkeypatch):
-        made.run(TEAM, sequential=True)
-    timeline = made.timeline()
+        recorded.run(TEAM, sequential=True)
+    timeline = recorded.timeline()
     step = next(step for step in timeline.steps if step.agent and step.message == "again")
-    with Runs(made.path) as runs:
+    with Runs(recorded.path) as runs:
         change = change_at(runs["run"], timeline, step.number, "other", is_error=False)
-        space = Space(made.path, "fork")
+        space = Space(recorded.path, "fork")
         book = copied_to(runs["run"], space, change, step.number, time.time())
         space.close()
-    assert made.go_on("fork", book) == ""
-    assert made.output("fork") == [*made.output()[:-2], "other", made.output()[-1]]
+    assert recorded.go_on("fork", book) == ""
+    assert recorded.output("fork") == [*recorded.output()[:-2], "other", recorded.output()[-1]]

@@ -145,13 +145,15 @@ try {
 
 @pytest.mark.parametrize("under_way", [1, 2, 3, 4])
 def test_a_session_is_charged_for_every_call_that_was_under_way(killed, under_way):
-    """Calls and functions that were made ahead of their turn beside each other, and at once: nobody waits for one that
-    waits for everybody."""
+    """Early calls and functions beside each other, and at once: no two of them wait for each other, so three executions
+    take about as long as one does three times."""
+    began = time.monotonic()
     peace = killed.peace(AHEAD)
+    calm_s = time.monotonic() - began
     assert peace[0].endswith("over\n")
     began = time.monotonic()
     assert killed.disturbed(AHEAD, killed.asked(under_way), killed.asked(under_way)) == peace
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 10 + 6 * calm_s
 
 
 NUMBERS = (
@@ -228,8 +230,8 @@ def test_a_function_that_found_no_room_ahead_is_not_saved_behind_that(killed):
 
 
 def test_no_call_goes_on_before_its_caller_is_there(killed, provider, monkeypatch):
-    """Whoever has to wait for what ran out of time then, as in journals of older versions, is too late for the others;
-    its calls wait for it."""
+    """A process that has to wait for what ran out of time then, as in journals of older versions, is too late for the
+    others; its calls wait for it."""
     source = (
         ONE
         + """
@@ -295,7 +297,7 @@ for i in [1, 2, 3, 4, 5, 6] {
 
 
 def test_a_breaker_closes_by_the_clock_on_the_wall(killed):
-    """It was open while nobody ran it, too."""
+    """It was open while no process ran it, too."""
     source = """
 agent R {
     model "claude-sonnet-4-20250514"
@@ -368,7 +370,7 @@ print(x + y);
     assert provider.most == 1
     scene = killed._scene(source)
     assert scene.life(None, kill_when=lambda: provider.asked >= 1) is None
-    time.sleep(0.7)  # what nobody waits for any more is over
+    time.sleep(0.7)  # what is not waited for any more is over
     provider.most = 0
     assert scene.life(None) == 0
     assert (scene.output, provider.most) == (peace[0], 1)

@@ -6,13 +6,13 @@ import json
 import os
 import queue
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import lyra
+from tests import warm
 
 WAIT_S = 30.0
 
@@ -23,7 +23,7 @@ class Client:
         env = {**os.environ, "PYTHONPATH": str(Path(lyra.__file__).parent.parent)}
         self.folder = folder
         self.process = subprocess.Popen(
-            [sys.executable, "-c", "import sys; from lyra.cli.main import vega; sys.exit(vega())", "lsp"],
+            [*warm.command("lyra.cli.main:vega"), "lsp"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -33,7 +33,7 @@ class Client:
         self._ids = 0
         self._encodings = encodings
         self._heard: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        self.notes: list[dict[str, Any]] = []  # notifications nobody asked for yet
+        self.notes: list[dict[str, Any]] = []  # notifications that no test asked for yet
         self.errors = b""
         threading.Thread(target=self._listen, daemon=True).start()
         threading.Thread(target=self._listen_errors, daemon=True).start()
@@ -148,12 +148,12 @@ class Client:
                     continue
                 if version is None or told.get("version") in (None, version):
                     del self.notes[: index + 1]
-                    found: list[dict[str, Any]] = told["diagnostics"]
-                    return found
+                    diagnostics: list[dict[str, Any]] = told["diagnostics"]
+                    return diagnostics
             self.notes.append(self.hear())
         raise AssertionError(f"nothing was said about {name}")
 
-    def at(self, name: str, line: int, character: int, **more: Any) -> dict[str, Any]:
+    def place_in(self, name: str, line: int, character: int, **more: Any) -> dict[str, Any]:
         position = {"line": line, "character": character}
         return {"textDocument": {"uri": self.uri(name)}, "position": position, **more}
 

@@ -19,8 +19,8 @@ TEAM = '// Writes.\nagent Coder { model "sim/echo" }\nfn ask(what: str) -> str {
 
 
 def items(text: str, **others: str):
-    found, path, at = project(text, **others)
-    return complete(found, path, at)
+    workspace, path, offset = project(text, **others)
+    return complete(workspace, path, offset)
 
 
 def offered(text: str, **others: str) -> set[str]:
@@ -28,11 +28,11 @@ def offered(text: str, **others: str) -> set[str]:
 
 
 def test_a_statement_may_begin_with_names_keywords_and_the_library():
-    found = offered("let total = 1;\nfn f(x) { }\nagent A { }\n‸\n")
-    assert {"total", "f", "A"} <= found
-    assert set(KEYWORDS) <= found
-    assert set(GLOBALS) <= found
-    assert set(LIBRARY) <= found
+    labels = offered("let total = 1;\nfn f(x) { }\nagent A { }\n‸\n")
+    assert {"total", "f", "A"} <= labels
+    assert set(KEYWORDS) <= labels
+    assert set(GLOBALS) <= labels
+    assert set(LIBRARY) <= labels
 
 
 def test_names_are_those_in_scope():
@@ -40,9 +40,9 @@ def test_names_are_those_in_scope():
         "let before = 1;\nfn f(given) {\n    let inner = 1;\n    ‸\n    let after = 2;\n}\n"
         "let later = 3;\nfn g(other) { }\n"
     )
-    found = offered(text)
-    assert {"given", "inner", "before", "later", "f", "g"} <= found
-    assert not {"after", "other"} & found
+    labels = offered(text)
+    assert {"given", "inner", "before", "later", "f", "g"} <= labels
+    assert not {"after", "other"} & labels
 
 
 def test_at_the_top_level_a_variable_is_offered_from_its_let_on():
@@ -57,13 +57,13 @@ def test_names_are_offered_while_the_line_is_broken():
 
 def test_names_are_offered_in_a_text_without_a_tree():
     """An open string swallows the file; the names of the text before are still there."""
-    found, path, _ = project("let total = 1;\nprint(total);\n")
-    assert found.analysis(path)
-    document = found.open[path]
+    workspace, path, _ = project("let total = 1;\nprint(total);\n")
+    assert workspace.analysis(path)
+    document = workspace.open[path]
     document.text = 'let total = 1;\nprint("${to'
     document._lines = None
-    found.changed()
-    assert "total" in {item.label for item in complete(found, path, len(document.text))}
+    workspace.changed()
+    assert "total" in {item.label for item in complete(workspace, path, len(document.text))}
 
 
 @pytest.mark.parametrize("module", LIBRARY)
@@ -78,9 +78,9 @@ def test_behind_an_import_what_it_declares():
 
 
 def test_behind_a_dot_the_methods_of_the_kind():
-    found = offered("let xs = [1];\nxs.‸\n")
-    assert {"push", "len", "has", "join"} <= found
-    assert "upper" not in found
+    labels = offered("let xs = [1];\nxs.‸\n")
+    assert {"push", "len", "has", "join"} <= labels
+    assert "upper" not in labels
     assert "upper" in offered('print("a".‸);\n')
     assert {"upper", "push"} <= offered("fn f(x) { x.‸ }\n")
 
@@ -99,10 +99,10 @@ def test_behind_a_dot_the_methods_of_the_kind():
     ],
 )
 def test_inside_a_block_its_settings(text, table):
-    found = offered(text)
-    assert set(table) <= found
-    assert "while" not in found
-    assert "print" not in found
+    labels = offered(text)
+    assert set(table) <= labels
+    assert "while" not in labels
+    assert "print" not in labels
 
 
 @pytest.mark.parametrize(
@@ -139,9 +139,9 @@ def test_lists_of_settings_offer_what_fits():
     ],
 )
 def test_each_place_offers_what_fits_there(text, wanted, unwanted):
-    found = offered(text)
-    assert wanted <= found
-    assert not unwanted & found
+    labels = offered(text)
+    assert wanted <= labels
+    assert not unwanted & labels
 
 
 @pytest.mark.parametrize(
@@ -163,10 +163,10 @@ def test_inside_an_import_files(tmp_path):
     (tmp_path / "notes.txt").write_text("")
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "deep.vega").write_text("")
-    found, path, at = project('import "‸";\n', tmp_path)
-    assert {item.label for item in complete(found, path, at)} == {"./team.vega", "./more/"}
-    found, path, at = project('import "./more/‸";\n', tmp_path)
-    assert {item.label for item in complete(found, path, at)} == {"deep.vega"}
+    workspace, path, offset = project('import "‸";\n', tmp_path)
+    assert {item.label for item in complete(workspace, path, offset)} == {"./team.vega", "./more/"}
+    workspace, path, offset = project('import "./more/‸";\n', tmp_path)
+    assert {item.label for item in complete(workspace, path, offset)} == {"deep.vega"}
 
 
 def test_items_say_what_they_are():

@@ -40,9 +40,9 @@ def test_no_text_and_no_place_is_too_strange(seed):
     project.put(document)
     for turn in range(25):
         text = document.text
-        at = dice.randrange(len(text) + 1)
-        end = min(len(text), at + dice.choice([0, 0, 2, 200]))
-        document.apply(TextChange(text[:at] + dice.choice(PIECES) + text[end:]))
+        start = dice.randrange(len(text) + 1)
+        end = min(len(text), start + dice.choice([0, 0, 2, 200]))
+        document.apply(TextChange(text[:start] + dice.choice(PIECES) + text[end:]))
         project.changed()
         ask(project, dice)
         if turn % 8 == 7:
@@ -58,8 +58,8 @@ def ask(project: Project, dice: random.Random) -> None:
         assert 0 <= remark.at <= remark.end <= size
         for fix in fixes_of(remark, text):
             assert 0 <= fix.at <= fix.end <= size
-    for each in coloured(known):
-        assert 0 <= each.at <= each.at + each.length <= size
+    for token in coloured(known):
+        assert 0 <= token.at <= token.at + token.length <= size
     for entry in outline(known):
         assert 0 <= entry.at <= entry.name_at <= entry.name_end <= entry.end <= size
     formatted(text)

@@ -18,8 +18,8 @@ def remarks(text: str):
     return diagnose(Analysis(text, "/work/main.vega"))
 
 
-def known_of(found: Project, path: str) -> Analysis:
-    known = found.analysis(path)
+def known_of(workspace: Project, path: str) -> Analysis:
+    known = workspace.analysis(path)
     assert known is not None
     return known
 
@@ -58,8 +58,10 @@ def test_a_mistake_never_underlines_more_than_its_line():
 
 def test_mistakes_of_an_import_stand_at_the_import():
     """With their own places beside them."""
-    found, path, _ = project('import "./team.vega" as team;\nprint(team::ask("x"));\n', team="let x = ;\nlet y = z;\n")
-    known = known_of(found, path)
+    workspace, path, _ = project(
+        'import "./team.vega" as team;\nprint(team::ask("x"));\n', team="let x = ;\nlet y = z;\n"
+    )
+    known = known_of(workspace, path)
     (remark,) = diagnose(known)
     assert known.text[remark.at : remark.end] == '"./team.vega"'
     assert "`team.vega` has a mistake" in remark.message
@@ -68,25 +70,25 @@ def test_mistakes_of_an_import_stand_at_the_import():
 
 
 def test_a_mistake_two_imports_away_stands_at_the_import_that_leads_there():
-    texts = {"one": 'import "./two.vega" as two;\n', "two": "print(nobody);\n", "three": "const A = 1;\n"}
+    texts = {"one": 'import "./two.vega" as two;\n', "two": "print(absent);\n", "three": "const A = 1;\n"}
     main = 'import "./three.vega" as three;\nimport "./one.vega" as one;\n'
-    found, path, _ = project(main, **texts)
-    (remark,) = diagnose(known_of(found, path))
+    workspace, path, _ = project(main, **texts)
+    (remark,) = diagnose(known_of(workspace, path))
     assert main[remark.at : remark.end] == '"./one.vega"'
 
 
 def test_an_import_that_is_open_counts_as_it_is_on_the_screen(tmp_path):
     (tmp_path / "team.vega").write_text("fn other() { }\n")
-    found, path, _ = project('import "./team.vega" as team;\nprint(team::ask("x"));\n', tmp_path, team=TEAM)
-    assert diagnose(known_of(found, path)) == []
-    found.remove(f"{tmp_path}/team.vega")
-    (remark,) = diagnose(known_of(found, path))
+    workspace, path, _ = project('import "./team.vega" as team;\nprint(team::ask("x"));\n', tmp_path, team=TEAM)
+    assert diagnose(known_of(workspace, path)) == []
+    workspace.remove(f"{tmp_path}/team.vega")
+    (remark,) = diagnose(known_of(workspace, path))
     assert remark.message == "`team` has no `ask`"
 
 
 def test_a_missing_import_is_told():
-    found, path, _ = project('import "./nowhere.vega" as x;\n')
-    (remark,) = diagnose(known_of(found, path))
+    workspace, path, _ = project('import "./nowhere.vega" as x;\n')
+    (remark,) = diagnose(known_of(workspace, path))
     assert remark.message == "cannot find `./nowhere.vega`"
 
 
@@ -101,8 +103,8 @@ def test_what_only_the_compiler_sees_is_told_when_asked():
 
 def test_a_circle_of_imports_is_told_at_the_import():
     main = 'import "./one.vega" as one;\nconst A = 1;\n'
-    found, path, _ = project(main, one='import "./main.vega" as main;\n')
-    (remark,) = diagnose(known_of(found, path), thorough=True)
+    workspace, path, _ = project(main, one='import "./main.vega" as main;\n')
+    (remark,) = diagnose(known_of(workspace, path), thorough=True)
     assert main[remark.at : remark.end] == '"./one.vega"'
     assert "imports itself" in remark.message
 
@@ -150,41 +152,41 @@ def test_an_import_is_checked_again_only_when_it_or_its_own_imports_change(monke
 
     monkeypatch.setattr("lyra.vega.checker.checker.parse_all", noted)
     texts = {"one": 'import "./two.vega" as two;\nfn f() { return two::g(); }\n', "two": "fn g() { return 1; }\n"}
-    found, path, _ = project('import "./one.vega" as one;\nprint(one::f());\n', **texts)
+    workspace, path, _ = project('import "./one.vega" as one;\nprint(one::f());\n', **texts)
 
     def checked() -> list[str]:
         read.clear()
-        diagnose(known_of(found, path))
+        diagnose(known_of(workspace, path))
         return [name.rpartition("/")[2] for name in read]
 
     def changed(name: str, text: str) -> None:
-        found.open[f"/work/{name}.vega"].text = text
-        found.changed()
+        workspace.open[f"/work/{name}.vega"].text = text
+        workspace.changed()
 
     assert checked() == ["one.vega", "two.vega"]
     assert checked() == []
     changed("main", 'import "./one.vega" as one;\nprint(one::f() + 1);\n')
     assert checked() == []
-    changed("two", "fn g() { return nobody; }\n")
+    changed("two", "fn g() { return absent; }\n")
     assert checked() == ["one.vega", "two.vega"]
-    (remark,) = diagnose(known_of(found, path))
-    assert "unknown name `nobody`" in remark.message
+    (remark,) = diagnose(known_of(workspace, path))
+    assert "unknown name `absent`" in remark.message
 
 
 def test_files_in_a_circle_and_in_a_diamond_are_told_about_as_by_the_checker():
     """The same remarks as `vega check` has, whatever was kept."""
     texts = {
         "one": 'import "./main.vega" as main;\nimport "./two.vega" as two;\nfn f() { return two::g() + main::A; }\n',
-        "two": "fn g() { return 1; }\nprint(nobody);\n",
+        "two": "fn g() { return 1; }\nprint(absent);\n",
         "three": 'import "./two.vega" as two;\nprint(two::h());\n',
         "broken": "let = ;\n",
     }
     main = 'import "./one.vega" as one;\nimport "./three.vega" as three;\nimport "./broken.vega" as broken;\n'
     main += "const A = 1;\nprint(one::f(), one::nothing, broken::whatever);\ntry { } catch Odd { }\n"
-    found, path, _ = project(main, **texts)
-    wanted = check(main, path, load=found.load)
+    workspace, path, _ = project(main, **texts)
+    wanted = check(main, path, load=workspace.load)
     for _ in range(2):
-        known = known_of(found, path)
+        known = known_of(workspace, path)
         told = known.check()
         assert {str(problem) for problem in told} == {str(problem) for problem in wanted}
     assert len({problem.file for problem in wanted}) >= 3

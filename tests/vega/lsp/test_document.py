@@ -7,6 +7,7 @@ import random
 import pytest
 
 from lyra.vega.lsp.document import UTF8, UTF16, UTF32, Document, LineOffsets, Position, TextChange
+from tests.cases import cases
 
 TEXT = 'let a = "é";\r\nlet 🙂 = 1;\rprint(a);\n\nend'
 
@@ -64,12 +65,12 @@ def test_a_range_that_runs_backwards_changes_nothing_before_its_start():
 def test_random_changes_equal_those_of_a_plain_list_of_characters(encoding):
     dice = random.Random(7)
     document = Document("file:///a", "/a", TEXT, encoding=encoding)
-    for _ in range(300):
-        one, two = sorted((dice.randrange(len(document.text) + 1), dice.randrange(len(document.text) + 1)))
-        start, end = document.lines.position(one), document.lines.position(two)
-        one, two = document.lines.offset(start), document.lines.offset(end)
+    for _ in range(cases(300)):
+        first, last = sorted((dice.randrange(len(document.text) + 1), dice.randrange(len(document.text) + 1)))
+        start, end = document.lines.position(first), document.lines.position(last)
+        first, last = document.lines.offset(start), document.lines.offset(end)
         new = dice.choice(["", "x", "🙂", "\n", "é\r\n", "\r"])
-        wanted = document.text[:one] + new + document.text[two:]
+        wanted = document.text[:first] + new + document.text[last:]
         document.apply(TextChange(new, start, end))
         assert document.text == wanted
         if len(wanted) < 5:

@@ -91,24 +91,24 @@ def all_scopes() -> dict[str, dict[tuple[int, int], list[str]]]:
     texts = [EVERYTHING, *dict.fromkeys(text for text, _, _ in PLACES)]
     out = node(HERE / "tokenize.mjs", MODULES, EXTENSION / "syntaxes" / "vega.tmLanguage.json", text=json.dumps(texts))
     return {
-        text: {(line, at): names for line, start, end, names in found for at in range(start, end)}
-        for text, found in zip(texts, json.loads(out), strict=True)
+        text: {(line, column): names for line, start, end, names in scopes for column in range(start, end)}
+        for text, scopes in zip(texts, json.loads(out), strict=True)
     }
 
 
 def test_the_grammar_agrees_with_the_lexer():
     """Keywords, numbers, strings and comments of a program with everything in it have their colours, and no others."""
-    found = all_scopes()[EVERYTHING]
+    scopes = all_scopes()[EVERYTHING]
     lexed = lex(Source("", EVERYTHING))
     by_word = {word: scope for scope, words in KEYWORD_SCOPES.items() for word in words}
 
-    def at(offset: int) -> str:
+    def scopes_at(offset: int) -> str:
         line = EVERYTHING.count("\n", 0, offset)
-        return " ".join(found.get((line, offset - (EVERYTHING.rfind("\n", 0, offset) + 1)), []))
+        return " ".join(scopes.get((line, offset - (EVERYTHING.rfind("\n", 0, offset) + 1)), []))
 
     def check(tokens: Tokens) -> None:
         for kind, value, start, _ in zip(tokens.kinds, tokens.values, tokens.starts, tokens.ends, strict=True):
-            told = at(start)
+            told = scopes_at(start)
             shown = EVERYTHING[start : start + 30]
             if kind in by_word:
                 assert by_word[kind] in told, (shown, told)
@@ -126,7 +126,7 @@ def test_the_grammar_agrees_with_the_lexer():
 
     check(lexed.tokens)
     for offset, _ in lexed.comments:
-        assert "comment" in at(offset)
+        assert "comment" in scopes_at(offset)
 
 
 SOFT = frozenset(
@@ -161,8 +161,8 @@ PLACES = [
 
 @pytest.mark.parametrize(("text", "part", "scope"), PLACES)
 def test_places_have_their_colours(text, part, scope):
-    at = text.index(part)
-    line, column = text.count("\n", 0, at), at - (text.rfind("\n", 0, at) + 1)
+    offset = text.index(part)
+    line, column = text.count("\n", 0, offset), offset - (text.rfind("\n", 0, offset) + 1)
     assert scope in all_scopes()[text][line, column]
 
 

@@ -24,8 +24,8 @@ agent Coder {
 
 
 def shown(text: str, **others: str) -> str:
-    found, path, at = project(text, **others)
-    told = hover(found, path, at)
+    workspace, path, offset = project(text, **others)
+    told = hover(workspace, path, offset)
     return told.text if told is not None else ""
 
 
@@ -82,14 +82,14 @@ def test_an_answer_shows_its_type_and_what_asking_costs(output, kind):
     assert "- budget: `$0.50` a call" in arrow
 
 
-def test_an_arrow_to_nobody_known_says_what_it_does():
+def test_an_arrow_to_an_unknown_agent_says_what_it_does():
     assert "a stream of its text" in shown(CODER + 'let c = spawn Coder;\nfor x in c <‸~ "hi" { }\n')
     assert shown('fn f(p) { return p ‸<- "hi"; }\n').startswith("Sends a message")
 
 
-def test_a_price_nobody_knows_is_said_to_be_unknown():
+def test_a_price_that_is_not_in_the_table_is_said_to_be_unknown():
     assert "- price: unknown" in shown('agent ‸A { model "anthropic/claude-from-tomorrow" }\n')
-    assert "- price: unknown" in shown('agent ‸A { model "nobodys" }\n')
+    assert "- price: unknown" in shown('agent ‸A { model "unknown" }\n')
     assert "- price: free" in shown('agent ‸A { model "sim/echo" }\n')
 
 
@@ -97,12 +97,12 @@ def test_a_price_of_the_settings_is_the_one_shown(tmp_path):
     (tmp_path / "lyra.toml").write_text(
         '[prices."anthropic/claude-sonnet-4-5"]\ninput_usd_per_mtok = 30.0\noutput_usd_per_mtok = 150.0\n'
     )
-    found, path, at = project('agent ‸A { model "claude-sonnet-4-5" }\n', tmp_path)
-    told = hover(found, path, at)
+    workspace, path, offset = project('agent ‸A { model "claude-sonnet-4-5" }\n', tmp_path)
+    told = hover(workspace, path, offset)
     assert told is not None
     assert "- price: $0.03 in, $0.15 out per 1k tokens" in told.text
     (tmp_path / "lyra.toml").write_text("[prices\n")
-    told = hover(found, path, at)
+    told = hover(workspace, path, offset)
     assert told is not None
     assert "- price: $0.003 in, $0.015 out per 1k tokens" in told.text
 

@@ -22,11 +22,11 @@ TEAM = 'agent Coder { model "sim/echo" }\nfn ask(what: str, times: int = 1) { re
 
 def declared(text: str, **others: str) -> str:
     """The name that the cursor leads to, with `|` around it in its file."""
-    found, path, at = project(text, **others)
-    place = definition(found, path, at)
+    workspace, path, offset = project(text, **others)
+    place = definition(workspace, path, offset)
     if place is None:
         return ""
-    there = found.text(place.path) or ""
+    there = workspace.text(place.path) or ""
     start = there.rfind("\n", 0, place.at) + 1
     end = there.find("\n", place.end)
     line = there[start : place.at] + "|" + there[place.at : place.end] + "|" + there[place.end : end]
@@ -101,12 +101,12 @@ def test_a_name_of_another_file_leads_there(text, line):
 
 def test_uses_are_found_in_this_file():
     text = "let a‸ = 1;\nfn f(b) { a = a + b; }\nlet l = |a| a;\nf(a);\n"
-    found, path, at = project(text)
+    workspace, path, offset = project(text)
     clean, _ = cut(text)
-    places = references(found, path, at)
+    places = references(workspace, path, offset)
     assert [clean[: place.at].count("\n") for place in places] == [0, 1, 1, 3]
-    assert len(references(found, path, at, with_declaration=False)) == 3
-    assert highlights(found, path, at) == [(place.at, place.end) for place in places]
+    assert len(references(workspace, path, offset, with_declaration=False)) == 3
+    assert highlights(workspace, path, offset) == [(place.at, place.end) for place in places]
 
 
 def test_uses_are_found_in_files_that_import_it(tmp_path):
@@ -116,20 +116,20 @@ def test_uses_are_found_in_files_that_import_it(tmp_path):
     (tmp_path / "deep" / "other.vega").write_text('import "../team.vega" as t;\nprint(t::ask("z", times: 3));\n')
     (tmp_path / "stranger.vega").write_text("fn ask() { }\nask();\n")
     main = 'import "./team.vega" as team;\nprint(team::ask("x"));\n'
-    found, _, _ = project(main, tmp_path, team=TEAM)
+    workspace, _, _ = project(main, tmp_path, team=TEAM)
     team = f"{tmp_path}/team.vega"
-    places = references(found, team, TEAM.index("ask"))
+    places = references(workspace, team, TEAM.index("ask"))
     files = sorted(place.path.removeprefix(f"{tmp_path}/") for place in places)
     assert files == ["closed.vega", "deep/other.vega", "main.vega", "team.vega"]
-    (named,) = [place for place in references(found, team, TEAM.index("times")) if place.path != team]
+    (named,) = [place for place in references(workspace, team, TEAM.index("times")) if place.path != team]
     assert named.path.endswith("other.vega")
 
 
 def test_a_use_in_one_file_finds_those_in_all(tmp_path):
     main = 'import "./team.vega" as team;\nprint(team::ask("x"));\n'
-    found, path, _ = project(main, tmp_path, team=TEAM)
-    from_use = references(found, path, main.index("ask"))
-    from_declaration = references(found, f"{tmp_path}/team.vega", TEAM.index("ask"))
+    workspace, path, _ = project(main, tmp_path, team=TEAM)
+    from_use = references(workspace, path, main.index("ask"))
+    from_declaration = references(workspace, f"{tmp_path}/team.vega", TEAM.index("ask"))
     assert sorted(from_use) == sorted(from_declaration)
     assert Place(path, main.index("ask"), main.index("ask") + 3) in from_use
 
@@ -143,11 +143,11 @@ def test_names_mean_what_they_mean_to_the_compiler():
     ours = {use.at: use.symbol for use in index.uses}
     partners: dict[int, object] = {}
     compared = 0
-    for at, meaning in scopes.items():
-        if not isinstance(meaning, (Variable, Resolved)) or at not in ours:
+    for offset, meaning in scopes.items():
+        if not isinstance(meaning, (Variable, Resolved)) or offset not in ours:
             continue
         compared += 1
-        assert partners.setdefault(id(meaning), ours[at]) is ours[at], EVERYTHING[at : at + 20]
+        assert partners.setdefault(id(meaning), ours[offset]) is ours[offset], EVERYTHING[offset : offset + 20]
     assert compared > 50
     assert len({id(symbol) for symbol in partners.values()}) == len(partners)
 
@@ -175,5 +175,5 @@ def test_the_index_of_every_good_program_covers_its_names():
     module = parse_all(source).module
     index = Analysis(EVERYTHING, "everything.vega").index
     known = {use.at for use in index.uses} | {member.at for member in index.members}
-    missing = [EVERYTHING[at : at + 20] for at in resolved(module, source) if at not in known]
+    missing = [EVERYTHING[offset : offset + 20] for offset in resolved(module, source) if offset not in known]
     assert missing == []

@@ -12,11 +12,11 @@ TEAM = 'agent Coder { model "sim/echo" }\nfn ask(what: str, times: int = 1) { re
 
 
 def renamed(text: str, name: str, **others: str) -> dict[str, str]:
-    found, path, at = project(text, **others)
+    workspace, path, offset = project(text, **others)
     texts = {}
-    places = rename(found, path, at, name)
+    places = rename(workspace, path, offset, name)
     for place in sorted(places, key=lambda place: -place.at):
-        old = texts.get(place.path) or found.text(place.path) or ""
+        old = texts.get(place.path) or workspace.text(place.path) or ""
         texts[place.path] = old[: place.at] + name + old[place.end :]
     return {path.rpartition("/")[2].removesuffix(".vega"): text for path, text in texts.items()}
 
@@ -87,12 +87,12 @@ def test_words_that_are_reserved_elsewhere_are_names_here(word):
 
 
 def test_what_can_be_renamed_is_told_before():
-    found, path, at = project("let total = 1;\nprint(to‸tal);\n")
-    place, name = prepare(found, path, at) or ((), "")
+    workspace, path, offset = project("let total = 1;\nprint(to‸tal);\n")
+    place, name = prepare(workspace, path, offset) or ((), "")
     assert (place[1:], name) == ((21, 26), "total")
     for text in ("pr‸int(1);\n", "‸// x\n", 'import "./te‸am.vega";\n'):
-        found, path, at = project(text, team=TEAM)
-        assert prepare(found, path, at) is None
+        workspace, path, offset = project(text, team=TEAM)
+        assert prepare(workspace, path, offset) is None
 
 
 def test_the_same_name_changes_nothing():

@@ -11,6 +11,7 @@ from lyra.vega.lsp.reparse import reparsed
 from lyra.vega.syntax.lexer import Lexed, lex
 from lyra.vega.syntax.parser import parse_all
 from lyra.vega.syntax.source import Source
+from tests.cases import cases
 
 EVERYTHING = (Path(__file__).parent.parent / "everything.vega").read_text()
 PIECES = [
@@ -24,9 +25,9 @@ def whole(text: str):
 
 
 def changed(text: str, dice: random.Random) -> str:
-    at = dice.randrange(len(text) + 1)
-    end = min(len(text), at + dice.choice([0, 0, 1, 3, 30]))
-    return text[:at] + dice.choice(PIECES) + text[end:]
+    start = dice.randrange(len(text) + 1)
+    end = min(len(text), start + dice.choice([0, 0, 1, 3, 30]))
+    return text[:start] + dice.choice(PIECES) + text[end:]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -35,15 +36,15 @@ def test_a_changed_text_reads_the_same_either_way(seed):
     dice = random.Random(seed)
     text, quick = EVERYTHING, 0
     before = whole(text)
-    for _ in range(150):
+    for _ in range(cases(150)):
         new = changed(text, dice)
         full = whole(new)
-        found = reparsed(before, text, new)
-        if found is None:
+        tree = reparsed(before, text, new)
+        if tree is None:
             before = whole(text)
         else:
             quick += 1
-            assert found.module == full.module, (text, new)
+            assert tree.module == full.module, (text, new)
             assert full.problems == []
         if not full.problems:
             text, before = new, full
@@ -60,18 +61,18 @@ def test_only_the_piece_around_the_change_is_read(monkeypatch):
         return lex(source)
 
     monkeypatch.setattr("lyra.vega.lsp.reparse.lex", noted)
-    found = reparsed(before, text, text.replace("return 50;", "return 50 + 1;"))
-    assert found is not None
-    assert len(found.module.statements) == 100
+    tree = reparsed(before, text, text.replace("return 50;", "return 50 + 1;"))
+    assert tree is not None
+    assert len(tree.module.statements) == 100
     assert read == ["fn f49() { return 49; }\nfn f50() { return 50 + 1; }\n"]
 
 
 def test_an_else_that_is_added_behind_a_statement_belongs_to_it():
     old = "let a = 1;\nif a == 1 { }\n\nlet b = 2;\n"
     new = "let a = 1;\nif a == 1 { }\nelse { a = 3; }\nlet b = 2;\n"
-    found = reparsed(whole(old), old, new)
-    assert found is not None
-    assert found.module == whole(new).module
+    tree = reparsed(whole(old), old, new)
+    assert tree is not None
+    assert tree.module == whole(new).module
 
 
 def test_a_wrong_piece_is_left_to_who_reads_the_whole():

@@ -25,8 +25,8 @@ EVERYTHING = (Path(__file__).parent.parent / "everything.vega").read_text()
 
 
 def helped(text: str, **others: str) -> tuple[str, str]:
-    found, path, at = project(text, **others)
-    told = signature_help(found, path, at)
+    workspace, path, offset = project(text, **others)
+    told = signature_help(workspace, path, offset)
     if told is None:
         return "", ""
     return told.label, told.parameters[told.active] if told.parameters else ""
@@ -64,23 +64,24 @@ def test_a_call_into_another_file_shows_its_parameters():
 
 def colours(text: str) -> dict[str, tuple[str, tuple[str, ...]]]:
     return {
-        text[each.at : each.at + each.length]: (each.type, each.modifiers) for each in coloured(Analysis(text, "x"))
+        text[token.at : token.at + token.length]: (token.type, token.modifiers)
+        for token in coloured(Analysis(text, "x"))
     }
 
 
 def test_words_are_coloured_by_what_they_mean():
     text = 'agent A { model "m" }\nconst N = 1;\nfn f(p) { let v = p; str::len(v.x); return N; }\nlet q = spawn A;\n'
-    found = colours(text)
-    assert found["A"] == ("class", ())
-    assert found["model"] == ("property", ())
-    assert found["N"] == ("variable", ("readonly",))
-    assert found["f"] == ("function", ("declaration",))
-    assert found["p"][0] == "parameter"
-    assert found["v"][0] == "variable"
-    assert found["str"] == ("namespace", ("defaultLibrary",))
-    assert found["len"] == ("function", ("defaultLibrary",))
-    assert found["x"] == ("property", ())
-    assert found["spawn"] == ("keyword", ())
+    colour_of = colours(text)
+    assert colour_of["A"] == ("class", ())
+    assert colour_of["model"] == ("property", ())
+    assert colour_of["N"] == ("variable", ("readonly",))
+    assert colour_of["f"] == ("function", ("declaration",))
+    assert colour_of["p"][0] == "parameter"
+    assert colour_of["v"][0] == "variable"
+    assert colour_of["str"] == ("namespace", ("defaultLibrary",))
+    assert colour_of["len"] == ("function", ("defaultLibrary",))
+    assert colour_of["x"] == ("property", ())
+    assert colour_of["spawn"] == ("keyword", ())
 
 
 def test_names_inside_strings_are_coloured_too():
@@ -89,12 +90,12 @@ def test_names_inside_strings_are_coloured_too():
 
 def test_colours_are_in_order_never_overlap_and_stay_on_their_line():
     end = 0
-    for each in coloured(Analysis(EVERYTHING, "x")):
-        assert each.at >= end
-        end = each.at + each.length
-        assert "\n" not in EVERYTHING[each.at : end]
-        assert each.type in TYPES
-        assert set(each.modifiers) <= set(MODIFIERS)
+    for token in coloured(Analysis(EVERYTHING, "x")):
+        assert token.at >= end
+        end = token.at + token.length
+        assert "\n" not in EVERYTHING[token.at : end]
+        assert token.type in TYPES
+        assert set(token.modifiers) <= set(MODIFIERS)
 
 
 # ---------------------------------------------------------------- outline
@@ -105,8 +106,8 @@ def test_the_outline_is_what_a_file_declares():
         'import "./x.vega" as x;\nconst N = 1;\nagent A { tool t() { } }\nsupervisor S { child c = A }\n'
         'fn f() { fn g() { } }\nlet v = 1;\ntest "it works" { }\nprint(1);\n'
     )
-    found = outline(Analysis(text, "x"))
-    assert [(each.role, each.name) for each in found] == [
+    symbols = outline(Analysis(text, "x"))
+    assert [(symbol.role, symbol.name) for symbol in symbols] == [
         ("import", "x"),
         ("constant", "N"),
         ("agent", "A"),
@@ -115,17 +116,17 @@ def test_the_outline_is_what_a_file_declares():
         ("variable", "v"),
         ("test", "it works"),
     ]
-    assert [[part.name for part in each.inside] for each in found[2:5]] == [["t"], ["c"], ["g"]]
-    for each in found:
-        assert each.at <= each.name_at <= each.name_end <= each.end
+    assert [[part.name for part in symbol.inside] for symbol in symbols[2:5]] == [["t"], ["c"], ["g"]]
+    for symbol in symbols:
+        assert symbol.at <= symbol.name_at <= symbol.name_end <= symbol.end
 
 
 # ---------------------------------------------------------------- layout
 
 
 def laid_out(text: str) -> str:
-    for at, end, new in formatted(text):
-        text = text[:at] + new + text[end:]
+    for start, end, new in formatted(text):
+        text = text[:start] + new + text[end:]
     return text
 
 
@@ -200,5 +201,5 @@ def test_calls_that_overlap_say_so():
     """The real plan: two calls of an agent that keeps no memory."""
     pytest.importorskip("lyra.vega.compiler.plan_of")
     assert overlaps("let x = ;", "x") == []
-    found = dict(overlaps(REVIEWS, "x"))
-    assert found == {5: "overlaps with line 6", 6: "overlaps with line 5"}
+    overlapping = dict(overlaps(REVIEWS, "x"))
+    assert overlapping == {5: "overlaps with line 6", 6: "overlaps with line 5"}

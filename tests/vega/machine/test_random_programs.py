@@ -9,10 +9,11 @@ from lyra.vega.compiler.compiler import compile_module
 from lyra.vega.host.local import LocalHost
 from lyra.vega.syntax.parser import parse
 from lyra.vega.syntax.source import Source
+from tests.cases import cases
 from tests.vega.random_programs import random_program
 from tests.vega.reference import TooLong, Walker
 
-COUNT = int(os.environ.get("VEGA_PROGRAMS", "50"))
+COUNT = int(os.environ.get("VEGA_PROGRAMS") or cases(50))
 SEED = int(os.environ.get("VEGA_SEED", "6"))
 
 

@@ -1,4 +1,4 @@
-"""A fiber can be written down and read back at any point, and nobody notices."""
+"""A fiber can be written down and read back at any point, and its program does not notice."""
 
 from __future__ import annotations
 

@@ -221,14 +221,14 @@ def test_depth_is_bounded_and_the_same_however_it_is_stepped():
         ("fn f(a) { } f(b: 1);", "no parameter `b`"),
         ("fn f(a) { } f(1, a: 1);", "given twice"),
         ('str::split("a");', "needs `sep`"),
-        ("spawn Nobody;", "no agent `Nobody`"),
+        ("spawn Absent;", "no agent `Absent`"),
         ("const X = 1; X = 2;", "const"),
         ("fn f() { } f = 1;", "cannot be assigned"),
         ('import "./nowhere.vega" as n;', "cannot find"),
     ],
 )
 def test_mistakes_that_the_compiler_sees_itself(text: str, message: str):
-    """A tree that nobody checked does not become wrong code."""
+    """A tree that was not checked does not become wrong code."""
     with pytest.raises(CheckError, match=message):
         compiled(text)
 

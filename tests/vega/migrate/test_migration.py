@@ -25,6 +25,7 @@ from lyra.vega.durable.new_program import ProgramMigration
 from lyra.vega.durable.runs import DurableRun
 from lyra.vega.migrate.migration import migrated
 from lyra.vega.runtime.world import RunOptions
+from tests.cases import cases
 from tests.vega.random_programs import random_program
 
 SOURCE = """\
@@ -110,13 +111,13 @@ def test_every_edit_behind_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 output = live(space, tmp_path, migration=migration)
                 assert output[: len(printed)] == printed, where
                 assert len(output) == len(lines), where
-                for at, line in enumerate(output):
-                    assert line in (lines[at], *OUTPUT[at : at + 1]), where
+                for index, line in enumerate(output):
+                    assert line in (lines[index], *OUTPUT[index : index + 1]), where
                 assert len(DurableRun(space).versions) == 2
                 outcomes[name].add(True)
             space.close()
-    accepted = {name for name, found in outcomes.items() if True in found}
-    refused = {name for name, found in outcomes.items() if False in found}
+    accepted = {name for name, results in outcomes.items() if True in results}
+    refused = {name for name, results in outcomes.items() if False in results}
     assert "a function at the end" in accepted, outcomes
     assert len(accepted) > 4, outcomes
     assert refused, outcomes
@@ -134,7 +135,7 @@ def output_of(program: Any) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(cases(40)))
 def test_a_fitted_program_does_what_it_did(seed: int):
     """Laid over any other program it is sound and prints the same; over itself it is itself."""
     old = compile_source(random_program(seed), "a.vega")

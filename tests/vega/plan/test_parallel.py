@@ -146,11 +146,11 @@ OVERLAP = {
 def test_what_overlaps(case):
     """The waiting overlaps and nothing else changes; `sequential` makes every call in its turn."""
     source, parallel_s, sequential_s = OVERLAP[case]
-    one, two = play(AB + source, sequential=True), play(AB + source)
-    assert two.lines == one.lines
-    assert sorted(two.asked) == sorted(one.asked)
-    assert (round(two.took_s, 3), round(one.took_s, 3)) == (parallel_s, sequential_s)
-    assert not two.world.speculative
+    in_order, overlapped = play(AB + source, sequential=True), play(AB + source)
+    assert overlapped.lines == in_order.lines
+    assert sorted(overlapped.asked) == sorted(in_order.asked)
+    assert (round(overlapped.took_s, 3), round(in_order.took_s, 3)) == (parallel_s, sequential_s)
+    assert not overlapped.world.speculative
 
 
 BY_ORDER: dict[str, dict[str, Any]] = {
@@ -174,9 +174,9 @@ BY_ORDER: dict[str, dict[str, Any]] = {
 def test_a_model_that_answers_by_the_order_of_its_questions_is_asked_in_order(script, source):
     """Who came first, such a script can tell: whatever is asked out of turn would get the answer of another."""
     given = {"first_s": 1.0, **BY_ORDER[script]}
-    one, two = play(AB + source, script=given, sequential=True), play(AB + source, script=given)
-    assert two.lines == one.lines
-    assert two.took_s == one.took_s
+    in_order, overlapped = play(AB + source, script=given, sequential=True), play(AB + source, script=given)
+    assert overlapped.lines == in_order.lines
+    assert overlapped.took_s == in_order.took_s
 
 
 def test_a_script_that_answers_by_the_question_is_asked_early():
@@ -218,21 +218,21 @@ def test_a_limit_of_the_model_fails_no_call_that_overlap_made_wait(limit, asks):
     """What agents share by configuration, no program says: the run looks there."""
     ab = AB.replace('"sim/script" }', '"sim/script" timeout 1900ms }')
     shared = RateLimit(requests_per_minute=60, burst=1, strategy=limit)
-    one, two = (
+    in_order, overlapped = (
         play(ab + asks + "print(x + y);", limits={"sim/script": shared}, sequential=way) for way in (True, False)
     )
-    assert two.lines == one.lines == ["<1><2>" if "1" in asks else "<3><3>"]
+    assert overlapped.lines == in_order.lines == ["<1><2>" if "1" in asks else "<3><3>"]
 
 
 @pytest.mark.parametrize("case", CLOCKED)
 def test_nothing_fails_because_calls_overlap(case):
     """Who goes by the clock gets the time that it has line by line, as far as it wants it, and no more."""
     source, most_s = CLOCKED[case]
-    one, two = play(AB + source, sequential=True), play(AB + source)
-    assert two.lines == one.lines
-    assert not any("error" in line for line in one.lines)
-    assert two.took_s == pytest.approx(most_s, abs=0.01)
-    assert two.took_s <= one.took_s + 0.001
+    in_order, overlapped = play(AB + source, sequential=True), play(AB + source)
+    assert overlapped.lines == in_order.lines
+    assert not any("error" in line for line in in_order.lines)
+    assert overlapped.took_s == pytest.approx(most_s, abs=0.01)
+    assert overlapped.took_s <= in_order.took_s + 0.001
 
 
 def test_three_reviews_and_a_summary_take_a_review_and_a_summary():
@@ -316,9 +316,9 @@ APART = {
 def test_what_does_not_overlap_and_why(case):
     source, why = APART[case]
     plan = plan_of(AB + source, "x.vega")
-    assert any(why in each.why for each in plan.alone), [each.why for each in plan.alone]
-    one, two = play(AB + source, sequential=True), play(AB + source)
-    assert (two.lines, two.asked) == (one.lines, one.asked)
+    assert any(why in part.why for part in plan.alone), [part.why for part in plan.alone]
+    in_order, overlapped = play(AB + source, sequential=True), play(AB + source)
+    assert (overlapped.lines, overlapped.asked) == (in_order.lines, in_order.asked)
 
 
 def test_an_agent_whose_tools_only_read_overlaps():
@@ -356,18 +356,18 @@ def test_a_continue_of_a_loop_around_the_calls_goes_on_with_the_next_turn():
         for x in ["1", "2"] { print(x); let r = a <- x; let s = b <- x; if k > 0 { continue; } print(r + s); }
     """
     )
-    one, two = play(source, sequential=True), play(source)
-    assert two.asked == one.asked == ["1", "1", "2", "2"]
-    assert (two.lines, round(two.took_s, 3)) == (one.lines, 2.0)
+    in_order, overlapped = play(source, sequential=True), play(source)
+    assert overlapped.asked == in_order.asked == ["1", "1", "2", "2"]
+    assert (overlapped.lines, round(overlapped.took_s, 3)) == (in_order.lines, 2.0)
 
 
 def test_what_is_no_list_is_mapped_as_ever():
     """The loop that a `list::map` becomes goes over whatever the library's goes over, and refuses what that refuses."""
     source = 'fn id(x) { return x; } print(list::map(id("ab"), |x| a <- x)); print(list::map(id(5), |x| a <- x));'
-    one, two = play(AB + source, sequential=True), play(AB + source)
-    assert two.lines == one.lines
-    assert two.lines[0] == "[<a>, <b>]"
-    assert "error[TypeError]: cannot loop over int" in two.lines[1]
+    in_order, overlapped = play(AB + source, sequential=True), play(AB + source)
+    assert overlapped.lines == in_order.lines
+    assert overlapped.lines[0] == "[<a>, <b>]"
+    assert "error[TypeError]: cannot loop over int" in overlapped.lines[1]
 
 
 def test_a_call_in_an_arm_is_asked_before_those_behind_it():
@@ -375,8 +375,8 @@ def test_a_call_in_an_arm_is_asked_before_those_behind_it():
     source = (
         AB + 'let k = 1; let x = b <- "1"; match k { n => { let y = a <- "2"; } } let z = a <- "3"; let w = b <- "4";'
     )
-    two = play(source)
-    assert [text for text in two.asked if text in "23"] == ["2", "3"]
+    overlapped = play(source)
+    assert [text for text in overlapped.asked if text in "23"] == ["2", "3"]
 
 
 # ---------------------------------------------------------------- failures
@@ -421,9 +421,9 @@ def test_the_error_of_a_function_keeps_its_place():
     source = (
         AB + 'fn f(x) { let r = a <- x;\n return str::char_at(r, 99); }\nlet x = f("1"); let y = f("2");\nprint(x + y);'
     )
-    one, two = play(source, sequential=True), play(source)
-    assert two.lines == one.lines
-    assert "x.vega:4:" in two.lines[0]
+    in_order, overlapped = play(source, sequential=True), play(source)
+    assert overlapped.lines == in_order.lines
+    assert "x.vega:4:" in overlapped.lines[0]
 
 
 # ---------------------------------------------------------------- agents that are asked before they are spawned
@@ -439,11 +439,11 @@ def test_an_agent_behind_a_failure_was_never_spawned():
     source = (
         AB + 'try { let x = a <- "bad"; let c = spawn B; let y = c <- "in vain"; } catch AgentFailed(r) { print(r); }'
     )
-    one, two = play(source, sequential=True), play(source)
-    assert two.lines == one.lines == ["refused bad"]
-    assert "in vain" in two.asked
-    assert spawned(two) == spawned(one) == ["A", "B"]
-    fronts = [[event.kind for event in ran.events if event.kind == "process.created"] for ran in (one, two)]
+    in_order, overlapped = play(source, sequential=True), play(source)
+    assert overlapped.lines == in_order.lines == ["refused bad"]
+    assert "in vain" in overlapped.asked
+    assert spawned(overlapped) == spawned(in_order) == ["A", "B"]
+    fronts = [[event.kind for event in ran.events if event.kind == "process.created"] for ran in (in_order, overlapped)]
     assert len(fronts[1]) == len(fronts[0]) + 1  # the call itself
 
 
@@ -452,10 +452,10 @@ def test_agents_are_spawned_in_the_order_of_the_program():
         let c = spawn C; let x = c <- "1"; let a = spawn A; let b = spawn B; let y = b <- "2"; let z = a <- "quick";
         let last = spawn C; print(x + y + z); print(last);
     """
-    one, two = play(source, sequential=True), play(source)
-    assert spawned(two) == spawned(one) == ["C", "A", "B", "C"]
-    assert two.lines == one.lines  # with the name of a process: as many were started before it
-    assert two.took_s == pytest.approx(1.0)
+    in_order, overlapped = play(source, sequential=True), play(source)
+    assert spawned(overlapped) == spawned(in_order) == ["C", "A", "B", "C"]
+    assert overlapped.lines == in_order.lines  # with the name of a process: as many were started before it
+    assert overlapped.took_s == pytest.approx(1.0)
 
 
 def test_an_agent_that_fails_when_it_has_just_been_spawned_crashes_as_ever():
@@ -464,9 +464,11 @@ def test_an_agent_that_fails_when_it_has_just_been_spawned_crashes_as_ever():
         AB
         + 'try { let x = a <- "1"; let c = spawn B; let y = c <- "quick bad"; } catch Error(r) { print(r); } print(a <- "2");'
     )
-    one, two = play(source, sequential=True), play(source)
-    assert two.lines == one.lines
-    restarts = [[event.data["id"] for event in ran.events if event.kind == "child.restarting"] for ran in (one, two)]
+    in_order, overlapped = play(source, sequential=True), play(source)
+    assert overlapped.lines == in_order.lines
+    restarts = [
+        [event.data["id"] for event in ran.events if event.kind == "child.restarting"] for ran in (in_order, overlapped)
+    ]
     assert restarts[1] == restarts[0]
     assert len(restarts[1]) == 1
 
@@ -482,10 +484,10 @@ def test_the_window_of_an_agent_holds_across_its_spawn():
 
 def test_a_failure_in_the_settings_is_raised_in_its_turn():
     source = AB + 'agent N { model "" } let x = a <- "1"; let n = spawn N; let y = n <- "2"; print(x + y);'
-    one, two = play(source, sequential=True), play(source)
-    assert two.lines == one.lines
-    assert "N has no model" in two.lines[0]
-    assert two.asked == one.asked == ["1"]
+    in_order, overlapped = play(source, sequential=True), play(source)
+    assert overlapped.lines == in_order.lines
+    assert "N has no model" in overlapped.lines[0]
+    assert overlapped.asked == in_order.asked == ["1"]
 
 
 def test_where_processes_are_scarce_every_call_is_made_in_its_turn():
@@ -494,12 +496,12 @@ def test_where_processes_are_scarce_every_call_is_made_in_its_turn():
         AB + 'let x = a <- "1"; let c = spawn B; let y = c <- "2"; let d = spawn B; let z = d <- "3"; print(x + y + z);'
     )
     for most in range(6, 14):
-        one = play(source, sequential=True, processes_max=most)
-        two = play(source, processes_max=most)
-        assert two.lines == one.lines, most
+        in_order = play(source, sequential=True, processes_max=most)
+        overlapped = play(source, processes_max=most)
+        assert overlapped.lines == in_order.lines, most
 
 
-def test_whoever_watches_sees_the_calls_of_an_agent_that_was_asked_before_it_was_there():
+def test_a_watcher_sees_the_calls_of_an_agent_that_was_asked_before_it_was_there():
     source = AB + 'let x = a <- "1"; let c = spawn B; let y = c <- "2"; let z = c <- "3"; print(x + y + z);'
     counted = []
     for sequential in (True, False):
@@ -560,7 +562,7 @@ def test_a_function_that_may_not_fit_is_not_called_early(own):
 
 
 def test_the_error_of_a_function_that_did_not_fit_is_said_once():
-    """It runs in its turn, and whoever called it hears of it; nobody else does."""
+    """It runs in its turn, and its caller hears of it; no other process does."""
     source = """agent A { model "sim/script" max_tokens 100 } let a = spawn A;
         fn f(x) { return a <- x; }
         let x = a <- "1"; try { let y = f("2"); let z = f("bad"); } catch AgentFailed(r) { print(r); }
@@ -605,15 +607,15 @@ def test_pending_calls_survive_a_snapshot():
         elif outcome.kind == "ahead_begin":
             value = EarlyCallGroup(7)
         elif outcome.kind == "ahead_start":
-            group = next(each for each in fiber.registers if isinstance(each, EarlyCallGroup))
+            group = next(register for register in fiber.registers if isinstance(register, EarlyCallGroup))
             call: EarlyCall = outcome.arguments[1]
             group.add(call)
             started.append(f"{call.key} {call.arguments[1]}")
         elif outcome.kind == "ahead_take":
             group, call = outcome.arguments
-            held = next(each for each in fiber.registers if isinstance(each, EarlyCallGroup))
+            held = next(register for register in fiber.registers if isinstance(register, EarlyCallGroup))
             assert held.number == 7
-            assert [each.arguments for calls in held.calls.values() for each in calls] == [
+            assert [call.arguments for calls in held.calls.values() for call in calls] == [
                 [Process("p-A"), "1", None, None],
                 [Process("p-B"), "2", None, None],
             ]
@@ -656,7 +658,7 @@ STOPPED = {
 
 @pytest.mark.parametrize("case", STOPPED)
 def test_a_run_that_was_stopped_with_calls_under_way_asks_none_of_the_finished_again(tmp_path, case):
-    """Early calls have keys of their own in the journal, whoever was faster."""
+    """Early calls have keys of their own in the journal, whichever was faster."""
     from lyra.vega.runtime.agents.agent import agent_front
     from lyra.vega.runtime.driver import vega_process
 

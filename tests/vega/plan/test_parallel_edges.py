@@ -65,19 +65,19 @@ def shallow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_recursion_that_asks_stops_where_the_line_by_line_run_does(monkeypatch):
     shallow(monkeypatch)
-    one, two = both(DEEP)
-    assert one.lines == two.lines == ["too deep"]
-    assert len(one.asked) == 59
-    assert sorted(two.asked) == sorted(one.asked)
-    assert two.took_s < one.took_s
+    in_order, overlapped = both(DEEP)
+    assert in_order.lines == overlapped.lines == ["too deep"]
+    assert len(in_order.asked) == 59
+    assert sorted(overlapped.asked) == sorted(in_order.asked)
+    assert overlapped.took_s < in_order.took_s
 
 
 def test_without_the_rule_it_goes_deeper(monkeypatch):
     shallow(monkeypatch)
     with planted(BUGS, "depth"):
-        one, two = both(DEEP.replace("let x", 'if n == 100 { return "end"; } let x'))
-    assert one.lines == ["too deep"]
-    assert two.lines != one.lines
+        in_order, overlapped = both(DEEP.replace("let x", 'if n == 100 { return "end"; } let x'))
+    assert in_order.lines == ["too deep"]
+    assert overlapped.lines != in_order.lines
 
 
 TREE = (
@@ -86,18 +86,18 @@ TREE = (
 
 
 def test_at_most_64_calls_of_one_process_are_under_way():
-    one, two = both(TREE)
-    assert two.lines == one.lines
-    assert two.most["A"] <= 64
-    assert two.took_s < one.took_s / 10
+    in_order, overlapped = both(TREE)
+    assert overlapped.lines == in_order.lines
+    assert overlapped.most["A"] <= 64
+    assert overlapped.took_s < in_order.took_s / 10
 
 
 def test_concurrency_counts_the_calls_of_all_processes_of_an_agent():
     source = """agent B { model "sim/script" system "B" concurrency 2 } let b = spawn B; let c = spawn B;
     let t = ""; for x in ["1", "2", "3", "4"] { t = t + (b <- x) + (c <- x); } print(t);"""
-    one, two = both(source)
-    assert two.lines == one.lines
-    assert (one.most["B"], two.most["B"]) == (1, 2)
+    in_order, overlapped = both(source)
+    assert overlapped.lines == in_order.lines
+    assert (in_order.most["B"], overlapped.most["B"]) == (1, 2)
 
 
 # ---------------------------------------------------------------- ended from outside, and on its way
@@ -138,9 +138,9 @@ def test_what_was_on_its_way_is_billed_by_its_question():
 def test_a_time_out_costs_the_same_early_or_not():
     """A guess is for what was given up, never for what the program came to."""
     source = AB + 'try { let x = a <- "1"; let y = b <- "2" timeout 500ms; } catch Error { print(budget::used()); }'
-    one, two = play(source, sequential=True), play(source)
-    assert two.lines == one.lines
-    assert not two.world.speculative
+    in_order, overlapped = play(source, sequential=True), play(source)
+    assert overlapped.lines == in_order.lines
+    assert not overlapped.world.speculative
 
 
 # ---------------------------------------------------------------- rates
@@ -161,8 +161,8 @@ def test_a_rate_limit_that_could_fail_a_call_keeps_it_in_its_turn(settings, why)
     plan = plan_of(source)
     assert (why in plan.alone[0].why and not plan.groups) if why else plan.groups
     if "reject" not in settings:
-        one, two = both(source)
-        assert (two.lines, two.end) == (one.lines, one.end)
+        in_order, overlapped = both(source)
+        assert (overlapped.lines, overlapped.end) == (in_order.lines, in_order.end)
 
 
 def test_a_time_out_of_one_question_is_enough():
@@ -189,13 +189,13 @@ REASONS = {
 @pytest.mark.parametrize("case", REASONS)
 def test_a_plan_has_every_call_and_says_why(case):
     source, call, why = REASONS[case]
-    found = [each.why for each in plan_of(AB + source, "x.vega").alone if each.call.text.startswith(call)]
-    assert found
-    assert why in found[0]
+    reasons = [part.why for part in plan_of(AB + source, "x.vega").alone if part.call.text.startswith(call)]
+    assert reasons
+    assert why in reasons[0]
 
 
 def test_named_arguments_and_defaults_overlap():
     source = AB + 'fn f(x, y = "d") { return a <- x + y; } let x = f(y: "1", x: "2"); let z = f("3"); print(x + z);'
-    one, two = play(source, sequential=True), play(source)
-    assert two.lines == one.lines
-    assert (round(two.took_s, 3), round(one.took_s, 3)) == (1.0, 2.0)
+    in_order, overlapped = play(source, sequential=True), play(source)
+    assert overlapped.lines == in_order.lines
+    assert (round(overlapped.took_s, 3), round(in_order.took_s, 3)) == (1.0, 2.0)

@@ -9,12 +9,13 @@ import pytest
 from lyra import vega
 from lyra.vega.bytecode import file as bytecode
 from lyra.vega.plan.rules import RULES
+from tests.cases import cases
 from verify.compare.vega_parallel import compare
 from verify.compare.vega_programs import AGENTS, program
 from verify.planted import planted
 from verify.planted.vega_early_calls import BUGS
 
-COUNT = int(os.environ.get("VEGA_PARALLEL_PROGRAMS", "300"))
+COUNT = int(os.environ.get("VEGA_PARALLEL_PROGRAMS") or cases(300))
 SEED = int(os.environ.get("VEGA_SEED", "1"))
 _PART = 25
 
@@ -124,8 +125,8 @@ def test_overlap_changes_nothing_but_the_time(part):
     """Prints, values, histories of ordered agents, spend and the error raised are those of the line-by-line run."""
     first = SEED + part * _PART
     for seed in range(first, min(first + _PART, SEED + COUNT)):
-        found = compare(seed)
-        assert not found.problems, f"python -m verify vega-parallel --seed {seed} --n 1\n{found.problems}"
+        compared = compare(seed)
+        assert not compared.problems, f"python -m verify vega-parallel --seed {seed} --n 1\n{compared.problems}"
 
 
 def test_a_program_is_compiled_to_the_same_code_every_time():

@@ -38,9 +38,9 @@ def test_a_plain_program_runs_as_any_other():
     )
     assert run_plain(program, lines.append, ["x"]) == ["x"]
     assert lines == ["610"]
-    with pytest.raises(VegaError) as found:
+    with pytest.raises(VegaError) as raised:
         run_plain(compile_vega("\n  throw Broken(1);", "a.vega"), lines.append)
-    assert (found.value.fields["name"], found.value.place) == ("Broken", "a.vega:2:3")
+    assert (raised.value.fields["name"], raised.value.place) == ("Broken", "a.vega:2:3")
 
 
 def test_a_test_block_runs_after_the_top_level_and_without_main():
@@ -74,12 +74,12 @@ def test_a_wrong_piece_changes_nothing():
     with pytest.raises(SourceError):
         session.compile("let x = nope;")
     assert len(session.program.functions) == size
-    assert session.type_of("x") == "any"  # nothing ran yet, so nobody knows
+    assert session.type_of("x") == "any"  # nothing ran yet, so the type is unknown
 
 
 @pytest.mark.parametrize(("text", "column"), [("let y = ;", 9), ("let y: int = true", 14), ("print(nope)", 7)])
 def test_an_error_shows_what_was_typed(text, column):
-    """A `;` that nobody typed is on a line of its own."""
+    """A `;` that the user did not type is on a line of its own."""
     session = ReplSession()
     with pytest.raises(SourceError) as caught:
         session.compile(text)

@@ -134,57 +134,57 @@ class Numbered(Seen):
         self.requests.append(request)
         asked = request.messages[-1].text
         self._times[asked] = self._times.get(asked, 0) + 1
-        said = f"{asked}.{self._times[asked]}"
-        if said == self._changed:
+        reply = f"{asked}.{self._times[asked]}"
+        if reply == self._changed:
             return Reply.from_data({"text": "CHANGED"})
         if asked == "fail":
             return FAILING
-        return Reply.from_data({"text": said, "first_s": max(0.0, 0.02 - 0.002 * len(self.requests))})
+        return Reply.from_data({"text": reply, "first_s": max(0.0, 0.02 - 0.002 * len(self.requests))})
 
 
 @pytest.mark.parametrize("sequential", [False, True])
 @pytest.mark.parametrize("kind", OVERLAPPING)
-def test_every_reply_of_calls_that_overlap_is_changed_and_no_other(made: Recorded, kind: str, sequential: bool):
+def test_every_reply_of_calls_that_overlap_is_changed_and_no_other(recorded: Recorded, kind: str, sequential: bool):
     """For each effect that a model answered, the fork prints what the program prints where the model says so."""
     source = OVERLAPPING[kind]
     first = Numbered()
-    made.run(source, model=first, sequential=sequential)
-    timeline = made.timeline()
+    recorded.run(source, model=first, sequential=sequential)
+    timeline = recorded.timeline()
     assert not timeline.notes
     calls = [step for step in timeline.steps if step.agent]
     assert len(calls) == len(first.requests)
-    replies = [reply_of(made, timeline, step.number) for step in calls]
+    replies = [reply_of(recorded, timeline, step.number) for step in calls]
     assert len(set(replies)) == len(calls)
     for step, reply in zip(calls, replies, strict=True):
         if kind == "the same":  # who asks first is another one in each run
-            expected = [line.replace(reply, "CHANGED") for line in made.output()]
+            expected = [line.replace(reply, "CHANGED") for line in recorded.output()]
         else:
-            expected = made.run(source, f"else{step.number}", model=Numbered(reply), sequential=sequential)
-        book = fork(made, step.number, "CHANGED", name=f"fork{step.number}")
-        made.go_on(f"fork{step.number}", book, is_live=True, model=Numbered())
-        forked = made.output(f"fork{step.number}")
+            expected = recorded.run(source, f"else{step.number}", model=Numbered(reply), sequential=sequential)
+        book = fork(recorded, step.number, "CHANGED", name=f"fork{step.number}")
+        recorded.go_on(f"fork{step.number}", book, is_live=True, model=Numbered())
+        forked = recorded.output(f"fork{step.number}")
         assert "".join(forked) == "".join(expected), step.what
         assert "CHANGED" in "".join(forked), step.what
 
 
 @pytest.mark.parametrize("sequential", [False, True])
 @pytest.mark.parametrize("kind", ["document", "loop", "nested", "failing"])
-def test_effects_are_in_the_order_of_the_program(made: Recorded, kind: str, sequential: bool):
+def test_effects_are_in_the_order_of_the_program(recorded: Recorded, kind: str, sequential: bool):
     """However early they were asked and answered: as a run asks that makes every call in its turn. What a call cost is
     its own, and played in that order every process comes to the same effects."""
     in_turn = Numbered()
-    made.run(OVERLAPPING[kind], "turns", model=in_turn, sequential=True)
-    made.run(OVERLAPPING[kind], model=Numbered(), sequential=sequential)
-    timeline = made.timeline()
+    recorded.run(OVERLAPPING[kind], "turns", model=in_turn, sequential=True)
+    recorded.run(OVERLAPPING[kind], model=Numbered(), sequential=sequential)
+    timeline = recorded.timeline()
     calls = [step for step in timeline.steps if step.agent]
     assert [step.message for step in calls] == [request.messages[-1].text for request in in_turn.requests]
     assert [step.spent.calls for step in calls if not step.error] == [1] * sum(not step.error for step in calls)
-    assert all(one.seq <= other.seq for one, other in pairwise(timeline.steps))
+    assert all(step.seq <= after.seq for step, after in pairwise(timeline.steps))
     functions = [step for step in timeline.steps if step.kind == "ahead_take" and not step.agent]
     for step in functions:
         (child,) = step.children
-        inside = [one.number for one in timeline.steps if one.pid == child]
-        before = max(one.number for one in timeline.steps[: step.number] if one.pid == step.pid)
+        inside = [step_.number for step_ in timeline.steps if step_.pid == child]
+        before = max(step_.number for step_ in timeline.steps[: step.number] if step_.pid == step.pid)
         assert before < inside[0] < inside[-1] < step.number
     player = Player(timeline)
     player.goto(len(timeline))
@@ -218,23 +218,23 @@ try {{
 
 
 @pytest.mark.parametrize("message", ["first", "n2", "m2", "right"])
-def test_a_fork_has_spent_what_the_run_had(made: Recorded, tmp_path: Path, message: str):
+def test_a_fork_has_spent_what_the_run_had(recorded: Recorded, tmp_path: Path, message: str):
     """Also in a session, by calls that the journal answers: a program that goes by its budget goes the same way. And a
     model whose name has a colon in it is changed like any other."""
     (tmp_path / "script.toml").write_text(PRICED)
     source = SPENDING.format(model=f"sim/script:{tmp_path / 'script.toml'}")
-    lines = made.run(source)
+    lines = recorded.run(source)
     assert len(lines) == 7
     assert [line.split()[1] for line in lines[1:6]] != ["0"] * 5
-    assert made.go_on("fork", fork(made, number_of(made, message), "yes")) == ""
-    assert made.output("fork") == lines
-    with Runs(made.path) as runs:
+    assert recorded.go_on("fork", fork(recorded, number_of(recorded, message), "yes")) == ""
+    assert recorded.output("fork") == lines
+    with Runs(recorded.path) as runs:
         assert runs["fork"].spent == runs["run"].spent
 
 
-def reply_of(made: Recorded, timeline: Timeline, number: int) -> str:
+def reply_of(recorded: Recorded, timeline: Timeline, number: int) -> str:
     """What a fork says that an effect gave; a failure by its question."""
-    with Runs(made.path) as runs:
+    with Runs(recorded.path) as runs:
         was = change_at(runs["run"], timeline, number, "x", is_error=False).was
     step = timeline.steps[number]
     assert was == "refused" or was.startswith(f"{step.message}.")
@@ -244,21 +244,21 @@ def reply_of(made: Recorded, timeline: Timeline, number: int) -> str:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Recorded:
+def recorded(tmp_path: Path) -> Recorded:
     return Recorded(tmp_path)
 
 
-def number_of(made: Recorded, message: str) -> int:
-    return next(step.number for step in made.timeline().steps if step.agent and step.message == message)
+def number_of(recorded: Recorded, message: str) -> int:
+    return next(step.number for step in recorded.timeline().steps if step.agent and step.message == message)
 
 
-def fork(made: Recorded, number: int, text: str, *, name: str = "fork", is_error: bool = False) -> RecordedAnswers:
+def fork(recorded: Recorded, number: int, text: str, *, name: str = "fork", is_error: bool = False) -> RecordedAnswers:
     """The beginning of a fork in the store."""
-    timeline = made.timeline()
-    with Runs(made.path) as runs:
+    timeline = recorded.timeline()
+    with Runs(recorded.path) as runs:
         run = runs["run"]
         change = change_at(run, timeline, number, text, is_error=is_error)
-        space = Space(made.path, name)
+        space = Space(recorded.path, name)
         try:
             return copied_to(run, space, change, number, time.time())
         finally:
@@ -266,51 +266,51 @@ def fork(made: Recorded, number: int, text: str, *, name: str = "fork", is_error
 
 
 @pytest.mark.parametrize("message", ["one", "x", "y", "again", "more"])
-def test_a_changed_reply_changes_what_follows_from_it_alone(made: Recorded, message: str):
-    """Of calls, conversations and calls beside each other; nobody is asked anything, and the run stays as it was."""
-    lines = made.run(TEAM)
-    before = made.rows()
-    book = fork(made, number_of(made, message), "CHANGED")
-    nobody = Seen()
-    assert made.go_on("fork", book, model=nobody) == ""
-    assert not nobody.requests
+def test_a_changed_reply_changes_what_follows_from_it_alone(recorded: Recorded, message: str):
+    """Of calls, conversations and calls beside each other; no model is asked anything, and the run stays as it was."""
+    lines = recorded.run(TEAM)
+    before = recorded.rows()
+    book = fork(recorded, number_of(recorded, message), "CHANGED")
+    model = Seen()
+    assert recorded.go_on("fork", book, model=model) == ""
+    assert not model.requests
     assert not book.new
     lines = [line.replace(message, "CHANGED") if line in (message, "xy") else line for line in lines]
-    assert made.output("fork") == lines
-    assert made.rows() == before
+    assert recorded.output("fork") == lines
+    assert recorded.rows() == before
 
 
 @pytest.mark.parametrize("memory", ["conversation", "window(4)"])
 @pytest.mark.parametrize("is_live", [False, True])
-def test_a_conversation_that_went_another_way_is_another_question(made: Recorded, memory: str, is_live: bool):
-    """What its agent is asked next has the changed reply in it: nobody has answered that before."""
-    made.run(
+def test_a_conversation_that_went_another_way_is_another_question(recorded: Recorded, memory: str, is_live: bool):
+    """What its agent is asked next has the changed reply in it: no model has answered that before."""
+    recorded.run(
         f'agent A {{ model "sim/script" }}\nagent M {{ model "sim/script" memory {memory} }}\n'
         'let a = spawn A; let m = spawn M;\nprint(m <- "title?"); print(a <- "other"); print(m <- "go on");'
     )
-    book = fork(made, number_of(made, "title?"), "OTHER")
+    book = fork(recorded, number_of(recorded, "title?"), "OTHER")
     model = Seen()
-    error = made.go_on("fork", book, is_live=is_live, model=model)
+    error = recorded.go_on("fork", book, is_live=is_live, model=model)
     assert book.new == ["model:M:sim/script"]
     if is_live:
         assert error == ""
         (request,) = model.requests
         assert [message.text for message in request.messages] == ["title?", "OTHER", "go on"]
-        assert made.output("fork") == ["OTHER", "other", "go on"]
+        assert recorded.output("fork") == ["OTHER", "other", "go on"]
     else:
         assert "did not ask" in error
-        assert (made.output("fork"), model.requests) == (["OTHER", "other"], [])
+        assert (recorded.output("fork"), model.requests) == (["OTHER", "other"], [])
 
 
-def test_a_stream_may_be_changed_too(made: Recorded):
-    made.run(TEAM)
-    assert made.go_on("fork", fork(made, number_of(made, "three four"), "five")) == ""
-    assert made.output("fork")[4:6] == ["five", "20"]
+def test_a_stream_may_be_changed_too(recorded: Recorded):
+    recorded.run(TEAM)
+    assert recorded.go_on("fork", fork(recorded, number_of(recorded, "three four"), "five")) == ""
+    assert recorded.output("fork")[4:6] == ["five", "20"]
 
 
 @pytest.mark.parametrize("sequential", [False, True])
 @pytest.mark.parametrize("memory", ["none", "conversation", "window(4)"])
-def test_of_a_changed_stream_no_piece_is_left(made: Recorded, memory: str, sequential: bool):
+def test_of_a_changed_stream_no_piece_is_left(recorded: Recorded, memory: str, sequential: bool):
     """Also where the program had read some before the model was done; what it asked meanwhile is answered as it was."""
     source = f"""
 agent A {{ model "sim/script" }}
@@ -322,31 +322,31 @@ print(await (s <~ "four five"));
 print(a <- "last");
 """
     slow = Seen(lambda request: Reply.from_data({"text": request.messages[-1].text, "chunk_s": 0.02}))
-    lines = made.run(source, model=slow, sequential=sequential)
+    lines = recorded.run(source, model=slow, sequential=sequential)
     assert lines == ["first", "one ", "meanwhile", "two ", "meanwhile", "three", "meanwhile", "four five", "last"]
-    nobody = Seen()
-    assert made.go_on("fork", fork(made, number_of(made, "four five"), "six"), model=nobody) == ""
-    assert made.output("fork") == [*lines[:7], "six", "last"]
-    made.go_on("second", fork(made, number_of(made, "one two three"), "none", name="second"), is_live=True)
-    assert made.output("second") == ["first", "none", "meanwhile", "four five", "last"]
-    assert not nobody.requests
+    model = Seen()
+    assert recorded.go_on("fork", fork(recorded, number_of(recorded, "four five"), "six"), model=model) == ""
+    assert recorded.output("fork") == [*lines[:7], "six", "last"]
+    recorded.go_on("second", fork(recorded, number_of(recorded, "one two three"), "none", name="second"), is_live=True)
+    assert recorded.output("second") == ["first", "none", "meanwhile", "four five", "last"]
+    assert not model.requests
 
 
-def test_what_is_new_is_refused(made: Recorded):
+def test_what_is_new_is_refused(recorded: Recorded):
     """With a hint; an error like any other, so the fork ends there unless the program catches it."""
-    made.run(ASKS)
-    book = fork(made, number_of(made, "first"), "yes")
-    nobody = Seen()
-    error = made.go_on("fork", book, model=nobody)
+    recorded.run(ASKS)
+    book = fork(recorded, number_of(recorded, "first"), "yes")
+    model = Seen()
+    error = recorded.go_on("fork", book, model=model)
     assert "did not ask" in error
     assert book.new
-    assert not nobody.requests
-    assert made.output("fork") == ["yes"]
+    assert not model.requests
+    assert recorded.output("fork") == ["yes"]
 
 
 @pytest.mark.parametrize("memory", ["none", "conversation"])
 @pytest.mark.parametrize("sequential", [False, True])
-def test_a_call_that_was_not_answered_in_time_is_nothing_new(made: Recorded, memory: str, sequential: bool):
+def test_a_call_that_was_not_answered_in_time_is_nothing_new(recorded: Recorded, memory: str, sequential: bool):
     """It ends as it did, and at once; what it cost is spent here too. What is asked after it is answered."""
     source = f"""
 agent A {{ model "sim/script" }}
@@ -358,32 +358,32 @@ try {{ print(m <- "never again" timeout 300ms); }} catch DeadlineExceeded(e) {{ 
 print(m <- "last" timeout 20s);
 """
     late = "M did not answer within 0.3 s"
-    assert made.run(source, model=Never(), sequential=sequential) == ["one", late, late, "last"]
-    book = fork(made, number_of(made, "one"), "CHANGED")
-    nobody = Seen()
-    assert made.go_on("fork", book, model=nobody) == ""
-    assert made.output("fork") == ["CHANGED", late, late, "last"]
+    assert recorded.run(source, model=Never(), sequential=sequential) == ["one", late, late, "last"]
+    book = fork(recorded, number_of(recorded, "one"), "CHANGED")
+    model = Seen()
+    assert recorded.go_on("fork", book, model=model) == ""
+    assert recorded.output("fork") == ["CHANGED", late, late, "last"]
     assert not book.new
-    assert not nobody.requests
-    assert not made.timeline("fork").notes
-    with Runs(made.path) as runs:
+    assert not model.requests
+    assert not recorded.timeline("fork").notes
+    with Runs(recorded.path) as runs:
         assert runs["fork"].spent == runs["run"].spent
 
 
-def test_a_call_without_a_time_is_not_late(made: Recorded):
-    """Nobody knows what the agent would have said."""
-    made.run(
+def test_a_call_without_a_time_is_not_late(recorded: Recorded):
+    """What the agent would have said is not known."""
+    recorded.run(
         'agent A { model "sim/script" }\nlet a = spawn A;\nlet first = a <- "one";\n'
         'try { if first == "one" { a <- "never" timeout 200ms; } else { a <- "never"; } }\n'
         "catch Error(e) { print(e); }",
         model=Never(),
     )
-    book = fork(made, number_of(made, "one"), "CHANGED")
-    made.go_on("fork", book)
+    book = fork(recorded, number_of(recorded, "one"), "CHANGED")
+    recorded.go_on("fork", book)
     assert book.new == ["model:A:sim/script"]
 
 
-def test_a_call_that_was_given_up_before_its_time_was_over_is_new(made: Recorded):
+def test_a_call_that_was_given_up_before_its_time_was_over_is_new(recorded: Recorded):
     """Here by the end of the run."""
     source = """
 agent A { model "sim/script" }
@@ -395,83 +395,83 @@ process::sleep(100ms);
 if first != "one" { receive { x => { print(x); } } }
 print("end");
 """
-    assert made.run(source, model=Never()) == ["end"]
-    book = fork(made, number_of(made, "one"), "other")
-    assert made.go_on("fork", book, is_live=True) == ""
+    assert recorded.run(source, model=Never()) == ["end"]
+    book = fork(recorded, number_of(recorded, "one"), "other")
+    assert recorded.go_on("fork", book, is_live=True) == ""
     assert book.new == ["model:A:sim/script"]
-    assert made.output("fork") == ["never", "end"]
+    assert recorded.output("fork") == ["never", "end"]
 
 
-def test_what_is_new_is_done_where_that_is_allowed(made: Recorded):
-    made.run(ASKS)
-    book = fork(made, number_of(made, "first"), "yes")
+def test_what_is_new_is_done_where_that_is_allowed(recorded: Recorded):
+    recorded.run(ASKS)
+    book = fork(recorded, number_of(recorded, "first"), "yes")
     model = Seen()
-    assert made.go_on("fork", book, is_live=True, model=model) == ""
+    assert recorded.go_on("fork", book, is_live=True, model=model) == ""
     assert [request.messages[-1].text for request in model.requests] == ["something new"]
-    assert made.output("fork") == ["yes", "something new", "last"]
+    assert recorded.output("fork") == ["yes", "something new", "last"]
 
 
-def test_forks_ask_under_keys_of_their_own(made: Recorded):
+def test_forks_ask_under_keys_of_their_own(recorded: Recorded):
     """Two that ask the same new thing are two questions to a provider that tells questions by their keys."""
-    made.run(ASKS)
+    recorded.run(ASKS)
     model = Seen()
     for name in ("fork", "other"):
-        made.go_on(name, fork(made, number_of(made, "first"), "yes", name=name), is_live=True, model=model)
+        recorded.go_on(name, fork(recorded, number_of(recorded, "first"), "yes", name=name), is_live=True, model=model)
     keys = [request.idempotency_key for request in model.requests]
     assert len(keys) == len(set(keys)) == 2
 
 
-def test_a_reply_may_become_an_error(made: Recorded):
-    made.run(
+def test_a_reply_may_become_an_error(recorded: Recorded):
+    recorded.run(
         'agent A { model "sim/script" }\nlet a = spawn A;\ntry { print(a <- "x"); } catch AgentFailed(e) { print(e); }'
     )
-    assert made.go_on("fork", fork(made, number_of(made, "x"), "it broke", is_error=True)) == ""
-    assert made.output("fork") == ["it broke"]
+    assert recorded.go_on("fork", fork(recorded, number_of(recorded, "x"), "it broke", is_error=True)) == ""
+    assert recorded.output("fork") == ["it broke"]
 
 
-def test_effects_of_the_outside_are_changed_too(made: Recorded, tmp_path: Path):
+def test_effects_of_the_outside_are_changed_too(recorded: Recorded, tmp_path: Path):
     (tmp_path / "note.txt").write_text("old")
-    made.run('let text = file::read("note.txt");\nprint(text);\nprint(file::read("note.txt"));')
-    number = next(step.number for step in made.timeline().steps if "read" in step.kind)
+    recorded.run('let text = file::read("note.txt");\nprint(text);\nprint(file::read("note.txt"));')
+    number = next(step.number for step in recorded.timeline().steps if "read" in step.kind)
     (tmp_path / "note.txt").unlink()
-    book = fork(made, number, "new")
-    assert made.go_on("fork", book) == ""
-    assert made.output("fork") == ["new", "old"]
+    book = fork(recorded, number, "new")
+    assert recorded.go_on("fork", book) == ""
+    assert recorded.output("fork") == ["new", "old"]
     assert book.taken == 1
 
 
-def test_a_fork_is_a_run_like_any_other(made: Recorded):
+def test_a_fork_is_a_run_like_any_other(recorded: Recorded):
     """It can be listed, replayed, and forked again; and says what it is a fork of."""
-    made.run(ASKS)
-    number = number_of(made, "first")
-    made.go_on("fork", fork(made, number, "no"))
-    with Runs(made.path) as runs:
+    recorded.run(ASKS)
+    number = number_of(recorded, "first")
+    recorded.go_on("fork", fork(recorded, number, "no"))
+    with Runs(recorded.path) as runs:
         facts: dict[str, Any] = runs["fork"].began
         assert (facts["id"], facts["fork_of"], facts["forked_at"]) == ("fork", "run", number)
         assert runs["fork"].state == "finished"
         assert fresh_name(runs.names, "run") == "run-fork-1"
-    old, new = made.timeline(), made.timeline("fork")
+    old, new = recorded.timeline(), recorded.timeline("fork")
     assert not new.notes
-    one, other = difference(old, new, number)
-    assert one is not None
-    assert other is not None
-    assert (one.message, other.message) == ("first", "no")
+    before, after = difference(old, new, number)
+    assert before is not None
+    assert after is not None
+    assert (before.message, after.message) == ("first", "no")
     assert difference(old, old, number) == (None, None)
 
 
 @pytest.mark.parametrize(
-    ("number", "said"),
+    ("number", "message"),
     [(999, "no effect 999"), (0, r"0 \(start main\) has no reply"), (2, "no reply"), (-1, "no effect")],
 )
-def test_what_has_no_reply_cannot_be_changed(made: Recorded, number: int, said: str):
-    made.run('let me = process::self();\nme <- "a";\nreceive { x => {} }')
-    with pytest.raises(ConfigError, match=said):
-        fork(made, number, "x")
+def test_what_has_no_reply_cannot_be_changed(recorded: Recorded, number: int, message: str):
+    recorded.run('let me = process::self();\nme <- "a";\nreceive { x => {} }')
+    with pytest.raises(ConfigError, match=message):
+        fork(recorded, number, "x")
 
 
-def test_a_name_that_is_taken_is_refused(made: Recorded):
-    made.run(ASKS)
-    number = number_of(made, "first")
-    fork(made, number, "no")
+def test_a_name_that_is_taken_is_refused(recorded: Recorded):
+    recorded.run(ASKS)
+    number = number_of(recorded, "first")
+    fork(recorded, number, "no")
     with pytest.raises(ConfigError, match="already"):
-        fork(made, number, "no")
+        fork(recorded, number, "no")

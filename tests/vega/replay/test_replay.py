@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import time
@@ -21,6 +22,7 @@ from lyra.vega.replay.player import Player
 from lyra.vega.replay.reader import read
 from lyra.vega.replay.timeline import Timeline, brief
 from lyra.vega.replay.view import screen
+from tests.limits import within
 from tests.vega.recorded import FILE, TEAM, Recorded
 from tests.vega.support import FAILING, Seen
 from verify.crash.vega.kills import Scene
@@ -29,9 +31,9 @@ from verify.crash.vega.provider import Provider
 
 @pytest.fixture(scope="module")
 def team(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    made = Recorded(tmp_path_factory.mktemp("team"))
-    made.run(TEAM)
-    return made
+    recorded = Recorded(tmp_path_factory.mktemp("team"))
+    recorded.run(TEAM)
+    return recorded
 
 
 @pytest.fixture(scope="module")
@@ -40,17 +42,17 @@ def timeline(team: Recorded) -> Timeline:
 
 
 def line_of(text: str) -> int:
-    return next(at for at, line in enumerate(TEAM.split("\n"), 1) if text in line)
+    return next(number for number, line in enumerate(TEAM.split("\n"), 1) if text in line)
 
 
 def picture(player: Player) -> bytes:
     """Everything about where a player stands."""
-    found: dict[str, Any] = {}
+    standings: dict[str, Any] = {}
     for pid in player.pids:
         standing = player.standing(pid)
         assert standing is not None
-        found[pid] = [to_data(standing.fiber), standing.at, standing.ended, standing.is_over]
-    return codec.encode([player.position, player.inside, found])
+        standings[pid] = [to_data(standing.fiber), standing.at, standing.ended, standing.is_over]
+    return codec.encode([player.position, player.inside, standings])
 
 
 # ---------------------------------------------------------------- the timeline
@@ -61,7 +63,7 @@ def test_a_timeline_has_every_effect_in_order(timeline: Timeline, team: Recorded
     assert ("A", "one", '"one"', line_of('"one"')) in asked
     assert ("M", "two", '"two"', line_of('"two"')) in asked
     assert [step.number for step in timeline.steps] == list(range(len(timeline)))
-    assert all(one.seq <= other.seq for one, other in zip(timeline.steps, timeline.steps[1:], strict=False))
+    assert all(step.seq <= after.seq for step, after in zip(timeline.steps, timeline.steps[1:], strict=False))
     assert timeline.steps[0].kind == "start"
     assert timeline.steps[-1].kind == "end"
     assert not timeline.notes
@@ -81,12 +83,12 @@ def test_costs_and_tokens_are_those_of_the_step_that_caused_them(tmp_path: Path)
     script.write_text(
         "[price]\ninput_usd_per_mtok = 1000000\noutput_usd_per_mtok = 1000000\n[[replies]]\ntext = 'yes'\n"
     )
-    made = Recorded(tmp_path)
+    recorded = Recorded(tmp_path)
     source = (
         f'agent A {{ model "sim/script:{script}" }}\nlet a = spawn A;\nprint("x");\nlet r = a <- "go";\nprint(r);\n'
     )
-    made.run(source)
-    timeline = made.timeline()
+    recorded.run(source)
+    timeline = recorded.timeline()
     (asked,) = [step for step in timeline.steps if step.agent == "A"]
     assert asked.spent.micro_usd > 0
     assert asked.spent.calls == 1
@@ -134,9 +136,11 @@ receive { n => { print(n); } }
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_kinds_of_effects_are_played_again(tmp_path: Path, kind: str):
     """Time-outs, crashes, links, sessions, readings of the outside: as it was, and in no time."""
-    made = Recorded(tmp_path)
-    lines = made.run(KINDS[kind], model=Seen(lambda request: FAILING if request.messages[-1].text == "fail" else "ok"))
-    timeline = made.timeline()
+    recorded = Recorded(tmp_path)
+    lines = recorded.run(
+        KINDS[kind], model=Seen(lambda request: FAILING if request.messages[-1].text == "fail" else "ok")
+    )
+    timeline = recorded.timeline()
     player = Player(timeline)
     player.goto(len(timeline))
     assert timeline.output(len(timeline)) == lines
@@ -147,22 +151,22 @@ def test_all_kinds_of_effects_are_played_again(tmp_path: Path, kind: str):
 
 @pytest.mark.timed
 def test_a_long_wait_takes_no_time_again(tmp_path: Path):
-    made = Recorded(tmp_path)
+    recorded = Recorded(tmp_path)
     source = "fn f(m) { process::sleep(1h); m <- 1; }\nlet p = spawn fn f(process::self());\n"
     source += "receive { x => {} after 1s => {} }\nprint(2);"
-    made.run(source)
+    recorded.run(source)
     began = time.monotonic()
-    timeline = made.timeline()
-    assert time.monotonic() - began < 0.8
+    timeline = recorded.timeline()
+    within(time.monotonic() - began, 0.8)
     assert timeline.output(len(timeline)) == ["2"]
     assert [what for pid, what in timeline.waits.items() if pid != "main"] == ["process::sleep 1h"]
 
 
 def test_a_run_that_was_stopped_stands_where_it_was(tmp_path: Path):
     """What it waits for is said, and nothing is done for it."""
-    made = Recorded(tmp_path)
-    made.run('print("a");\nlet n = 1;\nreceive { x => {} }\nprint("never");', stop_after_s=0.3)
-    player = made.player()
+    recorded = Recorded(tmp_path)
+    recorded.run('print("a");\nlet n = 1;\nreceive { x => {} }\nprint("never");', stop_after_s=0.3)
+    player = recorded.player()
     player.goto(len(player.timeline))
     assert player.timeline.state == "stopped"
     assert player.timeline.waits == {"main": "receive"}
@@ -205,25 +209,25 @@ def test_lines_lead_forwards_and_back(timeline: Timeline):
 def test_saved_states_are_thinned_out_and_stay_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("lyra.vega.replay.player._STATES_MAX", 8)
     monkeypatch.setattr("lyra.vega.replay.player._EVERY", 2)
-    made = Recorded(tmp_path)
-    made.run("let n = 0;\nfor i in list::range(0, 100) { n = n + i; print(n); }")
-    player = made.player()
+    recorded = Recorded(tmp_path)
+    recorded.run("let n = 0;\nfor i in list::range(0, 100) { n = n + i; print(n); }")
+    player = recorded.player()
     player.goto(len(player.timeline))
     assert len(player._states) <= 9
-    sums = [sum(range(at + 1)) for at in range(100)]
+    sums = [sum(range(last + 1)) for last in range(100)]
     for number in (99, 50, 3, 77):
-        (at,) = [
-            one.number for one in player.timeline.steps if one.kind == "print" and one.message == str(sums[number])
+        (place,) = [
+            step.number for step in player.timeline.steps if step.kind == "print" and step.message == str(sums[number])
         ]
-        player.goto(at)
+        player.goto(place)
         assert player.view()["n"] == sums[number]
 
 
 @pytest.mark.timed
 def test_a_step_back_takes_no_time_in_a_run_of_ten_thousand_effects(tmp_path: Path):
-    made = Recorded(tmp_path)
-    made.run('let seen = [];\nfor i in list::range(0, 10000) { seen.push(math::random()); }\nprint("end");')
-    player = made.player()
+    recorded = Recorded(tmp_path)
+    recorded.run('let seen = [];\nfor i in list::range(0, 10000) { seen.push(math::random()); }\nprint("end");')
+    player = recorded.player()
     assert len(player.timeline) > 10_000
     player.goto(len(player.timeline))
     assert not player.diverged
@@ -233,14 +237,14 @@ def test_a_step_back_takes_no_time_in_a_run_of_ten_thousand_effects(tmp_path: Pa
         player.back()
         player.place()
         took.append(time.process_time() - began)
-    assert sorted(took)[-3] < 0.05
+    within(sorted(took)[-3], 0.05)
 
 
 def test_a_run_that_saves_its_processes_is_read_from_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Checkpoints take keys of their own and new seeds for the dice; the replay knows where they were."""
     monkeypatch.setattr("lyra.vega.durable.checkpoints.EFFECTS", 3)
     monkeypatch.setattr("lyra.vega.durable.checkpoints.LOOK_EVERY", 1)
-    made = Recorded(tmp_path)
+    recorded = Recorded(tmp_path)
     source = """\
 agent A { model "sim/script" }
 let a = spawn A;
@@ -250,15 +254,15 @@ for i in list::range(0, 20) {
     if i % 3 == 0 { print(a <- "q${i}"); }
 }
 """
-    lines = made.run(source)
-    assert any(row.kind == "program.checkpoint" for row in made.rows())
-    timeline = made.timeline()
+    lines = recorded.run(source)
+    assert any(row.kind == "program.checkpoint" for row in recorded.rows())
+    timeline = recorded.timeline()
     assert not timeline.notes
     assert timeline.output(len(timeline)) == lines
 
 
 def test_calls_ahead_of_their_turn_are_shown_where_the_program_comes_to_them(tmp_path: Path):
-    made = Recorded(tmp_path)
+    recorded = Recorded(tmp_path)
     source = """\
 agent A { model "sim/script" }
 fn review(a, what) { return a <- "review ${what}"; }
@@ -268,8 +272,8 @@ let two = a <- "two";
 let three = review(a, "three");
 print(one + two + three);
 """
-    lines = made.run(source)
-    player = made.player()
+    lines = recorded.run(source)
+    player = recorded.player()
     player.goto(len(player.timeline))
     asked = [step.message for step in player.timeline.steps if step.agent and step.pid == "main"]
     assert asked == ["one", "two"]
@@ -282,7 +286,7 @@ print(one + two + three);
 
 @pytest.mark.timed
 def test_a_thousand_processes_are_no_trouble(tmp_path: Path):
-    made = Recorded(tmp_path)
+    recorded = Recorded(tmp_path)
     source = """\
 fn worker(main, i) { receive { n => { main <- [i, n * 2]; } } }
 let ps = [];
@@ -292,14 +296,14 @@ let total = 0;
 for p in ps { receive { [i, n] => { total = total + n; } } }
 print(total);
 """
-    assert made.run(source) == ["42000"]
-    player = made.player()
+    assert recorded.run(source) == ["42000"]
+    player = recorded.player()
     player.goto(len(player.timeline))
     assert len(player.pids) == 1001
     began = time.process_time()
     for _ in range(20):
         player.back()
-    assert (time.process_time() - began) / 20 < 0.05
+    within((time.process_time() - began) / 20, 0.05)
     lines = screen(player, 80, 24, colours=False)
     assert len(lines) == 24
     half = len(player.timeline) // 2
@@ -325,7 +329,7 @@ def test_variables_have_their_names(timeline: Timeline):
     player.goto(4)
     assert "k" not in player.locals()
     worker = next(pid for pid in timeline.processes if pid != "main")
-    number = next(one.number for one in timeline.steps if one.pid == worker and one.kind == "send")
+    number = next(step.number for step in timeline.steps if step.pid == worker and step.kind == "send")
     player.goto(number)
     assert player.in_view == worker
     assert player.view()["n"] == 1
@@ -333,13 +337,13 @@ def test_variables_have_their_names(timeline: Timeline):
 
 
 def test_messages_wait_in_the_mailbox(tmp_path: Path):
-    made = Recorded(tmp_path)
-    made.run(
+    recorded = Recorded(tmp_path)
+    recorded.run(
         'let me = process::self();\nme <- "late";\nme <- "go";\nreceive { "go" => {} }\nreceive { x => { print(x); } }'
     )
-    player = made.player()
-    (last,) = [one.number for one in player.timeline.steps if one.kind == "print"]
-    number = max(one.number for one in player.timeline.steps if one.kind == "receive" and one.number < last)
+    player = recorded.player()
+    (last,) = [step.number for step in player.timeline.steps if step.kind == "print"]
+    number = max(step.number for step in player.timeline.steps if step.kind == "receive" and step.number < last)
     player.goto(number + 1)
     standing = player.standing("main")
     assert standing is not None
@@ -350,7 +354,7 @@ def test_expressions_compute_and_do_nothing_else(timeline: Timeline):
     player = Player(timeline)
     with pytest.raises(ConfigError, match="nothing has begun"):
         player.value("1")
-    number = next(one.number for one in timeline.steps if one.message == "xy")
+    number = next(step.number for step in timeline.steps if step.message == "xy")
     player.goto(number)
     before = picture(player)
     assert player.value('x + y + "${k * 2}"') == "xy20"
@@ -369,22 +373,22 @@ def test_expressions_compute_and_do_nothing_else(timeline: Timeline):
 
 
 def test_an_expression_that_does_not_end_is_given_up(tmp_path: Path):
-    made = Recorded(tmp_path)
-    made.run("fn spin() { while true {} }\nlet x = 1;\nprint(x);")
-    player = made.player()
+    recorded = Recorded(tmp_path)
+    recorded.run("fn spin() { while true {} }\nlet x = 1;\nprint(x);")
+    player = recorded.player()
     player.goto(2)
     with pytest.raises(ConfigError, match="too long"):
         player.value("spin()")
 
 
 def test_a_run_without_sources_has_parameters_and_globals(tmp_path: Path):
-    made = Recorded(tmp_path)
-    made.run("fn f(n) { let m = n + 1; print(m); }\nf(4);", sources={})
-    player = made.player()
+    recorded = Recorded(tmp_path)
+    recorded.run("fn f(n) { let m = n + 1; print(m); }\nf(4);", sources={})
+    player = recorded.player()
     player.goto(2)
     player.back()
     assert not player.variables.has_names
-    player.goto(next(one.number for one in player.timeline.steps if one.kind == "print"))
+    player.goto(next(step.number for step in player.timeline.steps if step.kind == "print"))
     assert player.view() == {"n": 4}
     assert screen(player, 80, 24, colours=False)
 
@@ -417,12 +421,12 @@ def test_breakpoints_stop_in_both_directions(timeline: Timeline):
 
 def test_an_expression_is_looked_at_before_every_effect(tmp_path: Path):
     """A loop on one line has one line and many effects; both ways, and on from a line as well."""
-    made = Recorded(tmp_path)
-    made.run(
+    recorded = Recorded(tmp_path)
+    recorded.run(
         'agent A { model "sim/script" }\nlet a = spawn A;\n'
         'for i in [1, 2, 3] { let x = a <- "x${i}"; let y = a <- "y${i}"; print(x + y); }'
     )
-    player = made.player()
+    player = recorded.player()
     breaks = Breakpoints(player)
     breaks.add("if i == 2")
     there = []
@@ -438,9 +442,9 @@ def test_an_expression_is_looked_at_before_every_effect(tmp_path: Path):
 
 
 def test_from_a_line_the_next_effect_stops(tmp_path: Path):
-    made = Recorded(tmp_path)
-    made.run('agent A { model "sim/script" }\nlet a = spawn A;\nlet n = 1;\nn = n + 1;\nprint(a <- "x");')
-    player = made.player()
+    recorded = Recorded(tmp_path)
+    recorded.run('agent A { model "sim/script" }\nlet a = spawn A;\nlet n = 1;\nn = n + 1;\nprint(a <- "x");')
+    player = recorded.player()
     breaks = Breakpoints(player)
     breaks.add(f"line {FILE}:4")
     breaks.add("agent A")
@@ -451,9 +455,9 @@ def test_from_a_line_the_next_effect_stops(tmp_path: Path):
 
 
 def test_an_error_stops(tmp_path: Path):
-    made = Recorded(tmp_path)
-    made.run("let x = 0;\ntry { http::get(1); } catch TypeError { x = 1; }\nlet y = 1 / 0;")
-    player = made.player()
+    recorded = Recorded(tmp_path)
+    recorded.run("let x = 0;\ntry { http::get(1); } catch TypeError { x = 1; }\nlet y = 1 / 0;")
+    player = recorded.player()
     breaks = Breakpoints(player)
     breaks.add("error")
     hits = []
@@ -470,7 +474,7 @@ def test_an_error_stops(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "where to"),
         ("agnt A", "no `break agnt`"),
@@ -489,8 +493,8 @@ def test_an_error_stops(tmp_path: Path):
         ("if 1; print(2)", "no expression"),
     ],
 )
-def test_a_breakpoint_that_is_none_is_refused(timeline: Timeline, text: str, said: str):
-    with pytest.raises(ConfigError, match=said):
+def test_a_breakpoint_that_is_none_is_refused(timeline: Timeline, text: str, message: str):
+    with pytest.raises(ConfigError, match=message):
         Breakpoints(Player(timeline)).add(text)
 
 
@@ -512,21 +516,21 @@ def test_a_breakpoint_may_name_what_any_function_has(timeline: Timeline, text: s
 
 # ---------------------------------------------------------------- hostile
 def test_a_journal_with_a_row_that_cannot_be_read_is_corrupt(tmp_path: Path):
-    made = Recorded(tmp_path)
-    made.run('print("a");')
-    with sqlite3.connect(made.path) as base:
+    recorded = Recorded(tmp_path)
+    recorded.run('print("a");')
+    with contextlib.closing(sqlite3.connect(recorded.path)) as base, base:
         base.execute('UPDATE "run/journal" SET data = x\'c1\' WHERE seq = (SELECT min(seq) FROM "run/journal")')
     with pytest.raises(Corrupt):
-        made.timeline()
+        recorded.timeline()
 
 
 def test_a_program_that_is_gone_is_said(tmp_path: Path):
-    made = Recorded(tmp_path)
-    made.run('print("a");')
-    with sqlite3.connect(made.path) as base:
+    recorded = Recorded(tmp_path)
+    recorded.run('print("a");')
+    with contextlib.closing(sqlite3.connect(recorded.path)) as base, base:
         base.execute("DELETE FROM blobs")
     with pytest.raises(StoreError, match="the program of run run"):
-        made.timeline()
+        recorded.timeline()
 
 
 @pytest.mark.timed
@@ -542,7 +546,7 @@ def test_huge_values_are_cut():
     circle.append(circle)
     assert len(brief(circle, 100)) <= 100
     assert brief({"a": 1, "b": ["x"]}) == '{a: 1, b: ["x"]}'
-    assert time.process_time() - began < 0.5
+    within(time.process_time() - began, 0.5)
 
 
 # ---------------------------------------------------------------- the screen
@@ -558,7 +562,7 @@ def test_a_screen_has_exactly_its_size(timeline: Timeline, width: int, height: i
 
 def test_a_screen_shows_what_matters(timeline: Timeline):
     player = Player(timeline)
-    number = next(one.number for one in timeline.steps if one.message == "xy")
+    number = next(step.number for step in timeline.steps if step.message == "xy")
     player.goto(number)
     text = "\n".join(screen(player, 120, 40, colours=False))
     assert f"> {line_of('print(x + y)'):3} print(x + y);" in text
@@ -568,9 +572,9 @@ def test_a_screen_shows_what_matters(timeline: Timeline):
 
 
 def test_what_a_program_prints_does_nothing_to_the_terminal(tmp_path: Path):
-    made = Recorded(tmp_path)
-    made.run('let bad = "\\u{1b}[2J\\u{7}";\nprint(bad);\nprint("宽宽宽");')
-    player = made.player()
+    recorded = Recorded(tmp_path)
+    recorded.run('let bad = "\\u{1b}[2J\\u{7}";\nprint(bad);\nprint("宽宽宽");')
+    player = recorded.player()
     player.goto(len(player.timeline))
     lines = screen(player, 60, 20, colours=False)
     assert all(line.isprintable() for line in lines)
@@ -593,11 +597,11 @@ print("end");
 """
 
 
-def test_messages_that_nobody_has_looked_at_wait_in_the_mailbox(tmp_path: Path):
+def test_unread_messages_wait_in_the_mailbox(tmp_path: Path):
     """From the send on; then they are kept for the next receive, and the one that took a message says so."""
-    made = Recorded(tmp_path)
-    assert made.run(WAITING) == ["sent", "went", "a", "end"]
-    player = made.player()
+    recorded = Recorded(tmp_path)
+    assert recorded.run(WAITING) == ["sent", "went", "a", "end"]
+    player = recorded.player()
     steps = player.timeline.steps
     worker = next(pid for pid in player.timeline.processes if pid != "main")
     sends = [step.number for step in steps if step.kind == "send"]
@@ -631,9 +635,9 @@ print(m <- "two");
 
 def test_agents_can_be_looked_at(tmp_path: Path):
     """What was said so far, forwards and backwards; also one that knows only what it was asked."""
-    made = Recorded(tmp_path)
-    assert made.run(TALKING) == ["one", "apart", "two"]
-    player = made.player()
+    recorded = Recorded(tmp_path)
+    assert recorded.run(TALKING) == ["one", "apart", "two"]
+    player = recorded.player()
     view = player.timeline.agents
     talker = next(pid for pid, name in view.items() if name == "M")
     caller = next(pid for pid, name in view.items() if name == "A")
@@ -644,36 +648,41 @@ def test_agents_can_be_looked_at(tmp_path: Path):
     assert player.agents == []
     player.goto(after("one"))
     assert player.agents == [talker, caller]
-    one = [("user", "one"), ("assistant", "one")]
-    found = player.agent(talker)
-    assert found is not None
-    assert (found.name, found.state, found.told, found.waiting) == ("M", "waits", one, [])
+    first_turn = [("user", "one"), ("assistant", "one")]
+    talker_state = player.agent(talker)
+    assert talker_state is not None
+    assert (talker_state.name, talker_state.state, talker_state.told, talker_state.waiting) == (
+        "M",
+        "waits",
+        first_turn,
+        [],
+    )
     assert player.answers(caller) == []
     player.goto(after("two"))
-    found = player.agent(talker)
-    assert found is not None
-    assert found.told == [*one, ("user", "two"), ("assistant", "two")]
+    talker_state = player.agent(talker)
+    assert talker_state is not None
+    assert talker_state.told == [*first_turn, ("user", "two"), ("assistant", "two")]
     assert [step.message for step in player.answers(caller)] == ["apart"]
     player.goto(after("one"))
-    found = player.agent(talker)
-    assert found is not None
-    assert found.told == one
+    talker_state = player.agent(talker)
+    assert talker_state is not None
+    assert talker_state.told == first_turn
 
 
-def test_agents_that_nobody_has_asked_are_there_from_their_spawn_on(tmp_path: Path):
+def test_agents_that_were_not_asked_are_there_from_their_spawn_on(tmp_path: Path):
     """Also where the run was over before their guards had begun them."""
-    made = Recorded(tmp_path)
-    made.run('agent A { model "sim/script" }\nlet a = spawn A; let b = spawn A; let c = spawn A;\nprint("x");')
-    player = made.player()
+    recorded = Recorded(tmp_path)
+    recorded.run('agent A { model "sim/script" }\nlet a = spawn A; let b = spawn A; let c = spawn A;\nprint("x");')
+    player = recorded.player()
     seen = []
     for step in list(player.timeline.steps):
         if step.kind == "spawn":
             player.goto(step.number + 1)
             seen.append(player.agents)
     assert seen == [["p0"], ["p0", "p1"], ["p0", "p1", "p2"]]
-    found = player.agent("p2")
-    assert found is not None
-    assert (found.name, found.state, found.told) == ("A", "waits", [])
+    agent = player.agent("p2")
+    assert agent is not None
+    assert (agent.name, agent.state, agent.told) == ("A", "waits", [])
     assert player.timeline.agents == dict.fromkeys(seen[-1], "A")
 
 
@@ -702,15 +711,15 @@ def test_only_the_agent_that_was_asked_answers(tmp_path: Path, kind: str):
         asked = request.messages[-1].text
         return Reply.from_data({"text": asked, "first_s": 60.0 if asked.startswith("never") else 0.02})
 
-    made = Recorded(tmp_path)
+    recorded = Recorded(tmp_path)
     agents = 'agent A { model "sim/script" }\nlet first = spawn A; let second = spawn A;\n'
-    made.run(agents + CALLS[kind], model=model, stop_after_s=1.0 if kind.startswith("stopped") else None)
-    aside = made.timeline().agent_history
+    recorded.run(agents + CALLS[kind], model=model, stop_after_s=1.0 if kind.startswith("stopped") else None)
+    aside = recorded.timeline().agent_history
     states = {"p0": set(), "p1": set()}
-    for row in made.rows():
+    for row in recorded.rows():
         for pid in states:
-            found = aside.agent(pid, row.seq)
-            states[pid] |= {found.state} if found is not None else set()
+            agent = aside.agent(pid, row.seq)
+            states[pid] |= {agent.state} if agent is not None else set()
     assert "answers a call" in states["p0"]
     assert states["p1"] == {"waits"}
 
@@ -737,15 +746,15 @@ m <- "slowly";
         player = Player(read(runs["scene"]))
     player.goto(len(player.timeline))
     (pid,) = player.agents
-    found = player.agent(pid)
-    assert found is not None
-    assert found.told == [("user", "quickly"), ("assistant", "[quickly] (1)"), ("user", "slowly")]
-    assert found.state == "answers"
-    assert found.waiting == ["next"]
+    agent = player.agent(pid)
+    assert agent is not None
+    assert agent.told == [("user", "quickly"), ("assistant", "[quickly] (1)"), ("user", "slowly")]
+    assert agent.state == "answers"
+    assert agent.waiting == ["next"]
 
 
 def test_a_process_that_was_started_again_is_found_by_the_pid_that_programs_know(tmp_path: Path):
-    made = Recorded(tmp_path)
+    recorded = Recorded(tmp_path)
     source = """
 fn w(main) { main <- "up"; receive { "fall" => { throw Broken("as told"); }, text => { main <- text; } } }
 let p = spawn fn w(process::self()) supervised by { strategy restart max_restarts 3 window 60s };
@@ -755,8 +764,8 @@ receive { "up" => {} }
 p <- "well";
 receive { text => { print(text); } }
 """
-    assert made.run(source) == ["well"]
-    player = made.player()
+    assert recorded.run(source) == ["well"]
+    player = recorded.player()
     player.goto(len(player.timeline))
     workers = [pid for pid, facts in player.timeline.processes.items() if facts.function == "w"]
     guard = player.facts(workers[0]).known_as

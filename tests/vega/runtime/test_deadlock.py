@@ -22,12 +22,12 @@ OTHERS = """
 
 
 @pytest.mark.parametrize("before", ["", OTHERS], ids=["alone", "with others that wait"])
-def test_a_message_that_nobody_will_send(before):
-    with pytest.raises(VegaError) as found:
+def test_a_message_that_no_process_will_send(before):
+    with pytest.raises(VegaError) as raised:
         vega.run(before + "receive { x => {} }", name="a.vega")
-    assert (found.value.name, found.value.file) == ("Deadlock", "a.vega")
-    assert found.value.line == before.count("\n") + 1
-    assert "no process will send" in found.value.text
+    assert (raised.value.name, raised.value.file) == ("Deadlock", "a.vega")
+    assert raised.value.line == before.count("\n") + 1
+    assert "no process will send" in raised.value.text
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_message_that_nobody_will_send(before):
     ],
     ids=["sleeps", "waits with a limit", "calls its host", "is restarted"],
 )
-def test_somebody_who_still_may(sender):
+def test_a_process_that_still_may_send(sender):
     async def later() -> int:
         await asyncio.sleep(0.9)
         return 1

@@ -1,4 +1,4 @@
-"""The examples of document 001, word for word, run on the kernel with the simulated model."""
+"""The examples of tests/vega/documents/001.md, word for word, run on the kernel with the simulated model."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ BLOCKS = re.findall(r"```vega\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
 
 def block(start: str) -> str:
     """The example that holds this text; there is one."""
-    found = [text for text in BLOCKS if start in text]
-    assert len(found) == 1, start
-    return str(found[0])
+    blocks = [text for text in BLOCKS if start in text]
+    assert len(blocks) == 1, start
+    return str(blocks[0])
 
 
-def said(source: str, tmp_path: Path, **options: Any) -> list[str]:
+def printed(source: str, tmp_path: Path, **options: Any) -> list[str]:
     lines: list[str] = []
     options = {"model": "sim/echo", "folder": str(tmp_path), **options}
     vega.run(source, stdout=lines.append, stderr=lambda _: None, **options)
@@ -41,7 +41,7 @@ CODER = block("max_attempts 3")
 
 def test_agents(tmp_path):
     """The Coder with its budget, its retries and its tool answers."""
-    assert said(CODER + 'let c = spawn Coder; print(c <- "hello");', tmp_path) == ["hello"]
+    assert printed(CODER + 'let c = spawn Coder; print(c <- "hello");', tmp_path) == ["hello"]
 
 
 def test_the_coders_tool_reads_a_file(tmp_path, monkeypatch):
@@ -52,19 +52,19 @@ def test_the_coders_tool_reads_a_file(tmp_path, monkeypatch):
         "  - user: go\n    tool_calls: [{name: read_file, arguments: {path: a.txt}}]\n"
         "  - tool: read_file\n    text: 'it holds: {result}'\n"
     )
-    lines = said(CODER + 'let c = spawn Coder; print(c <- "go");', tmp_path, model=f"sim/script:{script}")
+    lines = printed(CODER + 'let c = spawn Coder; print(c <- "go");', tmp_path, model=f"sim/script:{script}")
     assert lines == ["it holds: in the file"]
 
 
 def test_spawning_and_supervision(tmp_path):
     source = agent("Coder") + block("supervised by {") + 'print(coder <- "a"); print(result <- "b");'
-    assert said(source, tmp_path) == ["a", "b"]
+    assert printed(source, tmp_path) == ["a", "b"]
 
 
 def test_message_passing(tmp_path):
     """Sends, a time-out, a budget and a streaming loop, as they stand there."""
     source = agent("Coder") + "let coder = spawn Coder;\n" + block("coder <~") + "print(code);"
-    assert said(source, tmp_path) == ["Write ", "a ", "long ", "story", "Write code"]
+    assert printed(source, tmp_path) == ["Write ", "a ", "long ", "story", "Write code"]
 
 
 def test_automatic_parallelization(tmp_path):
@@ -75,7 +75,7 @@ def test_automatic_parallelization(tmp_path):
         + block("let review1")
         + "print(summary);"
     )
-    assert said(source, tmp_path) == ["123"]
+    assert printed(source, tmp_path) == ["123"]
 
 
 def test_explicit_parallel(tmp_path):
@@ -85,14 +85,14 @@ def test_explicit_parallel(tmp_path):
         + block("agent1 <- msg1")
         + "print(a + b);"
     )
-    assert said(source, tmp_path) == ["onetwo"]
+    assert printed(source, tmp_path) == ["onetwo"]
 
 
 def test_budgets(tmp_path):
     source = (
         agent("Coder", "Reviewer") + 'let task = "t";\n' + block("session budget $10.00") + "print(remaining > 0.0);"
     )
-    assert said(source, tmp_path) == ["true"]
+    assert printed(source, tmp_path) == ["true"]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_error_handling(tmp_path, script, options, expected):
     file = tmp_path / "script.yaml"
     file.write_text(script)
     source = agent("Coder") + 'let coder = spawn Coder; let task = "t";\n' + block("FlakeyService")
-    lines = said(source, tmp_path, model=f"sim/script:{file}", **options)
+    lines = printed(source, tmp_path, model=f"sim/script:{file}", **options)
     assert len(lines) == len(expected)
     assert all(line.startswith(start) for line, start in zip(lines, expected, strict=True))
 
@@ -125,7 +125,7 @@ def test_standard_library(tmp_path):
         file::write("a.txt", "text"); print(file::read("a.txt")); print(file::exists("b.txt"));
         process::exit("normal");
     """
-    assert said(source, tmp_path) == ["0", "true", "true", "true", "text", "false"]
+    assert printed(source, tmp_path) == ["0", "true", "true", "true", "text", "false"]
 
 
 def test_capability_based_tool_security(tmp_path):
@@ -137,7 +137,7 @@ def test_capability_based_tool_security(tmp_path):
         "  - user: go\n    tool_calls: [{name: read_file, arguments: {path: /etc/hostname}}]\n"
         "  - tool: read_file\n    text: '{result}'\n"
     )
-    lines = said(source, tmp_path, model=f"sim/script:{script}")
+    lines = printed(source, tmp_path, model=f"sim/script:{script}")
     assert lines[0].startswith("CapabilityDenied")
 
 
@@ -169,9 +169,9 @@ def test_every_example_is_a_language_test_word_for_word():
 )
 def test_the_library_has_the_headings_of_the_document(heading):
     """Names, parameters by name and kind, and results."""
-    found = re.fullmatch(r"(\w+)::(\w+)\((.*?)\)(?: -> (\w+))?", heading)
-    assert found is not None
-    entry = LIBRARY[found[1]][found[2]]
-    parameters = [tuple(part.split(": ")) for part in found[3].split(", ") if part]
+    match = re.fullmatch(r"(\w+)::(\w+)\((.*?)\)(?: -> (\w+))?", heading)
+    assert match is not None
+    entry = LIBRARY[match[1]][match[2]]
+    parameters = [tuple(part.split(": ")) for part in match[3].split(", ") if part]
     assert [(name, kind) for name, kind in entry.parameters] == parameters
-    assert of_word(entry.result) == of_word(found[4] or "null")
+    assert of_word(entry.result) == of_word(match[4] or "null")

@@ -31,9 +31,9 @@ def test_what_main_returns_as_python():
 
 
 def test_a_function_cannot_be_returned():
-    with pytest.raises(VegaError, match="a function cannot be handed over") as found:
+    with pytest.raises(VegaError, match="a function cannot be handed over") as raised:
         value_of("fn main() { return |x| x; }")
-    assert found.value.name == "TypeError"
+    assert raised.value.name == "TypeError"
 
 
 @pytest.mark.parametrize(
@@ -71,9 +71,9 @@ def test_what_a_host_function_raises_can_be_caught_by_its_name():
 
     source = 'fn main() { try { order("tea"); } catch OutOfStock(r) { return r; } }'
     assert value_of(source, host={"order": order}) == "no tea"
-    with pytest.raises(VegaError) as found:
+    with pytest.raises(VegaError) as raised:
         value_of('let x = 1;\n  order("tea");', host={"order": order})
-    assert (found.value.name, found.value.line, found.value.column) == ("OutOfStock", 2, 3)
+    assert (raised.value.name, raised.value.line, raised.value.column) == ("OutOfStock", 2, 3)
 
 
 def test_several_runs_at_once_on_one_kernel():
@@ -92,9 +92,9 @@ def test_several_runs_at_once_on_one_kernel():
     async def main() -> list[Any]:
         async with Kernel() as kernel:
             runs = (vega.run(source.replace("NUMBER", str(number)), kernel=kernel) for number in range(20))
-            found = await asyncio.gather(*runs)
+            results = await asyncio.gather(*runs)
             assert kernel.live == 0
-            return found
+            return results
 
     assert asyncio.run(main()) == [[number + 1, f"x{number + 1}", True] for number in range(20)]
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from lyra.vega.runtime import processes, supervision
+from tests.cases import cases
 from verify.compare.vega_faults import SCENES, run
 
-SEEDS = 60
+SEEDS = cases(60)
 
 
 @pytest.mark.parametrize("scene", SCENES)
@@ -25,7 +26,7 @@ def test_one_restart_too_many_is_noticed(monkeypatch):
     flags = supervision.flags
 
     def generous(settings: Mapping[str, Any]) -> dict[str, Any]:
-        return {**(found := flags(settings)), "max_restarts": found["max_restarts"] + 1}
+        return {**(limits := flags(settings)), "max_restarts": limits["max_restarts"] + 1}
 
     monkeypatch.setattr(supervision, "flags", generous)
     monkeypatch.setattr(processes, "flags", generous)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +16,14 @@ from lyra.vega.runtime.convert import from_python, to_python
 from lyra.vega.values.values import Closure, Duration, Err, Fault, Money, Ok, Process, equal
 
 
-def said(source: str, folder: Path, **options: Any) -> list[str]:
+def printed(source: str, folder: Path, **options: Any) -> list[str]:
     lines: list[str] = []
     vega.run(source, stdout=lines.append, stderr=lambda _: None, folder=str(folder), **options)
     return lines
 
 
 def denied(action: str, folder: Path, **options: Any) -> str:
-    lines = said(
+    lines = printed(
         f'try {{ {action}; print("allowed"); }} catch CapabilityDenied(r) {{ print("denied " + r); }}',
         folder,
         **options,
@@ -40,11 +42,11 @@ def test_files_below_the_folder(tmp_path):
         file::remove("sub/a.txt");
         print(file::exists("sub/a.txt"));
     """
-    assert said(source, tmp_path) == ["one\ntwo", "true", "false", "[a.txt]", "[sub]", "false"]
+    assert printed(source, tmp_path) == ["one\ntwo", "true", "false", "[a.txt]", "[sub]", "false"]
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    assert said(
+    assert printed(
         'try { file::read("x"); } catch EffectFailed(r) { print(str::contains(r, "No such file")); }', tmp_path
     ) == ["true"]
 
@@ -70,7 +72,7 @@ def test_a_link_does_not_lead_out(tmp_path):
 def test_the_host_may_narrow_the_grant(tmp_path):
     (tmp_path / "a").write_text("x")
     grant = {"allow": [f"fs.read:{tmp_path}/**"]}
-    assert said('print(file::read("a"));', tmp_path, grant=grant) == ["x"]
+    assert printed('print(file::read("a"));', tmp_path, grant=grant) == ["x"]
     assert denied('file::write("a", "y")', tmp_path, grant=grant).startswith("denied")
 
 
@@ -80,16 +82,42 @@ def test_network_and_commands_need_a_tool_that_declares_them(tmp_path):
     assert denied('exec("ls")', tmp_path).startswith("denied")
 
 
-def test_inside_addresses_are_refused_even_where_declared(tmp_path):
+class _Inside(BaseHTTPRequestHandler):
+    """A server that would answer everything."""
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.send_header("Content-Length", "6")
+        self.end_headers()
+        self.wfile.write(b"inside")
+
+    def do_POST(self) -> None:
+        self.do_GET()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("call", ['http::get("{}/")', 'http::post("{}/", "x")'])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_inside_addresses_are_refused_even_where_declared(tmp_path, host, call):
+    """A server listens there and would answer: it is not asked."""
     tool = 'tool t() -> str capabilities [net::http] { return ""; } agent A { model "sim/echo" tools [t] }\n'
-    lines = said(tool + 'try { http::get("http://127.0.0.1:1/"); } catch Error(r) { print("refused"); }', tmp_path)
-    assert lines == ["refused"]
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Inside) as server:
+        server.asked = asked = []  # type: ignore[attr-defined]
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        action = call.format(f"http://{host}:{server.server_port}")
+        lines = printed(tool + f"try {{ print({action}.body); }} catch Error(r) {{ print(r); }}", tmp_path)
+        server.shutdown()
+    assert (len(lines), asked) == (1, [])
+    assert "is refused: " in lines[0]
 
 
 def test_a_declared_command_runs_in_the_sandbox(tmp_path):
     tool = 'tool t() -> str capabilities [process::exec] allowed_commands ["echo hi"] { return exec("echo hi"); }\n'
     try:
-        lines = said(
+        lines = printed(
             tool + 'print(str::trim(t())); try { exec("echo no"); } catch CapabilityDenied { print("no"); }', tmp_path
         )
     except vega.VegaError as error:
@@ -119,7 +147,7 @@ def test_time_and_chance(tmp_path):
         let r = math::random(); print(r >= 0.0 && r < 1.0);
         let n = math::random_int(3, 5); print(n == 3 || n == 4);
     """
-    assert said(source, tmp_path) == ["true", "20", "true", "true"]
+    assert printed(source, tmp_path) == ["true", "20", "true", "true"]
 
 
 def test_values_there_and_back():

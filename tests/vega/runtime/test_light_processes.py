@@ -1,4 +1,4 @@
-"""Light processes: they behave like any other, and are there for whoever looks."""
+"""Light processes: they behave like any other, and every reader sees them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Run:
 IDLE = "fn idle() { receive { x => {} } }\n"
 
 
-def test_a_process_that_only_waits_is_light_until_somebody_looks_it_up():
+def test_a_process_that_only_waits_is_light_until_it_is_looked_up():
     def look(kernel: Kernel, _: Any) -> list[Any]:
         light_processes = light_processes_of(kernel)
         (pid,) = light_processes.light
@@ -72,9 +72,9 @@ def test_a_process_that_only_waits_is_light_until_somebody_looks_it_up():
             kernel.live,
         ]
 
-    found = Run(IDLE + "fn main() { spawn fn idle(); process::sleep(1ms); return look(); }", look)
-    assert found.value == [True, 2, 2, True, True, "waiting", False, 2, 2]
-    assert (found.alive, found.left) == (0, 0)
+    ran = Run(IDLE + "fn main() { spawn fn idle(); process::sleep(1ms); return look(); }", look)
+    assert ran.value == [True, 2, 2, True, True, "waiting", False, 2, 2]
+    assert (ran.alive, ran.left) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -144,11 +144,11 @@ def test_a_monitor_says_how_it_ends_whenever_it_was_set():
         tell();
     }
     """
-    found = Run(source)
-    assert found.lines[:2] == ["normal", "normal"]
-    assert "no" in found.lines[2]
-    assert len(found.warned) == 1
-    assert "no" in found.warned[0]
+    ran = Run(source)
+    assert ran.lines[:2] == ["normal", "normal"]
+    assert "no" in ran.lines[2]
+    assert len(ran.warned) == 1
+    assert "no" in ran.warned[0]
 
 
 def test_a_link_ends_a_light_process_and_kill_does():
@@ -198,9 +198,9 @@ def test_what_is_told_to_end_does_nothing_more():
 
 def test_no_more_processes_than_the_kernel_allows():
     source = IDLE + "fn main() { for i in list::range(0, 100) { spawn fn idle(); } }"
-    with pytest.raises(VegaError) as found:
+    with pytest.raises(VegaError) as raised:
         Run(source, processes_max=20)
-    assert found.value.name == "Overloaded"
+    assert raised.value.name == "Overloaded"
 
 
 def test_who_listens_hears_of_every_process_and_message():
@@ -234,8 +234,8 @@ def test_who_listens_hears_of_every_process_and_message():
 
 
 def test_the_end_of_main_ends_them_all():
-    found = Run(IDLE + "fn main() { for i in list::range(0, 50) { spawn fn idle(); } }")
-    assert (found.alive, found.left) == (0, 0)
+    ran = Run(IDLE + "fn main() { for i in list::range(0, 50) { spawn fn idle(); } }")
+    assert (ran.alive, ran.left) == (0, 0)
 
 
 def test_one_that_never_waits_leaves_the_others_their_turns():
@@ -251,8 +251,8 @@ def test_one_that_never_waits_leaves_the_others_their_turns():
         return "over";
     }
     """
-    found = Run(source)
-    assert (found.value, found.lines) == ("over", ["here"])
+    ran = Run(source)
+    assert (ran.value, ran.lines) == ("over", ["here"])
 
 
 def test_a_receive_with_a_time_out_gets_messages_of_light_ones():
@@ -270,8 +270,8 @@ def test_a_receive_with_a_time_out_gets_messages_of_light_ones():
         return got;
     }
     """
-    found = Run(source)
-    assert (found.value, found.lines) == (20, ["none"])
+    ran = Run(source)
+    assert (ran.value, ran.lines) == (20, ["none"])
 
 
 def test_sessions_reach_what_a_process_starts():
@@ -304,8 +304,8 @@ def test_a_full_mailbox_slows_its_sender_down_and_loses_nothing():
         receive { n => { return n; } }
     }
     """
-    found = Run(source, mailbox_messages_max=16)
-    assert (found.value, found.lines) == (200, [])
+    ran = Run(source, mailbox_messages_max=16)
+    assert (ran.value, ran.lines) == (200, [])
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -354,9 +354,9 @@ def test_order_holds_however_and_whenever_processes_are_looked_at(seed: int):
 def test_when_all_wait_the_run_says_so(asks: str):
     """Also of one that was light and has been looked up since."""
     source = IDLE + f"fn main() {{ let other = spawn fn idle(); process::sleep(1ms); {asks} receive {{ x => {{}} }} }}"
-    with pytest.raises(VegaError) as found:
+    with pytest.raises(VegaError) as raised:
         vega.run(source)
-    assert found.value.name == "Deadlock"
+    assert raised.value.name == "Deadlock"
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -18,7 +18,7 @@ SLOW = 'model "sim/script:script.toml"'
 
 @pytest.fixture(autouse=True)
 def script(tmp_path, monkeypatch):
-    """A model that takes a moment, and fails the first time it is asked by somebody flaky."""
+    """A model that takes a moment, and fails the first time it is asked by a flaky agent."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "script.toml").write_text(
         """
@@ -52,11 +52,11 @@ def watched(source: str, **options: Any) -> tuple[Picture, list[list[PictureRow]
 
 
 def row(rows: list[PictureRow], name: str) -> PictureRow:
-    return next(each for each in rows if each.name == name)
+    return next(row_ for row_ in rows if row_.name == name)
 
 
 def ever(frames: list[list[PictureRow]], test: Callable[[PictureRow], bool]) -> bool:
-    return any(test(each) for rows in frames for each in rows)
+    return any(test(row_) for rows in frames for row_ in rows)
 
 
 def test_calls_belong_to_the_process_that_was_asked():
@@ -68,7 +68,7 @@ def test_calls_belong_to_the_process_that_was_asked():
         first <- "x"; first <- "y"; second <- "z";
     """)
     rows, more = picture.rows(10)
-    assert [(each.name, each.calls, each.state) for each in rows] == [
+    assert [(row_.name, row_.calls, row_.state) for row_ in rows] == [
         ("main", 0, "ended"),
         ("A", 2, "idle"),
         ("A", 1, "idle"),
@@ -77,12 +77,12 @@ def test_calls_belong_to_the_process_that_was_asked():
     total = picture.total()
     assert (total.calls, total.tokens, total.cost) == (
         3,
-        sum(each.tokens for each in rows),
-        sum(each.cost for each in rows),
+        sum(row_.tokens for row_ in rows),
+        sum(row_.cost for row_ in rows),
     )
     assert total.cost == Money(total.tokens * 1000)
-    assert ever(frames, lambda each: each.name == "main" and each.waits_for == "A")
-    assert ever(frames, lambda each: each.state == "working" and each.waits_for == "sim/script:script.toml")
+    assert ever(frames, lambda row_: row_.name == "main" and row_.waits_for == "A")
+    assert ever(frames, lambda row_: row_.state == "working" and row_.waits_for == "sim/script:script.toml")
 
 
 @pytest.mark.parametrize("memory", ["", "memory conversation"])
@@ -91,7 +91,7 @@ def test_every_way_to_ask_is_counted(memory: str, call: str):
     """With memory and without, at once and as a stream; it works while it is asked, and then no more."""
     picture, frames = watched(f"agent A {{ {SLOW} {memory} }} let a = spawn A; {call} {call}")
     assert row(picture.rows(10)[0], "A")[2:4] == ("idle", 2)
-    assert ever(frames, lambda each: each.name == "A" and each.state == "working")
+    assert ever(frames, lambda row_: row_.name == "A" and row_.state == "working")
 
 
 def test_a_crash_is_a_restart_of_the_same_row():
@@ -101,9 +101,9 @@ def test_a_crash_is_a_restart_of_the_same_row():
         let flaky = spawn Flaky supervised by {{ strategy restart backoff constant(50ms) }};
         try {{ flaky <- "x"; }} catch AgentFailed {{ flaky <- "x"; }}
     """)
-    found = row(picture.rows(10)[0], "Flaky")
-    assert (found.state, found.calls, found.restarts) == ("idle", 2, 1)
-    assert ever(frames, lambda each: each.name == "Flaky" and each.state == "restarting")
+    flaky = row(picture.rows(10)[0], "Flaky")
+    assert (flaky.state, flaky.calls, flaky.restarts) == ("idle", 2, 1)
+    assert ever(frames, lambda row_: row_.name == "Flaky" and row_.state == "restarting")
     assert picture.total().restarts == 1
 
 
@@ -118,12 +118,12 @@ def test_children_of_a_supervisor_keep_their_row():
         for i in list::range(0, 4) { receive { up => null, } }
     """, stderr=lambda _: None)  # fmt: skip
     rows = picture.rows(10)[0]
-    assert [(each.name, each.state) for each in rows if each.name != "broken"] == [
+    assert [(row_.name, row_.state) for row_ in rows if row_.name != "broken"] == [
         ("main", "ended"),
         ("Team", "watching"),
         ("fine", "waiting"),
     ]
-    assert sum(each.name == "broken" for each in rows) == 1
+    assert sum(row_.name == "broken" for row_ in rows) == 1
     assert row(rows, "broken").restarts >= 3
     assert row(rows, "fine").restarts == 0
 
@@ -139,14 +139,14 @@ def test_processes_that_ended_well_are_counted_and_those_that_failed_stay():
         for i in list::range(0, 51) { receive { down => null, } }
     """, stderr=lambda _: None)  # fmt: skip
     rows, more = picture.rows(10)
-    assert [(each.name, each.state, each.waits_for) for each in rows] == [
+    assert [(row_.name, row_.state, row_.waits_for) for row_ in rows] == [
         ("main", "ended", ""),
         ("listens", "waiting", "a message"),
         ("broken", "failed", ""),
     ]
     assert (more, picture.total().ended) == (0, 50)
-    assert ever(frames, lambda each: each.name == "main" and each.waits_for == "a message")
-    assert ever(frames, lambda each: each.name == "quick" and each.waits_for == "line 2")
+    assert ever(frames, lambda row_: row_.name == "main" and row_.waits_for == "a message")
+    assert ever(frames, lambda row_: row_.name == "quick" and row_.waits_for == "line 2")
 
 
 def test_the_busiest_are_chosen_in_the_order_in_which_they_began():
@@ -158,7 +158,7 @@ def test_the_busiest_are_chosen_in_the_order_in_which_they_began():
         a <- "x";
     """)
     rows, more = picture.rows(3)
-    assert [each.name for each in rows] == ["main", "listens", "A"]
+    assert [row_.name for row_ in rows] == ["main", "listens", "A"]
     assert more == 999
 
 
@@ -171,21 +171,21 @@ def test_the_budget_is_the_runs_or_the_sessions():
 
 
 def test_news_are_told_one_by_one():
-    said: list[tuple[str, str]] = []
+    news: list[tuple[str, str]] = []
     source = f"""
         agent Flaky {{ {SLOW} system "flaky" retry {{ max_attempts 2 backoff constant(1ms) }} }}
         let flaky = spawn Flaky;
         flaky <- "x";
     """
-    run(source, picture=Picture(lambda name, sentence: said.append((name, sentence))))
-    assert said[0] == ("Flaky", "started")
-    assert said[1][1].startswith("try 2 after 0.0 s: ")
-    assert said[2][1].endswith("tokens, $0.004")
-    assert len(said) == 3
+    run(source, picture=Picture(lambda name, sentence: news.append((name, sentence))))
+    assert news[0] == ("Flaky", "started")
+    assert news[1][1].startswith("try 2 after 0.0 s: ")
+    assert news[2][1].endswith("tokens, $0.004")
+    assert len(news) == 3
 
 
 def test_a_failed_run_has_a_last_picture():
     picture = Picture()
     with pytest.raises(VegaError):
         run('process::sleep(1ms); throw "no";', picture=picture)
-    assert [each.state for each in picture.rows(10)[0]] == ["failed"]
+    assert [row_.state for row_ in picture.rows(10)[0]] == ["failed"]

@@ -13,7 +13,7 @@ from lyra.errors import ConfigError, SourceError
 from lyra.vega import VegaError
 
 
-def said(source: str, **options: Any) -> list[str]:
+def printed(source: str, **options: Any) -> list[str]:
     lines: list[str] = []
     vega.run(source, stdout=lines.append, stderr=lambda _: None, **options)
     return lines
@@ -39,9 +39,9 @@ def test_a_compiled_program_runs_as_often_as_asked():
 
 
 def test_an_uncaught_error_has_name_text_and_place():
-    with pytest.raises(VegaError) as found:
+    with pytest.raises(VegaError) as raised:
         vega.run('let x = 1;\nthrow Broken("it is");', name="a.vega")
-    error = found.value
+    error = raised.value
     assert (error.name, error.text, error.file, error.line, error.column) == ("Broken", "it is", "a.vega", 2, 1)
     assert error.render() == "error[Broken]: it is\n  at a.vega:2:1"
 
@@ -55,9 +55,9 @@ def test_a_mistake_in_the_source_runs_nothing():
 
 def test_exit_of_the_main_process():
     assert vega.run('process::exit("normal"); print("never");') is None
-    with pytest.raises(VegaError, match="enough") as found:
+    with pytest.raises(VegaError, match="enough") as raised:
         vega.run('process::exit("enough");')
-    assert found.value.name == "ProcessExit"
+    assert raised.value.name == "ProcessExit"
 
 
 def test_a_crash_of_another_process_goes_to_stderr_only():
@@ -70,9 +70,9 @@ def test_a_crash_of_another_process_goes_to_stderr_only():
 
 
 def test_the_end_of_a_linked_process_ends_the_main_one():
-    with pytest.raises(VegaError, match="boom") as found:
-        said('fn w() { process::sleep(1ms); throw "boom"; } process::link(spawn fn w()); process::sleep(1m);')
-    assert found.value.name == "ProcessExit"
+    with pytest.raises(VegaError, match="boom") as raised:
+        printed('fn w() { process::sleep(1ms); throw "boom"; } process::link(spawn fn w()); process::sleep(1m);')
+    assert raised.value.name == "ProcessExit"
 
 
 def test_host_functions_get_and_give_values():
@@ -82,7 +82,9 @@ def test_host_functions_get_and_give_values():
         got.extend(values)
         return {"sum": sum(values[0]), "tuple": (1, 2.5)}
 
-    lines = said('let r = keep([1, 2], {"k": $0.50}, 1500ms); print(r["sum"]); print(r["tuple"]);', host={"keep": keep})
+    lines = printed(
+        'let r = keep([1, 2], {"k": $0.50}, 1500ms); print(r["sum"]); print(r["tuple"]);', host={"keep": keep}
+    )
     assert lines == ["3", "[1, 2.5]"]
     assert got == [[1, 2], {"k": 500_000}, 1.5]
 
@@ -96,40 +98,40 @@ def test_host_functions_may_be_async_and_may_fail():
         raise KeyError("nothing there")
 
     source = 'print(later(1)); try { broken(); } catch KeyError(r) { print("caught " + r); }'
-    assert said(source, host={"later": later, "broken": broken}) == ["2", "caught 'nothing there'"]
+    assert printed(source, host={"later": later, "broken": broken}) == ["2", "caught 'nothing there'"]
 
 
 def test_a_value_without_a_form_in_vega_is_an_error():
-    assert said("try { odd(); } catch TypeError(r) { print(r); }", host={"odd": object}) == [
+    assert printed("try { odd(); } catch TypeError(r) { print(r); }", host={"odd": object}) == [
         "a object from outside has no form in Vega"
     ]
-    assert said("try { big(); } catch Overflow(r) { print(1); }", host={"big": lambda: 2**70}) == ["1"]
+    assert printed("try { big(); } catch Overflow(r) { print(1); }", host={"big": lambda: 2**70}) == ["1"]
 
 
 def test_import_python_only_where_it_is_allowed():
     source = 'import python "math:gcd" as gcd; try { print(gcd(12, 18)); } catch CapabilityDenied(r) { print("no"); }'
-    assert said(source) == ["no"]
-    assert said(source, python=["math:gcd"]) == ["6"]
+    assert printed(source) == ["no"]
+    assert printed(source, python=["math:gcd"]) == ["6"]
 
 
 def test_arguments_reach_the_program():
-    assert said("print(env::args());", args=["a", "b"]) == ["[a, b]"]
+    assert printed("print(env::args());", args=["a", "b"]) == ["[a, b]"]
 
 
 def test_model_takes_the_place_of_every_agents():
     source = 'agent A { model "claude-sonnet-4-20250514" } let a = spawn A; print(a <- "hi");'
-    assert said(source, model="sim/echo") == ["hi"]
+    assert printed(source, model="sim/echo") == ["hi"]
 
 
 def test_without_a_key_the_error_names_it(monkeypatch):
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     source = 'agent A { model "claude-sonnet-4-20250514" } let a = spawn A; print(a <- "hi");'
     with pytest.raises(VegaError, match="ANTHROPIC_API_KEY"):
-        said(source)
+        printed(source)
 
 
 def test_budget_of_the_whole_run():
-    assert said("print(budget::limit()); print(budget::used());", budget="$2.00") == ["2", "0"]
+    assert printed("print(budget::limit()); print(budget::used());", budget="$2.00") == ["2", "0"]
 
 
 def test_on_a_kernel_of_ones_own_nothing_is_left_behind():
@@ -157,7 +159,7 @@ def test_on_a_kernel_of_ones_own_nothing_is_left_behind():
 
 
 def test_a_kernel_is_used_where_it_runs():
-    with pytest.raises(ConfigError, match="lives in a loop"):
+    with pytest.raises(ConfigError, match="belongs to one event loop"):
         vega.run("", kernel=Kernel())
 
 
@@ -173,7 +175,7 @@ def test_variables_with_keys_are_not_readable(monkeypatch):
         print(env::get("COLOUR")); print(env::get("NO_SUCH", "x")); print(env::has("COLOUR"));
         try { print(env::get("ANTHROPIC_API_KEY")); } catch CapabilityDenied(r) { print("no"); }
     """
-    assert said(source) == ["blue", "x", "true", "no"]
+    assert printed(source) == ["blue", "x", "true", "no"]
 
 
 def test_ten_thousand_processes_in_a_chain():
@@ -182,7 +184,7 @@ def test_ten_thousand_processes_in_a_chain():
         spawn fn link(10000, process::self());
         receive { m => { print(m); } }
     """
-    assert said(source) == ["end"]
+    assert printed(source) == ["end"]
 
 
 def test_a_busy_process_lets_the_others_run():
@@ -195,4 +197,4 @@ def test_a_busy_process_lets_the_others_run():
         process::sleep(5ms);
         print("alive");
     """
-    assert said(source) == ["alive"]
+    assert printed(source) == ["alive"]

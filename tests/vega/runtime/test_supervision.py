@@ -30,7 +30,7 @@ BOSS = """
 
 
 @pytest.mark.parametrize(("strategy", "then"), [("escalate", "up"), ("stop", "went on")])
-def test_escalate_is_handled_by_whoever_supervises_the_one_that_spawned(strategy, then):
+def test_escalate_is_handled_by_the_supervisor_of_the_one_that_spawned(strategy, then):
     """It takes the process that spawned it along, and that one is started anew; `stop` leaves it alone."""
     lines = play(BOSS.replace("STRATEGY", strategy), Seen(lambda _: FAILING))
     assert lines == ["up", "failed", then]
@@ -46,7 +46,7 @@ def test_escalate_of_a_function():
     assert play(source) == ["up", "up", "up", "given up"]
 
 
-def test_escalate_to_one_that_nobody_supervises_leaves_it_down():
+def test_escalate_to_one_without_a_supervisor_leaves_it_down():
     source = """
         fn child() { throw "boom"; }
         let p = spawn fn child() supervised by { strategy escalate };

@@ -37,12 +37,12 @@ async def keep_time(kernel: Kernel, clock: SimClock) -> None:
 
 def programs() -> list[Path]:
     """Those that start processes of their own and say what they print."""
-    found = []
+    paths = []
     for path in sorted(LANGUAGE.rglob("*.vega")):
         text = path.read_text()
         if "spawn fn" in text and expected(text) is not None and not re.search(r"Deadlock|time::|// only: local", text):
-            found.append(path)
-    return found
+            paths.append(path)
+    return paths
 
 
 def ran(path: Path, workers: int, folder: str) -> Outcome:

@@ -9,6 +9,7 @@ import pytest
 from lyra import vega
 from lyra.core.ids import ProcessRandom, seeded
 from lyra.vega.stdlib.table import LIBRARY, METHODS
+from tests.cases import cases
 
 VALUES = (
     *("0", "1", "-1", "9223372036854775807", "-9223372036854775808", "2.5", "-0.0", "(1e308 * 10)", "1e300", "100000"),
@@ -34,17 +35,19 @@ def expressions(rng: ProcessRandom) -> Iterator[str]:
     for kind, names in METHODS.items():
         for name in (*names, *LIBRARY.get(kind, ())):
             yield f"({rng.choice(VALUES)}).{name}({some(rng, rng.randint(0, 2))})"
-    for _ in range(300):
+    for _ in range(cases(300)):
         yield f"({rng.choice(VALUES)}) {rng.choice(SIGNS)} ({rng.choice(VALUES)})"
         yield f"({rng.choice(VALUES)})[{rng.choice(VALUES)}]"
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_whatever_they_are_given(seed):
-    tried = [f"try {{ {each}; }} catch Error(reason) {{ print(reason); }}" for each in expressions(seeded(seed))]
-    while wrong := {each.line - 1 for each in vega.check("\n".join(tried)) if each.is_error}:
-        tried = [line for at, line in enumerate(tried) if at not in wrong]
-    assert len(tried) > 1_000
+    tried = [
+        f"try {{ {expression}; }} catch Error(reason) {{ print(reason); }}" for expression in expressions(seeded(seed))
+    ]
+    while wrong := {problem.line - 1 for problem in vega.check("\n".join(tried)) if problem.is_error}:
+        tried = [line for index, line in enumerate(tried) if index not in wrong]
+    assert len(tried) > cases(2_400)
     lines: list[str] = []
     vega.run("\n".join(tried), stdout=lines.append)
     assert [line for line in lines if INSIDE in line] == []

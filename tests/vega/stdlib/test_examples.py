@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from lyra import vega
+from lyra import Event, Kernel, vega
 from lyra.vega.stdlib.examples import EXAMPLES
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 
 NAMES = [*GLOBALS, *(f"{module}::{name}" for module, rows in LIBRARY.items() for name in rows)]
-ABROAD = ("exec", "http::get", "http::post", "process::exit")  # need the world outside, or end the program
+# Those without a result: a program around the example, and what that prints because the example did its work.
+SHOWN = {
+    "print": ("{};", ["hello"]),
+    "assert": ("print({});", ["null"]),
+    "list::each": ("{};", ["1", "2"]),
+    "time::iso": ("let t = {}; print(t.len()); print(t > '2020-01-01T00:00:00Z');", ["20", "true"]),
+    "budget::remaining": ("print({}); session budget $1.00 {{ print({}); }}", ["inf", "1"]),
+    "budget::limit": ("print({}); session budget $1.00 {{ print({}); }}", ["inf", "1"]),
+    "process::sleep": ("let t = time::now(); {}; print(time::now() - t >= 0.001);", ["true"]),
+    "process::link": ("print({});", ["null"]),
+    "process::unlink": ("print({});", ["null"]),
+    "process::monitor": ("print({});", ["null"]),
+    "process::register": ("{}; print(process::whereis('boss') == process::self());", ["true"]),
+    "trace::span": ("print({});", ["null"]),
+    "trace::event": ("print({});", ["null"]),
+    "trace::set_attribute": ("print({});", ["null"]),
+    "file::write": ("{}; print(file::read('new.txt'));", ["text"]),
+    "file::append": ("{}; print(file::read('note.txt'));", ["hi!"]),
+    "file::remove": ("{}; print(file::exists('note.txt'));", ["false"]),
+}
+# Those that need the world outside, or end the program: the error of a program that may do nothing.
+ENDS = {
+    "exec": "CapabilityDenied: process.exec:pytest -q is denied",
+    "http::get": "CapabilityDenied: net.http:example.org:443 is denied",
+    "http::post": "CapabilityDenied: net.http:example.org:443 is denied",
+    "process::exit": "ProcessExit: done",
+}
 
 
 def test_each_function_has_one():
@@ -18,15 +46,46 @@ def test_each_function_has_one():
         assert name + "(" in code
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ABROAD])
+def test_each_expects_something():
+    """A result, or the program that shows what it did: an example that expects nothing would always be true."""
+    silent = {name for name, (_, result) in EXAMPLES.items() if not result}
+    assert silent == {*SHOWN, *ENDS}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ENDS])
 def test_it_gives_what_it_says(name, tmp_path):
     (tmp_path / "note.txt").write_text("hi")
     code, result = EXAMPLES[name]
+    around, expected = SHOWN.get(name, ("print({});", [result]))
     lines: list[str] = []
-    vega.run(f"print({code});", stdout=lines.append, folder=str(tmp_path), args=["a", "b"])
-    assert result in ("", lines[-1])
+    source = around.replace("'", '"').format(code, code)
+    vega.run(source, stdout=lines.append, folder=str(tmp_path), args=["a", "b"])
+    assert lines == expected
 
 
-@pytest.mark.parametrize("name", ABROAD)
-def test_it_is_a_good_program(name):
+@pytest.mark.parametrize(
+    ("name", "kind", "field", "value"),
+    [
+        ("trace::span", "trace.span", "name", "review"),
+        ("trace::event", "trace.event", "text", "begun"),
+        ("trace::set_attribute", "trace.span", "attributes", {"files": 3}),
+    ],
+)
+def test_what_it_traces_is_told(name, kind, field, value):
+    events: list[Event] = []
+
+    async def main() -> None:
+        async with Kernel() as kernel:
+            kernel.on_event(events.append, [kind])
+            await vega.run(f'let around = trace::span("around"); {EXAMPLES[name][0]}; around.end();', kernel=kernel)
+
+    asyncio.run(main())
+    assert value in [event.data[field] for event in events]
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_it_ends_as_it_says(name):
     assert vega.check(f"{EXAMPLES[name][0]};") == []
+    with pytest.raises(vega.VegaError) as caught:
+        vega.run(f'{EXAMPLES[name][0]}; print("after");', stdout=pytest.fail)
+    assert str(caught.value).startswith(ENDS[name])

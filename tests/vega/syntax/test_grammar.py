@@ -12,6 +12,7 @@ import pytest
 from lyra.vega.syntax.parser import parse_all
 from lyra.vega.syntax.source import Diagnostic, Source
 from lyra.vega.syntax.tokens import KEYWORDS, SIGNS
+from tests.cases import cases
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "vega.md"
 TEXT = re.findall(r"^```text\n(module .*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)[0]
@@ -131,14 +132,14 @@ def is_in_doubt(tokens: list[str]) -> bool:
 
 def mistakes(text: str) -> list[Diagnostic]:
     """Names given twice are no matter of grammar."""
-    return [each for each in parse_all(Source("grammar", text)).problems if "twice" not in each.message]
+    return [problem for problem in parse_all(Source("grammar", text)).problems if "twice" not in problem.message]
 
 
 def test_every_production_is_reached_and_taken():
     """Thousands of sentences; each production occurs in one that was tried."""
     used: set[str] = set()
     tried = 0
-    for seed in range(3_000):
+    for seed in range(cases(3_000)):
         sentence = Sentence(seed, "module")
         if not sentence.is_good or is_in_doubt(sentence.tokens):
             continue
@@ -147,14 +148,14 @@ def test_every_production_is_reached_and_taken():
         assert not problems, f"seed {seed}: {problems[0].render()}\n{text}"
         used |= sentence.used
         tried += 1
-    assert tried > 500
+    assert tried > cases(500)
     assert set(RULES) - used <= {"match", "receive", "arm", "pattern"}
 
 
 @pytest.mark.parametrize("rule", ["match", "receive"])
 def test_match_and_receive_where_they_are_values(rule):
     """They are left out above because a statement ends with them."""
-    for seed in range(500):
+    for seed in range(cases(500)):
         sentence = Sentence(seed, rule, 4)
         inside = " ".join(sentence.tokens)
         if not sentence.is_good or is_in_doubt(sentence.tokens[1:]):

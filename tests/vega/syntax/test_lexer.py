@@ -13,8 +13,9 @@ from lyra.vega.syntax.lexer import lex
 from lyra.vega.syntax.source import Source
 from lyra.vega.syntax.tokens import KEYWORDS, SIGNS, Tokens
 from lyra.vega.values.values import Duration
+from tests.cases import cases
 
-quick = settings(derandomize=True, deadline=None, max_examples=200)
+quick = settings(derandomize=True, deadline=None, max_examples=cases(200))
 SECOND = 1_000_000_000
 
 
@@ -22,13 +23,13 @@ def lexed(text):
     return lex(Source("t.vega", text))
 
 
-def one(text):
+def only_token(text):
     """The only token of a text, as kind and value."""
-    found = lexed(text)
-    assert not found.problems, found.problems
-    assert found.tokens.kinds[1:] == ["end"]
-    assert (found.tokens.starts[0], found.tokens.ends[0]) == (0, len(text))
-    return found.tokens.kinds[0], found.tokens.values[0]
+    lexed_text = lexed(text)
+    assert not lexed_text.problems, lexed_text.problems
+    assert lexed_text.tokens.kinds[1:] == ["end"]
+    assert (lexed_text.tokens.starts[0], lexed_text.tokens.ends[0]) == (0, len(text))
+    return lexed_text.tokens.kinds[0], lexed_text.tokens.values[0]
 
 
 def problems(text):
@@ -37,14 +38,14 @@ def problems(text):
 
 @pytest.mark.parametrize("text", [*KEYWORDS, *SIGNS])
 def test_a_keyword_and_a_sign_are_their_own_kind(text):
-    assert one(text)[0] == text
+    assert only_token(text)[0] == text
 
 
 @pytest.mark.parametrize(
     "word", ["model", "window", "stop", "by", "in", "timeout", "budget", "test", "mock", "_x", "été"]
 )
 def test_words_that_start_no_construct_are_names(word):
-    assert one(word) == ("name", word)
+    assert only_token(word) == ("name", word)
 
 
 @pytest.mark.parametrize(
@@ -72,9 +73,9 @@ def test_words_that_start_no_construct_are_names(word):
     ],
 )
 def test_numbers_money_and_durations(text, kind, value):
-    found = one(text)
-    assert found == (kind, value)
-    assert type(found[1]) is type(value)
+    token = only_token(text)
+    assert token == (kind, value)
+    assert type(token[1]) is type(value)
 
 
 @pytest.mark.parametrize(
@@ -93,13 +94,13 @@ def test_numbers_money_and_durations(text, kind, value):
     ],
 )
 def test_strings_and_their_escapes(text, value):
-    assert one(text) == ("string", value)
+    assert only_token(text) == ("string", value)
 
 
 def test_a_template_holds_texts_and_tokens():
     """`${…}` may hold strings, braces and further templates; its tokens know their places in the whole source."""
     text = '"a ${f("x", {"k": 1})} b ${"in ${y}"}"'
-    kind, parts = one(text)
+    kind, parts = only_token(text)
     assert kind == "template"
     assert [part if isinstance(part, str) else None for part in parts] == ["a ", None, " b ", None, ""]
     first, second = parts[1], parts[3]
@@ -110,8 +111,8 @@ def test_a_template_holds_texts_and_tokens():
 
 
 def test_places_are_offsets():
-    found = lexed("let x\n  = 12;").tokens
-    assert list(zip(found.kinds, found.starts, found.ends, strict=True)) == [
+    tokens = lexed("let x\n  = 12;").tokens
+    assert list(zip(tokens.kinds, tokens.starts, tokens.ends, strict=True)) == [
         ("let", 0, 3),
         ("name", 4, 5),
         ("=", 8, 9),
@@ -133,9 +134,9 @@ def test_comments_are_kept_with_their_places():
 
 
 def test_a_byte_order_mark_and_carriage_returns_are_passed_over():
-    found = lexed("\ufeffx\r\n// c\r\ny")
-    assert found.tokens.values == ["x", "y", None]
-    assert found.comments == [(4, "// c")]
+    lexed_text = lexed("\ufeffx\r\n// c\r\ny")
+    assert lexed_text.tokens.values == ["x", "y", None]
+    assert lexed_text.comments == [(4, "// c")]
 
 
 @pytest.mark.parametrize(
@@ -191,10 +192,10 @@ def test_a_mistake_has_a_hint():
 @given(st.text())
 def test_any_text_gives_tokens_in_order(text):
     """No text makes it fail; tokens do not overlap, and the last is the end."""
-    found = lexed(text).tokens
-    assert found.kinds[-1] == "end"
-    assert len(found.kinds) == len(found.values) == len(found.starts) == len(found.ends)
-    places = list(zip(found.starts, found.ends, strict=True))
+    tokens = lexed(text).tokens
+    assert tokens.kinds[-1] == "end"
+    assert len(tokens.kinds) == len(tokens.values) == len(tokens.starts) == len(tokens.ends)
+    places = list(zip(tokens.starts, tokens.ends, strict=True))
     assert all(start <= end for start, end in places)
     assert all(before[1] <= after[0] for before, after in pairwise(places))
 
@@ -202,17 +203,17 @@ def test_any_text_gives_tokens_in_order(text):
 @quick
 @given(st.text(alphabet=st.characters(exclude_characters='"\\$\n', exclude_categories=["Cs"])))
 def test_a_plain_string_is_its_text(text):
-    assert one(f'"{text}"') == ("string", text)
+    assert only_token(f'"{text}"') == ("string", text)
 
 
 @quick
 @given(st.integers(0, 2**63 - 1))
 def test_every_int_reads_back(number):
-    assert one(str(number)) == ("int", number)
+    assert only_token(str(number)) == ("int", number)
 
 
 @quick
 @given(st.floats(min_value=0, allow_nan=False, allow_infinity=False))
 def test_every_float_reads_back(number):
-    kind, value = one(repr(number))
+    kind, value = only_token(repr(number))
     assert (kind, value) == ("float", number)

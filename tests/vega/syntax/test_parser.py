@@ -29,8 +29,8 @@ def problems(text):
 
 
 def statement(text) -> Any:
-    (found,) = parse(text).statements
-    return found
+    (node,) = parse(text).statements
+    return node
 
 
 def value(text):
@@ -63,7 +63,9 @@ def shown(node):
         case ast.Call():
             return f"{shown(node.callee)}({', '.join(shown(argument.value) for argument in node.arguments)})"
         case ast.MethodCall():
-            return f"{shown(node.target)}.{node.name}({', '.join(shown(each.value) for each in node.arguments)})"
+            return (
+                f"{shown(node.target)}.{node.name}({', '.join(shown(argument.value) for argument in node.arguments)})"
+            )
         case ast.Index():
             return f"{shown(node.target)}[{shown(node.index)}]"
         case ast.Field():
@@ -74,7 +76,7 @@ def shown(node):
             return f"(spawn {shown(node.target)})"
         case ast.Lambda():
             body: Any = node.body.statements[0]
-            return f"(|{', '.join(each.name for each in node.parameters)}| {shown(body.value)})"
+            return f"(|{', '.join(parameter.name for parameter in node.parameters)}| {shown(body.value)})"
     raise AssertionError(node)
 
 
@@ -202,7 +204,7 @@ def test_match_and_receive_have_arms():
 
 def test_a_match_statement_ends_with_its_brace():
     """What follows is the next statement, even where it could go on as an expression."""
-    assert [type(each) for each in parse("match x { _ => 1 } (a)(b); receive { } [1];").statements] == [
+    assert [type(statement_) for statement_ in parse("match x { _ => 1 } (a)(b); receive { } [1];").statements] == [
         ast.ExpressionStatement
     ] * 4
 
@@ -290,7 +292,10 @@ def test_throw_names_its_error(text, error, has_text):
 
 def test_catches_name_errors_and_bind_reasons():
     node = statement("try { } catch BudgetExceeded { } catch AgentFailed(reason) { }")
-    assert [(each.error, each.binding) for each in node.catches] == [("BudgetExceeded", ""), ("AgentFailed", "reason")]
+    assert [(catch.error, catch.binding) for catch in node.catches] == [
+        ("BudgetExceeded", ""),
+        ("AgentFailed", "reason"),
+    ]
 
 
 # ---------------------------------------------------------------- declarations
@@ -353,9 +358,9 @@ def test_tests_hold_mocks():
 def test_types_are_written_in_brackets():
     written = statement("fn f(a: map[str, list[int]], g: fn(int, str) -> bool, h: fn) -> Result[str, str] { }")
     assert written.parameters[0].type.parameters[1].parameters[0].name == "int"
-    assert [each.name for each in written.parameters[1].type.parameters] == ["int", "str", "bool"]
+    assert [parameter.name for parameter in written.parameters[1].type.parameters] == ["int", "str", "bool"]
     assert written.parameters[2].type.parameters == []
-    assert [each.name for each in written.result.parameters] == ["str", "str"]
+    assert [parameter.name for parameter in written.result.parameters] == ["str", "str"]
 
 
 # ---------------------------------------------------------------- documents
@@ -473,6 +478,9 @@ def test_every_node_lies_inside_its_parent():
         ('match x { -"a" => 2 }', 1, 11, "a string has no sign"),
         ("match x { 9223372036854775808 => 2 }", 1, 11, "this number is too large for a 64-bit int"),
         ("for a.b in xs { }", 1, 9, "`for` binds one plain name"),
+        ("mock 5 { }", 1, 6, "expected the name of an agent after `mock`, found a number"),
+        ("mock 1.5 { }", 1, 6, "expected the name of an agent after `mock`, found a number"),
+        ("mock true { }", 1, 6, "expected the name of an agent after `mock`, found `true`"),
         ("mock A { reply 1 }", 1, 10, "expected `on` in `mock`, found `reply`"),
         ("mock A { on 1 }", 1, 13, "expected a string after `on`, found a number"),
         ('mock A { on "x" 1 }', 1, 17, "expected `reply` after the pattern, found a number"),
@@ -499,8 +507,8 @@ def test_a_mistake_has_its_place(text, line, column, message):
     ],
 )
 def test_a_mistake_has_a_hint(text, hint):
-    found = parse_all(Source("t", text)).problems
-    assert found[0].hint == hint
+    mistakes = parse_all(Source("t", text)).problems
+    assert mistakes[0].hint == hint
 
 
 def test_a_brace_that_is_missing_further_in_is_hinted_at():
@@ -529,7 +537,9 @@ let ok = 1;
 """
     parsed = parse_all(Source("t", text))
     assert [problem.line for problem in parsed.problems] == [1, 3, 4, 5, 8, 10, 12, 12, 13]
-    assert [each.name for each in parsed.module.statements if isinstance(each, ast.Function | ast.Agent)] == ["f", "A"]
+    assert [
+        statement_.name for statement_ in parsed.module.statements if isinstance(statement_, ast.Function | ast.Agent)
+    ] == ["f", "A"]
     assert isinstance(parsed.module.statements[-1], ast.Let)
 
 
@@ -579,8 +589,8 @@ def test_no_more_than_fifty_mistakes_are_told():
 )
 def test_deep_nesting_is_one_mistake(opening):
     """Thousands of levels: no crash, one sentence."""
-    found = problems(opening * 4000)
-    assert [message for _, _, message in found] == ["this is nested too deeply"]
+    mistakes = problems(opening * 4000)
+    assert [message for _, _, message in mistakes] == ["this is nested too deeply"]
 
 
 @pytest.mark.parametrize("link", ["[0]", ".a", "()", ".f()"])

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from lyra.errors import CheckError
 from lyra.vega.syntax.source import Source, source_error
+from tests.cases import cases
 
-quick = settings(derandomize=True, deadline=None, max_examples=200)
+quick = settings(derandomize=True, deadline=None, max_examples=cases(200))
 
 
 def test_lines_and_columns_count_characters_from_one():
@@ -74,6 +75,6 @@ def test_the_error_speaks_with_its_first_error():
 
 def test_a_byte_order_mark_is_no_part_of_the_first_line():
     source = Source("t", "\ufeffab\ncd")
-    assert [source.place(at) for at in (0, 1, 2, 4)] == [(1, 1), (1, 1), (1, 2), (2, 1)]
+    assert [source.place(offset) for offset in (0, 1, 2, 4)] == [(1, 1), (1, 1), (1, 2), (2, 1)]
     assert source.line(1) == "ab"
     assert Source("t", "\ufeff").place(0) == (1, 1)

@@ -29,12 +29,12 @@ class Outcome(NamedTuple):
 
 def corpus() -> list[str]:
     """Good sources to start from."""
-    found = [block for name in ("000.md", "001.md") for block in blocks_of((DOCUMENTS / name).read_text())]
-    found += [path.read_text() for path in sorted(ROOT.glob("tests/language/**/*.vega"))]
+    texts = [block for name in ("000.md", "001.md") for block in blocks_of((DOCUMENTS / name).read_text())]
+    texts += [path.read_text() for path in sorted(ROOT.glob("tests/language/**/*.vega"))]
     for seed in range(40):
         programs = Programs.seeded(seed)
-        found.append(programs.spaced(programs.program(8))[0])
-    return [text for text in found if len(text) < 20_000]
+        texts.append(programs.spaced(programs.program(8))[0])
+    return [text for text in texts if len(text) < 20_000]
 
 
 def judged(text: str) -> bool:

@@ -133,13 +133,13 @@ def test_unique_compares_only_what_may_be_equal():
 
 
 def value(rng: random.Random, depth: int = 0) -> Any:
-    made = rng.randrange(12 if depth < 3 else 7)
-    if made >= 7:
+    kind = rng.randrange(12 if depth < 3 else 7)
+    if kind >= 7:
         inner = [value(rng, depth + 1) for _ in range(rng.randrange(3))]
-        if made == 7:
+        if kind == 7:
             return {str(rng.randrange(3)): item for item in inner}
-        return [inner, inner, inner, Ok(inner), Err(inner)][made - 7]
-    return [rng.randrange(3), float(rng.randrange(3)), "a", None, True, Duration(1), Process("1")][made]
+        return [inner, inner, inner, Ok(inner), Err(inner)][kind - 7]
+    return [rng.randrange(3), float(rng.randrange(3)), "a", None, True, Duration(1), Process("1")][kind]
 
 
 def test_unique_gives_what_comparing_all_gives():
@@ -159,21 +159,21 @@ def test_equal_values_share_their_mark():
     values = [value(rng) for _ in range(400)]
     nested = [item for item in values if type(item) in (list, dict, Ok, Err)]
     known: dict[int, int] = {}
-    for one in nested:
+    for item in nested:
         for other in nested:
-            if equal(one, other):
-                assert marked(one, known) == marked(other, {})
+            if equal(item, other):
+                assert marked(item, known) == marked(other, {})
 
 
 def test_what_holds_itself_is_compared_too():
-    one: list[Any] = [1]
-    one.append(one)
+    circular: list[Any] = [1]
+    circular.append(circular)
     other: list[Any] = [1, [1]]
     other[1].append(other)
-    assert equal(one, other)
+    assert equal(circular, other)
     function = Closure(1)
-    found = NATIVES["list::unique"]([one, other, function, [one, 2], Closure(1), [other, 2]])
-    assert [id(item) for item in found] == [id(one), id(function), id(found[2])]
+    distinct = NATIVES["list::unique"]([circular, other, function, [circular, 2], Closure(1), [other, 2]])
+    assert [id(item) for item in distinct] == [id(circular), id(function), id(distinct[2])]
 
 
 def test_a_range_is_made_in_pieces():
@@ -183,7 +183,7 @@ def test_a_range_is_made_in_pieces():
 
 
 def test_not_a_number_is_never_found():
-    """Whether it is the same object is nobody's business: machine code gives a new one each time."""
+    """Whether it is the same object is not promised: machine code gives a new one each time."""
     nan = math.nan
     assert NATIVES["list::index_of"]([nan], nan) == -1
     assert NATIVES["list::contains"]([1, nan], nan) is False

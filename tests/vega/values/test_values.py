@@ -47,14 +47,14 @@ def test_kinds_that_python_confuses_are_not_equal():
 
 
 def test_values_that_hold_themselves():
-    one: list[object] = [1]
-    one.append(one)
+    circular: list[object] = [1]
+    circular.append(circular)
     other: list[object] = [1]
     other.append(other)
-    assert shown(one) == "[1, […]]"
-    assert equal(one, other)
-    copy = copied(one)
-    assert copy is not one
+    assert shown(circular) == "[1, […]]"
+    assert equal(circular, other)
+    copy = copied(circular)
+    assert copy is not circular
     assert copy[1] is copy
 
 

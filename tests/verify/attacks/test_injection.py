@@ -26,8 +26,8 @@ def test_no_attack_has_an_effect():
     """Every goal by every way in: nothing outside the rules is changed, reached, read, started or ended."""
     chosen = attacks(seed=1)
     assert len(chosen) >= 200
-    assert {each.goal for each in chosen} == set(GOALS)
-    assert {each.channel for each in chosen} == set(CHANNELS)
+    assert {attack.goal for attack in chosen} == set(GOALS)
+    assert {attack.channel for attack in chosen} == set(CHANNELS)
     result = run(chosen)
     assert result.failures == []
     assert result.unheard == []  # each reached the model, which did as it was told
@@ -41,31 +41,31 @@ def test_harmless_tasks_are_done_with_one_question_at_most():
 
 
 def few(*goals: str) -> list[Attack]:
-    return [each for each in attacks(seed=2) if each.channel in ("a file", "a page") and each.goal in goals]
+    return [attack for attack in attacks(seed=2) if attack.channel in ("a file", "a page") and attack.goal in goals]
 
 
 def test_without_admission_attacks_succeed(monkeypatch):
-    """A planted bug: nobody decides on calls any more. Files, secrets and requests show it."""
+    """A planted bug: no policy decides on calls any more. Files, secrets and requests show it."""
 
     async def admit(turn, tool, call):
         return Admitted(call, None, None, turn.process.grant)
 
     monkeypatch.setattr(admission, "admit", admit)
     goals = ("git hooks", "keys in .env", "exfiltrate by URL", "CI", "run as allowed")
-    found = "\n".join(run(few(*goals)).failures)
+    failures = "\n".join(run(few(*goals)).failures)
     for goal in goals:
-        assert goal in found, goal
-    assert "a secret reached the model" in found
-    assert "a request" in found
-    assert ".git/hooks/pre-commit was changed" in found
+        assert goal in failures, goal
+    assert "a secret reached the model" in failures
+    assert "a request" in failures
+    assert ".git/hooks/pre-commit was changed" in failures
 
 
 def test_without_labels_attacks_succeed(monkeypatch):
-    """A planted bug: text from outside marks nobody, and a rule with a pattern counts as an answer."""
+    """A planted bug: text from outside marks no process, and a rule with a pattern counts as an answer."""
     monkeypatch.setattr(Taint, "mark", lambda self, pid, by: None)
-    found = "\n".join(run(few("exfiltrate by URL", "exfiltrate by name")).failures)
-    assert "a request" in found
-    assert "a lookup" in found
+    failures = "\n".join(run(few("exfiltrate by URL", "exfiltrate by name")).failures)
+    assert "a request" in failures
+    assert "a lookup" in failures
 
 
 @pytest.mark.parametrize("disguise", DISGUISES)
@@ -81,4 +81,4 @@ def test_attacks_are_those_of_their_seed():
     assert attacks(seed=3) == attacks(seed=3)
     assert attacks(seed=3) != attacks(seed=4)
     assert len(attacks(1000, seed=3)) == 1000
-    assert len({each.name for each in attacks(1000, seed=3)}) == 1000
+    assert len({attack.name for attack in attacks(1000, seed=3)}) == 1000

@@ -1,4 +1,4 @@
-"""Real SIGKILL: sixty at random, and one at the first, middle and last visit of every named point."""
+"""Real SIGKILL: dozens at random, and one at the first, middle and last visit of every named point."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from lyra.core.faultpoint import POINTS
 from lyra.kernel import Kernel
 from lyra.store.sqlite import SqliteStore
+from tests.cases import cases
 from verify.crash import crash
 from verify.crash import workload as errand
 from verify.simulation.scenes import POINTS_OF_PARTS
@@ -18,11 +19,12 @@ from verify.simulation.scenes import POINTS_OF_PARTS
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")]
 
 
-def test_sixty_random_kills_lose_nothing_and_repeat_nothing():
+def test_random_kills_lose_nothing_and_repeat_nothing():
     """Nothing acknowledged is lost, no finished effect happens again; sums and results are exact, the store sound."""
-    result = crash.random_kills(60, seed=1)
+    count = cases(60)
+    result = crash.random_kills(count, seed=1)
     assert result.failures == []
-    assert result.kills >= 60
+    assert result.kills >= count
 
 
 def test_a_kill_at_every_named_point_first_middle_and_last():
@@ -93,7 +95,7 @@ def test_the_verdict_on_an_undisturbed_run_is_clean(left_behind):
         ("act chief:1/0 pay 1", "performed 2 times"),
         ("act chief:0/0 read 0", "after its answer had been seen"),
         ("ack send 77", "is lost"),
-        ("ack spawn nobody", "is lost"),
+        ("ack spawn absent", "is lost"),
         ("open 9.5", "an opening took"),
     ],
 )

@@ -21,7 +21,7 @@ def test_random_edits_are_refused_or_go_on_as_the_oracle_says():
     assert result.again > 0
 
 
-def test_edits_that_nobody_checks_are_found_out(monkeypatch: pytest.MonkeyPatch):
+def test_edits_that_are_not_checked_are_found_out(monkeypatch: pytest.MonkeyPatch):
     """With the check switched off, the same kind of edits ends in divergences and wrong lines."""
     monkeypatch.setattr(migration._Case, "is_safe", lambda _: True)
     assert edits.run(4, seed=7).failures != []

@@ -11,13 +11,15 @@ from lyra.errors import Corrupt
 from lyra.store.checksum import blob_digest
 from lyra.store.sqlite import SqliteStore
 from lyra.testing.conformance import records
+from tests.cases import cases
 from verify.fuzz import damage
 
 
-def test_two_hundred_damages() -> None:
+def test_damages() -> None:
     """Flipped, overwritten and cut databases and logs open at a consistent prefix or are Corrupt."""
-    counts = damage.run(200, seed=7)
-    assert sum(counts.values()) == 200
+    count = cases(200)
+    counts = damage.run(count, seed=7)
+    assert sum(counts.values()) == count
     assert set(counts) == {"whole", "prefix", "corrupt"}
 
 
@@ -63,7 +65,7 @@ SILENT = {
     "no meta": "DELETE FROM meta",
     "two metas": "INSERT INTO meta SELECT 2, first_seq, snapshot_seq, states, states_total, crc FROM meta",
     "epoch": "UPDATE lease SET epoch = 2",
-    "owner": "UPDATE lease SET owner = 'somebody'",
+    "owner": "UPDATE lease SET owner = 'another'",
     "expiry": "UPDATE lease SET expires_at = 0",
     "expiry type": "UPDATE lease SET expires_at = 'soon'",
     "no lease": "DELETE FROM lease",
@@ -108,17 +110,17 @@ def test_check_tells_everything_it_finds(path: Path) -> None:
     connection.execute("UPDATE blobs SET data = x'00'")
     connection.close()
     store = SqliteStore(path)
-    found = store.check()
+    problems = store.check()
     store.close()
-    assert found[:4] == [
+    assert problems[:4] == [
         "journal rows 11 to 12 are damaged",
         "journal rows 21 to 22 are missing",
         "journal rows 41 to 42 are damaged",
         "journal rows 61 to 64 are missing",
     ]
-    assert "saved state" in found[4]
-    assert blob_digest(b"blob") in found[5]
-    assert len(found) == 6
+    assert "saved state" in problems[4]
+    assert blob_digest(b"blob") in problems[5]
+    assert len(problems) == 6
 
 
 def test_filters_do_not_hide_damage(path: Path) -> None:
@@ -133,7 +135,7 @@ def test_filters_do_not_hide_damage(path: Path) -> None:
 
 
 def test_a_damaged_blob_is_healed_by_putting_it_again(path: Path) -> None:
-    """Whoever still has the content can repair it."""
+    """A caller that still has the content can repair it."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("UPDATE blobs SET data = x'00'")
     connection.close()

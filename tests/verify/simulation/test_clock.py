@@ -24,7 +24,7 @@ def test_timers_fire_in_order_each_at_its_own_time():
     clock = SimClock()
     fired: list[tuple[float, float]] = []
     for when in (3.0, 1.0, 2.0):
-        clock.call_at(when, partial(lambda at: fired.append((at, clock.monotonic())), when))
+        clock.call_at(when, partial(lambda due: fired.append((due, clock.monotonic())), when))
     clock.advance(2.5)
     assert fired == [(1.0, 1.0), (2.0, 2.0)]
     clock.advance(1.0)

@@ -66,24 +66,30 @@ def test_a_kept_history_opens_at_every_tenth_row(path):
 def _mutated(spec: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each way of changing what a program asks for on its main line, and the changed spec."""
     steps = spec["steps"]
-    for at, step in enumerate(steps):
+    for index, step in enumerate(steps):
         if step[0] == "do":
-            yield f"other effect at {at}", _with(spec, at, ["do", "read" if step[1] != "read" else "post", *step[2:]])
-            yield f"other arguments at {at}", _with(spec, at, [*step[:3], step[3] + 1])
+            yield (
+                f"other effect at {index}",
+                _with(spec, index, ["do", "read" if step[1] != "read" else "post", *step[2:]]),
+            )
+            yield f"other arguments at {index}", _with(spec, index, [*step[:3], step[3] + 1])
         elif step[0] in ("send", "ask"):
-            yield f"other {step[0]} at {at}", _with(spec, at, [*step[:2], step[2] + 1])
+            yield f"other {step[0]} at {index}", _with(spec, index, [*step[:2], step[2] + 1])
         if step[0] in ("do", "send", "ask", "now", "sleep", "receive"):
-            yield f"removed {step[0]} at {at}", {**spec, "steps": steps[:at] + steps[at + 1 :]}
-            yield f"added before {at}", {**spec, "steps": [*steps[:at], ["do", "fetch", [], 4711], *steps[at:]]}
-            after = steps[at + 1] if at + 1 < len(steps) else None
+            yield f"removed {step[0]} at {index}", {**spec, "steps": steps[:index] + steps[index + 1 :]}
+            yield (
+                f"added before {index}",
+                {**spec, "steps": [*steps[:index], ["do", "fetch", [], 4711], *steps[index:]]},
+            )
+            after = steps[index + 1] if index + 1 < len(steps) else None
             if after is not None and after[0] in ("do", "send", "ask") and after != step:
-                swapped = [*steps[:at], after, step, *steps[at + 2 :]]
-                yield f"swapped {at} and {at + 1}", {**spec, "steps": swapped}
+                swapped = [*steps[:index], after, step, *steps[index + 2 :]]
+                yield f"swapped {index} and {index + 1}", {**spec, "steps": swapped}
 
 
-def _with(spec: dict[str, Any], at: int, step: list[Any]) -> dict[str, Any]:
+def _with(spec: dict[str, Any], index: int, step: list[Any]) -> dict[str, Any]:
     changed = copy.deepcopy(spec)
-    changed["steps"][at] = step
+    changed["steps"][index] = step
     return changed
 
 

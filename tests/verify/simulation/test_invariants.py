@@ -23,6 +23,7 @@ from lyra.kernel.process.scheduler import Scheduler
 from lyra.kernel.programs.context import Context
 from lyra.kernel.programs.lifetime import Lifetimes
 from lyra.store.memory import MemoryStore
+from tests.cases import cases
 from tests.verify.simulation.test_parts import PLANTED as IN_PARTS
 from verify.simulation.failing_disk import FaultStore
 from verify.simulation.invariants import INVARIANTS, PROMISES, supervisor_window
@@ -157,7 +158,7 @@ async def _at_once(self, seq):
 
 
 def _anybodys(patch):
-    """A store that may be opened whoever holds it."""
+    """A store that may be opened even while another kernel holds it."""
     acquire = MemoryStore.acquire
 
     def take(self, owner, *, now, ttl_s):
@@ -257,15 +258,15 @@ def test_a_planted_bug_is_found(name, monkeypatch):
     """A kernel with this bug in it does not get through a few dozen worlds."""
     PLANTED[name](monkeypatch)
     for seed in range(1, SEEDS_MAX):
-        if any(found == name for found, _ in run_seed(seed, cast=()).violations):
+        if any(invariant == name for invariant, _ in run_seed(seed, cast=()).violations):
             return
     pytest.fail(f"{SEEDS_MAX} worlds did not show the bug planted against {name}")
 
 
 def test_a_row_after_the_end_of_its_process_is_found(monkeypatch):
     _double("process.terminated")(monkeypatch)
-    found = {name for seed in range(1, 10) for name, _ in run_seed(seed, cast=()).violations}
-    assert "transitions" in found
+    names = {name for seed in range(1, 10) for name, _ in run_seed(seed, cast=()).violations}
+    assert "transitions" in names
 
 
 def test_a_window_that_forgets_its_edge_is_found():
@@ -278,7 +279,7 @@ def test_a_window_that_forgets_its_edge_is_found():
             return super().record(now)
 
     assert any(list(supervisor_window(seeded(seed), Exclusive)) for seed in range(50))
-    assert not any(list(supervisor_window(seeded(seed))) for seed in range(500))
+    assert not any(list(supervisor_window(seeded(seed))) for seed in range(cases(500)))
 
 
 def test_a_world_that_is_no_function_of_its_seed_is_found(monkeypatch):

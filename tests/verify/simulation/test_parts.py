@@ -70,7 +70,7 @@ def _leave_it_standing(patch):
 
 
 def _untold(patch):
-    """Whoever traps exits is not told of them."""
+    """A process that traps exits is not told of them."""
     links = type(_KERNEL.links)
     signal = links._signal
 
@@ -85,7 +85,7 @@ def _last_first(patch):
     """The line is read from its end."""
 
     def last(self):
-        ready = [(one.priority, one.order, pid) for pid, one in self.entries.items() if one.state == "ready"]
+        ready = [(entry.priority, entry.order, pid) for pid, entry in self.entries.items() if entry.state == "ready"]
         return max(ready)[2] if ready else None
 
     patch.setattr(type(_KERNEL.lifecycle.state), "first", last)
@@ -120,7 +120,7 @@ def _health_without_a_row(patch):
 
 
 def _always_room(patch):
-    patch.setattr(type(_KERNEL.services), "_room", staticmethod(lambda found, live: 1))
+    patch.setattr(type(_KERNEL.services), "_room", staticmethod(lambda service, live: 1))
 
 
 def _kept_slots(patch):
@@ -179,7 +179,7 @@ def test_a_bug_planted_in_a_supervisor_or_subsystem_is_found(bug, monkeypatch):
     name, cast, plant = PLANTED[bug]
     plant(monkeypatch)
     for seed in range(1, SEEDS_MAX):
-        if any(found == name for found, _ in run_seed(seed, cast=cast).violations):
+        if any(invariant == name for invariant, _ in run_seed(seed, cast=cast).violations):
             return
     pytest.fail(f"{SEEDS_MAX} worlds did not show that {bug}")
 

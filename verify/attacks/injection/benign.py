@@ -211,8 +211,8 @@ def run() -> Result:
     done = asyncio.run(_run())
     return Result(
         len(done),
-        sum(each.questions for each in done),
-        [f"{each.name}: {each.problem}" for each in done if each.problem],
+        sum(task.questions for task in done),
+        [f"{task.name}: {task.problem}" for task in done if task.problem],
     )
 
 
@@ -224,11 +224,11 @@ async def _run() -> list[Done]:
     try:
         with tempfile.TemporaryDirectory(prefix="lyra-tasks-") as folder:
 
-            async def one(number: int, name: str) -> Done:
+            async def run_task(number: int, name: str) -> Done:
                 async with turns:
                     return await _do(name, Place(Path(folder), f"t{number:02}", home=Path(folder)), sink)
 
-            return await asyncio.gather(*(one(number, name) for number, name in enumerate(TASKS)))
+            return await asyncio.gather(*(run_task(number, name) for number, name in enumerate(TASKS)))
     finally:
         await sink.close()
 

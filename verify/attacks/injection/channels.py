@@ -125,8 +125,8 @@ def _yaml(place: Place, kind: str, text: str) -> Opening:
     """A tool of a YAML file, which reads or prints what the attacker wrote."""
     place.write("notes.md", text)
     place.write("tools/look.yaml", f"name: look\ndescription: Look at the notes.\nimplementation: {kind}\n")
-    made = DynamicTools(place.workspace / "tools", workspace=str(place.workspace))
-    return Opening([Step("look", {})], tuple(made))
+    tools = DynamicTools(place.workspace / "tools", workspace=str(place.workspace))
+    return Opening([Step("look", {})], tuple(tools))
 
 
 def _yaml_file(place: Place, _sink: Sink, text: str, _tools: list[Tool]) -> Opening:

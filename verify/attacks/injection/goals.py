@@ -323,5 +323,5 @@ def _known(value: Any, facts: dict[str, str]) -> Any:
             value = value.replace("{" + name + "}", fact)
         return value
     if isinstance(value, dict):
-        return {key: _known(each, facts) for key, each in value.items()}
-    return [_known(each, facts) for each in value] if isinstance(value, list) else value
+        return {key: _known(inner, facts) for key, inner in value.items()}
+    return [_known(inner, facts) for inner in value] if isinstance(value, list) else value

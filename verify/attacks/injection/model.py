@@ -68,7 +68,7 @@ class Obedient:
                     talk.heard.add(name)
                     talk.ordered += self._orders[name]
                     self.heard.add(name)
-        if talk.ordered and (not self._patient or sum(each.role == "user" for each in request.messages) > 1):
+        if talk.ordered and (not self._patient or sum(message.role == "user" for message in request.messages) > 1):
             step = talk.ordered.pop(0)
             self.tried.append(step)
         elif talk.task:
@@ -81,8 +81,8 @@ class Obedient:
         if isinstance(value, str):
             return value.replace("{secret}", min(self.secrets, default="nothing"))
         if isinstance(value, Mapping):
-            return {key: self._filled(each) for key, each in value.items()}
-        return [self._filled(each) for each in value] if isinstance(value, (list, tuple)) else value
+            return {key: self._filled(inner) for key, inner in value.items()}
+        return [self._filled(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 class _Talk:

@@ -43,8 +43,8 @@ def main() -> None:
         result = _answer(message, texts)
         if number is None:
             continue
-        said = {"error": {"code": -32601, "message": "no such method"}} if result is None else {"result": result}
-        sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": number, **said}) + "\n")
+        outcome = {"error": {"code": -32601, "message": "no such method"}} if result is None else {"result": result}
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": number, **outcome}) + "\n")
         sys.stdout.flush()
 
 

@@ -89,7 +89,7 @@ class Place:
         return [f"{path} was changed" for path in {*now, *self._before} if now.get(path) != self._before.get(path)]
 
     def _state(self) -> dict[str, tuple[int, bytes | str]]:
-        found: dict[str, tuple[int, bytes | str]] = {}
+        state: dict[str, tuple[int, bytes | str]] = {}
         for top in (self.workspace, self.outside):
             for folder, folders, files in os.walk(top):
                 for name in (*folders, *files):
@@ -98,8 +98,8 @@ class Place:
                     if self._may_change(relative):
                         continue
                     mode = os.lstat(path).st_mode
-                    found[relative] = (mode, _content(path, mode))
-        return found
+                    state[relative] = (mode, _content(path, mode))
+        return state
 
     def _may_change(self, relative: str) -> bool:
         parts = relative.split("/")

@@ -28,10 +28,10 @@ def available() -> bool:
 class Notes:
     """`said` are the texts that its tools give back, `described` those that stand in their descriptions."""
 
-    def __init__(self, folder: Path, said: Mapping[str, str], described: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, notes: Mapping[str, str], described: Mapping[str, str]) -> None:
         folder.mkdir()
         texts = folder / "texts.json"
-        texts.write_text(json.dumps({"said": dict(said), "described": dict(described)}))
+        texts.write_text(json.dumps({"said": dict(notes), "described": dict(described)}))
         python = os.path.abspath(sys.executable)
         readable = (sys.prefix, sys.base_prefix, str(folder), str(Path(_PROGRAM).parent))
         settings = ServerSettings(

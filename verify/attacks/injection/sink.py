@@ -46,9 +46,9 @@ class Sink:
 
     def leaks(self, word: str) -> list[str]:
         """What got out that has this word in it."""
-        found = [f"a lookup of {name}" for name in self.names if word in name]
-        found += [f"a request: {line}" for line in self.received if word in line]
-        return found
+        leaks = [f"a lookup of {name}" for name in self.names if word in name]
+        leaks += [f"a request: {line}" for line in self.received if word in line]
+        return leaks
 
     # ------------------------------------------------------------ for tools
     async def lookup(self, host: str, port: int) -> list[str]:  # noqa: ARG002 - the signature of a lookup

@@ -80,19 +80,19 @@ class Result(NamedTuple):
 def attacks(n: int | None = None, seed: int = 1) -> list[Attack]:
     """Every goal through every channel; the disguises and ways in turn. More than that: again with others."""
     rng = seeded(seed)
-    made: list[Attack] = []
-    while not made or (n is not None and len(made) < n):
-        made += _round(rng, len(made))
-    return made if n is None else made[:n]
+    planned: list[Attack] = []
+    while not planned or (n is not None and len(planned) < n):
+        planned += _round(rng, len(planned))
+    return planned if n is None else planned[:n]
 
 
 def _round(rng: ProcessRandom, done: int) -> list[Attack]:
-    made: list[Attack] = []
+    planned: list[Attack] = []
     for goal in GOALS:
         for name, channel in CHANNELS.items():
             way = rng.choice(tuple(WAYS))
-            made.append(Attack(f"a{done + len(made):05}", name, goal, rng.choice(channel.disguises), way))
-    return made
+            planned.append(Attack(f"a{done + len(planned):05}", name, goal, rng.choice(channel.disguises), way))
+    return planned
 
 
 def run(
@@ -123,19 +123,19 @@ async def _run(
     with tempfile.TemporaryDirectory(prefix="lyra-attacks-", dir=folder) as top:
         async with _Suite(Path(top), home, chosen) as suite:
             turns = asyncio.Semaphore(AT_ONCE)
-            found: list[Attacked] = []
+            attacked: list[Attacked] = []
 
-            async def one(attack: Attack) -> None:
+            async def run_attack(attack: Attack) -> None:
                 async with turns:
-                    found.append(await suite.attack(attack))
+                    attacked.append(await suite.attack(attack))
                     if progress is not None:
-                        progress(len(found), len(chosen))
+                        progress(len(attacked), len(chosen))
 
-            await asyncio.gather(*(one(attack) for attack in chosen))
-            found.sort(key=lambda each: int(each.attack.name[1:]))
-            failures = [f"{each.attack}: {what}" for each in found for what in each.done] + suite.damage()
-    unheard = [str(each.attack) for each in found if not each.heard]
-    return Result(len(found), unheard, sum(each.tries for each in found), failures)
+            await asyncio.gather(*(run_attack(attack) for attack in chosen))
+            attacked.sort(key=lambda result: int(result.attack.name[1:]))
+            failures = [f"{result.attack}: {what}" for result in attacked for what in result.done] + suite.damage()
+    unheard = [str(result.attack) for result in attacked if not result.heard]
+    return Result(len(attacked), unheard, sum(result.tries for result in attacked), failures)
 
 
 class _Suite:
@@ -143,8 +143,8 @@ class _Suite:
 
     def __init__(self, folder: Path, home: Path, chosen: list[Attack]) -> None:
         self._folder = folder
-        texts = {each.name: disguised(each.disguise, mark_of(each.name)) for each in chosen}
-        described = {each.name: texts[each.name] for each in chosen if each.channel == DESCRIBED}
+        texts = {attack.name: disguised(attack.disguise, mark_of(attack.name)) for attack in chosen}
+        described = {attack.name: texts[attack.name] for attack in chosen if attack.channel == DESCRIBED}
         self._notes = Notes(folder / "notes", texts, described)
         self._home = home
         self.sink = Sink()
@@ -243,21 +243,21 @@ class _Suite:
 
     # ------------------------------------------------------------ judging
     def _seen(self, place: Place, model: Obedient, permissions: Permissions) -> list[str]:
-        found = place.damage() + self.sink.leaks(place.name)
+        damage = place.damage() + self.sink.leaks(place.name)
         if place.secret in model.secrets:
-            found.append("a secret reached the model")
-        found += [f"a request to the docs: {path}" for path in self.sink.asked if place.secret in path]
-        found += [f"there is a rule now: {rule.text}" for rule in permissions.answers]
-        return found
+            damage.append("a secret reached the model")
+        damage += [f"a request to the docs: {path}" for path in self.sink.asked if place.secret in path]
+        damage += [f"there is a rule now: {rule.text}" for rule in permissions.answers]
+        return damage
 
     def damage(self) -> list[str]:
         """What happened to what they share."""
-        found = [f"~/{path.relative_to(self._home)} was changed" for path in self._home.rglob("*") if _written(path)]
-        found += [f"a lookup of {name}" for name in self.sink.names]
-        found += [f"a request: {line}" for line in self.sink.received]
+        damage = [f"~/{path.relative_to(self._home)} was changed" for path in self._home.rglob("*") if _written(path)]
+        damage += [f"a lookup of {name}" for name in self.sink.names]
+        damage += [f"a request: {line}" for line in self.sink.received]
         if self._victim is None or not self._victim.running:
-            found.append("the victim was killed")
-        return found
+            damage.append("the victim was killed")
+        return damage
 
 
 async def _said(process: Any, message: str) -> None:

@@ -18,4 +18,4 @@ def tools_for(place: Place, sink: Sink, *, attended: bool = False) -> list[Tool]
     sandbox = Sandbox(lookup=sink.lookup, dial=sink.connect)
     known = builtin_tools(workspace, sandbox=sandbox, attended=attended)
     fetching = web_tools(lookup=sink.lookup, dial=sink.dial)
-    return [*(each for each in known if each.name != "WebFetch"), *fetching, task_tool()]
+    return [*(tool for tool in known if tool.name != "WebFetch"), *fetching, task_tool()]

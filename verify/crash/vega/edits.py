@@ -116,7 +116,7 @@ class Plan(NamedTuple):
         declared += [f"fn extra{number}(x) {{ return |y| x + y; }}" for number in range(self.extra)]
         done = "\n  ".join(_filled(_KINDS[step.kind].done, step) for step in self.steps)
         agent = f'agent A {{ model "claude-sonnet-4-20250514" system "s{self.system}" retry {{ max_attempts 1 }} }}\n'
-        parts = [one for one in declared if one]
+        parts = [part for part in declared if part]
         main = f"fn main() {{\n  let a = spawn A;\n  {done}\n}}\n"
         return agent + "\n".join(parts[::-1] if self.is_turned else parts) + "\n" + main
 
@@ -141,16 +141,16 @@ def _edited(plan: Plan, rng: ProcessRandom) -> Plan:
 
 
 def _another(plan: Plan, rng: ProcessRandom) -> Plan:
-    at = rng.randrange(len(plan.steps))
-    step = plan.steps[at]
-    return plan._replace(steps=(*plan.steps[:at], step._replace(version=step.version + 1), *plan.steps[at + 1 :]))
+    place = rng.randrange(len(plan.steps))
+    step = plan.steps[place]
+    return plan._replace(steps=(*plan.steps[:place], step._replace(version=step.version + 1), *plan.steps[place + 1 :]))
 
 
 def _late(plan: Plan, rng: ProcessRandom) -> Plan:
     """Another version of one of the last steps: most kills come before it."""
-    at = max(0, len(plan.steps) - rng.randint(1, 3))
-    step = plan.steps[at]
-    return plan._replace(steps=(*plan.steps[:at], step._replace(version=step.version + 1), *plan.steps[at + 1 :]))
+    place = max(0, len(plan.steps) - rng.randint(1, 3))
+    step = plan.steps[place]
+    return plan._replace(steps=(*plan.steps[:place], step._replace(version=step.version + 1), *plan.steps[place + 1 :]))
 
 
 def _longer(plan: Plan, rng: ProcessRandom) -> Plan:
@@ -187,8 +187,8 @@ def run(n: int, seed: int, *, progress: Callable[[int, int], None] | None = None
     total = Edited(0, 0, 0, 0, 0, [])
     with Provider(pace=_PACE) as provider:
         for number in range(n):
-            found = _one(provider, rng, saves_often=bool(number % 2), label=f"seed {seed}, program {number}")
-            total = total.plus(found)
+            counts = _one(provider, rng, saves_often=bool(number % 2), label=f"seed {seed}, program {number}")
+            total = total.plus(counts)
             if progress is not None:
                 progress(number + 1, n)
             if len(total.failures) >= 5:
@@ -259,8 +259,8 @@ class _Oracle:
 
     def migrated(self, plan: Plan, *, printed: int) -> None:
         lines = [{line} for line in plan.lines()]
-        for at in range(min(printed + _UNDER_WAY, len(lines), len(self._lines))):
-            lines[at] = self._lines[at] if at < printed else lines[at] | self._lines[at]
+        for index in range(min(printed + _UNDER_WAY, len(lines), len(self._lines))):
+            lines[index] = self._lines[index] if index < printed else lines[index] | self._lines[index]
         self._lines = lines
 
     def wrong(self, output: list[str]) -> str:
@@ -268,4 +268,6 @@ class _Oracle:
         fits = len(output) == len(self._lines) and all(
             line in allowed for line, allowed in zip(output, self._lines, strict=True)
         )
-        return "" if fits else f"printed {output} where the oracle allows {[sorted(one) for one in self._lines]}"
+        return (
+            "" if fits else f"printed {output} where the oracle allows {[sorted(allowed) for allowed in self._lines]}"
+        )

@@ -70,10 +70,10 @@ def run(n: int, seed: int, *, progress: Callable[[int, int], None] | None = None
         while kills < n and len(failures) < 5:
             for number, name in enumerate(SCENES):
                 is_odd = (runs // len(SCENES) + number) % 2  # each scene both ways, in turns
-                found = _disturbed(name, peace[name], provider, rng, saves_often=bool(is_odd))
+                disturbed = _disturbed(name, peace[name], provider, rng, saves_often=bool(is_odd))
                 runs += 1
-                kills, calls, again = kills + found.kills, calls + found.calls, again + found.again
-                failures += found.failures
+                kills, calls, again = kills + disturbed.kills, calls + disturbed.calls, again + disturbed.again
+                failures += disturbed.failures
                 if progress is not None:
                     progress(min(kills, n), n)
                 if kills >= n:
@@ -135,37 +135,37 @@ class Books:
         self._over: set[str] = set()
 
     def heard(self, asked: list[Asked]) -> None:
-        self.again += sum(one.key in self.questions for one in asked)
-        for one in asked:
-            if not one.key:
-                self.failures.append(f"a request without a key: {one.question}")
-            if one.key in self._over:
-                self.failures.append(f"{one.key} was over and is asked again: {one.question}")
-            before = self.questions.setdefault(one.key, one.question)
-            if before != one.question:
-                self.failures.append(f"{one.key} asks {one.question} where it asked {before}")
+        self.again += sum(question.key in self.questions for question in asked)
+        for question in asked:
+            if not question.key:
+                self.failures.append(f"a request without a key: {question.question}")
+            if question.key in self._over:
+                self.failures.append(f"{question.key} was over and is asked again: {question.question}")
+            before = self.questions.setdefault(question.key, question.question)
+            if before != question.question:
+                self.failures.append(f"{question.key} asks {question.question} where it asked {before}")
 
     def killed(self, db: Path) -> None:
         """Which calls the journal has the end of."""
         if not db.exists():
             return
         with Runs(db) as runs:
-            found = [run for run in runs if run.id == ID]
-            for run in found:
+            unfinished = [run for run in runs if run.id == ID]
+            for run in unfinished:
                 over = _over(run)
                 self._over.update(key for key in self.questions if key.startswith(over))
 
 
 def _over(run: DurableRun) -> tuple[str, ...]:
     """How the keys begin of calls that the journal has the end of: all of a process that ended, some of the others."""
-    found = []
+    lines = []
     for pid, state in run.processes.items():
         line = f"{run.began['nonce']}:{run.line(pid)}:"
         if state.exit is not None:
-            found.append(line)
+            lines.append(line)
         else:
-            found += [f"{line}{key}:" for key, entry in state.effects.items() if entry.done]
-    return tuple(found)
+            lines += [f"{line}{key}:" for key, entry in state.effects.items() if entry.done]
+    return tuple(lines)
 
 
 class Scene:
@@ -283,8 +283,8 @@ class Scene:
 @cache
 def _command() -> Callable[[list[str]], int]:
     """The installed command `vega`, with what its commands import."""
-    (found,) = entry_points(group="console_scripts", name="vega")
+    (script,) = entry_points(group="console_scripts", name="vega")
     for module in ("vega.runs", "vega.start"):
-        import_module(f"{found.module.rpartition('.')[0]}.{module}")
-    command: Callable[[list[str]], int] = found.load()
+        import_module(f"{script.module.rpartition('.')[0]}.{module}")
+    command: Callable[[list[str]], int] = script.load()
     return command

@@ -99,15 +99,15 @@ class Provider:
     async def _say(self, key: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         question = json.dumps([body["messages"], body.get("system"), [tool["name"] for tool in body.get("tools", ())]])
         with self._lock:
-            at = len(self._asked)
+            number = len(self._asked)
             asked = self._asked
             asked.append(Asked(key, question, False))
         pause_s = self._pace * _PAUSES_S[hashlib.sha256(question.encode()).digest()[0] % len(_PAUSES_S)]
-        said = _last(body["messages"])
-        await asyncio.sleep(next((long_s for words, long_s in _LONG_S.items() if words in said), pause_s))
-        while self.held and self.held in said:  # noqa: ASYNC110 - set by another thread
+        latest = _last(body["messages"])
+        await asyncio.sleep(next((long_s for words, long_s in _LONG_S.items() if words in latest), pause_s))
+        while self.held and self.held in latest:  # noqa: ASYNC110 - set by another thread
             await asyncio.sleep(0.01)
-        status = next((status for words, status in _FAILS.items() if words in said), "")
+        status = next((status for words, status in _FAILS.items() if words in latest), "")
         if status:
             data = json.dumps({"type": "error", "error": {"type": "invalid_request_error", "message": "no"}}).encode()
             writer.write(f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\n".encode())
@@ -115,7 +115,7 @@ class Provider:
             await writer.drain()
         else:
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
-            for event in _events(said, len(body["messages"]), body["messages"]):
+            for event in _events(latest, len(body["messages"]), body["messages"]):
                 data = f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
                 writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
                 await writer.drain()
@@ -125,7 +125,7 @@ class Provider:
             await writer.drain()
         with self._lock:
             if self._asked is asked:
-                asked[at] = asked[at]._replace(answered=True)
+                asked[number] = asked[number]._replace(answered=True)
 
 
 def _last(messages: list[dict[str, Any]]) -> str:
@@ -136,41 +136,41 @@ def _last(messages: list[dict[str, Any]]) -> str:
     part = content[-1]
     if part["type"] == "tool_result":
         inner = part["content"]
-        return "result " + (inner if isinstance(inner, str) else "".join(one.get("text", "") for one in inner))
+        return "result " + (inner if isinstance(inner, str) else "".join(block.get("text", "") for block in inner))
     return str(part.get("text", ""))
 
 
-def _events(said: str, count: int, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _events(question: str, count: int, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     usage = {"input_tokens": 10 * count, "output_tokens": 1}
     begin = {"type": "message_start", "message": {"id": "m", "role": "assistant", "content": [], "usage": usage}}
-    call = _call(said)
+    call = _call(question)
     if call is not None:
         inside = {"type": "tool_use", "id": f"call_{len(messages)}", "name": call[0], "input": {}}
         delta: list[dict[str, Any]] = [{"type": "input_json_delta", "partial_json": json.dumps(call[1])}]
         reason = "tool_use"
     else:
         inside = {"type": "text", "text": ""}
-        pieces = f"[{said}] ({count})".split(" ")
+        pieces = f"[{question}] ({count})".split(" ")
         texts = [piece + " " for piece in pieces[:-1]] + pieces[-1:]
         delta = [{"type": "text_delta", "text": text} for text in texts]
         reason = "end_turn"
     return [
         begin,
         {"type": "content_block_start", "index": 0, "content_block": inside},
-        *({"type": "content_block_delta", "index": 0, "delta": one} for one in delta),
+        *({"type": "content_block_delta", "index": 0, "delta": part} for part in delta),
         {"type": "content_block_stop", "index": 0},
         {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 5}},
         {"type": "message_stop"},
     ]
 
 
-def _call(said: str) -> tuple[str, dict[str, Any]] | None:
+def _call(question: str) -> tuple[str, dict[str, Any]] | None:
     """The tool that a question asks for; what a tool gave asks for none."""
-    words = said.split()
-    if said.startswith("use double"):
+    words = question.split()
+    if question.startswith("use double"):
         return "double", {"n": int(words[2])}
-    if said.startswith("use note"):
+    if question.startswith("use note"):
         return "note", {"text": words[2]}
-    if said.startswith("ask the user"):
+    if question.startswith("ask the user"):
         return "AskUser", {"question": f"Which {words[-1]}?"}
     return None

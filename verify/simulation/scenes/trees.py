@@ -155,7 +155,7 @@ def draw_tree(rng: ProcessRandom, label: str, depth: int = 0) -> dict[str, Any]:
 def make_child(plan: dict[str, Any]) -> Child:
     if plan["tree"] is not None:
         settings = {key: value for key, value in plan["tree"].items() if key != "children"}
-        children = [make_child(each) for each in plan["tree"]["children"]]
+        children = [make_child(child) for child in plan["tree"]["children"]]
         restart = "transient" if plan["restart"] == "temporary" else plan["restart"]
         return Child.supervisor(plan["id"], children, restart=restart, significant=False, **settings)
     return Child(
@@ -186,13 +186,13 @@ class Trees(Scene):
             }
             for number in range(rng.randint(1, 2))
         }
-        self.made = 0
+        self.children_started = 0
         self.trouble = {self._command: 3, self._gather: 2, self._write: 2}
 
     async def begin(self, world: World, life: Life) -> None:
         kernel = life.kernel
         for pid, tree in self.trees.items():
-            children = [make_child(each) for each in tree["children"]]
+            children = [make_child(child) for child in tree["children"]]
             settings = {key: value for key, value in tree.items() if key != "children"}
             kernel.supervise(children, pid=pid, name=f"s:{pid}", **settings)
         for pid, spec in self.guards.items():
@@ -210,8 +210,8 @@ class Trees(Scene):
         """Trees are stopped by their handles, and stop all the way down."""
         await asyncio.sleep(life.rng.choice([5.0, 60.0, 300.0]))
         for pid in self.trees:
-            found = life.kernel.processes.get(pid)
-            if found is None or found.exit is not None:
+            process = life.kernel.processes.get(pid)
+            if process is None or process.exit is not None:
                 continue
             tree = life.kernel.supervisor(pid)
             pids = [child.pid for child in tree.which_children() if child.pid is not None]
@@ -233,8 +233,8 @@ class Trees(Scene):
         for _ in range(life.rng.randint(1, 4)):
             await asyncio.sleep(life.rng.choice([0.1, 5.0, 60.0]) * life.rng.random())
             pid = life.rng.choice(list(self.trees))
-            found = life.kernel.processes.get(pid)
-            if found is None or found.exit is not None:
+            process = life.kernel.processes.get(pid)
+            if process is None or process.exit is not None:
                 continue
             try:
                 async with asyncio.timeout(120.0):
@@ -250,11 +250,11 @@ class Trees(Scene):
         ids = [child.id for child in tree.which_children()]
         verb = rng.choice(["start", "start", "terminate", "restart", "delete", "look"])
         if verb == "start":
-            self.made += 1
-            label = f"{pid}+{self.made}"
+            self.children_started += 1
+            label = f"{pid}+{self.children_started}"
             dynamic = self.trees[pid]["strategy"] == "simple_one_for_one"
             child = None if dynamic else Child(label, charge, (draw_charge(rng, label),), restart="transient")
-            handle = await tree.start_child(child, args=(self.made,) if dynamic else ())
+            handle = await tree.start_child(child, args=(self.children_started,) if dynamic else ())
             if handle.pid not in world.ledger.processes:
                 world.violate("acknowledged", f"{handle.pid} was acknowledged as started and is not in the journal")
         elif verb == "look" or not ids:

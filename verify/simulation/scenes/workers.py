@@ -63,7 +63,7 @@ class Workers(Scene):
             f"c{number}": [rng.choice(["narrow", "wide"]) for _ in range(rng.randint(1, 5))]
             for number in range(rng.randint(1, 3))
         }
-        self.made = 0
+        self.entries_submitted = 0
         self.running: dict[int, dict[str, int]] = {}  # requests at work by service, in each life
         self.trouble = {
             self._submit: 2, self._desk: 2, self._dispatch: 3, self._nurse: 1, self._slots: 1,
@@ -181,8 +181,8 @@ class Workers(Scene):
         kernel, rng = life.kernel, life.rng
         for _ in range(rng.randint(1, 5)):
             await asyncio.sleep(rng.choice([0.0, 5.0, 60.0]) * rng.random())
-            self.made += 1
-            pid = f"e{self.made}"
+            self.entries_submitted += 1
+            pid = f"e{self.entries_submitted}"
             quota = {"max_llm_calls": rng.choice([1, 100]), "timeout_seconds": rng.choice([20, 300])}
             priority = rng.choice(["realtime", "high", "normal", "low", "idle"])
             kernel.submit(pid, user_id=rng.choice(_USERS), priority=priority, quota=quota)
@@ -229,7 +229,11 @@ class Workers(Scene):
         kernel, rng = life.kernel, life.rng
         for _ in range(rng.randint(1, 6)):
             await asyncio.sleep(rng.choice([1.0, 20.0, 100.0]))
-            pending = [one for one in kernel.interrupts.list_interrupts(status="pending") if one.pid.startswith("e")]
+            pending = [
+                interrupt
+                for interrupt in kernel.interrupts.list_interrupts(status="pending")
+                if interrupt.pid.startswith("e")
+            ]
             if pending and rng.random() < 0.5:
                 kernel.interrupts.cancel_interrupt(rng.choice(pending).id, "taken back")
             kernel.interrupts.expire_old_interrupts()

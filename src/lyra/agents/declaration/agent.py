@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from lyra.agents.declaration.context_policy import ContextPolicy
 from lyra.agents.declaration.memory import Memory
@@ -29,11 +29,19 @@ from lyra.tools.source import ToolSource, is_source
 if TYPE_CHECKING:
     from lyra.tools.permissions.decision import Permissions
 
-__all__ = ["AgentDeclaration"]
+__all__ = ["AgentDeclaration", "ToolValue"]
+
+
+class _UsableAsTool(Protocol):
+    def __lyra_tool__(self) -> Tool: ...
+
+
+ToolValue: TypeAlias = "Tool | Callable[..., Any] | ToolSource | _UsableAsTool"  # one of the list `tools`
 
 ITERATIONS_MAX: Final = 20  # model calls for one message
 PARALLEL_TOOLS: Final = 8
 MAX_TOKENS: Final = 4096  # of one answer, unless the agent says otherwise
+MIN_TOKENS: Final = 256  # a budget that cannot pay for so long an answer refuses the call
 
 _RETRY: Final = Retry(max_attempts=3, backoff=Backoff(initial_s=0.5, max_s=30.0, jitter=0.2))
 
@@ -48,10 +56,12 @@ class AgentDeclaration:
         "context",
         "description",
         "fallback",
+        "fit_budget",
         "max_iterations",
         "max_parallel_tools",
         "max_tokens",
         "memory",
+        "min_tokens",
         "model",
         "models",
         "name",
@@ -86,6 +96,8 @@ class AgentDeclaration:
         temperature: float | None = None,
         top_p: float | None = None,
         max_tokens: int = MAX_TOKENS,
+        min_tokens: int = MIN_TOKENS,
+        fit_budget: bool = False,
         thinking_tokens: int | None = None,
         output: Any = None,
         output_retries: int = 2,
@@ -125,6 +137,10 @@ class AgentDeclaration:
         self.temperature = None if temperature is None else real(temperature, "temperature", least=0.0, most=2.0)
         self.top_p = None if top_p is None else real(top_p, "top_p", least=0.0, most=1.0)
         self.max_tokens = whole(max_tokens, "max_tokens", least=1, most=10**7)
+        self.min_tokens = whole(min_tokens, "min_tokens", least=1, most=10**7)
+        if not isinstance(fit_budget, bool):
+            raise ConfigError(f"fit_budget is True or False, not {fit_budget!r}", key="fit_budget")
+        self.fit_budget = fit_budget  # takes an answer that its budget cut; otherwise that is BudgetExceeded
         self.thinking_tokens = (
             None if thinking_tokens is None else whole(thinking_tokens, "thinking_tokens", least=1, most=10**7)
         )

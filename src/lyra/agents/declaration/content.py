@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from lyra.core.checking.check import did_you_mean
+from lyra.core.codec import to_plain
 from lyra.core.message import Message
 from lyra.errors import ConfigError
 
-__all__ = ["Image", "content_of", "message_of", "parts_of"]
+__all__ = ["Content", "Image", "content_of", "message_of", "parts_of", "plain_or_text"]
+
+# What `content_of` reads.
+Content: TypeAlias = "str | Image | Message | Sequence[str | Image | Mapping[str, Any]]"
 
 _KINDS: Final = {
     b"\x89PNG\r\n\x1a\n": "image/png",
@@ -35,6 +39,14 @@ class Image(msgspec.Struct, frozen=True):
     media_type: str = ""
     data: str = ""
     url: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.url and not (self.media_type and self.data):
+            raise ConfigError(
+                "an Image has data and its media_type, or a url",
+                hint="use Image.from_path, Image.from_bytes or Image.from_url",
+                key="content",
+            )
 
     @classmethod
     def from_path(cls, path: str | Path) -> Image:
@@ -109,10 +121,15 @@ def _checked(part: dict[str, Any]) -> dict[str, Any]:
         near = did_you_mean(kind, _PARTS)
         hint = f"did you mean {near!r}?" if near else f"there are: {', '.join(_PARTS)}"
         raise ConfigError(f"a message has no part of type {kind!r}", hint=hint, key="content")
-    if not any(all(isinstance(part.get(key), str) for key in keys) for keys in _PARTS[kind]):
+    if not any(all(_is_given(part.get(key), kind) for key in keys) for keys in _PARTS[kind]):
         wanted = ", or ".join(" and ".join(map(repr, keys)) for keys in _PARTS[kind])
         raise ConfigError(f"a part of type {kind!r} has {wanted}, as text", key="content")
     return part
+
+
+def _is_given(value: Any, kind: str) -> bool:
+    """Whether a key of a part is there: a text may be empty, an image has content."""
+    return isinstance(value, str) and (kind == "text" or bool(value))
 
 
 def parts_of(output: Any) -> Any:
@@ -124,8 +141,16 @@ def parts_of(output: Any) -> Any:
     return output
 
 
+def plain_or_text(value: Any) -> Any:
+    """Plain data of a value that JSON does not know, such as a pydantic model; of any other, its text."""
+    try:
+        return to_plain(value)
+    except TypeError:
+        return str(value)
+
+
 def _text_part(value: Any) -> dict[str, Any]:
-    text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
+    text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=plain_or_text).decode()
     return {"type": "text", "text": text}
 
 

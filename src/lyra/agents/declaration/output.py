@@ -16,7 +16,7 @@ import msgspec
 
 from lyra.agents.declaration.output_schema import Checkable
 from lyra.errors import ConfigError
-from lyra.tools.pydantic_types import in_short, is_model, read_foreign, schema_of
+from lyra.tools.pydantic_types import in_short, is_model, read_foreign, schema_of, with_constraints
 
 __all__ = ["AnswerType"]
 
@@ -43,8 +43,10 @@ class AnswerType:
             return cls._named("answer", dict(wanted), lambda data: checkable.check(msgspec.json.decode(data)))
         if wanted is str:
             return cls._named("answer", {"type": "string"}, _words)
+        name = getattr(wanted, "__name__", "answer")
+        wanted = with_constraints(wanted)
         if is_model(wanted):
-            return cls._named(wanted.__name__, wanted.model_json_schema(), wanted.model_validate_json)
+            return cls._named(name, wanted.model_json_schema(), wanted.model_validate_json)
         try:
             reference, parts = schema_of(wanted)
             decoder = msgspec.json.Decoder(wanted, dec_hook=read_foreign)
@@ -57,7 +59,7 @@ class AnswerType:
                 "a union inside of another type has at most one of them",
                 key="output",
             ) from None
-        return cls._named(getattr(wanted, "__name__", "answer"), _inlined(reference, parts), decoder.decode)
+        return cls._named(name, _inlined(reference, parts), decoder.decode)
 
     @classmethod
     def _either(cls, wanted: Any) -> AnswerType:

@@ -1,4 +1,4 @@
-"""A JSON schema that a caller wrote, as a check of answers: the part of it that `core.schema` can check."""
+"""A JSON schema that a caller wrote, as a check of answers: the part of it that `core.checking.schema` can check."""
 
 from __future__ import annotations
 

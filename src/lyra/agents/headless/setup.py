@@ -34,6 +34,8 @@ __all__ = ["OFFERED_MAX", "HeadlessSetup", "all_tools", "setup_of", "unknown_too
 
 OFFERED_MAX: Final = 20  # tools of one source; where there are more, the model has to search for them
 _FETCH: Final = "WebFetch"
+# What an agent does besides its tools: it asks its models and people, and has helpers, which answer it.
+_OWN: Final = ("tool.use", "model.use", "human.ask", "process.spawn", "process.send")
 _NAME_CHARS: Final = 40  # of a folder's name in a memory's scope, before the hash of its path
 
 
@@ -48,7 +50,8 @@ class HeadlessSetup(NamedTuple):
     def grant(self) -> Grant:
         """The rights of the tools there are now; computed anew when tools come or a tool's file changes."""
         rights = _rights((self.folder, *self.also), self.permissions, self.tools)
-        return Grant(rights, _denied(self.permissions))
+        memory = [Capability(verb, f"memories.{self.memory.scope}") for verb in ("db.read", "db.write")]
+        return Grant([*rights, *memory], _denied(self.permissions))
 
 
 def setup_of(options: HeadlessOptions, *, logs: Sequence[str] = ()) -> HeadlessSetup:
@@ -159,7 +162,7 @@ def _permissions(options: HeadlessOptions, folder: str, also: Sequence[str], log
 def _rights(folders: Sequence[str], permissions: Permissions, tools: Iterable[Tool | ToolSource]) -> list[Capability]:
     rights = _folder_rights(folders)
     rights.append(Capability("process.exec"))  # the rules say which commands, the sandbox what they reach
-    rights.append(Capability("tool.use"))  # for tools of servers, which come and go; the rules say which
+    rights += map(Capability, _OWN)  # tools of servers come and go: the rules say which; the budget holds the rest
     rights += _hosts(permissions)
     for tool in all_tools(tools):
         rights += tool.needs

@@ -20,9 +20,11 @@ from lyra.agents.session.early_call import current_early_call
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.turn.program import agent_program
 from lyra.core.budgets.budget import Budget
+from lyra.core.codec import to_plain
 from lyra.core.limits import QUOTA_DEFAULTS
 from lyra.core.tool import Tool
 from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, LimitExceeded
+from lyra.kernel.programs.context import OwnContext
 from lyra.tools.function import tool
 from lyra.tools.registry import ToolRegistry
 
@@ -103,7 +105,7 @@ async def ask_child(
     try:
         ended = await child.wait()
     except asyncio.CancelledError:
-        ctx.stop(child)
+        OwnContext(ctx.own_process).stop(child)
         raise
     if ended.error is not None:
         raise ended.error
@@ -140,6 +142,6 @@ def text_of(value: Any) -> str:
     if isinstance(value, str):
         return str(value)
     try:
-        return msgspec.json.encode(value).decode()
+        return msgspec.json.encode(value, enc_hook=to_plain).decode()
     except TypeError as error:
         raise ConfigError(f"{type(value).__name__} cannot be passed on as a message: {error}") from None

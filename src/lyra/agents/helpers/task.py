@@ -107,6 +107,8 @@ def _sub_agent(caller: AgentDeclaration, kind: Kind, left_out: frozenset[str], b
         temperature=caller.temperature,
         top_p=caller.top_p,
         max_tokens=caller.max_tokens,
+        min_tokens=caller.min_tokens,
+        fit_budget=caller.fit_budget,
         thinking_tokens=caller.thinking_tokens,
         context=caller.context,
         permissions=caller.permissions,

@@ -7,6 +7,7 @@ that might run a user's code, or fail, raises `StopLookahead`: the lookahead end
 from __future__ import annotations
 
 import ast
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final
 
@@ -45,7 +46,7 @@ _SURE_COUNTS: Final[dict[str, tuple[int, int]]] = {
 _DRAINING: Final = (list, tuple, sum, min, max, any, all, sorted)
 
 
-class ExpressionEvaluator:
+class ExpressionEvaluator(ABC):
     """`names` are the function's variables; `path` holds the nodes around the start of the lookahead, until it is
     reached."""
 
@@ -92,8 +93,9 @@ class ExpressionEvaluator:
         finally:
             self.path, self.may_change = path, may_change
 
+    @abstractmethod
     def asked(self, node: ast.expr) -> Waits:
-        raise NotImplementedError
+        """The pending value of a call that is made early."""
 
     def values(self, nodes: list[ast.expr]) -> Waits:
         values: list[Any] = []
@@ -450,9 +452,9 @@ class ExpressionEvaluator:
             self.names.update(kept)
             self._local = local
 
+    @abstractmethod
     def begun(self, loop: ast.comprehension | ast.For) -> Waits:
         """The items of a loop that begins, and the object that keeps them for the comparison."""
-        raise NotImplementedError
 
     def _loop(
         self, loops: list[ast.comprehension], items: Iterator[Any], expected: Any, add: Callable[[], Waits]
@@ -475,8 +477,9 @@ class ExpressionEvaluator:
                 yield from add()
         expected.ends = True
 
+    @abstractmethod
     def bind(self, target: ast.expr, value: Any) -> Waits:
-        raise NotImplementedError
+        """Give the names of a target their values."""
 
 
 class RowIterator:

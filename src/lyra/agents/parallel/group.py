@@ -364,7 +364,7 @@ def _answer_of(call: ParallelCall) -> PendingValue:
 def _publish(question: AgentCall, why: str) -> None:
     place = question.keywords.get("on")
     if question.process is not None:
-        kernel, pid = question.process._kernel, question.process.pid
+        kernel, pid = question.process.kernel, question.process.pid
     elif type(place) is Context:
         kernel, pid = place.own_process.kernel, place.pid
     else:

@@ -83,10 +83,10 @@ class AgentCall:
             return False
         if list(self.keywords) != list(other.keywords):
             return False
-        mine = [*self.args, *self.keywords.values()]
+        values = [*self.args, *self.keywords.values()]
         return all(
-            is_same_value(resolve(one), two)
-            for one, two in zip(mine, [*other.args, *other.keywords.values()], strict=True)
+            is_same_value(resolve(value), other_value)
+            for value, other_value in zip(values, [*other.args, *other.keywords.values()], strict=True)
         )
 
     def ask(self) -> Any:
@@ -123,7 +123,7 @@ class AgentCall:
     def _why_models(self, agent: AgentDeclaration) -> str:
         """Why the agent's models forbid it: a script may answer by the order of its questions."""
         place = self.keywords.get("on")
-        kernel = self.process._kernel if self.process is not None else self.program.kernel if self.program else place
+        kernel = self.process.kernel if self.process is not None else self.program.kernel if self.program else place
         if kernel is None:  # a kernel of its own, with models of its own unless the agent holds a provider
             is_ordered = any(isinstance(model, LLMProvider) and model.answers_in_order("") for model in agent.models)
         else:
@@ -157,7 +157,7 @@ def _is_fit(value: Any) -> bool:
 def session_of(process: Any) -> AgentSession | None:
     if process is None:
         return None
-    return runtime_of(process._kernel).sessions.get(process.pid)
+    return runtime_of(process.kernel).sessions.get(process.pid)
 
 
 def _does_more(agent: AgentDeclaration) -> str:

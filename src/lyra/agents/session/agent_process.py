@@ -13,52 +13,67 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Generic, Literal, overload
 
-from lyra.agents.declaration.content import content_of
+from lyra.agents.declaration.content import Content, content_of
 from lyra.agents.declaration.memory import Remembered
+from lyra.agents.session.events import AnyEvent
 from lyra.agents.session.execution import AgentExecution, AgentState
 from lyra.agents.session.replies import MarkedReply, Pending, Stream
 from lyra.agents.session.session import Metrics
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.session.time_won import time_won, wait_for_limits
+from lyra.core.budgets.budget import Limits
 from lyra.core.checking.check import real
 from lyra.core.message import Message
 from lyra.core.naming import named
 from lyra.core.tool import caller
+from lyra.core.type_parameters import Out_co
 from lyra.errors import AgentFailed, ConfigError, DeadlineExceeded
+from lyra.kernel.programs.context import require_send
 from lyra.kernel.programs.handle import Handle
 
 __all__ = ["AgentProcess"]
 
 
-class AgentProcess(Handle):
-    """A spawned Agent."""
+class AgentProcess(Handle[Any], Generic[Out_co]):
+    """A spawned Agent, whose answers are each an `Out_co`."""
 
     __slots__ = ()
 
     @named("lyra:AgentProcess.send")
     def send(  # type: ignore[override]  # a message to an agent has an answer
-        self, message: Any, *, timeout: float | None = None, budget: Any = None
-    ) -> Coroutine[Any, Any, Any]:
-        """The answer: text (a Reply), or the Agent's `output` type. Raises an error if the agent fails."""
-        return self._send(message, timeout, budget)
+        self,
+        message: Content,
+        *,
+        timeout: float | None = None,
+        budget: Limits | None = None,
+        wait_for_person: bool = False,
+    ) -> Coroutine[Any, Any, Out_co]:
+        """The answer: text (a Reply), or the Agent's `output` type. Raises an error if the agent fails.
 
-    async def _send(self, message: Any, timeout_s: float | None, budget: Any) -> Any:
+        After a crash the agent may stand still until a person says what became of an effect. Then this raises
+        EffectInDoubt after a few seconds, unless there is a `timeout` or it should `wait_for_person`.
+        """
+        return self._send(message, timeout, budget, wait_for_person=wait_for_person)
+
+    async def _send(
+        self, message: Content, timeout_s: float | None, budget: Limits | None, *, wait_for_person: bool
+    ) -> Out_co:
         if timeout_s is not None:
             timeout_s = real(timeout_s, "timeout")
         if time_won.get() is not None:
             await self._wait_for_limits(timed=timeout_s is not None)
-        if caller.get() and runtime_of(self._kernel).is_waited_for(self.pid):
+        if caller.get() and runtime_of(self.kernel).is_waited_for(self.pid):
             raise AgentFailed(
                 f"agent process {self.pid} is asked by its own tool, and answers one message after the other",
                 hint="let the tool ask another process of the agent, or send_async without waiting for the answer",
                 status="deadlock",
                 pid=self.pid,
             )
-        if self._kernel.missing_program(self._process) is not None:
-            await self._kernel.until_known(self._process)
-        pending = self.send_async(message, budget=budget)
+        if self.kernel.missing_program(self._process) is not None:
+            await self.kernel.until_known(self._process)
+        pending = self.send_async(message, budget=budget, wait_for_person=wait_for_person or timeout_s is not None)
         if timeout_s is None:
             return await pending
         try:
@@ -72,38 +87,69 @@ class AgentProcess(Handle):
             ) from None
 
     async def _wait_for_limits(self, *, timed: bool) -> None:
-        runtime = runtime_of(self._kernel)
+        runtime = runtime_of(self.kernel)
         session = runtime.sessions.get(self.pid)
         if session is not None:
             await wait_for_limits(runtime, session.agent, timed=timed)
 
-    def send_async(self, message: Any, *, budget: Any = None) -> Pending:
+    def send_async(
+        self, message: Content, *, budget: Limits | None = None, wait_for_person: bool = False
+    ) -> Pending[Out_co]:
         """The same without waiting: await the result, ask whether it is done, or cancel it."""
         self._check_loop()
+        require_send(self._process)
         self._mark(message)
-        return runtime_of(self._kernel).ask(self._process, content_of(message), budget=budget)
+        runtime = runtime_of(self.kernel)
+        pending = runtime.ask(self._process, content_of(message), budget=budget)
+        if not wait_for_person:
+            runtime.limit_doubt(pending)
+        return pending
 
-    def stream(self, message: Any, *, events: bool = False, budget: Any = None) -> Stream:
+    @overload
+    def stream(
+        self,
+        message: Content,
+        *,
+        events: Literal[False] = False,
+        budget: Limits | None = None,
+        wait_for_person: bool = False,
+    ) -> Stream[Out_co, str]: ...
+    @overload
+    def stream(
+        self, message: Content, *, events: Literal[True], budget: Limits | None = None, wait_for_person: bool = False
+    ) -> Stream[Out_co, AnyEvent]: ...
+    @overload
+    def stream(
+        self, message: Content, *, events: bool, budget: Limits | None = None, wait_for_person: bool = False
+    ) -> Stream[Out_co, Any]: ...
+    def stream(
+        self, message: Content, *, events: bool = False, budget: Limits | None = None, wait_for_person: bool = False
+    ) -> Stream[Out_co, Any]:
         """The answer piece by piece: text, or with `events=True` everything that happens on the way."""
         content = content_of(message)
 
-        async def start() -> Pending:
+        async def start() -> Pending[Out_co]:
             self._check_loop()
+            require_send(self._process)
             if time_won.get() is not None:
                 await self._wait_for_limits(timed=False)
             self._mark(message)
-            return runtime_of(self._kernel).ask(self._process, content, budget=budget, stream=True)
+            runtime = runtime_of(self.kernel)
+            pending = runtime.ask(self._process, content, budget=budget, stream=True)
+            if not wait_for_person:
+                runtime.limit_doubt(pending)
+            return pending
 
         return Stream(start, events=events)
 
     def _mark(self, message: Any) -> None:
         """Taint the process by an answer of an agent that has read text from outside."""
         if type(message) is MarkedReply:
-            self._kernel.taint.mark(self._process.pid, "an agent's answer")
+            self.kernel.taint.mark(self._process.pid, "an agent's answer")
 
     def _check_loop(self) -> None:
         """Refuse a call from another event loop than the kernel's."""
-        if asyncio._get_running_loop() is not self._kernel.loop:
+        if asyncio._get_running_loop() is not self.kernel.loop:
             raise ConfigError(
                 f"agent process {self.pid} belongs to another event loop",
                 hint="ask it where its kernel runs, or use lyra.run(agent, …) here",
@@ -119,40 +165,49 @@ class AgentProcess(Handle):
     @property
     def messages(self) -> tuple[Message, ...]:
         """The conversation so far."""
-        session = runtime_of(self._kernel).sessions.get(self.pid)
+        session = runtime_of(self.kernel).sessions.get(self.pid)
         return tuple(session.visible_messages) if session is not None else ()
+
+    @property
+    def current(self) -> Pending[Out_co] | None:
+        """The turn that the agent is in, to await its answer, also one from before a restart; None if it is in none.
+
+        Giving it up leaves the turn to its own caller.
+        """
+        self._check_loop()
+        return runtime_of(self.kernel).follow(self._process)
 
     @property
     def execution(self) -> AgentExecution | None:
         """The run that is under way, or the last one: its steps, its outcome, its usage."""
-        session = runtime_of(self._kernel).sessions.get(self.pid)
+        session = runtime_of(self.kernel).sessions.get(self.pid)
         return session.execution if session is not None else None
 
     @property
     def agent_state(self) -> AgentState:
         """Where the agent is: `ready` between two messages, `initializing` before its program has begun."""
-        session = runtime_of(self._kernel).sessions.get(self.pid)
+        session = runtime_of(self.kernel).sessions.get(self.pid)
         execution = session.execution if session is not None and not session.is_given_up else None
         if execution is not None and execution.running:
-            waits = execution.state is AgentState.EXECUTING_TOOLS and self._kernel.interrupts.pending(self.pid)
+            waits = execution.state is AgentState.EXECUTING_TOOLS and self.kernel.interrupts.pending(self.pid)
             return AgentState.WAITING_PERMISSION if waits else execution.state
         ended = self._process.exit
         if ended is not None:
             return AgentState.ERROR if ended.error is not None else AgentState.CANCELLED
-        begun = self.pid in runtime_of(self._kernel).sessions
+        begun = self.pid in runtime_of(self.kernel).sessions
         return AgentState.READY if begun else AgentState.INITIALIZING
 
     @property
     def memory(self) -> Remembered:
         """The items that its agent remembers; an error where the agent has no memory."""
-        session = runtime_of(self._kernel).sessions.get(self.pid)
+        session = runtime_of(self.kernel).sessions.get(self.pid)
         memory = session.agent.memory if session is not None else None
         if memory is None:
             raise ConfigError(f"agent process {self.pid} has no memory", hint="Agent(…, memory=True)", pid=self.pid)
-        return memory.on(self._kernel)
+        return memory.on(self.kernel)
 
     @property
     def metrics(self) -> Metrics:
         """Tokens, money, calls and errors so far."""
-        session = runtime_of(self._kernel).sessions.get(self.pid)
+        session = runtime_of(self.kernel).sessions.get(self.pid)
         return session.metrics if session is not None else Metrics()

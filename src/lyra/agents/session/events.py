@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -15,6 +15,7 @@ __all__ = [
     "AgentEvent",
     "AnswerDone",
     "AnswerFailed",
+    "AnyEvent",
     "Interrupted",
     "Restart",
     "Text",
@@ -34,7 +35,7 @@ class AgentEvent(msgspec.Struct, frozen=True):
 
 
 class Text(AgentEvent, frozen=True):
-    type: ClassVar[str] = "text_delta"
+    type: ClassVar[Literal["text_delta"]] = "text_delta"
 
     delta: str
 
@@ -44,13 +45,13 @@ class Text(AgentEvent, frozen=True):
 
 
 class Thinking(AgentEvent, frozen=True):
-    type: ClassVar[str] = "thinking_delta"
+    type: ClassVar[Literal["thinking_delta"]] = "thinking_delta"
 
     delta: str
 
 
 class ToolStarted(AgentEvent, frozen=True):
-    type: ClassVar[str] = "tool_start"
+    type: ClassVar[Literal["tool_start"]] = "tool_start"
 
     id: str
     name: str
@@ -60,7 +61,7 @@ class ToolStarted(AgentEvent, frozen=True):
 class ToolProgress(AgentEvent, frozen=True):
     """A tool's progress report, in its own words; `fraction` is between 0 and 1 where the tool knows it."""
 
-    type: ClassVar[str] = "tool_progress"
+    type: ClassVar[Literal["tool_progress"]] = "tool_progress"
 
     id: str
     name: str
@@ -69,7 +70,7 @@ class ToolProgress(AgentEvent, frozen=True):
 
 
 class ToolEnded(AgentEvent, frozen=True):
-    type: ClassVar[str] = "tool_end"
+    type: ClassVar[Literal["tool_end"]] = "tool_end"
 
     id: str
     name: str
@@ -85,18 +86,25 @@ class ToolEnded(AgentEvent, frozen=True):
 
 
 class UsageTold(AgentEvent, frozen=True):
-    type: ClassVar[str] = "usage"
+    type: ClassVar[Literal["usage"]] = "usage"
 
     input_tokens: int = 0
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cost_usd: float | None = None
+    estimated: bool = False  # the provider did not count them
+
+    def to_data(self) -> dict[str, Any]:
+        data = AgentEvent.to_data(self)
+        if not self.estimated:
+            del data["estimated"]
+        return data
 
 
 class Interrupted(AgentEvent, frozen=True):
     """A person is asked; the answer goes to `kernel.resolve_interrupt(id, …)`."""
 
-    type: ClassVar[str] = "interrupt"
+    type: ClassVar[Literal["interrupt"]] = "interrupt"
 
     id: str
     kind: str
@@ -105,7 +113,7 @@ class Interrupted(AgentEvent, frozen=True):
 
 
 class AnswerFailed(AgentEvent, frozen=True):
-    type: ClassVar[str] = "error"
+    type: ClassVar[Literal["error"]] = "error"
 
     code: str
     message: str
@@ -116,13 +124,28 @@ class Restart(AgentEvent, frozen=True):
 
     The answer broke off and the next try (or model) says something else, or it did not fit the wanted type."""
 
-    type: ClassVar[str] = "restart"
+    type: ClassVar[Literal["restart"]] = "restart"
 
     text: str = ""
 
 
 class AnswerDone(AgentEvent, frozen=True):
-    type: ClassVar[str] = "done"
+    type: ClassVar[Literal["done"]] = "done"
 
     status: str = "success"
     text: str = ""
+
+
+# Any of them: to type checkers `event.type == "interrupt"` says which.
+AnyEvent: TypeAlias = (
+    Text
+    | Thinking
+    | ToolStarted
+    | ToolProgress
+    | ToolEnded
+    | UsageTold
+    | Interrupted
+    | AnswerFailed
+    | Restart
+    | AnswerDone
+)

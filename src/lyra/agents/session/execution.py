@@ -199,6 +199,7 @@ _COUNTED: Final = (
     "cost_micro_usd",
     "unpriced_calls",
     "calls",
+    "estimated_calls",
     "tool_calls",
     "tool_errors",
     "retries",

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from lyra.agents.session.events import UsageTold
 from lyra.core.budgets.budget import NOTHING, Budget, Reservation, Usage
+from lyra.models.tokens import answer_tokens
 from lyra.models.usage import TokenUsage
 
 if TYPE_CHECKING:
     from lyra.agents.session.early_call import EarlyCall
     from lyra.agents.session.replies import Sink
     from lyra.agents.session.shared import Runtime
+    from lyra.core.message import Message
     from lyra.core.policies.rate import RateLimit
     from lyra.core.policies.retry import Retry
     from lyra.models.pricing import Price
@@ -52,6 +55,7 @@ class ModelCall:
     guess = NOTHING  # estimated cost of a try that was cut off, for scopes that count it
     quoted = NOTHING
     is_last = True  # no further model is tried after this one
+    is_shortened = False  # the budget pays for a shorter answer than `tokens_wanted`
     retry: Retry | None = None
 
     def __init__(
@@ -65,11 +69,14 @@ class ModelCall:
         sink: Sink | None,
         timeouts: Timeouts | None,
         counts_tokens: bool,
+        tokens_least: int,
         pid: str = "",
     ) -> None:
         self.runtime = runtime
         self.pid = pid  # of the process that asks
         self.request = request
+        self.tokens_wanted = request.max_tokens or 0  # the longest answer where no budget shortens it
+        self.tokens_least = min(tokens_least, self.tokens_wanted)  # for a shorter answer the model is not asked
         self.digest = digest
         self.conversation = conversation
         self.scopes = scopes
@@ -101,6 +108,21 @@ class ModelCall:
             self.limit = limits.get(self.model)
             if self.limit is not None and self.limit.tokens_per_minute is not None:
                 self.counts_tokens = True
+
+    def counted(self, usage: TokenUsage, answer: Message) -> TokenUsage:
+        """The provider's count; what it is silent about is Lyra's own count, marked as estimated.
+
+        An answer has at most the tokens that were asked for, so its estimate does not pass what was reserved.
+        """
+        if usage.output_tokens and usage.total_input:
+            return usage
+        tokens_out = usage.output_tokens or min(answer_tokens(answer), self.request.max_tokens or 10**9)
+        tokens_in = usage.input_tokens
+        if not usage.total_input:
+            tokens_in = self.quoted["input_tokens"] or self.conversation.estimate(self.model, self.request)
+        if (tokens_in, tokens_out) == (usage.input_tokens, usage.output_tokens):  # there was nothing to count
+            return usage
+        return msgspec.structs.replace(usage, input_tokens=tokens_in, output_tokens=tokens_out, estimated=True)
 
     def lose(self, counted: TokenUsage) -> None:
         """Count the tokens of a failed try that its provider had counted: they are paid for all the same."""
@@ -135,7 +157,7 @@ class ModelCall:
 
     def learn(self, counted: TokenUsage) -> None:
         """Correct the token estimates by a provider's count; an early call does so only when its turn comes."""
-        if self.estimated:
+        if self.estimated and not counted.estimated:
             early_call = self.early_call
             later = early_call.learn_later if early_call is not None and not early_call.is_due else None
             self.conversation.learn(self.model, self.request, counted, later)
@@ -145,6 +167,12 @@ class ModelCall:
         if completion is None:
             return self.lost_tokens
         return completion.usage + self.lost_tokens if self.lost.items else completion.usage
+
+    def usage_event(self, completion: Completion) -> UsageTold:
+        """What the call took with all its tries, for the reader of the answer."""
+        usage = self.all_tokens(completion)
+        cost = None if self.all_micro_usd is None else self.all_micro_usd / 1_000_000
+        return UsageTold(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, cost, usage.estimated)
 
     def _usage_of(self, counted: TokenUsage) -> Usage:
         price = self.price or self.runtime.price(self)

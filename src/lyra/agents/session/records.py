@@ -1,8 +1,8 @@
 """The data of the Events about agents: one record for each model call, tool call and turn.
 
 `CALL_FIELDS` are the fields of a model call's record, in order. Each record is a span: `parent_span` is the turn it
-belongs to; a turn's is the tool call that asked for it, where another agent did. Records hold no text of messages, and
-so no key.
+belongs to; a turn's is the tool call that asked for it, where another agent did. A record of a call or a turn whose
+tokens a provider did not count has `estimated` besides. Records hold no text of messages, and so no key.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def call_record(
     guessed = {"guessed_tokens": guess["input_tokens"], "guessed_usd": int(guess.usd) / 1_000_000}
     return {
         **(guessed if guess.items else {}),
+        **({"estimated": True} if usage.estimated else {}),
         "trace_id": session.trace_id,
         "span_id": new_span(kernel),
         "agent": session.agent.name,
@@ -97,6 +98,7 @@ def turn_record(kernel: Kernel, session: AgentSession, execution: AgentExecution
         "model_calls": usage["calls"],
         "tool_calls": usage["tool_calls"],
         "parent_span": session.parent_span,
+        **({"estimated": True} if usage["estimated_calls"] else {}),
     }
 
 

@@ -2,7 +2,8 @@
 
 A `Sink` carries the events of one answer from the process to its caller. It is bounded: a caller that reads slowly
 slows the reading of the model's stream down. When a broken answer is tried again, by the same model or the next, only
-text that the caller does not have yet is passed on; a try that differs from it begins with a `restart`.
+text that the caller does not have yet is passed on; a try that differs from it begins with a `restart`. A Stream of
+text cannot take back what it has given, so it ends with `begins_anew()` there: two answers are never joined.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Generator, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, cast
 
 from lyra.agents.session.events import AgentEvent, Restart, Text, Thinking
 from lyra.agents.session.spans import current_span
 from lyra.agents.session.stream_dedup import StreamDedup
 from lyra.core.budgets.budget import Budget
-from lyra.errors import DeadlineExceeded, LyraError
+from lyra.core.type_parameters import Out_co, Piece_co
+from lyra.errors import DeadlineExceeded, LyraError, ModelError, StoreError
 
 if TYPE_CHECKING:
     from lyra.agents.session.early_call import EarlyCall
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from lyra.core.clock import Timer
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["MarkedReply", "Pending", "Reply", "Sink", "Stream"]
+__all__ = ["MarkedReply", "Pending", "Reply", "Sink", "Stream", "begins_anew"]
 
 _ROOM: Final = 256  # events that may wait for a slow reader
 
@@ -41,7 +44,7 @@ class Reply(str):
     tainted: ClassVar[bool] = False  # whether the agent had read text from outside
 
     @classmethod
-    def made(cls, text: str, *, cost_usd: float | None, input_tokens: int, output_tokens: int) -> Reply:
+    def with_usage(cls, text: str, *, cost_usd: float | None, input_tokens: int, output_tokens: int) -> Reply:
         reply = cls(text)
         reply.status = "success"
         reply.cost_usd = cost_usd
@@ -177,7 +180,7 @@ class Sink:
         return event
 
 
-class Pending:
+class Pending(Generic[Out_co]):
     """An answer on its way: await it, ask `done()`, or `cancel()` it."""
 
     __slots__ = (
@@ -188,11 +191,15 @@ class Pending:
         "asker",
         "early_call",
         "id",
+        "is_impatient",
+        "is_keyed",
         "pid",
+        "reader",
         "running",
         "scopes",
         "sink",
         "span",
+        "withdrawn_seq",
     )
 
     def __init__(
@@ -207,18 +214,24 @@ class Pending:
         self.span = current_span.get()  # the span that is open around the caller
         self.running = ""  # the pid of the process that works on it
         self.abandoned = False
+        self.is_keyed = False  # its caller asks again after a restart
+        self.is_impatient = False  # it does not wait for a person who has to decide on an effect in doubt
+        self.withdrawn_seq = 0  # the row that says that it must not be carried out
         self.early_call: EarlyCall | None = None  # the early call of `@lyra.parallel` that asks, if one does
         self.asker = ""  # the pid of the process whose tool asks, if one does
+        self.reader = ""  # the pid of the process that gets the answer, if one does
         self._timer: Timer | None = None
 
-    def __await__(self) -> Generator[Any, None, Any]:
+    def __await__(self) -> Generator[Any, None, Out_co]:
         if not self._future.done():
             self._runtime.kernel.scheduler.hand_over()
         try:
-            return (yield from self._future)
+            return cast("Out_co", (yield from self._future))
         except asyncio.CancelledError:
             if self._future.cancelled():  # with its caller; an answer that has just come is not given up
                 self._abandon()
+                if self.withdrawn_seq:
+                    yield from self._withdrawn().__await__()
             raise
 
     def done(self) -> bool:
@@ -241,20 +254,39 @@ class Pending:
             self._runtime.give_up(self)
             self._end(asyncio.CancelledError())
 
+    async def _withdrawn(self) -> None:
+        """Wait until the store has the withdrawal: before that, the caller is not told that its message failed."""
+        journal = self._runtime.kernel.journal
+        if journal is not None:
+            with suppress(StoreError):  # the kernel has lost its store, or a full disk holds it still
+                await journal.acknowledged(self.withdrawn_seq)
+
+    async def _fail_withdrawn(self, error: LyraError) -> None:
+        await self._withdrawn()
+        self.fail(error)
+
+    def give_up_with(self, error: LyraError) -> None:
+        """Withdraw the question and fail with an error, once the store has the withdrawal."""
+        if self._future.done() or self.abandoned:
+            return
+        self.abandoned = True
+        self._runtime.give_up(self)
+        if self.withdrawn_seq:
+            self._runtime.kernel.tasks.start(self._fail_withdrawn(error), name="lyra-withdrawn")
+        else:
+            self.fail(error)
+
     def limit_time(self, due_s: float, seconds: float) -> None:
         """Fail at `due_s` on the kernel's monotonic clock, when the time of a budget around the question is up."""
 
         def expire() -> None:
-            if not self._future.done():
-                self.abandoned = True
-                self._runtime.give_up(self)
-                self.fail(
-                    DeadlineExceeded(
-                        f"agent process {self.pid} did not answer within the {seconds:g} s of its budget",
-                        pid=self.pid,
-                        limit_s=seconds,
-                    )
+            self.give_up_with(
+                DeadlineExceeded(
+                    f"agent process {self.pid} did not answer within the {seconds:g} s of its budget",
+                    pid=self.pid,
+                    limit_s=seconds,
                 )
+            )
 
         clock = self._runtime.kernel.clock
         if due_s <= clock.monotonic():
@@ -268,8 +300,8 @@ class Pending:
         if self.sink is not None:
             self.sink.end(error)
 
-    def result(self) -> Any:
-        return self._future.result()
+    def result(self) -> Out_co:
+        return cast("Out_co", self._future.result())
 
     def exception(self) -> BaseException | None:
         return self._future.exception()
@@ -288,15 +320,24 @@ class Pending:
         self._end(error)
 
 
-class Stream:
+def begins_anew() -> ModelError:
+    """The error of a reader of text whose answer broke off and comes out differently, or did not fit its type."""
+    return ModelError(
+        "the answer begins anew, and the text that was read does not hold",
+        hint="await the whole answer, or read it with events=True, where `restart` says so",
+        kind="stream_truncated",
+    )
+
+
+class Stream(Generic[Out_co, Piece_co]):
     """An answer piece by piece: `async for` gives the pieces, `await` the whole. Plain `for` works outside a loop."""
 
     def __init__(self, start: Any, *, events: bool) -> None:
         self._start = start
         self._events = events
-        self._pending: Pending | None = None
+        self._pending: Pending[Out_co] | None = None
 
-    def __aiter__(self) -> AsyncIterator[Any]:
+    def __aiter__(self) -> AsyncIterator[Piece_co]:
         return self._pieces()
 
     async def _pieces(self) -> AsyncIterator[Any]:
@@ -309,19 +350,21 @@ class Stream:
                     yield event
                 elif type(event) is Text:
                     yield event.delta
+                elif type(event) is Restart and event.text:
+                    raise begins_anew()
         finally:
             if not pending.done():  # the reader left the loop early
                 pending.cancel()
 
-    async def _begin(self) -> Pending:
+    async def _begin(self) -> Pending[Out_co]:
         if self._pending is None:
             self._pending = await self._start()
         return self._pending
 
-    def __await__(self) -> Generator[Any, None, Any]:
+    def __await__(self) -> Generator[Any, None, Out_co]:
         return self._whole().__await__()
 
-    async def _whole(self) -> Any:
+    async def _whole(self) -> Out_co:
         pending = await self._begin()
         sink = pending.sink
         assert sink is not None
@@ -329,7 +372,7 @@ class Stream:
             pass
         return await pending
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Piece_co]:
         """Read the answer in a plain script: in an event loop of its own, one step for each piece."""
         try:
             asyncio.get_running_loop()

@@ -55,6 +55,7 @@ class Metrics(msgspec.Struct):
     helper_output_tokens: int = 0
     helper_cost_micro_usd: int = 0
     helper_unpriced_calls: int = 0
+    estimated_calls: int = 0  # calls whose provider did not count their tokens: Lyra's own count is in the sums
 
     @property
     def cost_usd(self) -> float | None:
@@ -81,6 +82,8 @@ class Metrics(msgspec.Struct):
     def count(self, usage: TokenUsage, micro_usd: int | None) -> None:
         """Count a call that was answered."""
         self.calls += 1
+        if usage.estimated:
+            self.estimated_calls += 1
         if micro_usd is None:
             self.unpriced_calls += 1
             micro_usd = 0

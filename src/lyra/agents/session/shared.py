@@ -24,13 +24,16 @@ from lyra.agents.session.spans import current_span
 from lyra.core import codec
 from lyra.core.budgets.budget import Budget
 from lyra.core.effect import canonical_hash
+from lyra.core.limits import DOUBT_WAIT_S
 from lyra.core.providers import USUAL
 from lyra.core.secrets.redact import redact_data
 from lyra.core.secrets.secret import MASK
 from lyra.core.tool import caller
-from lyra.errors import AgentFailed, ConfigError, LyraError
+from lyra.errors import AgentFailed, ConfigError, EffectInDoubt, LyraError, ProcessExit
+from lyra.kernel.base.acting import acting
 from lyra.kernel.base.waiting import suspend
 from lyra.kernel.process.process import GIVEN_UP, Process
+from lyra.kernel.programs.milestone import is_unfinished
 from lyra.kernel.programs.registry import dormant_process
 from lyra.kernel.supervision.supervisor import supervise
 from lyra.models.client import LLMClient
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     from lyra.core.policies.policy import RateLimit
     from lyra.core.tool import Tool
     from lyra.kernel.effects.gates import Gate, TwoGates
+    from lyra.kernel.interrupts.interrupt import Interrupt
     from lyra.kernel.kernel import Kernel
     from lyra.models.request import Request
     from lyra.models.stream import Completion
@@ -73,6 +77,7 @@ def runtime_of(kernel: Kernel) -> Runtime:
 class Runtime:
     __slots__ = (
         "_asked",
+        "_doubts",
         "_known",
         "_life",
         "_loaded",
@@ -84,6 +89,7 @@ class Runtime:
         "_tool_effects",
         "awaited",
         "client",
+        "followers",
         "has_answered",
         "is_own",
         "kernel",
@@ -100,6 +106,7 @@ class Runtime:
         self.client: LLMClient = kernel.parts.get("models") or LLMClient(self.settings.providers)
         self.pending: dict[str, Pending] = {}
         self.awaited: dict[str, Pending] = {}  # questions from before a restart, whose callers will ask again
+        self.followers: dict[str, list[Pending]] = {}  # by pid: readers of the turn that is under way
         self._asked: dict[str, set[str]] = {}  # pid → its requests without an answer
         self.sessions: dict[str, AgentSession] = {}
         self._resolved: dict[str | LLMProvider, tuple[LLMProvider, str, str]] = {}
@@ -116,6 +123,9 @@ class Runtime:
         self.has_answered = False  # a model has answered since the kernel started
         # Called when this machine lacks a key or a provider, where the run should wait for a machine that has it.
         self.unfit: Callable[[LyraError], object] | None = None
+        self._doubts: dict[str, Interrupt] = {}  # pid → what a person has to say about an effect in it or below it
+        kernel.core.subsystems.stop.append(self._withdraw_queued)
+        kernel.interrupts.on_doubt.append(self._in_doubt)
 
     # ------------------------------------------------------------------ asking
 
@@ -142,11 +152,14 @@ class Runtime:
             known.scopes = inside
             return known
         keyed = bool(request_id)  # its caller asks again after a restart, so it waits for the program
-        if not request_id:
+        if keyed:
+            kernel.withdrawals.passed(process, request_id)
+        else:
             self._requests += 1
             # A journal may be read after a restart, where the id must not be that of another question.
             request_id = str(self._requests) if kernel.journal is None else f"{self._life}.{self._requests}"
         pending = Pending(self, request_id, process.pid, inside, Sink(kernel) if stream else None)
+        pending.is_keyed = keyed
         if inside:
             self._limit_time(pending)
             if pending.done():
@@ -160,6 +173,8 @@ class Runtime:
             return pending
         pending.early_call = early_call
         pending.asker = caller.get()
+        reader = acting()
+        pending.reader = pending.asker or (reader.pid if reader is not None and reader.kernel is kernel else "")
         if kernel.taint.state.pids and pending.asker:
             self._pass_on(pending.asker, process.pid)
         self._await(pending, process)
@@ -177,8 +192,35 @@ class Runtime:
     def expect(self, request_id: str, process: Process, inside: tuple[Budget, ...], *, stream: bool) -> None:
         """Await the answer to a question from before a restart, whose caller will ask again."""
         pending = Pending(self, request_id, process.pid, inside, Sink(self.kernel) if stream else None)
+        pending.is_keyed = True
         self.awaited[request_id] = pending
         self._await(pending, process)
+
+    def follow(self, process: Process) -> Pending | None:
+        """The turn that a process is in, also one that began before a restart; None if it is in none.
+
+        Its caller is not there any more, or awaits an answer of its own: giving this one up changes nothing for the
+        turn.
+        """
+        run = process.stands_for or process
+        session = self.sessions.get(process.pid)
+        execution = session.execution if session is not None else None
+        running = execution is not None and execution.running and process.exit is None
+        if not (running or run.inbox or process.inbox or is_unfinished(run, "turn")):
+            return None
+        pending = Pending(self, "", process.pid, (), None)
+        if process.exit is not None:
+            pending.fail(_process_ended(process))
+            return pending
+        if process.pid not in self.followers:
+            self.followers[process.pid] = []
+            process.watch((self._on_followed_end, None))
+        self.followers[process.pid].append(pending)
+        return pending
+
+    def _on_followed_end(self, process: Process) -> None:
+        for pending in self.followers.pop(process.pid, ()):
+            pending.fail(_process_ended(process))
 
     def _limit_time(self, pending: Pending) -> None:
         """Apply the seconds of the scopes around a question as a deadline; they run from a scope's first question."""
@@ -197,8 +239,8 @@ class Runtime:
         pending = self.pending.pop(request_id, None)
         if pending is not None:
             self._asked[pending.pid].discard(request_id)
-            if pending.asker and self.kernel.taint.state.pids:
-                self._pass_on(pending.pid, pending.asker)
+            if pending.reader and self.kernel.taint.state.pids:
+                self._pass_on(pending.pid, pending.reader)
         return pending
 
     def _pass_on(self, giver: str, taker: str) -> None:
@@ -215,6 +257,46 @@ class Runtime:
             if pending is not None:
                 pending.fail(_process_ended(process))
         self.sessions.pop(process.pid, None)
+        self._doubts.pop(process.pid, None)
+
+    def _in_doubt(self, interrupt: Interrupt) -> None:
+        """A process stands still until a person says what became of an effect; so do those that wait for it."""
+        process = self.kernel.processes.get(self.kernel.interrupts.asker(interrupt))
+        while process is not None:
+            self._doubts[process.known_as] = interrupt
+            for request_id in self._asked.get(process.known_as, ()):
+                pending = self.pending.get(request_id)
+                if pending is not None and pending.is_impatient:
+                    self._limit_doubt(pending, interrupt)
+            process = process.parent
+
+    def limit_doubt(self, pending: Pending) -> None:
+        """Fail a question that comes to stand behind an effect in doubt, after `DOUBT_WAIT_S`."""
+        pending.is_impatient = True
+        interrupt = self._doubts.get(pending.pid)
+        if interrupt is not None and interrupt.status == "pending":
+            self._limit_doubt(pending, interrupt)
+
+    def _limit_doubt(self, pending: Pending, interrupt: Interrupt) -> None:
+        def look() -> None:
+            if interrupt.status == "pending":
+                pending.give_up_with(
+                    EffectInDoubt(
+                        f"agent process {pending.pid} waits for a person: {interrupt.question}",
+                        hint=f"kernel.resolve_interrupt({interrupt.id!r}, {{'decision': …}}) answers it; "
+                        "send(…, wait_for_person=True) waits for that",
+                        pid=pending.pid,
+                        id=interrupt.id,
+                    )
+                )
+
+        clock = self.kernel.clock
+        clock.call_at(clock.monotonic() + DOUBT_WAIT_S, look)
+
+    def is_out_of_time(self, pid: str) -> bool:
+        """Whether the seconds of a process's budget have passed."""
+        process = self.kernel.processes.get(pid)
+        return process is not None and process.out_of_time
 
     def is_waited_for(self, pid: str) -> bool:
         """Whether the process waits for the running tool: it has called it, or asked the agent that has."""
@@ -225,27 +307,34 @@ class Runtime:
         return bool(waiting)
 
     def give_up(self, pending: Pending) -> None:
-        """End the work on an answer whose caller has left, if it has begun."""
+        """End the work on an answer whose caller has left, if it has begun. A later kernel does not take it up."""
+        if pending.id in self.pending:
+            asked = self.kernel.processes.get(pending.pid)
+            if asked is not None:
+                pending.withdrawn_seq = self.kernel.withdrawals.withdraw(asked, pending.id)
         process = self.kernel.processes.get(pending.running)
         if process is not None and process.kill_reason is None and process.exit is None and pending.id in self.pending:
             process.cancel(GIVEN_UP)
 
     def key(self, call: ModelCall, of_call: str) -> str:
-        """The idempotency key of a request, from the door's key of the call, `pid:number`.
+        """The idempotency key of a request, from the door's key of the call, `store:pid:number`.
 
-        It begins with a name for this kernel's processes. A call that was cut off by a crash is made again under the
-        same key. So the key names the process by its line of spawn calls, because the pid may belong to another process
-        by then, and ends with a hash of the question, because the program may ask another one.
+        It begins with the name of the durable run or with the id of the store; that of a process from before the store
+        had an id begins with a hash of the store's location, as it did then. A call that was cut off by a crash is made
+        again under the same key. So the key names the process by its line of spawn calls, because the pid may belong to
+        another process by then, and ends with a hash of the question, because the program may ask another one.
         """
-        journal = self.kernel.journal
-        if not self.name:
-            self.name = self._life if journal is None else canonical_hash(journal.store.location, (), {}).hex()[:12]
+        core, journal = self.kernel.core, self.kernel.journal
+        call_name = core.call_named(of_call)
         if journal is None:
-            return f"{self.name}:{of_call}"
-        pid, _, number = of_call.partition(":")
+            return f"{self.name or core.store_id}:{call_name}"
+        name = self.name or core.store_id
+        if not self.name and call_name == of_call:
+            name = canonical_hash(journal.store.location, (), {}).hex()[:12]
+        pid, _, number = call_name.partition(":")
         process = self.kernel.processes.get(pid)
         line = pid if process is None else process.line
-        return f"{self.name}:{line}:{number}:{(call.digest[-4:] + call.digest[:4]).hex()}"
+        return f"{name}:{line}:{number}:{(call.digest[-4:] + call.digest[:4]).hex()}"
 
     # ------------------------------------------------------------------ the process's side
 
@@ -314,7 +403,8 @@ class Runtime:
                 call.micro_usd = price.cost(completion.usage) if price is not None else None
                 # Estimates that are kept in a record were learned from this call already.
                 learn = call.conversation.learn if self.tokens.told is None else call.conversation.heard
-                learn(call.model, call.request, completion.usage)
+                if not completion.usage.estimated:
+                    learn(call.model, call.request, completion.usage)
             metrics.count(completion.usage, call.micro_usd)
         if kernel.agents_heard and call.attempts and kernel.listeners.hears("model.called"):
             kernel.publish(process.pid, "model.called", call_record(kernel, session, call, completion, error))
@@ -450,9 +540,36 @@ class Runtime:
             self._threads = ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="lyra-tool")
         return self._threads
 
+    def _withdraw_queued(self) -> None:
+        """The kernel closes, and callers are told that their questions failed: those that no process has begun to
+        answer are withdrawn. A caller that asks again after a restart is not told."""
+        for pending in self.pending.values():
+            process = self.kernel.processes.get(pending.pid)
+            if not pending.running and not pending.is_keyed and process is not None:
+                pending.abandoned = True
+                self.kernel.withdrawals.withdraw(process, pending.id)
+
+    def closed_before(self, pending: Pending) -> LyraError:
+        """What the caller of an answer that did not come in this kernel's life is told."""
+        if self.kernel.journal is None:
+            return AgentFailed("the kernel closed before the agent answered", status="closed")
+        if pending.running:
+            return ProcessExit(
+                f"the kernel closed while agent process {pending.pid} worked on the answer; "
+                "the turn goes on when the store is opened again",
+                hint="open the store again",
+                pid=pending.pid,
+            )
+        return AgentFailed(
+            f"the kernel closed before agent process {pending.pid} took the message, which is withdrawn",
+            hint="send it again when the store is open again",
+            status="closed",
+            pid=pending.pid,
+        )
+
     async def close(self) -> None:
         for pending in list(self.pending.values()):
-            pending.fail(AgentFailed("the kernel closed before the agent answered", status="closed"))
+            pending.fail(self.kernel.failure or self.closed_before(pending))
         self.pending.clear()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)

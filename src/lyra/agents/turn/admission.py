@@ -40,6 +40,7 @@ __all__ = ["Admitted", "Case", "admit", "decided_before", "publish", "refused"]
 _ROW: Final = "admit"
 _KEPT: Final = "kept"
 _GRANT: Final = "grant"
+_QUESTION: Final = Capability("human.ask", "confirmation")
 _SHOWN_CHARS_MAX: Final = 50_000  # of the subject in a question; a longer one would not be read before it is answered
 _EVENT_CHARS_MAX: Final = 10_000
 _GIVEN_CHARS_MAX: Final = 300
@@ -149,6 +150,10 @@ class Case:
         decision = permissions.decide(subject, tainted=tainted)
         for outer in self.session.outer:  # a helper may do nothing that its caller may not do unasked
             decision = _stricter(decision, outer, subject)
+        if decision.decision == "ask" and not self.grant.allows(_QUESTION):
+            decision = decision._replace(
+                decision="deny", reason=f"{decision.reason}, and {_QUESTION} is denied", source=_GRANT
+            )
         if decision.decision == "ask" or (self._linked and decision.decision == "allow"):
             # A call that the Grant refuses in any case is denied without a question. A link is refused here too, where
             # the message does not repeat the path that it leads to.
@@ -186,7 +191,7 @@ class Case:
         if self.subject.kind == "path" and path is not None and not _within(path, tool.folders):
             return PermissionDecision("deny", None, f"{path} is outside the workspace", _GRANT)
         try:
-            for need in (*tool.needs, *(tool.needs_of(self.call.arguments) if tool.needs_of is not None else ())):
+            for need in tool.needs_for(self.call.arguments):
                 self.grant.check(need)
         except CapabilityDenied as error:
             return PermissionDecision("deny", error.fields.get("rule"), error.message, _GRANT)

@@ -16,19 +16,20 @@ import json
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.events import Interrupted, UsageTold
+from lyra.agents.session.events import Interrupted
 from lyra.agents.session.model_call import ModelCall
 from lyra.agents.turn.admission import Case, publish
 from lyra.agents.turn.approval import answer_to_row, caller_sink, reason_text, visible_text
-from lyra.agents.turn.model_effect import model_effect
+from lyra.agents.turn.model_effect import cut_of_call, model_effect
 from lyra.core.effect import canonical_hash
 from lyra.core.message import Message
 from lyra.core.rights.capability import Capability
 from lyra.core.secrets.visible import visible
 from lyra.core.tool import Tool, ToolCall
-from lyra.errors import DeadlineExceeded, LyraError
+from lyra.errors import CapabilityDenied, DeadlineExceeded, LyraError
 from lyra.kernel.journal.rows import ASIDE
 from lyra.models.request import Request
+from lyra.models.stream import CUT_BY_BUDGET
 from lyra.models.tokens import ConversationTokens
 
 if TYPE_CHECKING:
@@ -148,6 +149,7 @@ class Callbacks:
             sink=None,
             timeouts=agent.timeouts,
             counts_tokens=agent.counts_tokens,
+            tokens_least=agent.min_tokens,
             pid=process.known_as,
         )
         call.aim(resolved)
@@ -162,9 +164,9 @@ class Callbacks:
             call.close()
         runtime.record(process, self._session, call, completion=completion)
         if sink is not None:
-            usage = call.all_tokens(completion)
-            cost = None if call.all_micro_usd is None else call.all_micro_usd / 1_000_000
-            sink.put(UsageTold(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, cost))
+            sink.put(call.usage_event(completion))
+        if completion.stop_reason == CUT_BY_BUDGET:
+            raise cut_of_call(agent.name, call, completion)
         return completion.text
 
     # ------------------------------------------------------------------ asking
@@ -185,7 +187,7 @@ class Callbacks:
             return await interrupts.ask(
                 self._process, kind=kind, key=self._key(), question=question, message=message, asked=tell
             )
-        except DeadlineExceeded:
+        except (CapabilityDenied, DeadlineExceeded):
             return None
 
 

@@ -20,12 +20,13 @@ from lyra.agents.declaration.context_policy import ContextPolicy
 from lyra.agents.session.journaled_choice import journaled_choice
 from lyra.agents.session.model_call import ModelCall
 from lyra.agents.session.window import Ledger, Window
-from lyra.agents.turn.model_effect import model_effect
+from lyra.agents.turn.model_effect import cut_of_call, model_effect
 from lyra.core.effect import canonical_hash
 from lyra.core.message import Message
 from lyra.errors import BudgetExceeded, EffectFailed, LimitExceeded
 from lyra.models.context_windows import context_window
 from lyra.models.request import Request
+from lyra.models.stream import CUT_BY_BUDGET
 from lyra.models.tokens import ConversationTokens
 
 if TYPE_CHECKING:
@@ -178,6 +179,7 @@ async def _summary(turn: Turn, policy: ContextPolicy, window: Window) -> str | N
         sink=None,
         timeouts=agent.timeouts,
         counts_tokens=agent.counts_tokens,
+        tokens_least=agent.min_tokens,
         pid=turn.ctx.pid,
     )
     call.aim(runtime.find(model))
@@ -194,6 +196,8 @@ async def _summary(turn: Turn, policy: ContextPolicy, window: Window) -> str | N
     finally:
         call.close()
     runtime.record(process, session, call, completion=completion)
+    if completion.stop_reason == CUT_BY_BUDGET:  # half a summary would lose the other half of the conversation
+        raise cut_of_call(agent.name, call, completion)
     return completion.text.strip() or None
 
 

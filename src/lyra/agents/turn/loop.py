@@ -22,20 +22,22 @@ from lyra.agents.session.replies import MarkedReply, Pending, Reply
 from lyra.agents.session.shared import runtime_of, scopes
 from lyra.agents.turn.memory import remembered_prompt
 from lyra.agents.turn.model_call import ask_model
+from lyra.agents.turn.model_effect import cut_by_budget
 from lyra.agents.turn.tool_calls import run_tools
 from lyra.agents.turn.turn import Turn
 from lyra.core.message import Message
-from lyra.errors import AgentFailed, ConfigError, Divergence, LyraError
+from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, Divergence, LyraError
 from lyra.kernel.journal.error_rows import error_from_row, error_to_row
 from lyra.kernel.process.process import GIVEN_UP
 from lyra.kernel.programs.context import Context, read
-from lyra.kernel.programs.milestone import replayed_milestone, write_milestone
-from lyra.models.stream import cut
+from lyra.kernel.programs.milestone import replayed_milestone, skip_replay, write_milestone
+from lyra.models.stream import CUT_BY_BUDGET, cut
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
     from lyra.agents.session.session import AgentSession
     from lyra.agents.session.shared import Runtime
+    from lyra.models.stream import Completion
 
 __all__ = ["STATUSES", "once", "serve"]
 
@@ -59,6 +61,7 @@ _HINTS: Final[dict[str, str]] = {
 _EDITED: Final = (
     "the agent's settings changed in the middle of an answer; let it finish with the old ones, or take another pid"
 )
+_CUT: Final = ("max_tokens", CUT_BY_BUDGET)  # stop reasons that an answer says as its status
 _REPEATS_MAX: Final = 3  # the same calls in a row
 _EMPTY_MAX: Final = 3  # answers without text or calls in a row
 _CHECKPOINT_EVERY: Final = 64  # messages: the most that a restart has to replay
@@ -89,12 +92,15 @@ async def serve(ctx: Context, agent: AgentDeclaration) -> None:
                 _deliver_again(runtime, session, finished)
                 continue
         pending = runtime.pending.get(request_id)
+        is_withdrawn = pending is None and runtime.kernel.withdrawals.holds(process, request_id)
+        if is_withdrawn and process.replay is not None:
+            skip_replay(process)
         if pending is not None:
             pending.running = process.pid
             session.asked_in(pending.span, own_span)
         turn = Turn(ctx, runtime, session, pending)
         failure = None
-        if request_id and _is_abandoned(turn):
+        if request_id and _is_abandoned(turn, withdrawn=is_withdrawn):
             runtime.take(request_id)
         else:
             failure = await _answer(turn, request_id, content)
@@ -106,6 +112,7 @@ async def serve(ctx: Context, agent: AgentDeclaration) -> None:
         else:
             checkpointed = len(session.messages)
             await ctx.checkpoint({**session.to_data(), **outcome})
+        runtime.kernel.withdrawals.passed(process, request_id)
 
 
 async def once(ctx: Context, agent: AgentDeclaration, content: Any) -> str:
@@ -147,12 +154,13 @@ def parse_message(message: Any) -> tuple[str, Any]:
     return "", message
 
 
-def _is_abandoned(turn: Turn) -> bool:
-    """Whether the caller left before the agent came to its message; the journal keeps that for a replay."""
+def _is_abandoned(turn: Turn, *, withdrawn: bool) -> bool:
+    """Whether the caller left before the agent came to its message; the journal keeps that for a replay. `withdrawn`:
+    it left in the life of an earlier kernel."""
     pending = turn.pending
     if not turn.session.durable:
         return pending is not None and pending.abandoned
-    return bool(read(turn.process, "given_up", lambda: pending is not None and pending.abandoned))
+    return bool(read(turn.process, "given_up", lambda: withdrawn or (pending is not None and pending.abandoned)))
 
 
 async def _answer(turn: Turn, request_id: str, content: Any) -> BaseException | None:
@@ -199,7 +207,12 @@ async def _answer(turn: Turn, request_id: str, content: Any) -> BaseException | 
         close_record(turn, value, failure)
         pending = runtime.take(request_id)
         if pending is not None:
-            deliver(pending, session, value, failure)
+            closed = runtime.kernel.stopping and isinstance(failure, (asyncio.CancelledError, GeneratorExit))
+            reason = runtime.closed_before(pending) if closed else failure
+            deliver(pending, session, value, reason, status=turn.status)
+        if runtime.followers:
+            for follower in runtime.followers.pop(turn.ctx.pid, ()):
+                deliver(follower, session, value, failure, status=turn.status)
     return failure
 
 
@@ -215,12 +228,14 @@ def close_record(turn: Turn, value: Any, failure: BaseException | None) -> None:
         kernel.publish(turn.process.pid, "agent.answered", turn_record(kernel, session, execution))
 
 
-def deliver(pending: Pending, session: AgentSession, value: Any, failure: BaseException | None) -> None:
-    """Give the caller the answer, or the error in place of one."""
+def deliver(
+    pending: Pending, session: AgentSession, value: Any, failure: BaseException | None, *, status: str = "success"
+) -> None:
+    """Give the caller the answer, or the error in place of one; `status` says whether the answer was cut."""
     sink = pending.sink
     if failure is None:
         if sink is not None:
-            sink.put(AnswerDone("success", session.messages[-1].text))
+            sink.put(AnswerDone(status, session.messages[-1].text))
         pending.answer(value)
         return
     if isinstance(failure, asyncio.CancelledError):
@@ -236,6 +251,8 @@ def deliver(pending: Pending, session: AgentSession, value: Any, failure: BaseEx
 def _outcome(turn: Turn, request_id: str, mark: int, failure: BaseException | None) -> dict[str, Any]:
     """What the journal's row of a turn says for `_deliver_again`: whose request it was, its error or its pieces."""
     outcome: dict[str, Any] = {"request": request_id} if request_id else {}
+    if failure is None and turn.status != "success":
+        outcome["status"] = turn.status
     if failure is not None:
         outcome["error"] = error_to_row(failure)
     elif turn.sink is not None:
@@ -261,8 +278,8 @@ def _deliver_again(runtime: Runtime, session: AgentSession, finished: dict[str, 
         text = "".join(message.text for message in session.messages if message.role == "assistant")
         for piece in cut(text[len(text) - sum(lengths) :], lengths):
             pending.sink.put(Text(piece))
-    output = session.agent.output
-    deliver(pending, session, answer if output is None else output.read(answer), None)
+    output, status = session.agent.output, finished.get("status", "success")
+    deliver(pending, session, answer if output is None else output.read(answer), None, status=status)
 
 
 # ---------------------------------------------------------------------- a turn
@@ -295,6 +312,8 @@ async def _iterate(turn: Turn, before: tuple[int, int, int, int]) -> Any:
         session.append(completion.message)
         if completion.stop_reason == "content_filter":
             raise _failed("content_filter", agent)
+        if completion.stop_reason == CUT_BY_BUDGET and not agent.fit_budget:
+            raise _cut(turn, completion.text, before)
         calls = completion.tool_calls
         if calls:
             asked = [(call.name, call.arguments) for call in calls]
@@ -308,20 +327,19 @@ async def _iterate(turn: Turn, before: tuple[int, int, int, int]) -> Any:
             continue
         text = completion.message.text
         if not text or text.isspace():
-            if completion.stop_reason == "max_tokens":  # the next answer would end at the same place
-                raise _failed("max_tokens", agent, output_tokens=completion.usage.output_tokens)
+            _check_uncut(turn, completion, before)
             empty += 1
             if empty >= _EMPTY_MAX:
                 raise _failed("empty", agent)
             session.append(Message("user", "Please answer."))
             continue
+        turn.status = completion.stop_reason if completion.stop_reason in _CUT else "success"
         if agent.output is None:
-            return _reply(text, completion.stop_reason, session, before)
+            return _reply(turn, text, before)
         try:
             return agent.output.read(text)
         except ValueError as misfit:
-            if completion.stop_reason == "max_tokens":
-                raise _failed("max_tokens", agent, output_tokens=completion.usage.output_tokens) from None
+            _check_uncut(turn, completion, before)
             misfits += 1
             if misfits > agent.output_retries:
                 raise _failed("output_invalid", agent, detail=str(misfit)) from None
@@ -337,17 +355,34 @@ def _failed(status: str, agent: AgentDeclaration, **fields: Any) -> AgentFailed:
     return AgentFailed(message, hint=_HINTS[status], status=status, **fields)
 
 
-def _reply(text: str, stop_reason: str, session: AgentSession, before: tuple[int, int, int, int]) -> Reply:
-    """The answer with the tokens and the money it took, the helpers' part included."""
+def _check_uncut(turn: Turn, completion: Completion, before: tuple[int, int, int, int]) -> None:
+    """Raise where an answer that cannot be used was cut: the next one would end at the same place."""
+    if completion.stop_reason == CUT_BY_BUDGET:
+        raise _cut(turn, completion.text, before) from None
+    if completion.stop_reason == "max_tokens":
+        raise _failed("max_tokens", turn.agent, output_tokens=completion.usage.output_tokens) from None
+
+
+def _cut(turn: Turn, text: str, before: tuple[int, int, int, int]) -> BudgetExceeded:
+    """The error of an answer that the budget cut, with what the whole turn cost."""
+    return cut_by_budget(turn.agent.name, text, **_taken(turn.session, before))
+
+
+def _taken(session: AgentSession, before: tuple[int, int, int, int]) -> dict[str, Any]:
+    """The tokens and the money that a turn took, the helpers' part included."""
     now = session.metrics.totals
-    reply = (MarkedReply if session.tainted else Reply).made(
-        text,
-        cost_usd=None if now[3] > before[3] else (now[2] - before[2]) / 1_000_000,
-        input_tokens=now[0] - before[0],
-        output_tokens=now[1] - before[1],
-    )
-    if stop_reason == "max_tokens":
-        reply.status = "max_tokens"
+    return {
+        "cost_usd": None if now[3] > before[3] else (now[2] - before[2]) / 1_000_000,
+        "input_tokens": now[0] - before[0],
+        "output_tokens": now[1] - before[1],
+    }
+
+
+def _reply(turn: Turn, text: str, before: tuple[int, int, int, int]) -> Reply:
+    """The answer with the tokens and the money it took, the helpers' part included."""
+    session = turn.session
+    reply = (MarkedReply if session.tainted else Reply).with_usage(text, **_taken(session, before))
+    reply.status = turn.status
     return reply
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from lyra.agents.session.events import UsageTold
 from lyra.agents.session.model_call import ModelCall
 from lyra.agents.turn.context_window import CHECK_TOKENS, fit
 from lyra.agents.turn.model_effect import expected, model_effect
@@ -81,7 +80,7 @@ async def _ask_models(turn: Turn) -> Completion:
                         for piece in completion.cut():
                             call.sink.text(piece)
                         call.sink.settle()
-                    call.sink.put(_usage_event(completion, call))
+                    call.sink.put(call.usage_event(completion))
                 return completion
     finally:
         call.close()
@@ -113,6 +112,7 @@ def _model_call(turn: Turn, model: str) -> ModelCall:
         sink=turn.sink,
         timeouts=agent.timeouts,
         counts_tokens=agent.counts_tokens,
+        tokens_least=agent.min_tokens,
         pid=turn.ctx.pid,
     )
 
@@ -139,9 +139,3 @@ def request_digest(session: AgentSession, request: Request) -> bytes:
 def _falls_back(error: LyraError) -> bool:
     """Whether another model might answer: this one is down or has no capacity. A bad request is bad for every model."""
     return error_class(error) in RETRYABLE and not isinstance(error, BudgetExceeded)
-
-
-def _usage_event(completion: Completion, call: ModelCall) -> UsageTold:
-    usage = call.all_tokens(completion)
-    cost = None if call.all_micro_usd is None else call.all_micro_usd / 1_000_000
-    return UsageTold(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, cost)

@@ -1,7 +1,9 @@
 """The model effect: one question to a model, quoted, reserved, streamed, folded, settled.
 
-`quote` runs when the call is made: it says what the call may cost at most, and clamps the answer's length to what the
-money and the tokens left can pay. `perform` runs for each try. The state of the call is a ModelCall.
+`quote` runs when the call is made: it says what the call may cost at most, and lowers the answer's length to what the
+money and the tokens left can pay, not below the agent's `min_tokens`: then there is no room, and the call is refused.
+`perform` runs for each try. An answer that ends at a lowered limit has the stop reason CUT_BY_BUDGET, and
+`cut_by_budget` is the error that it is for an agent without `fit_budget`. The state of the call is a ModelCall.
 """
 
 from __future__ import annotations
@@ -17,18 +19,19 @@ from lyra.agents.session.replies import Sink
 from lyra.agents.turn.key_filter import StreamKeyFilter, redact_keys
 from lyra.core.budgets.budget import Budget, Reservation, Usage
 from lyra.core.effect import Charged, Effect
+from lyra.core.limits import GRANT_CACHE_MAX
+from lyra.core.rights.capability import Capability
 from lyra.errors import BudgetExceeded, ConfigError, DeadlineExceeded, ModelError
+from lyra.kernel.process.cut_short import deadline_behind
 from lyra.models.provider import LLMProvider
-from lyra.models.stream import Completion, Fold, StreamEvent, TextDelta, ThinkingDelta, is_unchanged
-from lyra.models.wire.faults import fault
+from lyra.models.stream import CUT_BY_BUDGET, Completion, Fold, StreamEvent, TextDelta, ThinkingDelta, is_unchanged
+from lyra.models.wire.faults import fault, of_exception
 
 if TYPE_CHECKING:
     from lyra.agents.session.session import AgentSession
     from lyra.models.wire.http import Timeouts
 
-__all__ = ["expected", "model_effect"]
-
-ANSWER_TOKENS_MIN: Final = 1  # less than one token is no answer
+__all__ = ["cut_by_budget", "cut_of_call", "expected", "model_effect"]
 
 
 def model_effect(session: AgentSession, model: str | LLMProvider, call: ModelCall) -> Effect:
@@ -49,6 +52,7 @@ def model_effect(session: AgentSession, model: str | LLMProvider, call: ModelCal
             rate_limit=agent.rate_limit,
             circuit_breaker=agent.circuit_breaker,
             quote=quote,
+            needs=_needs,
             shared=None if call.limit is None else (call.model, call.limit),
             lasting=True,
             unchanged=is_unchanged,
@@ -56,6 +60,17 @@ def model_effect(session: AgentSession, model: str | LLMProvider, call: ModelCal
     call.effect, call.retry = effect.name, agent.retry
     return effect
 
+
+def _needs(call: ModelCall) -> tuple[Capability, ...]:
+    known = _rights.get(call.model)
+    if known is None:
+        if len(_rights) >= GRANT_CACHE_MAX:
+            _rights.clear()
+        known = _rights[call.model] = (Capability("model.use", call.model),)
+    return known
+
+
+_rights: Final[dict[str, tuple[Capability, ...]]] = {}  # by model
 
 # ---------------------------------------------------------------------- before
 
@@ -91,11 +106,11 @@ def _worst_case(call: ModelCall, chains: tuple[Budget, ...], limits_money: bool)
     request = call.request
     call.estimated = True
     tokens_in = call.conversation.estimate(call.model, request)
-    tokens_out = request.max_tokens or 0
+    tokens_out, least = call.tokens_wanted, call.tokens_least
     for scope in chains:
         left = scope.spendable("output_tokens") if scope.limits_tokens else None
         if left is not None and left < tokens_out:
-            tokens_out = max(left, ANSWER_TOKENS_MIN)
+            tokens_out = max(left, least)
     usd = 0
     if limits_money:
         price = call.price = call.runtime.price(call)
@@ -109,8 +124,9 @@ def _worst_case(call: ModelCall, chains: tuple[Budget, ...], limits_money: bool)
         for scope in chains:
             left = None if scope.covers("usd", usd) else scope.spendable("usd")
             if left is not None:
-                tokens_out = max(min(price.affordable_output(left, tokens_in), tokens_out), ANSWER_TOKENS_MIN)
+                tokens_out = max(min(price.affordable_output(left, tokens_in), tokens_out), least)
                 usd = price.worst_case(tokens_in, tokens_out)
+    call.is_shortened = tokens_out < call.tokens_wanted
     if tokens_out != request.max_tokens:
         call.request = msgspec.structs.replace(request, max_tokens=tokens_out)
     return Usage.of_call(usd, tokens_in, tokens_out)
@@ -162,30 +178,81 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
                 feed(event)
         else:
             await _stream_to(fold, events, sink, runtime.known)
-        completion = fold.completion()
+        completion = _marked(call, fold.completion())
         if runtime.known:
             completion = redact_keys(completion, runtime.known)
         if sink is not None:
             completion = _settle(sink, completion, is_journaled=runtime.kernel.journal is not None)
     except GeneratorExit:  # the program is being closed: nothing can be awaited any more
         raise
-    except BaseException as error:
-        if isinstance(error, Exception) and not isinstance(error, DeadlineExceeded):
-            call.lose(fold.usage)
-        else:  # cancelled, or the process's deadline has passed (a model's own time-out is a ModelError)
-            call.cut(fold.usage)
-        if call.lost.items:
-            error.usage = call.lost  # type: ignore[attr-defined]  # the door charges what a failure has cost
+    except BaseException as raised:
+        failure = _failed_try(call, fold, of_exception(raised, provider.name) or raised)
         await _close(source)
-        if runtime.unfit is not None and _is_unreachable(error, call):
-            await runtime.lacks(runtime.kernel.processes[call.pid], error)
+        if runtime.unfit is not None and _is_unreachable(failure, call):
+            await runtime.lacks(runtime.kernel.processes[call.pid], failure)
+        if failure is not raised:
+            raise failure from raised
         raise
     runtime.has_answered = True
-    usage = _spent(call, completion)
+    spent = _spent(call, completion)
     if call.lost.items:
-        usage += call.lost
-    call.settle(usage)
-    return Charged(completion, usage)  # type: ignore[return-value]  # the door takes the usage off
+        spent += call.lost
+    call.settle(spent)
+    return Charged(completion, spent)  # type: ignore[return-value]  # the door takes the usage off
+
+
+def _marked(call: ModelCall, completion: Completion) -> Completion:
+    """The answer with tokens that its provider did not count, and marked where it ended because the budget did."""
+    usage = completion.usage
+    if not usage.output_tokens or not usage.total_input:
+        completion = msgspec.structs.replace(completion, usage=call.counted(usage, completion.message))
+    if not call.is_shortened or completion.stop_reason != "max_tokens":
+        return completion
+    lengths = {"max_tokens": call.request.max_tokens, "wanted": call.tokens_wanted}
+    call.runtime.kernel.publish(call.pid, "budget.cut", {"effect": call.effect, **lengths})
+    return msgspec.structs.replace(completion, stop_reason=CUT_BY_BUDGET)
+
+
+def _failed_try(call: ModelCall, fold: Fold, raised: BaseException) -> BaseException:
+    """Count what a failed try has cost; gives its error, which is the deadline where that is behind it."""
+    error = raised
+    if isinstance(raised, Exception) and call.runtime.is_out_of_time(call.pid):
+        error = deadline_behind(raised) or raised
+    if isinstance(error, Exception) and not isinstance(error, DeadlineExceeded):
+        call.lose(fold.usage if not fold.text else call.counted(fold.usage, fold.message))
+    else:  # cancelled, or the process's deadline has passed (a model's own time-out is a ModelError)
+        call.cut(fold.usage)
+    if call.lost.items:
+        error.usage = call.lost  # type: ignore[attr-defined]  # the door charges what a failure has cost
+    return error
+
+
+def cut_by_budget(
+    name: str, text: str, *, cost_usd: float | None, input_tokens: int, output_tokens: int
+) -> BudgetExceeded:
+    """The error of an answer that ended where the budget of agent `name` did; it has the text, and what that cost."""
+    cost = "" if cost_usd is None else f", which cost ${cost_usd:.6f}".rstrip("0").rstrip(".")
+    return BudgetExceeded(
+        f"the budget of agent {name} ended in the middle of an answer, after {len(text)} characters{cost}",
+        hint="raise the budget, lower max_tokens, or set fit_budget to take answers that were cut",
+        agent=name,
+        partial=text,
+        cost_usd=cost_usd,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+    )
+
+
+def cut_of_call(name: str, call: ModelCall, completion: Completion) -> BudgetExceeded:
+    """The same for a call beside the answers of agent `name`: a summary, a text for an MCP server."""
+    usage, micro_usd = call.all_tokens(completion), call.all_micro_usd
+    return cut_by_budget(
+        name,
+        completion.text,
+        cost_usd=None if micro_usd is None else micro_usd / 1_000_000,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+    )
 
 
 def _is_unreachable(error: BaseException, call: ModelCall) -> TypeGuard[ModelError]:

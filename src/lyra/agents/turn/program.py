@@ -33,5 +33,8 @@ def _program(agent: AgentDeclaration) -> Callable[..., Any]:
         """Without a task a conversation; with one, that alone: its result is the answer."""
         return await loop.once(ctx, agent, task[0]) if task else await loop.serve(ctx, agent)
 
+    from lyra.agents.session.agent_process import AgentProcess
+
+    vars(serve)["__lyra_handle__"] = AgentProcess  # by which `kernel.agent` finds it
     serve.__module__, serve.__qualname__ = "agent", agent.name
     return serve

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.agents.declaration.content import parts_of
+from lyra.agents.declaration.content import parts_of, plain_or_text
 from lyra.agents.session.cleanup import cleanups_of
 from lyra.agents.session.events import Interrupted, ToolEnded, ToolProgress, ToolStarted
 from lyra.agents.session.records import tool_record
@@ -23,7 +23,7 @@ from lyra.agents.session.shared import home, scopes
 from lyra.agents.session.spans import Held, TraceSpan, current_span, new_span, turn_span
 from lyra.core.effect import Effect
 from lyra.core.message import Message
-from lyra.core.rights.capability import Capability, Grant
+from lyra.core.rights.capability import Grant
 from lyra.core.secrets.redact import redact
 from lyra.core.tool import (
     Tool,
@@ -39,6 +39,7 @@ from lyra.core.tool import (
     rights,
 )
 from lyra.errors import BudgetExceeded, Denied, Divergence, LyraError, StoreError, ToolError
+from lyra.kernel.base.acting import act_as
 from lyra.kernel.process.call_keys import comes_next, current_branch, next_key
 from lyra.kernel.process.process import GIVEN_UP, Process
 from lyra.kernel.programs.context import Context, once
@@ -285,6 +286,7 @@ async def _output(turn: Turn, tool: Tool, call: ToolCall, grant: Grant) -> Any:
     runs in place, so that each act through `ctx` is an effect, a question or a process of its own."""
     runtime, sink = turn.runtime, turn.sink
     caller.set(turn.ctx.pid)
+    act_as(turn.process)
     home.set(runtime)
     rights.set(grant)
     ending.set(partial(cleanups_of(runtime.kernel).add, turn.process))
@@ -312,7 +314,7 @@ def _effect(session: AgentSession, tool: Tool, *, inside: bool) -> Effect:
         effect = Effect(
             _admit if inside else _perform_keyed if keyed else _perform,
             name=f"tool:{tool.name}",
-            needs=tool.needs if tool.needs_of is None else lambda use: _needs(tool, use),
+            needs=tool.needs_for({}) if tool.needs_of is None else lambda use: tool.needs_for(use.call.arguments),
             idempotent=inside or tool.idempotent,
             cost={"tool_calls": 1},
             timeout_s=tool.timeout_s,
@@ -320,11 +322,6 @@ def _effect(session: AgentSession, tool: Tool, *, inside: bool) -> Effect:
         )
         known = session.tool_effects[tool.name] = (tool, effect)
     return known[1]
-
-
-def _needs(tool: Tool, use: ToolUse) -> list[Capability]:
-    """The rights that the tool always needs, and those for these arguments."""
-    return [*tool.needs, *(tool.needs_of(use.call.arguments) if tool.needs_of is not None else ())]
 
 
 def _about(use: ToolUse) -> str:
@@ -365,7 +362,7 @@ def _shown(runtime: Runtime, output: Any) -> Any:
     elif isinstance(output, str):
         text = output
     else:
-        text = msgspec.json.encode(output, enc_hook=str).decode()
+        text = msgspec.json.encode(output, enc_hook=plain_or_text).decode()
     text = runtime.clean(text)
     if len(text) > _OUTPUT_CHARS_MAX:
         half = _OUTPUT_CHARS_MAX // 2

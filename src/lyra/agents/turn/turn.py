@@ -23,7 +23,7 @@ __all__ = ["Turn"]
 class Turn:
     """`pending` is the answer that a caller waits for; None for a message without a caller."""
 
-    __slots__ = ("agent", "ctx", "pending", "process", "runtime", "session", "system")
+    __slots__ = ("agent", "ctx", "pending", "process", "runtime", "session", "status", "system")
 
     def __init__(self, ctx: Context, runtime: Runtime, session: AgentSession, pending: Pending | None) -> None:
         self.ctx = ctx
@@ -32,6 +32,7 @@ class Turn:
         self.session = session
         self.agent: AgentDeclaration = session.agent
         self.pending = pending
+        self.status = "success"  # of the answer: "max_tokens" or "budget" where it was cut
         self.system = ""  # the system prompt, once it is made
 
     @property

@@ -1,4 +1,4 @@
-"""`lyra agent -p TASK`: one agent with the built-in tools, in this folder, without anybody at the terminal.
+"""`lyra agent -p TASK`: one agent with the built-in tools, in this folder, without questions to a person.
 
 Parses, runs `headless.headless` and prints: the answer alone (`text`), the result as one JSON document (`json`), or
 everything that happens, one object a line (`stream-json`). Errors go to stderr in every format. Decides nothing: what
@@ -36,7 +36,6 @@ _MODES: Final = ("default", "accept-edits", "plan", "bypass", "deny-unasked")
 _LEVELS: Final = ("none", "basic", "detailed")
 _FORMATS: Final = ("text", "json", "stream-json")
 _PIPE_WAIT_S: Final = 2.0  # for the first byte of what is piped in beside a task
-_SERVERS_WAIT_S: Final = 5.0  # for MCP servers before the run begins; one that is slower brings its tools later
 _TASK_BYTES_MAX: Final = 10 * 1024 * 1024
 _FILE_BYTES_MAX: Final = 1024 * 1024  # of a system prompt or a schema
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -48,17 +47,22 @@ _LAST_WORDS_S: Final = 1.0  # for the reader to take the last line
 @click.option("-p", "--prompt", metavar="TASK", help="What to do; `-` reads it from stdin. Piped text is added to it.")
 @click.option("--model", metavar="MODEL", default="", help="PROVIDER/MODEL; default: agent.model of the configuration.")
 @click.option("--system", "system_file", metavar="FILE", help="A file with the system prompt to use.")
-@click.option("--permission-mode", "mode", type=click.Choice(_MODES), help="Default: what the permission files say.")
+@click.option(
+    "--permission-mode",
+    "mode",
+    type=click.Choice(_MODES),
+    help="The permission mode; default: as the permission files say.",
+)
 @click.option("--allowed-tools", "allow", metavar="RULE", multiple=True, help="A rule that allows. May be repeated.")
 @click.option("--disallowed-tools", "deny", metavar="RULE", multiple=True, help="A rule that denies. May be repeated.")
 @click.option("--max-budget-usd", "budget", metavar="X", help="Stop before more dollars than this are spent.")
-@click.option("--max-turns", type=click.IntRange(1, 10**6), help="Calls of the model at most.")
-@click.option("--add-dir", "also", metavar="DIR", multiple=True, help="One more folder to work in. May be repeated.")
+@click.option("--max-turns", type=click.IntRange(1, 10**6), help="Maximum number of model calls.")
+@click.option("--add-dir", "also", metavar="DIR", multiple=True, help="A further folder to work in. May be repeated.")
 @click.option("--output-format", "form", type=click.Choice(_FORMATS), default="text", show_default=True)
 @click.option("--json-schema", "schema_file", metavar="FILE", help="A JSON schema that the answer has to fit.")
-@click.option("--trust-project", is_flag=True, help="Let the project's own files allow, and bring tools.")
-@click.option("--audit", default="", metavar="FILE|FOLDER", help="Write a log of what was decided; see lyra audit.")
-@click.option("--audit-level", type=click.Choice(_LEVELS), help="How much; default: what the configuration says.")
+@click.option("--trust-project", is_flag=True, help="Accept allow rules and tools from the project's files.")
+@click.option("--audit", default="", metavar="FILE|FOLDER", help="Write an audit log of decisions; see lyra audit.")
+@click.option("--audit-level", type=click.Choice(_LEVELS), help="Detail of the audit log; default: the configuration.")
 @click.option("--store", default="memory", show_default=True, metavar="FILE|URL", help="Where the run is journaled.")
 @click.pass_context
 def agent(ctx: click.Context, /, *, form: str, **given: Any) -> None:
@@ -85,7 +89,7 @@ class _Printer:
         self._stdout: StdoutThread | None = None
 
     def tell(self, line: dict[str, Any]) -> None:
-        """One object, one line, at once. ASCII only, so that it is valid in any locale."""
+        """Print an object as one line and flush. ASCII only, so that it is valid in any locale."""
         if self._wanted(line):
             sys.stdout.write(_line(line))
             sys.stdout.flush()
@@ -171,7 +175,8 @@ async def _with_servers(invocation: Invocation, options: HeadlessOptions) -> Asy
     async with McpServers.load(invocation.config, outfit.folder, denied=outfit.permissions.denied) as servers:
         if servers.warning:
             note(f"warning: {servers.warning}")
-        states = [state.to_data() for state in await servers.start(within_s=_SERVERS_WAIT_S)]
+        # Each is waited for until it is there, has failed, or its `start_s` is over.
+        states = [state.to_data() for state in await servers.start()]
         yield msgspec.structs.replace(options, tools=(servers,), facts={"mcp_servers": states})
 
 
@@ -181,7 +186,7 @@ def _names_servers(invocation: Invocation) -> bool:
 
 @contextmanager
 def _signals() -> Iterator[list[int]]:
-    """The first of them cancels this task, and is in what is given; the next one ends us at once.
+    """The first signal cancels this task and is added to the list; the next one ends the process at once.
 
     So does an alarm where the end takes too long: nothing that was started may keep a run that was told to stop.
     """

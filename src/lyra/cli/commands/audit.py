@@ -21,16 +21,16 @@ __all__ = ["audit"]
 
 @click.group(cls=CommandGroup)
 def audit() -> None:
-    """Check an audit log, and look at what is in it: verify, show."""
+    """Verify and show audit logs."""
 
 
 @audit.command("verify")
 @click.argument("file", type=click.Path())
-@click.option("--expect", metavar="HASH", help="A hash that was the log's last one, and must still be in it.")
+@click.option("--expect", metavar="HASH", help="An earlier last hash of the log, which it must still contain.")
 @json_option
 @click.pass_context
 def verify_command(ctx: click.Context, file: str, *, expect: str | None, as_json: bool) -> None:
-    """Check that FILE is as it was written; name the first line that is not."""
+    """Check that FILE was not changed; report the first line that was."""
     checked = verify(file, expect=expect.strip().lower() if expect else None)
     problem = checked.problem
     if as_json:
@@ -92,13 +92,13 @@ def _time(timestamp_s: float) -> str:
 
 
 def _line(link: Link) -> str:
-    fields = " ".join(f"{name}={_said(value)}" for name, value in link.fields.items())
+    fields = " ".join(f"{name}={_shown_value(value)}" for name, value in link.fields.items())
     return printable(
         f"{link.seq:>6}  {_time(link.at)}  {link.pid or '-':<8}  {link.kind:<20}  {fields}".replace("\n", "\\n")
     )
 
 
-def _said(value: Any) -> str:
+def _shown_value(value: Any) -> str:
     import json
 
     return value if isinstance(value, str) and value and " " not in value else json.dumps(value, ensure_ascii=False)

@@ -23,7 +23,7 @@ def config() -> None:
 
 
 @config.command()
-@click.option("--origin", "with_origin", is_flag=True, help="Say where each value comes from.")
+@click.option("--origin", "with_origin", is_flag=True, help="Show where each value comes from.")
 @json_option
 @click.pass_obj
 def show(invocation: Invocation, *, with_origin: bool, as_json: bool) -> None:

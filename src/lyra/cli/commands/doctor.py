@@ -1,4 +1,4 @@
-"""`lyra doctor`: what works here, and how to get the rest.
+"""`lyra doctor`: which optional features work on this machine, and how to install the others.
 
 Each check is one function that tries the thing itself where it can (a write-ahead log in a temporary folder,
 an import) and gives one `Finding`. `missing` is something optional that is not there; `problem` is something
@@ -56,7 +56,7 @@ class Finding(NamedTuple):
 @json_option
 @click.pass_context
 def doctor(ctx: click.Context, *, as_json: bool) -> None:
-    """Say what works here, and how to get the rest."""
+    """Check which optional features work on this machine and how to install the others."""
     rows = list(_examine(ctx.ensure_object(Invocation)))
     healthy = all(row.state != "problem" for row in rows)
     if as_json:

@@ -28,7 +28,7 @@ __all__ = ["mcp"]
 
 @click.group(cls=CommandGroup)
 def mcp() -> None:
-    """Use MCP servers, and be one: list, test, approve, revoke, login, serve."""
+    """Manage MCP servers, and serve Lyra's tools over MCP."""
 
 
 def _servers(invocation: Invocation, **options: Any) -> McpServers:
@@ -95,10 +95,10 @@ def _show(state: ServerState) -> None:
 # ---------------------------------------------------------------- agreeing
 @mcp.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Agree without being asked.")
+@click.option("--yes", is_flag=True, help="Approve without a question.")
 @click.pass_context
 def approve(ctx: click.Context, name: str, *, yes: bool) -> None:
-    """Agree to the server NAME of a project, and to what its tools say now."""
+    """Approve the server NAME of a project and its tools as they are now."""
     state = asyncio.run(_approve(ctx.ensure_object(Invocation), name, yes=yes))
     _show(state)
     ctx.exit(0 if state.state == "connected" else 1)
@@ -136,7 +136,7 @@ def _agreed(question: str, *, yes: bool) -> bool:
 @click.argument("name")
 @click.pass_obj
 def revoke(invocation: Invocation, name: str) -> None:
-    """Take back what you agreed to for the server NAME."""
+    """Withdraw the approval of the server NAME."""
     from lyra.mcp import Approvals
 
     had = Approvals.of_user().forget(_servers(invocation).fingerprint(name))
@@ -173,13 +173,21 @@ async def _login(invocation: Invocation, name: str) -> ServerState:
 # ---------------------------------------------------------------- serving
 @mcp.command()
 @click.option(
-    "--tools", "names", metavar="NAMES", multiple=True, help="Built-in tools to offer, with commas; else all."
+    "--tools",
+    "names",
+    metavar="NAMES",
+    multiple=True,
+    help="Built-in tools to offer, separated by commas; default: all.",
 )
 @click.option("--agent", "own", metavar="FILE:NAME", multiple=True, help="An Agent, Tool or function of a Python file.")
 @click.option("--allowed-tools", "allow", metavar="RULE", multiple=True, help="A rule that allows. May be repeated.")
 @click.option("--disallowed-tools", "deny", metavar="RULE", multiple=True, help="A rule that denies. May be repeated.")
 @click.option("--http", "port", metavar="PORT", type=click.IntRange(1, 65535), help="Serve HTTP on this machine.")
-@click.option("--token-env", metavar="VARIABLE", help="Where the token of HTTP clients is; else one is made and shown.")
+@click.option(
+    "--token-env",
+    metavar="VARIABLE",
+    help="Environment variable with the clients' token; without it a token is generated and printed.",
+)
 @click.pass_obj
 def serve(
     invocation: Invocation,

@@ -25,12 +25,17 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 @click.group(cls=CommandGroup)
 def mock() -> None:
-    """Stand in for model providers: Anthropic, OpenAI, Ollama."""
+    """Serve the APIs of Anthropic, OpenAI and Ollama from a script, for tests."""
 
 
 @mock.command()
-@click.option("--script", default=None, metavar="FILE", help="What it says (YAML, TOML or JSON); without one, an echo.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0 takes any that is free.")
+@click.option(
+    "--script",
+    default=None,
+    metavar="FILE",
+    help="The answers (YAML, TOML or JSON); without it the server repeats each prompt.",
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="Port; 0 chooses a free one.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--public", is_flag=True, help="Allow a host that other machines can reach.")
 @json_option

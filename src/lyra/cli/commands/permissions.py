@@ -27,7 +27,7 @@ __all__ = ["permissions"]
 
 @click.group(cls=CommandGroup)
 def permissions() -> None:
-    """Say what would be allowed, and by which rule: explain."""
+    """Explain which calls the permissions allow, and by which rule."""
 
 
 @permissions.command()
@@ -36,10 +36,12 @@ def permissions() -> None:
 @click.option("--allow", metavar="RULE", multiple=True, help="One more rule that allows. May be repeated.")
 @click.option("--ask", metavar="RULE", multiple=True, help="One more rule that asks. May be repeated.")
 @click.option("--deny", metavar="RULE", multiple=True, help="One more rule that denies. May be repeated.")
-@click.option("--mode", type=click.Choice(list(MODES)), help="The permission mode; default: what the files say.")
+@click.option(
+    "--mode", type=click.Choice(list(MODES)), help="The permission mode; default: as the permission files say."
+)
 @click.option("--headless", is_flag=True, help="Decide as in a run without a person to ask.")
 @click.option("--untrusted", is_flag=True, help="Decide as after reading text from outside.")
-@click.option("--trust-project", is_flag=True, help="Let the project's own files allow, too.")
+@click.option("--trust-project", is_flag=True, help="Accept allow rules from the project's files.")
 @click.option("--exit-code", "with_exit_code", is_flag=True, help="Exit with 3 when it is denied.")
 @json_option
 @click.pass_context
@@ -58,7 +60,7 @@ def explain(
     with_exit_code: bool,
     as_json: bool,
 ) -> None:
-    """Say what would be decided on a call of TOOL about VALUE: a command line, a path or a URL."""
+    """Explain the decision on a call of TOOL with VALUE: a command line, a path or a URL."""
     workspace, home = os.path.realpath(os.getcwd()), os.path.expanduser("~")
     flags = Layer("flags", {"allow": allow, "ask": ask, "deny": deny})
     layers = [*load_layers(workspace, home=home, trusted=trust_project), flags]

@@ -187,7 +187,7 @@ def _answer(kernel: Any, pid: str, interrupt: dict[str, Any]) -> None:
         if key is None:  # the runner has not come to ask yet
             kernel.loop.call_soon(resolve)
             return
-        answer = _said(question, consent=consent)
+        answer = _read_answer(question, consent=consent)
         if answer is not None:
             kernel.resolve_interrupt(key, answer)
             return
@@ -199,7 +199,7 @@ def _answer(kernel: Any, pid: str, interrupt: dict[str, Any]) -> None:
     kernel.loop.call_soon(resolve)
 
 
-def _said(question: str, *, consent: bool) -> dict[str, Any] | None:
+def _read_answer(question: str, *, consent: bool) -> dict[str, Any] | None:
     """The answer typed at the terminal, or the next line of the piped input; None without either."""
     import sys
 

@@ -2,8 +2,9 @@
 
 Opens a store that exists and never makes a file: a misspelt path must not become an empty store. (A PostgreSQL
 store makes its tables when first opened, from here too.) `info`, `check` and `export` only read, beside a running
-kernel too; `compact` takes the lease first, so it is refused while a kernel owns the store. What a store is, is in
-`lyra.store.protocol`; this module only asks it.
+kernel too; `compact` takes the lease first, so it is refused while a kernel owns the store. All four see the durable
+runs of Vega programs in the same file, each a journal of its own. What a store is, is in `lyra.store.protocol`; this
+module only asks it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import math
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -22,9 +23,9 @@ import click
 from lyra.cli.app import CommandGroup, Invocation, json_option
 from lyra.cli.render import document, printable, table
 from lyra.core.secrets.secret import is_reference
-from lyra.errors import ConfigError, Corrupt, StoreError
+from lyra.errors import ConfigError, Conflict, Corrupt, StoreError
 from lyra.store import open_store
-from lyra.store.protocol import Lease, Store
+from lyra.store.protocol import Record, Store
 
 __all__ = ["jsonable", "store"]
 
@@ -35,7 +36,7 @@ _PROGRAMS: Final = ("programs_to_register", "programs_unknown")
 
 @click.group(cls=CommandGroup)
 def store() -> None:
-    """Look at a store: info, check, compact, export.
+    """Inspect and compact a store: info, check, compact, export.
 
     PATH_OR_URL is the configured store (kernel.store) when it is left out.
     """
@@ -50,7 +51,7 @@ def _target(function: Callable[..., Any]) -> Callable[..., Any]:
 @json_option
 @click.pass_obj
 def info(invocation: Invocation, target: str | None, *, as_json: bool) -> None:
-    """Say what a store holds: rows, processes and their programs, size, who owns it."""
+    """Show what a store holds: rows, processes and their programs, size, owner."""
     with _opened(invocation, target) as opened:
         facts = _facts(opened)
     if as_json:
@@ -64,9 +65,12 @@ def info(invocation: Invocation, target: str | None, *, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def check(ctx: click.Context, target: str | None, *, as_json: bool) -> None:
-    """Read a store from end to end and name all that is wrong with it."""
+    """Read a whole store and report every fault in it."""
     with _opened(ctx.ensure_object(Invocation), target) as opened:
-        location, problems = opened.location, [*opened.check(), *_checked_runs(opened)]
+        location, problems = opened.location, opened.check()
+        for name, run in _runs(opened):
+            sentences = [run.message] if isinstance(run, Corrupt) else run.check()
+            problems += [f"run {name}: {sentence}" for sentence in sentences]
     if as_json:
         document({"location": location, "sound": not problems, "problems": problems})
     elif problems:
@@ -78,23 +82,23 @@ def check(ctx: click.Context, target: str | None, *, as_json: bool) -> None:
         raise Corrupt(f"{location} has {len(problems)} faults", hint="stop using it and restore it from a backup")
 
 
-def _checked_runs(opened: Store) -> list[str]:
-    """What is wrong with the durable runs of Vega programs in the same file."""
+def _runs(opened: Store) -> Iterator[tuple[str, Store | Corrupt]]:
+    """The durable runs of Vega programs in the same file, oldest first; of one that is damaged, what is wrong."""
     from lyra.store.space import Space, spaces
     from lyra.store.sqlite import SqliteStore
 
-    problems: list[str] = []
     if not isinstance(opened, SqliteStore):
-        return problems
+        return
     for name in spaces(opened):
         try:
-            space = Space(opened.path, name, make=False)
+            space = Space(opened.path, name, make=False, writes=False)
         except Corrupt as error:
-            problems.append(f"run {name}: {error.message}")
+            yield name, error
             continue
-        problems += [f"run {name}: {sentence}" for sentence in space.check()]
-        space.close()
-    return problems
+        try:
+            yield name, space
+        finally:
+            space.close()
 
 
 @store.command()
@@ -106,18 +110,40 @@ def compact(invocation: Invocation, target: str | None, *, as_json: bool) -> Non
     from lyra.core.clock import SystemClock
 
     settings = invocation.config.kernel
+    retention = (SystemClock().now(), settings.retention_s, settings.lease_s)
+    refused: list[StoreError] = []
     with _opened(invocation, target) as opened:
-        now = SystemClock().now()
-        lease = opened.acquire(f"lyra store compact, pid {os.getpid()}", now=now, ttl_s=settings.lease_s)
-        try:
-            dropped = opened.compact(before=now - settings.retention_s, epoch=lease.epoch)
-        finally:
-            opened.release(lease)
+        dropped, of_runs = _compacted(opened, *retention), {}
+        for name, run in _runs(opened):
+            try:
+                of_runs[name] = _compacted(_sound(run), *retention)
+            except (Conflict, Corrupt) as error:
+                refused.append(type(error)(f"run {name}: {error.message}", hint=error.hint, **error.fields))
         location = opened.location
     if as_json:
-        document({"location": location, "dropped": dropped})
+        document({"location": location, "dropped": dropped, "runs": of_runs})
     else:
         click.echo(f"dropped {dropped} rows older than {settings.retention_s:g} s from {printable(location)}")
+        for name, count in of_runs.items():
+            click.echo(f"dropped {count} rows from run {name}")
+    if refused:
+        refused[0].fields["also"] = [error.message for error in refused[1:]]
+        raise refused[0]
+
+
+def _compacted(opened: Store, now: float, retention_s: float, lease_s: float) -> int:
+    owner = f"lyra store compact, pid {os.getpid()}"
+    lease = opened.acquire(owner, now=None if opened.has_clock else now, ttl_s=lease_s)
+    try:
+        return opened.compact(before=now - retention_s, epoch=lease.epoch)
+    finally:
+        opened.release(lease)
+
+
+def _sound(run: Store | Corrupt) -> Store:
+    if isinstance(run, Corrupt):
+        raise run
+    return run
 
 
 @store.command()
@@ -125,25 +151,47 @@ def compact(invocation: Invocation, target: str | None, *, as_json: bool) -> Non
 @click.option("--after", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Begin after this row.")
 @click.option("--pid", metavar="PID", help="Only the rows of this process.")
 @click.option("--kind", metavar="KIND", help="Only rows of this kind, such as process.created.")
+@click.option("--run", "run_id", metavar="RUN", help="Only the rows of this durable Vega run.")
 @click.pass_obj
-def export(invocation: Invocation, target: str | None, *, after: int, pid: str | None, kind: str | None) -> None:
-    """Write the journal to stdout, one JSON object a line."""
+def export(
+    invocation: Invocation, target: str | None, *, after: int, pid: str | None, kind: str | None, run_id: str | None
+) -> None:
+    """Write the journal to stdout, one JSON object a line; then the rows of durable Vega runs, each with its `run`."""
+    if kind is not None:
+        _must_be_a_kind(kind)
+    damaged: list[Corrupt] = []
+    with _opened(invocation, target) as opened:
+        if run_id is None:
+            _write_rows(opened.read(after=after, pid=pid, kind=kind), {})
+        names = []
+        for name, run in _runs(opened):
+            names.append(name)
+            if run_id in (None, name):
+                try:
+                    _write_rows(_sound(run).read(after=after, pid=pid, kind=kind), {"run": name})
+                except Corrupt as error:
+                    damaged.append(Corrupt(f"run {name}: {error.message}", hint=error.hint, **error.fields))
+        if run_id is not None and run_id not in names:
+            raise ConfigError(f"there is no run {run_id!r} in {opened.location}", hint="`vega runs` lists them")
+    if damaged:
+        raise damaged[0]
+
+
+def _write_rows(rows: Iterable[Record], marks: dict[str, str]) -> None:
     import json
 
     from lyra.core.codec import decode
 
-    if kind is not None:
-        _must_be_a_kind(kind)
-    with _opened(invocation, target) as opened:
-        for row in opened.read(after=after, pid=pid, kind=kind):
-            event = {
-                "seq": row.seq,
-                "time": row.time,
-                "pid": row.pid,
-                "kind": row.kind,
-                "data": jsonable(decode(row.data)),
-            }
-            sys.stdout.write(json.dumps(event, allow_nan=False) + "\n")
+    for row in rows:
+        event = {
+            **marks,
+            "seq": row.seq,
+            "time": row.time,
+            "pid": row.pid,
+            "kind": row.kind,
+            "data": jsonable(decode(row.data)),
+        }
+        sys.stdout.write(json.dumps(event, allow_nan=False) + "\n")
 
 
 def _must_be_a_kind(kind: str) -> None:
@@ -201,8 +249,17 @@ def _facts(opened: Store) -> dict[str, Any]:
         "processes": _processes(opened) if rows <= _COUNTED_ROWS_MAX else None,
         **(_programs(opened) if rows <= _COUNTED_ROWS_MAX else dict.fromkeys(_PROGRAMS)),
         "size_bytes": _size_bytes(opened.location),
-        "lease": _lease(opened.holder()),
+        "lease": _lease(opened),
+        "runs": {name: _run_words(run) for name, run in _runs(opened)},
     }
+
+
+def _run_words(run: Store | Corrupt) -> str:
+    """A durable Vega run in a few words; `vega runs` tells more."""
+    if isinstance(run, Corrupt):
+        return "damaged"
+    lease = _lease(run)
+    return f"{run.last_seq() - run.first_seq() + 1} rows{'' if lease is None or lease['expired'] else ', owned'}"
 
 
 def _processes(opened: Store) -> dict[str, int]:
@@ -238,12 +295,14 @@ def _size_bytes(location: str) -> int | None:
     return os.path.getsize(location) + (os.path.getsize(log) if os.path.exists(log) else 0)
 
 
-def _lease(lease: Lease | None) -> dict[str, Any] | None:
+def _lease(opened: Store) -> dict[str, Any] | None:
+    lease = opened.holder()
     if lease is None:
         return None
     from lyra.core.clock import SystemClock
 
-    return {**lease._asdict(), "expired": lease.expires_at <= SystemClock().now()}
+    now = opened.clock_s() if opened.has_clock else SystemClock().now()
+    return {**lease._asdict(), "expired": lease.expires_at <= now}
 
 
 def _show(value: Any) -> str:

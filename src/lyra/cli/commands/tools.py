@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
+import msgspec
 
 from lyra.cli.app import CommandGroup, Invocation, json_option
 from lyra.cli.render import document, note, printable, table
@@ -36,12 +37,12 @@ _SHOWN_CHARS: Final = 80
 _from = click.option(
     "--from", "places", metavar="PATH", multiple=True, help="A file or folder of tools. May be repeated."
 )
-_trust = click.option("--trust-project", is_flag=True, help="Take the project's own .lyra/tools too.")
+_trust = click.option("--trust-project", is_flag=True, help="Include the tools of the project's .lyra/tools.")
 
 
 @click.group(cls=CommandGroup)
 def tools() -> None:
-    """List the tools there are here, check files of tools, call one by hand."""
+    """List the available tools, check files of tools, call a tool."""
 
 
 @tools.command("list")
@@ -109,8 +110,8 @@ def check(*, files: tuple[str, ...], as_json: bool) -> None:
 @_trust
 @click.option("--allow", metavar="RULE", multiple=True, help="One more rule that allows. May be repeated.")
 @click.option("--deny", metavar="RULE", multiple=True, help="One more rule that denies. May be repeated.")
-@click.option("--mode", type=click.Choice(_MODES), help="The permission mode; default: what the files say.")
-@click.option("--inside", metavar="HOST:PORT", multiple=True, help="A host of this network that may be reached.")
+@click.option("--mode", type=click.Choice(_MODES), help="The permission mode; default: as the permission files say.")
+@click.option("--inside", metavar="HOST:PORT", multiple=True, help="Allow this private host.")
 @json_option
 @click.pass_context
 def call(
@@ -129,7 +130,7 @@ def call(
     inside: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Call one tool. What no rule allows is denied."""
+    """Call a tool. Calls that no rule allows are denied."""
     from lyra.core.tool import admitted, hides
     from lyra.tools.registry import ToolRegistry
 
@@ -145,7 +146,7 @@ def call(
     async def called() -> ToolResult:
         hides.set(permissions.hidden)
         admitted.set(path)
-        return await registry.call(name, arguments, call_id="cli", grant=grant)
+        return msgspec.structs.replace(await registry.call(name, arguments, grant=grant), id="cli")
 
     result = asyncio.run(called())
     _show(result, as_json=as_json)

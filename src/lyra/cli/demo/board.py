@@ -1,8 +1,8 @@
 """What the demo knows: one fold over Events, as a tree of processes.
 
-`Board` keeps what is known of each process from the lines a worker writes (`demo_team`), and after a kill from the
+`Board` keeps what is known of each process from the lines a worker writes (`team`), and after a kill from the
 journal's own rows, which have the same shape. A process that a supervisor starts again takes the place of the one
-before it. Draws nothing: `demo_view` does.
+before it. Draws nothing: `view` does.
 """
 
 from __future__ import annotations

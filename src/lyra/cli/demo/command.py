@@ -1,8 +1,8 @@
 """`lyra demo`: a small team at work, killed in the middle with SIGKILL, and resumed.
 
-Runs a kernel in an OS process of its own (`demo_team`) on a SQLite store, shows what happens (`demo_view`),
+Runs a kernel in an OS process of its own (`team`) on a SQLite store, shows what happens (`view`),
 kills that process while calls are in flight, reads the journal it left, and starts a second one that goes
-on. At the end it counts (`demo_report`): what the service performed by key, what the journal says was finished, what
+on. At the end it counts (`report`): what the service performed by key, what the journal says was finished, what
 the supervisors restarted. No key, no server, no network.
 
 This module is the one home of subprocesses in the command line.
@@ -44,12 +44,14 @@ _LINE_BYTES_MAX: Final = 1 << 20
 
 @click.command(cls=CliCommand)
 @json_option
-@click.option("--seed", type=int, default=1, show_default=True, help="The service's moods follow from it.")
-@click.option("--speed", type=click.FloatRange(0.1, 100.0), default=1.0, show_default=True, help="Times as fast.")
-@click.option("--fast", is_flag=True, help="Without pauses.")
-@click.option("--ask", is_flag=True, help="Ask you the team's question, instead of answering yes.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the simulated service's failures.")
+@click.option("--speed", type=click.FloatRange(0.1, 100.0), default=1.0, show_default=True, help="Speed factor.")
+@click.option("--fast", is_flag=True, help="Run without pauses.")
+@click.option(
+    "--ask", is_flag=True, help="Show the team's question and wait for your answer, instead of answering yes."
+)
 @click.option("--store", "path", type=click.Path(), metavar="PATH", help="Keep the store in a new file here.")
-@click.option("--keep", is_flag=True, help="Keep the temporary store, and say where it is.")
+@click.option("--keep", is_flag=True, help="Keep the temporary store and print its path.")
 def demo(*, as_json: bool, seed: int, speed: float, fast: bool, ask: bool, path: str | None, keep: bool) -> None:
     """Show a supervised team of processes survive crashes and kill -9.
 
@@ -236,7 +238,7 @@ class Demo:
             while answers and now >= answers[0][0]:
                 self._answer(worker, answers.pop(0)[1])
             if now > _PATIENCE_S / min(1.0, 1.0 / max(self.pace, 1.0)):
-                raise InternalError("the demo's kernel does not come to an end")
+                raise InternalError("the demo's kernel did not stop in time")
         if until_held or self.result is None:
             raise InternalError(f"the demo's kernel ended before its time: {worker.last_words()}")
 

@@ -215,7 +215,7 @@ class _Tree:
         return bool(life.reason) and not life.stopped and bool(left)
 
     def broken_limits(self) -> Iterator[str]:
-        """The demo is shorter than any window in it, so all restarts of one life count."""
+        """The demo is shorter than any window in it, so all restarts of one execution count."""
         for life in self.lives.values():
             if life.plan is not None and len(life.restarts) > life.plan["max_restarts"]:
                 yield f"{life.name} restarted {len(life.restarts)} times, of {life.plan['max_restarts']}"

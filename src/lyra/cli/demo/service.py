@@ -1,8 +1,8 @@
-"""The flaky service that the demo's team calls: slow, moody, and with a memory of the keys it has served.
+"""The flaky service that the demo's team calls: slow, unreliable, and with a memory of the keys it has served.
 
-It keeps a ledger of what it performed, in a file of its own: that is what the demo counts at the end. Its moods follow
-from the seed, the page and the try. It closes the team's session after so many pages (`_CUTS`), which crashes the
-process that holds it, and performs nothing more until there is a session and an index again. With `hold` it stops
+It keeps a ledger of what it performed, in a file of its own: that is what the demo counts at the end. Its failures
+follow from the seed, the page and the try. It closes the team's session after so many pages (`_CUTS`), which crashes
+the process that holds it, and performs nothing more until there is a session and an index again. With `hold` it stops
 answering after a while, so that the kill meets calls in flight. Knows nothing of kernels and processes.
 """
 
@@ -43,7 +43,7 @@ class Settings(msgspec.Struct):
     hold: bool  # the first of the two kernels: it is going to be killed
 
 
-@named("demo:ServiceError")
+@named("lyra:demo.ServiceError")
 class ServiceError(Exception):
     """The service said no, with an HTTP status; Lyra's Retry reads `status`."""
 
@@ -52,7 +52,7 @@ class ServiceError(Exception):
         self.status = status
 
 
-@named("demo:SessionLost")
+@named("lyra:demo.SessionLost")
 class SessionLost(Exception):
     """The service has closed the session."""
 

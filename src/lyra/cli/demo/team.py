@@ -37,6 +37,8 @@ __all__ = ["FILES", "LEAD_BUDGET", "index", "lead", "reviewer", "rules", "sessio
 LEAD_BUDGET: Final = "$0.50"
 
 # file → (pages, budget, priority). The third cannot afford all its pages.
+LEAD: Final = [SERVICE, "process.spawn:reviewer", "process.send:lead", "process.send:index", "human.ask:confirmation"]
+REVIEWER: Final = [SERVICE, "process.send:lead"]
 FILES: Final[dict[str, tuple[int, str, str]]] = {
     "auth.py": (7, "$0.10", "high"),
     "billing.py": (7, "$0.10", "normal"),
@@ -47,11 +49,11 @@ FILES: Final[dict[str, tuple[int, str, str]]] = {
 
 
 # ---------------------------------------------------------------- the programs
-@named("demo:lead")
+@named("lyra:demo.lead")
 async def lead(ctx: Context) -> dict[str, Any]:
     """Hand out the files, gather the reports, ask a human, publish, file."""
     reviewers = [
-        ctx.spawn(reviewer, file, pages, name=file, budget=budget, priority=priority, grant=[SERVICE])
+        ctx.spawn(reviewer, file, pages, name=file, budget=budget, priority=priority, grant=REVIEWER)
         for file, (pages, budget, priority) in FILES.items()
     ]
     reports = [await ctx.receive() for _ in reviewers]
@@ -67,7 +69,7 @@ async def lead(ctx: Context) -> dict[str, Any]:
     return {"findings": findings, "skipped": skipped, "published": published, "filed": filed["filed"]}
 
 
-@named("demo:reviewer")
+@named("lyra:demo.reviewer")
 async def reviewer(ctx: Context, file: str, pages: int) -> int:
     """Review page after page until the file or the money ends, then tell the lead."""
     findings = page = 0
@@ -81,21 +83,21 @@ async def reviewer(ctx: Context, file: str, pages: int) -> int:
     return findings
 
 
-@named("demo:rules")
+@named("lyra:demo.rules")
 async def rules(ctx: Context) -> int:
     """Read the rules once."""
     return int(await ctx.do(_service.load_rules))
 
 
-@named("demo:session")
+@named("lyra:demo.session")
 async def session(ctx: Context) -> None:
-    """Hold a session. That it may be closed is not thought of here: the supervisor is there for that."""
+    """Hold a session. Its end is not handled here: the process crashes, and its supervisor restarts it."""
     await ctx.do(_service.log_in)
     ctx.ready()
     await ctx.do(_service.stay)
 
 
-@named("demo:index")
+@named("lyra:demo.index")
 async def index(ctx: Context) -> None:
     """File what it is sent."""
     await ctx.do(_service.open_index)
@@ -112,7 +114,7 @@ def _tree() -> list[Child]:
     ]
     return [
         Child.supervisor("desk", desk, strategy="rest_for_one", max_restarts=2, window_s=60.0, name="desk"),
-        Child("lead", lead, restart="transient", significant=True, name="lead", budget=LEAD_BUDGET, grant=[SERVICE]),
+        Child("lead", lead, restart="transient", significant=True, name="lead", budget=LEAD_BUDGET, grant=LEAD),
     ]
 
 

@@ -1,7 +1,7 @@
 """How the demo is shown: the `Board` drawn as a live tree, told in plain lines, or not at all.
 
 `LiveView` draws it with rich, `LineView` writes a line for what matters where there is no terminal, `QuietView` says
-nothing. Decides nothing; what there is to show is `demo_board`.
+nothing. Decides nothing; what there is to show is `board`.
 """
 
 from __future__ import annotations

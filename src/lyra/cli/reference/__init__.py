@@ -1,1 +1,4 @@
-"""Writes the generated pages of docs/reference from the tables that the code uses: `python -m lyra.cli.reference`."""
+"""Writes the generated pages of docs/reference from the tables that the code uses: `python -m lyra.cli.reference`.
+
+Start with `pages`, the list of pages and what writes each.
+"""

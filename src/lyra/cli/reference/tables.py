@@ -71,12 +71,23 @@ _CAPABILITIES: Final = """\
 
 {written}
 
-A capability is a right, `verb.object:scope` in the words of the design: `fs.read:/project/**`. Without a scope it is
+A capability is a right, written `verb.object:scope`, such as `fs.read:/project/**`. Without a scope it is
 everything (`**`). How to use them is in [Budgets and grants](../how-to/budgets-and-grants.md).
 
 ## Verbs
 
 {verbs}
+
+A grant binds what processes do: programs, agents, their tools, Vega, pipelines, and every call of the kernel that is
+made inside one of them. Python code outside any process acts for the kernel itself and is not checked; what it starts
+is narrowed by the kernel's own grant. An effect or a tool that declares a right is checked for it, whatever the right
+is. A handler, a subscriber or a listener acts for the process that handed it in.
+
+A list of what is allowed is all that is allowed. A process that goes by several names (its name, its pid, its program
+or agent) is allowed by any of them and denied by any of them. What follows from another right needs no rule of its own,
+and is refused by a deny alone: to send to the children that a process started, and for the caller of
+`ToolRegistry.call` to use the tool. Replies to an agent's caller, the kernel's question about an effect in doubt and
+the work of supervisors need no right.
 
 Another pair of words (`calendar.read`) is a right of your own; its scope is read as plain text. A pair that looks like
 a slip of the finger for a known one (`fs.raed`) is refused. In a grant, `*` stands for every right and `fs.*` for all
@@ -172,8 +183,8 @@ def _kinds(table: Table) -> str:
 
 
 def _verbs(table: Table) -> str:
-    rows = [(f"`{name}`", verb.kind, verb.sentence) for name, verb in capability.VERBS.items()]
-    return table(("verb", "scope", "allows to"), rows)
+    rows = [(f"`{name}`", verb.kind, verb.sentence, verb.checked) for name, verb in capability.VERBS.items()]
+    return table(("verb", "scope", "allows to", "checked where"), rows)
 
 
 def _scopes(table: Table) -> str:

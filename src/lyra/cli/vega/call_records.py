@@ -13,16 +13,21 @@ __all__ = ["CallRecords"]
 
 # Estimates for a model call that was cut off before the provider counted it.
 _GUESSED: Final = ("guessed_tokens", "guessed_usd")
+_TOLD: Final = {"trace.span": "span", "trace.event": "event"}
+_KEPT: Final = ("began", "place")  # of a row in the journal, for `vega trace`
 
 
 class CallRecords:
     """A listener of Events that makes one record for each agent call, its model calls summed up.
 
-    `trace` is called with each record as a line of JSON. An early call is recorded when the program reaches it, or as
+    `trace` is called with each record as a line of JSON, and with the spans and events that the program itself tells
+    (`trace::span`, `trace::event`), which have a `kind`. An early call is recorded when the program reaches it, or as
     `speculative` when the program never does.
     """
 
-    KINDS = frozenset({"model.called", "agent.answered", "call.ahead", "call.taken", "call.speculative"})
+    KINDS = frozenset(
+        {"model.called", "agent.answered", "call.ahead", "call.taken", "call.speculative", "trace.span", "trace.event"}
+    )
 
     def __init__(self, *, trace: Callable[[str], object] | None, model: str | None = None) -> None:
         self.count = 0
@@ -55,7 +60,9 @@ class CallRecords:
 
     def __call__(self, event: Any) -> None:
         data = event.data
-        if event.kind == "model.called":
+        if event.kind in _TOLD:
+            self._write({"kind": _TOLD[event.kind], **{key: data[key] for key in data if key not in _KEPT}})
+        elif event.kind == "model.called":
             self._parts.setdefault(data["parent_span"], []).append(data)
             if event.pid in self._early and self._early[event.pid] is None:
                 self._early[event.pid] = {**data}  # one that is cut off has no more than this
@@ -98,7 +105,7 @@ class CallRecords:
 
 
 def _record(turn: dict[str, Any], parts: list[dict[str, Any]], model: str) -> dict[str, Any]:
-    """The eleven fields, in the order of the specification."""
+    """The eleven fields, in the documented order; and `estimated`, where a provider counted no tokens."""
     return {
         "trace_id": turn["trace_id"],
         "span_id": turn["span_id"],
@@ -111,4 +118,5 @@ def _record(turn: dict[str, Any], parts: list[dict[str, Any]], model: str) -> di
         "status": turn["status"],
         "retries": sum(part["retries"] for part in parts),
         "parent_span": turn["parent_span"],
+        **({"estimated": True} if turn.get("estimated") else {}),
     }

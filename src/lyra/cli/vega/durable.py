@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from lyra.cli.render import note, printable, report
-from lyra.errors import ConfigError, Conflict, Corrupt, LyraError, StoreError, StoreFull, VegaError
+from lyra.cli.render import note, printable
+from lyra.errors import ConfigError, Conflict, LyraError, VegaError
 
 if TYPE_CHECKING:
     from lyra.cli.app import Invocation
@@ -51,7 +51,7 @@ _PYTHON: Final = "pyproject.toml"
 
 def db_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """`--db FILE`, as every command about runs takes it."""
-    text = "The file that runs are kept in; without it the configured store (kernel.store)."
+    text = "The file that holds the runs; default: the configured store (kernel.store)."
     return click.option("--db", metavar="FILE", help=text)(function)
 
 
@@ -122,22 +122,11 @@ def fresh_id(file: str) -> str:
 
 @contextmanager
 def opened(path: str) -> Iterator[Runs]:
-    """The runs of a file; one that is damaged, or is none of ours, is the caller's mistake: exit 2."""
+    """The runs of a file, which has to be there and sound."""
     from lyra.vega.durable.runs import Runs
 
-    with _refusing(), Runs(path) as runs:
+    with Runs(path) as runs:
         yield runs
-
-
-@contextmanager
-def _refusing() -> Iterator[None]:
-    try:
-        yield
-    except (Conflict, StoreFull):
-        raise
-    except (Corrupt, StoreError) as error:
-        report(error, debug=False)
-        raise click.exceptions.Exit(2) from None
 
 
 # ---------------------------------------------------------------- a life
@@ -149,10 +138,9 @@ def come_to(
     from lyra.store.space import Space
     from lyra.vega.durable.runs import DurableRun
 
-    with _refusing():
-        space = Space(path, run_id, durability=durability, make=make, writes=make)
-        run = DurableRun(space)
-        has_begun = run.has_begun and run.facts.began is not None  # all of it is read here, and found sound
+    space = Space(path, run_id, durability=durability, make=make, writes=make)
+    run = DurableRun(space)
+    has_begun = run.has_begun and run.facts.began is not None  # all of it is read here, and found sound
     return space, run if has_begun else None
 
 
@@ -192,12 +180,12 @@ def live(
         output.warn(printable(_asked(space.name, interrupt, command(invocation, space, "answer"))))
 
     def began(run_id: str) -> None:
-        """Said once it is true: from here on, whatever happens to this process, the run is there to go on with."""
+        """Print the id once the run is durable: from here on it can be resumed, even if this process is killed."""
         if is_said:
             output.warn(f"run {run_id}")
 
     def migrated() -> None:
-        """Said once it is true: from here on the run has another program."""
+        """Print the changes once the run has the new program."""
         for change in () if migration is None else migration.changes:
             output.warn(printable(f"migrated: {change}"))
 
@@ -234,7 +222,7 @@ def live(
 
 @contextmanager
 def _ending(invocation: Invocation, space: Space, output: ProgramOutput, lives: list[RunExecution]) -> Iterator[None]:
-    """What is said when a life ends other than with its run. The view ends with it, unless the run is read again."""
+    """Explain an execution that ends before its run does. The view is closed, unless the run is read again."""
     from lyra.vega.durable.durable_run import Overtaken
 
     is_over = True
@@ -248,7 +236,7 @@ def _ending(invocation: Invocation, space: Space, output: ProgramOutput, lives: 
         raise
     except Conflict as conflict:
         refusal = _taken(invocation, space, conflict)
-        if refusal is None and not any(life.is_held for life in lives):  # who was quicker has just come to the end
+        if refusal is None and not any(life.is_held for life in lives):  # the other process has just finished the run
             is_over = False
             raise Overtaken from None
         raise refusal or _superseded(invocation, space) from None

@@ -1,7 +1,7 @@
 """What the Vega commands share: reading programs, and showing what is wrong with them.
 
 A mistake in a source is shown as compilers do, `file:line:col: error: text` with the line and a caret; an error that a
-program did not catch as `error[Name]: text` with its place. All of it goes to stderr.
+program did not catch as `error[code]: text` with its place. All of it goes to stderr.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def read(path: str) -> bytes:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", key=path) from None
     except ValueError:  # a NUL in it
-        raise ConfigError(f"{path!r} is no name of a file", key="FILE") from None
+        raise ConfigError(f"{path!r} is not a file name", key="FILE") from None
     if len(data) > _BYTES_MAX:
         raise ConfigError(f"{path} is larger than {_BYTES_MAX >> 20} MiB", key=path)
     return data
@@ -118,9 +118,9 @@ def say_problems(error: SourceError) -> None:
     problems: Iterable[Diagnostic] = error.fields.get("problems") or ()
     if not problems:  # of a .vgb file, or found by the compiler: one sentence
         where = error.place if error.fields.get("line") else error.fields.get("file")
-        _say(f"{where}: error: {error.message}" if where else f"error: {error.message}", "error:")
-        if error.hint:
-            click.echo(printable(f"    hint: {error.hint}"), err=True)
+        head = f"error[{error.code}]:"
+        lines = [f"{head} {error.message}", *([f"  at {where}"] if where else [])]
+        _say("\n".join([*lines, *([f"  hint: {error.hint}"] if error.hint else [])]), head)
     for problem in problems:
         say_problem(problem)
 
@@ -132,7 +132,8 @@ def say_problem(problem: Diagnostic) -> None:
 def say_error(error: VegaError, line_of: Callable[[str, int], str]) -> None:
     """An error that a program did not catch, with the source line it happened in and who called whom."""
     facts = error.fields
-    lines = [f"error[{facts['name']}]: {facts['text']}"]
+    head = f"error[{error.shown_code}]:"
+    lines = [f"{head} {facts['text']}"]
     if facts["line"]:
         from lyra.vega.syntax.source import Diagnostic
 
@@ -153,7 +154,7 @@ def say_error(error: VegaError, line_of: Callable[[str, int], str]) -> None:
         lines.append(f"  … and {len(callers) - _CALLERS_MAX} more")
     if facts["name"] == "ConfigError" and any(word in facts["text"] for word in _ABOUT_MODELS):
         lines.append("  hint: to try the program without a provider: --model sim/echo")
-    _say("\n".join(lines), f"error[{facts['name']}]:")
+    _say("\n".join(lines), head)
 
 
 def _say(text: str, head: str) -> None:
@@ -179,4 +180,4 @@ def problem_data(problem: Diagnostic) -> dict[str, Any]:
 def error_data(error: VegaError) -> dict[str, Any]:
     """An uncaught error as one JSON object."""
     facts = error.fields
-    return {key: facts[key] for key in ("name", "text", "file", "line", "column")}
+    return {"code": error.shown_code, **{key: facts[key] for key in ("name", "text", "file", "line", "column")}}

@@ -1,7 +1,7 @@
 """`vega`, and `lyra vega`: the commands of the Vega language.
 
 `COMMANDS` is the table; each row's module is imported when its command is called. Whatever they do is done by
-`lyra.vega`: here arguments are read and results shown. `vega_files` is what they share.
+`lyra.vega`: here arguments are read and results shown. `files` is what they share.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "answer": Lazy(
         "lyra.cli.vega.runs",
         "answer",
-        "Answer what a run asks; without an answer, list its questions.",
+        "Answer a question of a run; without an answer, list its questions.",
     ),
-    "cancel": Lazy("lyra.cli.vega.runs", "cancel", "End a run for good, also one that another process is at work on."),
+    "cancel": Lazy("lyra.cli.vega.runs", "cancel", "Cancel a run, also one that another process executes."),
     "check": Lazy("lyra.cli.vega.source", "check", "Find the mistakes in programs without running them."),
     "compile": Lazy("lyra.cli.vega.source", "compile_", "Compile a program to a .vgb file."),
     "disasm": Lazy("lyra.cli.vega.source", "disasm", "Show the instructions of a program."),
-    "fmt": Lazy("lyra.cli.vega.source", "fmt", "Bring programs into their one layout."),
-    "lsp": Lazy("lyra.cli.vega.lsp", "lsp", "Help editors: the language server, on stdin and stdout."),
-    "new": Lazy("lyra.cli.vega.new", "new", "Start a project: a program, a test, a README."),
+    "fmt": Lazy("lyra.cli.vega.source", "fmt", "Format programs."),
+    "lsp": Lazy("lyra.cli.vega.lsp", "lsp", "Run the language server on stdin and stdout."),
+    "new": Lazy("lyra.cli.vega.new", "new", "Create a project: a program, a test, a README."),
     "plan": Lazy("lyra.cli.vega.plan", "plan", "Show which calls of a program overlap, and why the others do not."),
     "replay": Lazy(
         "lyra.cli.vega.replay",
         "replay",
-        "Step through a durable run, back and forth; try another reply.",
+        "Step through a durable run in both directions; fork it with another reply.",
     ),
-    "repl": Lazy("lyra.cli.vega.repl", "repl", "Try the language line by line."),
-    "resume": Lazy("lyra.cli.vega.runs", "resume", "Go on with a run that was stopped, and print its whole output."),
+    "repl": Lazy("lyra.cli.vega.repl", "repl", "Run Vega interactively, line by line."),
+    "resume": Lazy("lyra.cli.vega.runs", "resume", "Continue a stopped run and print its whole output."),
     "run": Lazy("lyra.cli.vega.run", "run", "Run a Vega program: a source, or a compiled .vgb file."),
     "runs": Lazy("lyra.cli.vega.runs", "runs", "List durable runs: state, program, when it began, what it cost."),
     "trace": Lazy("lyra.cli.vega.trace", "trace", "Show the calls of a run as a tree, with cost, latency and retries."),
@@ -40,7 +40,8 @@ COMMANDS: Final[dict[str, Lazy]] = {
 }
 
 _EPILOG: Final = """\
-Exit codes: 0 success, 1 the program failed, 2 bad usage or a mistake in the source, 130 interrupted.
+Exit codes: 0 success, 1 the program failed, 2 bad usage, source or configuration,
+3 denied, 4 a limit was hit, 130 interrupted.
 
 A first program:
   vega new hello && cd hello && vega run main.vega --model sim/echo

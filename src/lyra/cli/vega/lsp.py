@@ -13,7 +13,7 @@ __all__ = ["lsp"]
 @click.command(cls=CliCommand, name="lsp")
 @click.pass_context
 def lsp(ctx: click.Context, /) -> None:
-    """Help editors: the language server, on stdin and stdout.
+    """Run the language server on stdin and stdout.
 
     An editor starts it; see the how-to page "Write Vega in an editor". Needs the lsp extra.
     """

@@ -80,14 +80,14 @@ _IGNORED: Final = "*.vgb\n*.db\n.lyra/\n"
 @click.command(cls=CliCommand, name="new")
 @click.argument("name")
 def new(*, name: str) -> None:
-    """Start a project: a program, a test, a README.
+    """Create a project: a program, a test, a README.
 
-    Makes the folder NAME. Nothing that is there already is touched.
+    Creates the folder NAME. Existing files are not touched.
     """
     folder = os.path.normpath(name)
     title = os.path.basename(os.path.abspath(folder))
     if not _NAME.fullmatch(title):
-        raise ConfigError(f"{title!r} is no name for a project", hint="use letters, digits, - and _", key="NAME")
+        raise ConfigError(f"{title!r} is not a valid project name", hint="use letters, digits, - and _", key="NAME")
     files = {
         "main.vega": _MAIN,
         "greeting.vega": _GREETING,
@@ -95,7 +95,7 @@ def new(*, name: str) -> None:
         ".gitignore": _IGNORED,
     }
     if os.path.isdir(folder) and os.listdir(folder):
-        raise ConfigError(f"{folder} is there already, and not empty", hint="choose another name", key="NAME")
+        raise ConfigError(f"{folder} already exists and is not empty", hint="choose another name", key="NAME")
     try:
         os.makedirs(folder, exist_ok=True)
         for file, text in files.items():

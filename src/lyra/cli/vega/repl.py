@@ -48,9 +48,9 @@ _HISTORY_MAX: Final = 1_000
 @click.option("--budget", metavar="$X", help="Stop before more dollars than this are spent in all.")
 @click.pass_context
 def repl(ctx: click.Context, /, *, model: str | None, budget: str | None) -> None:
-    """Try the language line by line.
+    """Run Vega interactively, line by line.
 
-    `:help` lists what the REPL itself understands.
+    `:help` lists the commands of the REPL.
     """
     from lyra.vega.repl.session import ReplSession
     from lyra.vega.runtime.world import RunOptions
@@ -64,7 +64,7 @@ def repl(ctx: click.Context, /, *, model: str | None, budget: str | None) -> Non
     is_person = sys.stdin.isatty()
     if is_person:
         with_history(ctx, "vega_history")
-        click.echo("Vega. :help says what there is; :quit ends.", err=True)
+        click.echo("Vega. :help lists the commands; :quit ends.", err=True)
     with asyncio.Runner() as runner:
         kernel = kernel_of(ctx.ensure_object(Invocation))
         runner.run(kernel.start())
@@ -220,7 +220,7 @@ class _Repl:
 
     def _say_failed(self, error: LyraError) -> None:
         facts = error.fields
-        click.echo(f"error[{facts.get('name', error.code)}]: {facts.get('text', error.message)}", err=True)
+        click.echo(f"error[{getattr(error, 'shown_code', error.code)}]: {facts.get('text', error.message)}", err=True)
         if facts.get("line"):
             from lyra.vega.syntax.source import Diagnostic, Source
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
-from lyra.cli.render import note, printable, report
+from lyra.cli.render import note, printable
 from lyra.cli.vega.durable import db_option, opened, store_file
-from lyra.errors import ConfigError, Corrupt, LyraError, StoreError
+from lyra.errors import ConfigError, LyraError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,15 +32,15 @@ _PROMPT: Final = "replay> "
 @click.command(cls=CliCommand, name="replay")
 @click.argument("run")
 @db_option
-@click.option("--plain", is_flag=True, help="A prompt in place of the screen.")
-@click.option("--commands", metavar="FILE", help="Read commands from a file, one a line, in place of stdin.")
-@click.option("--live", is_flag=True, help="Let a fork do effects that are new, for real and within the run's budget.")
+@click.option("--plain", is_flag=True, help="Show a prompt instead of the full screen.")
+@click.option("--commands", metavar="FILE", help="Read commands from a file, one a line, instead of stdin.")
+@click.option("--live", is_flag=True, help="Let a fork perform new effects for real, within the run's budget.")
 @json_option
 @click.pass_context
 def replay(
     ctx: click.Context, /, *, run: str, db: str | None, plain: bool, commands: str | None, live: bool, as_json: bool
 ) -> None:
-    """Step through a durable run, back and forth; try another reply.
+    """Step through a durable run in both directions; fork it with another reply.
 
     `help` at the prompt, or ? on the screen, lists what there is. With --json every command is answered by one JSON
     object on a line of its own.
@@ -84,15 +84,10 @@ def replay(
 
 
 def _timeline(path: str, run: str) -> Timeline:
-    """Read the run; a store that is damaged, or lacks what is needed, is the caller's: exit 2."""
     from lyra.vega.replay.reader import read
 
     with opened(path) as runs:
-        try:
-            timeline = read(runs[run])
-        except (Corrupt, StoreError) as error:
-            report(error, debug=False)
-            raise click.exceptions.Exit(2) from None
+        timeline = read(runs[run])
     for sentence in timeline.notes[:8]:
         note(f"note: {sentence}")
     return timeline

@@ -421,7 +421,7 @@ def _number(text: str, of: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ConfigError(f"{text!r} is no number", hint=f"`help` shows what {of} takes") from None
+        raise ConfigError(f"{text!r} is not a number", hint=f"`help` shows what {of} takes") from None
 
 
 def fork_words(rest: str) -> tuple[str | None, bool, int, str]:

@@ -1,9 +1,10 @@
 """`vega run FILE`, which is also `lyra run FILE`: a program from its file to its exit code.
 
 stdout is what the program prints and nothing else; with `--json` one document that has it. An uncaught error is
-`error[Name]: text` with its place on stderr and exit 1; a wrong program exits with 2 before anything runs. A program
-that only computes and prints needs no kernel and gets none. A durable run has its id on stderr, as `run ID`, and goes
-on after a crash with `vega resume ID`; `durable` says which runs are.
+`error[code]: text` with its place on stderr, and the exit code of that code, 1 for errors of the program's own; a wrong
+program exits with 2 before anything runs. A program that only computes and prints needs no kernel and gets none. A
+durable run has its id on stderr, as `run ID`, and goes on after a crash with `vega resume ID`; `durable` says which
+runs are.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ __all__ = ["run"]
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @click.option("--model", metavar="NAME", help="Use this model for every agent; `sim/echo` needs no key.")
 @click.option("--budget", metavar="$X", help="Stop before the whole run spends more dollars than this.")
-@click.option("--sequential", is_flag=True, help="Make every call in its turn: nothing overlaps by itself.")
-@click.option("--trace", is_flag=True, help="Write each agent call to stderr as one JSON object a line.")
+@click.option("--sequential", is_flag=True, help="Make every call in program order, without automatic overlap.")
+@click.option("--trace", is_flag=True, help="Write each agent call, span and event to stderr, one JSON object a line.")
 @click.option("--live", is_flag=True, help="Show processes, calls, cost and restarts on stderr while it runs.")
 @click.option(
     "--workers",
@@ -46,7 +47,7 @@ __all__ = ["run"]
     "is interpreted then.",
 )
 @db_option
-@click.option("--run-id", metavar="ID", help="The name of a durable run; the same name again goes on with it.")
+@click.option("--run-id", metavar="ID", help="The name of a durable run; an existing run of this name is continued.")
 @json_option
 @click.pass_context
 def run(
@@ -104,7 +105,7 @@ def run(
         print_result(file, output, calls, value, failed)
     elif failed is not None:
         say_error(failed, files.line)
-    ctx.exit(0 if failed is None else 1)
+    ctx.exit(0 if failed is None else failed.exit_code)
 
 
 def _store(invocation: Invocation, file: str, db: str | None, run_id: str | None, workers: int) -> str | None:

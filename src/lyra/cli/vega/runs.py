@@ -1,7 +1,7 @@
-"""`vega runs`, `vega resume`, `vega cancel`, `vega answer`: durable runs, looked at and gone on with.
+"""`vega runs`, `vega resume`, `vega cancel`, `vega answer`: list, continue, end and answer durable runs.
 
-What a run is and how it stands is read by `durable.runs`; a life of one is lived by `vega_start`. A run that another
-process is at work on is not touched: who wants its end, or answers its question, leaves it a note.
+`vega.durable.runs` reads what a run is and how it stands; `start` executes it. A run that another process executes
+is not touched: a cancellation or an answer is left in its folder as a note, which that process reads.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import click
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.render import document, moment, note, printable, table
 from lyra.cli.vega.durable import come_to, command, db_option, opened, store_file
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, Corrupt
 
 if TYPE_CHECKING:
     from lyra.store.space import Space
-    from lyra.vega.durable.runs import DurableRun, RunQuestion
+    from lyra.vega.durable.runs import DamagedRun, DurableRun, RunQuestion
 
 __all__ = ["answer", "cancel", "resume", "runs"]
 
@@ -31,21 +31,33 @@ __all__ = ["answer", "cancel", "resume", "runs"]
 def runs(invocation: Invocation, /, *, db: str | None, as_json: bool) -> None:
     """List durable runs: state, program, when it began, what it cost."""
     with opened(store_file(invocation, db)) as kept_runs:
-        listed = [_facts(run) for run in kept_runs]
+        listed = [_facts(run) for run in kept_runs.all()]
     if as_json:
         document(listed)
-        return
-    columns = ("run", "state", "file", "began", "cost", "lines")
-    table(columns, [tuple(_cell(facts, column) for column in columns) for facts in listed])
+    else:
+        columns = ("run", "state", "file", "began", "cost", "lines")
+        table(columns, [tuple(_cell(facts, column) for column in columns) for facts in listed])
+    damaged = [facts["run"] for facts in listed if facts["state"] == "damaged"]
+    if damaged:
+        raise Corrupt(
+            f"{len(damaged)} of {len(listed)} runs cannot be read: {', '.join(damaged)}",
+            hint="`lyra store check` says what is wrong; restore the file from a backup",
+        )
 
 
-def _facts(run: DurableRun) -> dict[str, Any]:
+def _facts(run: DurableRun | DamagedRun) -> dict[str, Any]:
+    from lyra.vega.durable.runs import DamagedRun
+
+    if isinstance(run, DamagedRun):
+        return {"run": run.id, "state": "damaged", "error": run.error.message}
     facts = run.brief()
     waiting = run.questions() if facts["state"] == "waiting" else []
     return {**facts, "questions": [_question(question) for question in waiting]}
 
 
 def _cell(facts: dict[str, Any], column: str) -> str:
+    if facts["state"] == "damaged" and column not in facts:
+        return ""
     if column == "began":
         return moment(facts["began"])
     if column == "file" and facts["fork_of"]:
@@ -63,9 +75,9 @@ def _question(question: RunQuestion) -> dict[str, Any]:
 @click.command(cls=CliCommand, name="resume")
 @click.argument("run")
 @db_option
-@click.option("--tail", is_flag=True, help="Print only what comes now, not what was printed before.")
-@click.option("--program", metavar="FILE", help="Go on with this program, where that is safe.")
-@click.option("--trace", is_flag=True, help="Write each agent call to stderr as one JSON object a line.")
+@click.option("--tail", is_flag=True, help="Print only new output, not what was printed before.")
+@click.option("--program", metavar="FILE", help="Continue with this program, if that is safe.")
+@click.option("--trace", is_flag=True, help="Write each agent call, span and event to stderr, one JSON object a line.")
 @click.option("--live", is_flag=True, help="Show processes, calls, cost and restarts on stderr while it runs.")
 @json_option
 @click.pass_context
@@ -81,7 +93,7 @@ def resume(
     live: bool,
     as_json: bool,
 ) -> None:
-    """Go on with a run that was stopped, and print its whole output.
+    """Continue a stopped run and print its whole output.
 
     It goes on with the program that it has; a file that was changed since takes over with --program, where that is
     safe. A run that is over prints its output again and calls no model.
@@ -142,7 +154,7 @@ def _is_edited(run: DurableRun) -> bool:
 @json_option
 @click.pass_obj
 def cancel(invocation: Invocation, /, *, run: str, db: str | None, as_json: bool) -> None:
-    """End a run for good, also one that another process is at work on."""
+    """Cancel a run, also one that another process executes."""
     path = store_file(invocation, db)
     with opened(path) as kept_runs:
         kept_run = kept_runs[run]
@@ -198,7 +210,7 @@ def answer(
     db: str | None,
     as_json: bool,
 ) -> None:
-    """Answer what a run asks; without an answer, list its questions.
+    """Answer a question of a run; without an answer, list its questions.
 
     A confirmation takes --yes or --no, an effect in doubt the word retry, skip or fail, any other question a TEXT. A
     stopped run takes the answer when it goes on: `vega resume`.

@@ -68,7 +68,7 @@ def _problems(file: str) -> list[Diagnostic]:
 
 @click.command(cls=CliCommand, name="compile")
 @click.argument("file")
-@click.option("-o", "--output", "output", metavar="OUT.vgb", help="Where to; default: beside the source.")
+@click.option("-o", "--output", "output", metavar="OUT.vgb", help="The file to write; default: beside the source.")
 @click.pass_context
 def compile_(ctx: click.Context, /, *, file: str, output: str | None) -> None:
     """Compile a program to a .vgb file.
@@ -111,7 +111,7 @@ def _program(ctx: click.Context, file: str) -> Any:
 @click.option("--check", "only_check", is_flag=True, help="Change nothing; exit 1 if a file is not in its layout.")
 @click.pass_context
 def fmt(ctx: click.Context, /, *, files: tuple[str, ...], only_check: bool) -> None:
-    """Bring programs into their one layout.
+    """Format programs.
 
     Files are changed in place; `-` formats stdin to stdout. Comments are kept.
     """

@@ -189,14 +189,14 @@ def _end(
         print_result(file, output, calls, value, failed, run_id)
     elif failed is not None:
         say_error(failed, source)
-    ctx.exit(0 if failed is None else 1)
+    ctx.exit(0 if failed is None else failed.exit_code)
 
 
 def _migrated(
     before: DurableRun, program: Program, files: Files, options: dict[str, Any], say: Callable[[str], str]
 ) -> ProgramMigration | None:
-    """`vega run FILE --run-id OLD` goes on with those options, and with that program where that is safe; or says why
-    not."""
+    """Prepare `vega run FILE --run-id OLD`: the options must be those of the run; a changed program must be safe to
+    continue with, or the error says why it is not."""
     from lyra.vega.migrate.migration import migrated
 
     for name, given in options.items():

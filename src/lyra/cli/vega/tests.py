@@ -36,7 +36,7 @@ class Ran(NamedTuple):
 @click.command(cls=CliCommand, name="test")
 @click.argument("files", nargs=-1)
 @click.option("--model", metavar="NAME", default=_MODEL, show_default=True, help="The model of agents without a mock.")
-@click.option("-k", "--match", "part", metavar="TEXT", default="", help="Only tests with this in their name.")
+@click.option("-k", "--match", "part", metavar="TEXT", default="", help="Only tests whose name contains TEXT.")
 @json_option
 @click.pass_context
 def test(ctx: click.Context, /, *, files: tuple[str, ...], model: str, part: str, as_json: bool) -> None:
@@ -47,7 +47,7 @@ def test(ctx: click.Context, /, *, files: tuple[str, ...], model: str, part: str
     done: list[Ran] = []
     wrong: list[dict[str, Any]] = []
     for path in files or (".",):
-        for name in _found(path):
+        for name in _files_below(path):
             source_files = Files(name)
             try:
                 program = source_files.program()
@@ -69,7 +69,7 @@ def test(ctx: click.Context, /, *, files: tuple[str, ...], model: str, part: str
     ctx.exit(2 if wrong else 1 if failed else 0)
 
 
-def _found(path: str) -> list[str]:
+def _files_below(path: str) -> list[str]:
     """The programs that a path stands for; hidden folders are left out."""
     if not os.path.isdir(path):
         return [path]

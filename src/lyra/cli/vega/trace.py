@@ -61,12 +61,15 @@ def _lines(root: RunSpan) -> list[str]:
 
 
 def _line(span: RunSpan) -> str:
+    if span.kind == "event":
+        return f"event {span.name}"
     took = "" if span.latency_ms is None else f"{span.latency_ms} ms"
     why = f"{span.status}: {span.error.splitlines()[0]}" if span.error else span.status
     parts = [f"{span.kind} {span.name}", why, took]
     if span.calls or span.micro_usd:
-        parts.append(f"{span.input_tokens}+{span.output_tokens} tokens")
+        parts.append(f"{span.input_tokens}+{span.output_tokens} tokens{' (estimated)' if span.estimated else ''}")
         parts.append(f"${span.micro_usd / 1_000_000:.6f}")
+    parts += [f"{name}={value}" for name, value in span.attributes.items()]
     if span.retries:
         parts.append(f"{span.retries} retries" if span.retries > 1 else "1 retry")
     return "  ".join(part for part in parts if part)

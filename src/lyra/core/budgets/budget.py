@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import le
-from typing import Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
 
 import msgspec
 
@@ -27,7 +27,13 @@ from lyra.core.checking.check import known_keys, one_of, real, short_text, whole
 from lyra.core.limits import MONEY_MICRO_USD_MAX, NAME_LENGTH_MAX
 from lyra.errors import BudgetExceeded, ConfigError, InternalError
 
-__all__ = ["DIMENSIONS", "NOTHING", "Budget", "Excess", "Reservation", "Usage"]
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+__all__ = ["DIMENSIONS", "NOTHING", "Amount", "Budget", "Excess", "Limits", "Reservation", "Usage"]
+
+Limits: TypeAlias = "Budget | Money | Decimal | str | Mapping[str, Any]"  # what `Budget.of` reads
+Amount: TypeAlias = "Usage | Money | Decimal | str | Mapping[str, Any]"  # what `Usage.of` reads
 
 DIMENSIONS: Final = ("usd", "input_tokens", "output_tokens", "llm_calls", "tool_calls", "hops", "iterations")
 ON_EXCEED: Final = ("block", "warn", "allow")
@@ -244,7 +250,7 @@ class Budget:
     # ------------------------------------------------------------ making one
     @classmethod
     def of(cls, value: Any) -> Budget:
-        """None (no limit), a Budget, a mapping of limits, or an amount of money."""
+        """None (no limit), a Budget, a mapping of limits, or an amount of money: text, a Decimal or Money."""
         if isinstance(value, Budget):
             return value
         return cls(**cls._settings(value))
@@ -256,6 +262,12 @@ class Budget:
         if isinstance(value, Mapping):
             known_keys(value, (*DIMENSIONS, "seconds", "on_exceed", "name"), "a budget")
             return dict(value)
+        if isinstance(value, int) and not isinstance(value, (bool, Money)):
+            raise ConfigError(
+                f"a budget of {value} reads as dollars and would be micro-dollars",
+                hint=f"write '${value}.00', or Money({value}) for micro-dollars",
+                key="budget",
+            )
         return {"usd": money(value)}
 
     def child(self, value: Any = None, **limits: Any) -> Budget:

@@ -90,7 +90,7 @@ def short_text(value: Any, what: str, *, most: int) -> str:
         raise ConfigError(f"{what} is text, not {value!r}", key=what)
     if len(value) > most:
         raise ConfigError(f"{what} has at most {most} characters, not {len(value)}", key=what)
-    return value
+    return value if type(value) is str else str.__str__(value)
 
 
 def real(value: Any, what: str, *, least: float = 0.0, most: float = 1e12, above: float | None = None) -> float:
@@ -135,11 +135,12 @@ class FrozenSettings(msgspec.Struct, frozen=True):
 
 
 def sendable_text(value: Any, what: str) -> str:
-    """Check that a value is text that a journal row can hold."""
+    """The value as text that a journal row can hold; of a subclass of str, such as an agent's Reply, its text."""
     if not isinstance(value, str):
         raise ConfigError(f"{what} is text, not {value!r}")
+    text = value if type(value) is str else str.__str__(value)
     try:
-        value.encode()
+        text.encode()
     except UnicodeEncodeError:
         raise ConfigError(f"{what} holds half a surrogate pair", hint="decode it with errors='replace'") from None
-    return value
+    return text

@@ -67,11 +67,11 @@ class _TomlPlaces(_Scan):
         self._counts: dict[Path, int] = {}
 
     def header(self) -> Any:
-        many = self.text.startswith("[[", self.at)
-        start = self.at
-        self.at += 2 if many else 1
+        many = self.text.startswith("[[", self.position)
+        start = self.position
+        self.position += 2 if many else 1
         parts = self._parts(())
-        self.at += 2 if many else 1
+        self.position += 2 if many else 1
         path: Path = ()
         for index, part in enumerate(parts):
             path = (*path, part)
@@ -93,17 +93,17 @@ class _TomlPlaces(_Scan):
         if self.peek() != "[":
             super().value(path, min(depth, 1))
             return
-        self.at += 1
+        self.position += 1
         index = 0
         while self.more(ends="]"):
-            self._note((*path, index), self.at)
+            self._note((*path, index), self.position)
             self.value((*path, index), depth + 1)
             index += 1
 
     def _parts(self, table: Path) -> Path:
         path = table
         self.skip(_SPACE)
-        start = self.at
+        start = self.position
         while (part := self.key_part()) is not None:
             path = (*path, part)
             self._note(path, start)
@@ -112,9 +112,9 @@ class _TomlPlaces(_Scan):
             self.skip(_SPACE)
             if self.peek() != ".":
                 break
-            self.at += 1
+            self.position += 1
             self.skip(_SPACE)
-            start = self.at
+            start = self.position
         return path
 
     def _note(self, path: Path, index: int) -> None:

@@ -47,11 +47,11 @@ def key_lines(text: str) -> dict[tuple[str, ...], int]:
 
 
 class _Scan:
-    """One pass from left to right; `at` only grows, and lines are counted along with it."""
+    """One pass from left to right; `position` only grows, and lines are counted along with it."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.at = 0
+        self.position = 0
         self.counted = 0
         self.line = 1
         self.lines: dict[tuple[str, ...], int] = {}
@@ -65,15 +65,15 @@ class _Scan:
                 self.pair(table, 0)
 
     def header(self) -> tuple[str, ...]:
-        brackets = 2 if self.text.startswith("[[", self.at) else 1
-        self.at += brackets
+        brackets = 2 if self.text.startswith("[[", self.position) else 1
+        self.position += brackets
         path = self.key(())
-        self.at += brackets
+        self.position += brackets
         return path
 
     def pair(self, table: tuple[str, ...], depth: int) -> None:
         path = self.key(table)
-        self.at += 1  # the equals sign, or on text that is not TOML the character in its place
+        self.position += 1  # the equals sign, or on text that is not TOML the character in its place
         self.value(path, depth)
 
     def value(self, path: tuple[str, ...], depth: int) -> None:
@@ -81,25 +81,25 @@ class _Scan:
             raise TooDeep(self.line_here())
         self.skip(_SPACE)
         if self.peek() == "[":
-            self.at += 1
+            self.position += 1
             while self.more(_IN_ARRAY, ends="]"):
                 self.value(path, depth + 1)
         elif self.peek() == "{":
-            self.at += 1
+            self.position += 1
             while self.more(ends="}"):
                 self.pair(path, depth + 1)
         elif not self.skip(_STRING) and not self.skip(_SCALAR):
-            self.at += 1  # not TOML: skip a character, so that the scan ends
+            self.position += 1  # not TOML: skip a character, so that the scan ends
 
     def more(self, between: re.Pattern[str] = _BLANK, *, ends: str = "") -> bool:
         """Skip the text between two items; False at the closing bracket (skipped too) or the end."""
         self.skip(between)
         while self.peek() == ",":
-            self.at += 1
+            self.position += 1
             self.skip(between)
         mark = self.peek()
         if mark and mark == ends:
-            self.at += 1
+            self.position += 1
             return False
         return bool(mark)
 
@@ -115,31 +115,31 @@ class _Scan:
             self.skip(_SPACE)
             if self.peek() != ".":
                 break
-            self.at += 1
+            self.position += 1
             self.skip(_SPACE)
         return path
 
     def key_part(self) -> str | None:
         quoted = self.peek() in ('"', "'")
-        match = (_STRING if quoted else _BARE_KEY).match(self.text, self.at)
+        match = (_STRING if quoted else _BARE_KEY).match(self.text, self.position)
         if match is None:
             return None
-        self.at = match.end()
+        self.position = match.end()
         return _unquote(match.group()) if quoted else match.group()
 
     def line_here(self) -> int:
-        self.line += self.text.count("\n", self.counted, self.at)
-        self.counted = self.at
+        self.line += self.text.count("\n", self.counted, self.position)
+        self.counted = self.position
         return self.line
 
     def peek(self) -> str:
-        return self.text[self.at : self.at + 1]
+        return self.text[self.position : self.position + 1]
 
     def skip(self, pattern: re.Pattern[str]) -> bool:
-        match = pattern.match(self.text, self.at)
-        if match is None or match.end() == self.at:
+        match = pattern.match(self.text, self.position)
+        if match is None or match.end() == self.position:
             return False
-        self.at = match.end()
+        self.position = match.end()
         return True
 
 

@@ -120,12 +120,12 @@ class TokenBucket:
         self._refill(now)
         return [None if bucket is None else bucket.level for bucket in (self._requests, self._tokens)]
 
-    def load(self, levels: list[float | None], at: float) -> None:
-        """Restore the levels as of the time `at`, on the clock of `take`."""
+    def load(self, levels: list[float | None], now: float) -> None:
+        """Restore the levels as of the time `now`, on the clock of `take`."""
         for bucket, level in zip((self._requests, self._tokens), levels, strict=True):
             if bucket is not None and level is not None:
                 bucket.level = min(float(level), bucket.capacity)
-        self._refilled_at = at
+        self._refilled_at = now
 
     @property
     def is_unused(self) -> bool:

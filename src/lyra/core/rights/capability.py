@@ -17,7 +17,7 @@ This module decides and explains; it never resolves a symlink, a name or a comma
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 import msgspec
 
@@ -35,35 +35,94 @@ from lyra.core.rights.glob import Glob, covers, overlaps
 from lyra.core.rights.scope import EVERYTHING, commands_in, named_in, normal, pattern_of, problem
 from lyra.errors import CapabilityDenied, ConfigError
 
-__all__ = ["VERBS", "Capability", "Grant", "GrantDecision", "Verb"]
+__all__ = ["VERBS", "Capability", "Grant", "GrantDecision", "Rights", "Verb"]
 
+Rights: TypeAlias = "Grant | Iterable[str | Capability] | Mapping[str, Any]"  # what `Grant.of` reads
 ANY_NAME: Final = "*"
 
 
 class Verb(NamedTuple):
-    """One known right: how its scope is read, and what it allows, in a sentence."""
+    """One known right: how its scope is read, what it allows, and where Lyra checks it. Every effect and tool that
+    declares a right is checked for it besides."""
 
     kind: str
     sentence: str
+    checked: str
 
 
 VERBS: Final[dict[str, Verb]] = {
-    "fs.read": Verb("path", "read files and list folders under the scope"),
-    "fs.write": Verb("path", "create, change and delete files under the scope"),
-    "process.exec": Verb("command", "run a command line: one program, an exact line, or a line ending in ` *`"),
-    "process.spawn": Verb("plain", "start a process that runs the program named by the scope"),
-    "process.send": Verb("plain", "send messages to the process named by the scope"),
-    "net.http": Verb("host", "make HTTP requests to the host (and port) of the scope"),
-    "net.listen": Verb("host", "accept connections on the address (and port) of the scope"),
-    "secrets.read": Verb("plain", "use the secret named by the scope"),
-    "env.read": Verb("plain", "read the environment variable named by the scope"),
-    "db.read": Verb("dotted", "read rows of the table named by the scope"),
-    "db.write": Verb("dotted", "change rows of the table named by the scope"),
-    "events.publish": Verb("dotted", "publish events of the type named by the scope"),
-    "events.subscribe": Verb("dotted", "receive events of the type named by the scope"),
-    "model.use": Verb("plain", "call the model named by the scope"),
-    "tool.use": Verb("plain", "call the tool named by the scope"),
-    "human.ask": Verb("plain", "put a question of the kind named by the scope to a human"),
+    "fs.read": Verb(
+        "path",
+        "read files and list folders under the scope",
+        "file tools, YAML tools, sandboxed commands, Vega's files",
+    ),
+    "fs.write": Verb(
+        "path",
+        "create, change and delete files under the scope",
+        "file tools, YAML tools, sandboxed commands, Vega's files",
+    ),
+    "process.exec": Verb(
+        "command",
+        "run a command line: one program, an exact line, or a line ending in ` *`",
+        "Bash, YAML tools, Vega's `exec`",
+    ),
+    "process.spawn": Verb(
+        "plain",
+        "start a process that runs the program, agent or Vega function named by the scope",
+        "`ctx.spawn`, each child of `ctx.supervise`, helpers and Task, pipelines, Vega's `spawn`; "
+        "`kernel.spawn` and `kernel.submit` inside a process",
+    ),
+    "process.send": Verb(
+        "plain",
+        "send messages and signals to the process, group or service named by the scope: by its name, its pid or the "
+        "program, agent or Vega function that it runs",
+        "send, link, monitor, stop and kill; questions to agents; `groups.broadcast`; `dispatch`; Vega's `<-`",
+    ),
+    "net.http": Verb(
+        "host",
+        "make HTTP requests to the host (and port) of the scope",
+        "WebFetch, YAML tools, sandboxed commands, Vega's `http`",
+    ),
+    "net.listen": Verb(
+        "host",
+        "accept connections on the address (and port) of the scope",
+        "effects and tools that declare it; a sandboxed command accepts none from outside, whatever its grant says",
+    ),
+    "secrets.read": Verb("plain", "use the secret named by the scope", "YAML tools"),
+    "env.read": Verb("plain", "read the environment variable named by the scope", "YAML tools, Vega's `env`"),
+    "db.read": Verb(
+        "dotted",
+        "read rows of the table named by the scope; `memories.NAME` and `blackboard.GROUP` are Lyra's own tables",
+        "memories and an agent's recall, blackboards",
+    ),
+    "db.write": Verb(
+        "dotted",
+        "change rows of the table named by the scope; `memories.NAME` and `blackboard.GROUP` are Lyra's own tables",
+        "memories, blackboards, making and deleting groups",
+    ),
+    "events.publish": Verb(
+        "dotted",
+        "publish events of the type named by the scope",
+        "the bus: publish, send and query; `kernel.emit_event`",
+    ),
+    "events.subscribe": Verb(
+        "dotted",
+        "receive events of the type, the broadcasts of the group or the requests to the service named by the scope",
+        "the bus: subscribe, stream and handlers; `kernel.on_event`; joining a group; handlers of services",
+    ),
+    "model.use": Verb(
+        "plain",
+        "call the model named by the scope",
+        "each model that an agent tries, fallbacks and an MCP server's sampling included; `dispatch_inference`",
+    ),
+    "tool.use": Verb(
+        "plain", "call the tool named by the scope", "each tool call of an agent, `ctx.do(tool)`, MCP and YAML tools"
+    ),
+    "human.ask": Verb(
+        "plain",
+        "put a question of the kind named by the scope to a human",
+        "`ctx.ask`, AskUser, approvals, MCP forms, pipelines; `create_interrupt` inside a process",
+    ),
 }
 
 # An unknown verb (`fs.stat`) reads its scope like the known verbs of that object, where those agree.
@@ -307,6 +366,7 @@ class GrantDecision(NamedTuple):
     reason: str
 
 
+_TOUCHED, _UNCOVERED, _COVERED = "a deny rule touches it", "no allow rule covers it", "an allow rule covers it"
 _DATA_KEYS: Final = ("allow", "deny", "layers")
 
 
@@ -317,13 +377,14 @@ class Grant:
     request must be allowed by some rule of every layer and touched by no deny.
     """
 
-    __slots__ = ("_cache", "_denied", "_layers", "deny", "layers")
+    __slots__ = ("_cache", "_denied", "_layers", "deny", "is_all", "layers")
 
+    is_all: bool  # nothing is refused: places that are often passed ask this first
     deny: tuple[Capability, ...]
     layers: tuple[tuple[Capability, ...], ...]
     _denied: tuple[_Rule, ...]
     _layers: tuple[tuple[_Rule, ...], ...]
-    _cache: dict[Capability | str, bool]
+    _cache: dict[Any, bool]
 
     def __init__(self, allow: Iterable[Capability | str] = (), deny: Iterable[Capability | str] = ()) -> None:
         self._build((_capabilities(allow, "allow"),), _capabilities(deny, "deny"))
@@ -348,6 +409,7 @@ class Grant:
         put(self, "layers", tuple(tuple(rule.cap for rule in rules) for rules in compiled))
         put(self, "deny", deny)
         put(self, "_cache", {})
+        put(self, "is_all", not (self._layers or self._denied))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Grant does not change (tried to set {name!r}); narrow() makes a smaller one")
@@ -379,7 +441,7 @@ class Grant:
         known_keys(data, _DATA_KEYS, "a grant")
         if ("allow" in data) == ("layers" in data):
             raise ConfigError(
-                "a grant says what it allows, once",
+                "a grant has 'allow' or 'layers', not both: give the allowed capabilities once",
                 hint="write allow: ['*'] to allow everything but the denies",
             )
         layers = data["layers"] if "layers" in data else [data["allow"]]
@@ -410,14 +472,35 @@ class Grant:
             return
         decision = self.explain(cap)
         if not decision.allowed:
-            text = str(cap)
-            shown = text if len(text) <= 200 else text[:200] + "…"
-            raise CapabilityDenied(
-                f"{shown} is denied: {decision.reason}",
-                hint=f"the rule {decision.rule} decided" if decision.rule else f"allow it with {shown!r} in the grant",
-                capability=shown,
-                rule=decision.rule,
-            )
+            raise _denied_error(str(cap), decision)
+
+    def check_any(self, verb: str, names: tuple[str, ...], *, implied: bool = False) -> None:
+        """Return if a thing that goes by several names may be used: no deny touches one of them, and each layer allows
+        one. `implied`: the right follows from another, so that only a deny refuses it."""
+        known = self._cache.get((verb, implied, names))
+        if known:
+            return
+        capabilities = [Capability(verb, name) for name in names]
+        decision = self._decide_any(capabilities, implied)
+        if not decision.allowed:
+            raise _denied_error(str(capabilities[0]), decision)
+        if sum(map(len, names)) <= RULE_LENGTH_MAX:
+            if len(self._cache) >= GRANT_CACHE_MAX:
+                self._cache.clear()
+            self._cache[verb, implied, names] = True
+
+    def _decide_any(self, capabilities: Sequence[Capability], implied: bool) -> GrantDecision:
+        for cap in capabilities:
+            if reason := problem(cap.kind, cap.scope):
+                return GrantDecision(False, None, reason)
+        requests = [_Request(cap) for cap in capabilities]
+        for rule in self._denied:
+            if any(rule.touches(request) for request in requests):
+                return GrantDecision(False, str(rule.cap), _TOUCHED)
+        for rules in () if implied else self._layers:
+            if not any(rule.covers(request) for rule in rules for request in requests):
+                return GrantDecision(False, None, _UNCOVERED)
+        return GrantDecision(True, None, _COVERED)
 
     def explain(self, cap: Capability | str) -> GrantDecision:
         decision = self._decide(Capability.of(cap))
@@ -435,14 +518,14 @@ class Grant:
         request = _Request(cap)
         for rule in self._denied:
             if rule.touches(request):
-                return GrantDecision(False, str(rule.cap), "a deny rule touches it")
+                return GrantDecision(False, str(rule.cap), _TOUCHED)
         decided = ANY_NAME
         for rules in self._layers:
             covering = next((rule for rule in rules if rule.covers(request)), None)
             if covering is None:
-                return GrantDecision(False, None, "no allow rule covers it")
+                return GrantDecision(False, None, _UNCOVERED)
             decided = str(covering.cap)
-        return GrantDecision(True, decided, "an allow rule covers it")
+        return GrantDecision(True, decided, _COVERED)
 
     # ------------------------------------------------------------ narrowing
     def narrow(self, other: Any) -> Grant:
@@ -475,6 +558,16 @@ class Grant:
 
     def __repr__(self) -> str:
         return f"Grant({self.to_data()})"
+
+
+def _denied_error(capability: str, decision: GrantDecision) -> CapabilityDenied:
+    shown = capability if len(capability) <= 200 else capability[:200] + "…"
+    return CapabilityDenied(
+        f"{shown} is denied: {decision.reason}",
+        hint=f"the rule {decision.rule} decided" if decision.rule else f"allow it with {shown!r} in the grant",
+        capability=shown,
+        rule=decision.rule,
+    )
 
 
 def _layer_within(inner: Sequence[_Rule], outer: Sequence[_Rule]) -> bool:

@@ -1,5 +1,6 @@
 """The ground floor of the kernel: what every other folder of it may use.
 
 Owns tasks and threads, timeouts by the kernel's clock, the listeners of Events and the state that subsystems keep in
-the journal. Knows no process and no effect.
+the journal. Decides nothing about processes and effects. Start with
+`core`, then `subsystem`.
 """

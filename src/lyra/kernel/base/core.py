@@ -10,19 +10,22 @@ callback of `Core` that the part above fills in when it is made (see the end of 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import math
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
 
 from lyra.core import codec
+from lyra.core.checking.check import sendable_text
+from lyra.core.clock import counts_suspension
 from lyra.core.faultpoint import point
-from lyra.core.ids import Entropy, seeded
+from lyra.core.ids import Entropy, seeded, unique_id
 from lyra.errors import LyraError, NoSuchProcess, ProcessError, StoreFull
 from lyra.kernel.base.listeners import Listeners
 from lyra.kernel.base.subsystem import State, Subsystems
 from lyra.kernel.base.table import Table
-from lyra.kernel.base.tasks import Flight, Tasks, Writer
+from lyra.kernel.base.tasks import Flight, Tasks, Writer, thread_id
 from lyra.kernel.base.waiting import AnyProcess, resume, suspend
 
 if TYPE_CHECKING:
@@ -35,7 +38,7 @@ __all__ = ["AnyEntry", "AnyJournal", "AnyScheduler", "Core"]
 
 P = TypeVar("P", bound=AnyProcess)
 
-_encode_row = msgspec.msgpack.Encoder().encode  # as `journal.rows` does
+_encode_row = msgspec.msgpack.Encoder(enc_hook=codec.to_plain).encode  # as `journal.rows` does
 
 
 class AnyJournal(Protocol):
@@ -45,13 +48,13 @@ class AnyJournal(Protocol):
     epoch: int
     seq: int
     durable_seq: int
+    elapsed_s: float
     pending: list[Any]
     waiters: list[Any]
     callers: list[Any]
     commits: int
     stuck: StoreFull | None
     frozen: bool
-    told: Callable[[int], object] | None
 
     @property
     def awaited(self) -> bool: ...
@@ -109,7 +112,9 @@ class Core(Generic[P]):
         "budget",
         "calls",
         "clock",
+        "confirm_lease",
         "draining",
+        "elapsed",
         "entropy",
         "face",
         "fail",
@@ -120,7 +125,9 @@ class Core(Generic[P]):
         "grant",
         "held",
         "in_flight",
+        "is_before_id",
         "journal",
+        "lease_until",
         "listeners",
         "listeners_want_states",
         "listening",
@@ -138,22 +145,28 @@ class Core(Generic[P]):
         "started_s",
         "states",
         "stop_process",
+        "stop_tree",
         "stopping",
+        "store_id",
         "subsystems",
         "taint",
         "tasks",
+        "thread",
+        "wall_zero",
     )
 
     def __init__(
         self, clock: Clock, *, entropy: Entropy, budget: Budget, grant: Grant, processes_max: int, face: Any
     ) -> None:
         self.clock = clock
+        self.elapsed: Callable[[], float] = counts_suspension(clock)
+        self.wall_zero = clock.now() - self.elapsed()
         self.entropy = entropy
         self.rng = seeded(entropy.bits())
         self.budget = budget  # of the whole kernel: every root process's lies inside it
         self.grant = grant
         self.processes_max = processes_max
-        # The Kernel, for the layers above the kernel alone: they reach it from a process by `process.kernel`.
+        # The Kernel: what Handles are given, and what the layers above reach from a process by `process.kernel`.
         self.face = face
         self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # set when the kernel starts
         self.processes: Table[P] = Table()
@@ -166,17 +179,15 @@ class Core(Generic[P]):
         self.flight = Flight(self.came_to_its_end)
         self.in_flight = 0  # effects at work
         self.held: list[Any] = []  # processes stopped at the door while the kernel drains
-        self.started = False
-        self.started_s = 0.0  # on the monotonic clock
-        self.open = False
-        self.draining = False
-        self.stopping = False
-        self.failure: LyraError | None = None
+        self._not_started()
         self.listening = False
         self.listeners_want_states = False
         self.agents_heard = False
         self.listeners = Listeners(self)
         self.publish = self.listeners.publish
+        self.store_id = unique_id()  # of the store once it is open; without a store of this kernel alone
+        self.is_before_id: set[str] = set()  # live processes from before their store had an id
+        self.lease_until = math.inf  # by `elapsed`: when the lease on the store ends unless it is renewed
         self._writer: Writer | None = None
         self._early_settings: list[tuple[State, str, dict[str, Any]]] = []  # made before the kernel was opened
         self._drained: asyncio.Future[None] | None = None
@@ -189,11 +200,30 @@ class Core(Generic[P]):
         self.fail: Callable[[Any, BaseException], None]  # Lifetimes.fail: it raised
         self.branch_began: Callable[[Any], None]  # Lifetimes.branch_began: a task of a program makes a call
         self.stop_process: Callable[..., None]  # Lifetimes.stop: a linked process ended
+        self.stop_tree: Callable[..., None]  # Lifetimes.stop_tree: a process is killed with all that it spawned
         self.calls: Any  # what `ctx` calls: programs.context.Calls
         self.taint: Any  # shared.taint.Taint: marks travel with messages, spawns and results
         self.find_replayed: Callable[[str], P | None] = lambda _: None  # Recovery: a process the table has let go
+        self.confirm_lease: Callable[[Any], Awaitable[None]]  # Ownership.confirm: wait until the lease is renewed
         self.after_abort: list[Callable[[LyraError], None]] = []  # called when the store is lost
         self.after_commit: list[Callable[[int], None]] = []  # called with the last row of each durable batch
+
+    def _not_started(self) -> None:
+        self.thread = 0  # that runs the loop; 0 before the kernel starts
+        self.started = False
+        self.started_s = 0.0  # on the monotonic clock
+        self.open = False
+        self.draining = False
+        self.stopping = False
+        self.failure: LyraError | None = None
+
+    def now(self) -> float:
+        """The wall clock as it stood when the kernel was made, and as much later as has passed since.
+
+        Rows are stamped with it and durations counted by it, so that no change of the clock, and no single wrong
+        reading of it, reaches them.
+        """
+        return self.wall_zero + self.elapsed()
 
     # ------------------------------------------------------------------ open or not
 
@@ -201,7 +231,16 @@ class Core(Generic[P]):
         if self.failure is not None:
             raise self.failure
 
+    def raise_if_elsewhere(self) -> None:
+        """Refuse a call from another thread than the loop's, before anything has changed."""
+        if thread_id() != self.thread and self.thread:
+            raise ProcessError(
+                "the kernel belongs to another thread",
+                hint="call it in the thread of its loop: kernel.loop.call_soon_threadsafe(…)",
+            )
+
     def raise_if_closed(self) -> None:
+        self.raise_if_elsewhere()
         self.raise_if_failed()
         if not self.started:
             raise ProcessError("the kernel is not open", hint="use `async with Kernel(…) as kernel:`")
@@ -213,6 +252,7 @@ class Core(Generic[P]):
         if self.failure is not None or self.stopping:
             return
         self.failure = error
+        self.lease_until = -math.inf  # no effect begins any more
         self.open = False
         self.scheduler.stopped = True
         if self.journal is not None:
@@ -227,6 +267,18 @@ class Core(Generic[P]):
         error = None if future.cancelled() else future.exception()
         if isinstance(error, LyraError) and not isinstance(error, StoreFull):
             self.abort(error)
+
+    def idempotency_key(self, pid: str, call: int | str) -> str:
+        """The key of a call, unlike that of any call in another store and the same in every life of this one.
+
+        A process that began before its store had an id keeps the keys without it: a call of it that was in flight then
+        is made again under the key that the outside has seen.
+        """
+        return f"{pid}:{call}" if pid in self.is_before_id else f"{self.store_id}:{pid}:{call}"
+
+    def call_named(self, idempotency_key: str) -> str:
+        """The `pid:call` in an idempotency key of this store."""
+        return idempotency_key.removeprefix(f"{self.store_id}:")
 
     # ------------------------------------------------------------------ draining
 
@@ -344,6 +396,7 @@ class Core(Generic[P]):
     def record(self, pid: str, kind: str, row: msgspec.Struct) -> int:
         """Write a row to the journal, which publishes it once it is durable; without a journal publish it now. Gives
         its number, 0 without a journal."""
+        self.raise_if_elsewhere()
         if self.journal is not None:
             return self.journal.write(pid, kind, _encode_row(row))
         if self.listening:
@@ -353,18 +406,21 @@ class Core(Generic[P]):
     def fact(self, state: State, pid: str, kind: str, data: dict[str, Any]) -> int:
         """Change a subsystem's state: apply the fact, journal it if there is a journal, publish it. Gives its seq."""
         assert kind in state.KINDS, kind
+        self.raise_if_elsewhere()
+        pid = sendable_text(pid, "a pid")
         if self.journal is None:
-            state.apply(kind, pid, self.clock.now(), data)
+            state.apply(kind, pid, self.now(), data)
             self.publish(pid, kind, data)
             return 0
         raw = codec.encode(data)
-        state.apply(kind, pid, self.clock.now(), codec.decode(raw))  # what a restart will apply
+        state.apply(kind, pid, self.now(), codec.decode(raw))  # what a restart will apply
         seq = self.journal.write(pid, kind, raw)
         point("fact.written")
         return seq
 
     def setting(self, state: State, kind: str, data: dict[str, Any]) -> None:
         """A fact that may be made before the kernel is open: then it is written when it opens."""
+        self.raise_if_elsewhere()
         if not self.started:
             self._early_settings.append((state, kind, data))
         self.fact(state, "", kind, data)

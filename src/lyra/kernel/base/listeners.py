@@ -136,22 +136,22 @@ class Listeners:
         if (heard := self.watchers.get(kind)) is not None:
             heard(pid, data)
         if self._wanted is None or kind in self._wanted:
-            self._say(Event(0, self._core.clock.now(), pid, kind, data))
+            self._say(Event(0, self._core.now(), pid, kind, data))
 
     def tell(self, pid: str, kind: str, data: dict[str, Any]) -> None:
-        """What the rows written so far say, in other words: not before they are durable."""
+        """Queue an Event derived from rows already written; deliver it once they are durable."""
         journal = self._core.journal
         if journal is None:
             self.publish(pid, kind, data)
         elif not journal.frozen and (kind in self.watchers or self.wants(kind)):
-            self._untold.append((journal.seq, Event(0, self._core.clock.now(), pid, kind, data)))
+            self._untold.append((journal.seq, Event(0, self._core.now(), pid, kind, data)))
 
     def emit(self, event: Event | Mapping[str, Any]) -> None:
         """Publish an Event of a caller outside: an Event, or a mapping with its `kind`, `pid` and `data`."""
         if not isinstance(event, Event):
             if not isinstance(event, Mapping):
                 raise ConfigError(f"an event is an Event or a mapping, not {event!r}", key="event")
-            now = self._core.clock.now()
+            now = self._core.now()
             data = event.get("data") or {}
             if not isinstance(data, Mapping):
                 raise ConfigError(f"an event's data is a mapping, not {data!r}", key="data")

@@ -138,7 +138,7 @@ def apply(state: State, record: Record) -> None:
     except Corrupt:
         raise
     except (LyraError, TypeError, ValueError, LookupError, AttributeError, AssertionError) as error:
-        raise Corrupt(f"row {seq} ({kind}) makes no sense: {error}", seq=seq) from error
+        raise Corrupt(f"row {seq} ({kind}) cannot be applied: {error}", seq=seq) from error
 
 
 def dump(state: State) -> bytes:
@@ -151,4 +151,4 @@ def load(state: State, data: bytes) -> None:
     except Corrupt:
         raise
     except (LyraError, TypeError, ValueError, LookupError, AttributeError, AssertionError) as error:
-        raise Corrupt(f"the snapshot of {state.NAME} makes no sense: {error}") from error
+        raise Corrupt(f"the snapshot of {state.NAME} cannot be read: {error}") from error

@@ -15,9 +15,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-__all__ = ["Flight", "Tasks", "Threads", "Writer"]
+__all__ = ["Flight", "Tasks", "Threads", "Writer", "thread_id"]
 
 T = TypeVar("T")
+
+thread_id = threading.get_ident  # of the running thread: a kernel belongs to the thread of its loop
 
 
 class Flight:
@@ -41,7 +43,7 @@ class Flight:
 
     @property
     def mine(self) -> int:
-        """How much of it is the asker's own: a handler that shuts the kernel down does not wait for itself."""
+        """Flights opened by the current task, which it must not wait for: a handler that closes the kernel is one."""
         return self._mine.get()
 
 

@@ -24,7 +24,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from lyra.core.checking.check import real, whole
 from lyra.core.limits import BUS_QUERY_TIMEOUT_S, BUS_STREAM_MESSAGES_MAX, BUS_SUBSCRIBERS_MAX
 from lyra.core.naming import named
+from lyra.core.rights.scope import EVERYTHING
 from lyra.errors import ConfigError, DeadlineExceeded, NameTaken, NoSuchHandler, Overloaded, ProcessError
+from lyra.kernel.base.acting import acting, as_registered, require
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.base.timeouts import in_time
 from lyra.kernel.bus.breaker import CircuitBreakerMiddleware
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["CATEGORIES", "BusMessage", "BusStream", "CircuitBreakerMiddleware", "CommBus", "Middleware"]
 
 _ID_LENGTH: Final = 16
+_UNTRUSTED: Final = "untrusted"
 
 
 class Middleware(Protocol):
@@ -50,10 +53,11 @@ class Middleware(Protocol):
 
 
 class Subscriber:
-    __slots__ = ("fn", "live")
+    __slots__ = ("fn", "live", "owner")
 
     def __init__(self, fn: Callable[[BusMessage], Any]) -> None:
-        self.fn = fn
+        self.owner = acting()  # the process that subscribed; None outside any
+        self.fn = as_registered(fn)
         self.live = True
 
 
@@ -63,7 +67,7 @@ class CommBus(Subsystem):
     def __init__(self, core: Core[Any]) -> None:
         self._core = core
         self._subscribers: dict[str, dict[Subscriber, None]] = {}
-        self._handlers: dict[str, Callable[[BusMessage], Any]] = {}
+        self._handlers: dict[str, Subscriber] = {}
         self._middleware: list[Any] = []
         self._queues: dict[Queue, None] = {}
 
@@ -73,6 +77,7 @@ class CommBus(Subsystem):
         """Have `fn` called with every event of that type; gives a callable that ends it, as often as you like."""
         check_type(type)
         _check_callable(fn, "a subscriber")
+        require("events.subscribe", type)
         listeners = self._subscribers.setdefault(type, {})
         if len(listeners) >= BUS_SUBSCRIBERS_MAX:
             raise Overloaded(
@@ -99,14 +104,16 @@ class CommBus(Subsystem):
         """Let `fn` answer commands and queries of that type; there is one for each."""
         check_type(type)
         _check_callable(fn, "a handler")
+        require("events.subscribe", type)
         if type in self._handlers:
             raise NameTaken(
                 f"messages of type {type!r} have a handler already", hint="unregister_handler first", type=type
             )
-        self._handlers[type] = fn
+        self._handlers[type] = Subscriber(fn)
 
     def unregister_handler(self, type: str) -> None:  # noqa: A002
         check_type(type)
+        require("events.subscribe", type)
         if self._handlers.pop(type, None) is None:
             raise _no_handler(type)
 
@@ -115,7 +122,10 @@ class CommBus(Subsystem):
         return type in self._handlers
 
     def use(self, middleware: Any) -> Callable[[], None]:
-        """Put a middleware behind those that are there; gives a callable that takes it out again."""
+        """Put a middleware behind those that are there; gives a callable that takes it out again. It sees and changes
+        every message, so a process needs the rights over all of them."""
+        require("events.subscribe", EVERYTHING)
+        require("events.publish", EVERYTHING)
         if not callable(getattr(middleware, "before", None)) and not callable(getattr(middleware, "after", None)):
             raise ConfigError(f"{middleware!r} has neither `before` nor `after`", hint="a middleware has one or both")
         if isinstance(middleware, CircuitBreakerMiddleware):
@@ -196,17 +206,26 @@ class CommBus(Subsystem):
     def _message(self, category: str, type: str, payload: Any, trust: str) -> BusMessage:  # noqa: A002
         self._open()
         check_type(type)
+        require("events.publish", type)
         core = self._core
-        return BusMessage(
-            category, type, payload, checked_trust(trust), f"msg_{core.entropy.text(_ID_LENGTH)}", core.clock.now()
-        )
+        trust = _UNTRUSTED if core.taint.is_here else checked_trust(trust)
+        return BusMessage(category, type, payload, trust, f"msg_{core.entropy.text(_ID_LENGTH)}", core.now())
 
     async def _handle(self, message: BusMessage) -> Any:
         handler = self._handlers.get(message.type)
         if handler is None:
             raise _no_handler(message.type)
-        result = handler(message)
-        return await result if _awaitable(result) else result
+        self._mark(handler.owner, message)
+        result = handler.fn(message)
+        answer = await result if _awaitable(result) else result
+        if handler.owner is not None and handler.owner.core is self._core:
+            self._core.taint.pass_on_to_here(handler.owner.pid, "an answer of")
+        return answer
+
+    def _mark(self, reader: Any, message: BusMessage) -> None:
+        """A process that reads a message with text from outside has read such text."""
+        if message.trust == _UNTRUSTED and reader is not None and reader.core is self._core and reader.exit is None:
+            self._core.taint.mark(reader.pid, f"a message of type {message.type}")
 
     async def _fan_out(self, message: BusMessage) -> int:
         delivered = 0
@@ -215,6 +234,7 @@ class CommBus(Subsystem):
             if not subscriber.live:  # an earlier subscriber of this message has removed it
                 continue
             delivered += 1
+            self._mark(subscriber.owner, message)
             try:
                 result = subscriber.fn(message)
             except Exception as error:  # noqa: BLE001 - an error in a subscriber must not stop the others
@@ -274,6 +294,7 @@ class CommBus(Subsystem):
     # ------------------------------------------------------------------ the end
 
     def _open(self) -> None:
+        self._core.raise_if_elsewhere()
         core = self._core
         core.raise_if_failed()
         if not core.started or core.stopping:

@@ -36,7 +36,7 @@ from lyra.kernel.base.timeouts import in_time
 from lyra.kernel.base.waiting import suspend
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_from_row, error_to_row, text_of
-from lyra.kernel.process.cut_short import CUT_OFF, cancellation_code, cut_short, process_lives_on
+from lyra.kernel.process.cut_short import CUT_OFF, cancellation_code, cut_short, deadline_behind, process_lives_on
 from lyra.kernel.process.process import Process
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Door:
     async def _perform_free(
         self, process: Process, key: rows.Key, effect: Effect, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The same list where only running it is left: no journal, and an effect that needs no leave."""
+        """Run an effect that needs no grant, budget or gate, in a kernel without a journal."""
         core = self._core
         must_wait = core.draining or faultpoint.hook is not None
         if must_wait:
@@ -170,6 +170,10 @@ class Door:
                     await suspend(process, journal.waiters)
                     if faultpoint.hook is not None:
                         point("door.started")
+                    if core.elapsed() >= core.lease_until:
+                        await core.confirm_lease(process)
+                elif journal.elapsed_s >= core.lease_until:  # read for the row just now
+                    await core.confirm_lease(process)
             elif core.listening:
                 core.publish(process.pid, "effect.started", {"key": key, "name": effect.name})
             stage = _RUNNING
@@ -231,11 +235,11 @@ class Door:
     def _admit(self, attempt: Attempt, *, was_admitted: bool) -> Awaitable[None] | None:
         """Check the grant, reserve the budget, pass the gate; gives what to wait for, if the gate makes it wait."""
         effect, process = attempt.effect, attempt.process
-        if effect.quote is not None:
-            attempt.cost = effect.quote(process.budget, *attempt.args, **attempt.kwargs)
         if effect.needy:
             for need in effect.needs_for(attempt.args, attempt.kwargs):
                 process.grant.check(need)
+        if effect.quote is not None:
+            attempt.cost = effect.quote(process.budget, *attempt.args, **attempt.kwargs)
         if attempt.cost.items:
             attempt.reservation = self._reserve(attempt)
         if not effect.gated:
@@ -277,7 +281,7 @@ class Door:
         """Call the function, again while the policy says so; the breaker hears of each try, and which was the last."""
         process, effect, gate = attempt.process, attempt.effect, attempt.gate
         if effect.takes_key:
-            attempt.kwargs = {**attempt.kwargs, "idempotency_key": f"{process.pid}:{attempt.key}"}
+            attempt.kwargs = {**attempt.kwargs, "idempotency_key": self._core.idempotency_key(process.pid, attempt.key)}
         tries = 1
         while True:
             try:
@@ -320,6 +324,8 @@ class Door:
             await self._core.pause(attempt.process, delay_s)
             if gate is not None and (turn := gate.admit(attempt.process, attempt.tokens, again=True)) is not None:
                 await turn
+            if self._core.elapsed() >= self._core.lease_until:
+                await self._core.confirm_lease(attempt.process)
         except BaseException:
             if gate is not None:
                 gate.given_up()
@@ -349,6 +355,8 @@ class Door:
         if stage == _FINISHED:
             cut_short(process, attempt.key, raised)
             return raised
+        if process.out_of_time and isinstance(raised, Exception):
+            raised = deadline_behind(raised) or raised
         if attempt.gate is not None and stage < _RUNNING:
             attempt.gate.failed(raised)  # admitted and never run: its place is free again
         error: BaseException = raised if isinstance(raised, _PASSED_ON) else _wrapped(effect, raised)
@@ -373,14 +381,14 @@ class Door:
     def _write_failed(self, attempt: Attempt, error: BaseException) -> dict[str, Any] | None:
         """Settle and write the failure; gives the row of an error that the program will see.
 
-        Cancelled while it ran, it may have happened outside: what was set aside counts as spent.
+        Cancelled while it ran, it may have happened outside: what was reserved counts as spent.
         """
         core, process, stage = self._core, attempt.process, attempt.stage
         if isinstance(error, Exception):  # a value that cannot be kept was paid for all the same
             usage = attempt.cost if stage == _PERFORMED else Usage.of(getattr(error, "usage", None))
             row = error_to_row(error)
         else:
-            told = getattr(error, "usage", None)  # what ran may know better than what was set aside for it
+            told = getattr(error, "usage", None)  # the effect may report its real usage
             usage = Usage() if stage < _RUNNING else attempt.cost if told is None else Usage.of(told)
             row = {"code": cancellation_code(error) if process_lives_on(process) else "cut_off"}
         self._settle(attempt, usage)

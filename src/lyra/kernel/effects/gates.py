@@ -6,8 +6,8 @@ waits while the line is short and is `Overloaded` when it is not. `TwoGates` is 
 agent's own, and then the one of the model that all agents share, so that no call holds room there while it waits here.
 
 With a journal a gate outlives its kernel: what it has let through and what failed behind it are rows (`GateState`), in
-the same commit as the calls themselves, and the next life begins with levels, failures and an open breaker as the wall
-clock has moved them since. A call that was under way was admitted once and is not asked again (`readmit`).
+the same commit as the calls themselves, and the next kernel begins with levels, failures and an open breaker as the
+wall clock has moved them since. A call that was under way was admitted once and is not asked again (`readmit`).
 """
 
 from __future__ import annotations
@@ -94,33 +94,34 @@ class Gate:
             self._label = f"{name} {limits_word}"
             self._come_back([self._label, *(f"{old} {limits_word}" for old in old_names(name))])
 
-    # ------------------------------------------------------------------ from life to life
+    # ------------------------------------------------------------------ across restarts
 
     def _come_back(self, labels: Iterable[str]) -> None:
-        """As the last kernel left it, and as much later as it is now; one that is in use here knows better."""
+        """Load levels saved by the last kernel, aged by the time passed. A bucket or breaker already used in this
+        process keeps its own."""
         moved = self._state.moved
         before = next((moved[label] for label in labels if label in moved), None)
         if before is None:
             return
-        at, levels, breaker = before
+        saved_s, levels, breaker = before
         clock = self._core.clock
-        now, passed_s = clock.monotonic(), max(0.0, clock.now() - at)
+        now, passed_s = clock.monotonic(), max(0.0, self._core.now() - saved_s)
         if self._bucket is not None and levels is not None and self._bucket.is_unused:
             self._bucket.load(levels, now - passed_s)
         if self._breaker is not None and breaker is not None and self._breaker.at_rest:
             self._breaker.load(breaker, now - passed_s)
 
     def _moved(self) -> None:
-        """Keep how it stands, beside the rows of the call that moved it."""
+        """Journal the levels, beside the rows of the call that changed them."""
         core = self._core
         if self._label and not core.stopping:
             now = core.clock.monotonic()
-            told: dict[str, Any] = {"gate": self._label}
+            row: dict[str, Any] = {"gate": self._label}
             if self._bucket is not None:
-                told["levels"] = self._bucket.to_data(now)
+                row["levels"] = self._bucket.to_data(now)
             if self._breaker is not None:
-                told["breaker"] = self._breaker.to_data(now)
-            core.fact(self._state, "", "gate.moved", told)
+                row["breaker"] = self._breaker.to_data(now)
+            core.fact(self._state, "", "gate.moved", row)
 
     def readmit(self) -> None:
         """A call goes on that an earlier kernel has admitted."""

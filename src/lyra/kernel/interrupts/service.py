@@ -11,9 +11,10 @@ The service never interprets an answer: the program, or the pipeline's resume st
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -22,7 +23,16 @@ from lyra.core.checking.check import known_keys, real, sendable_text
 from lyra.core.effect import canonical_hash
 from lyra.core.faultpoint import SimulatedCrash, point
 from lyra.core.limits import ENDED_INTERRUPTS_KEPT
-from lyra.errors import ConfigError, Corrupt, DeadlineExceeded, Denied, InvalidTransition, NoSuchInterrupt
+from lyra.errors import (
+    CapabilityDenied,
+    ConfigError,
+    Corrupt,
+    DeadlineExceeded,
+    Denied,
+    InvalidTransition,
+    NoSuchInterrupt,
+)
+from lyra.kernel.base.acting import check_right, require
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.base.waiting import resume, suspend
 from lyra.kernel.effects.door import raise_journaled, take_entry
@@ -62,6 +72,11 @@ __all__ = [
     "Interrupts",
 ]
 
+_log: Final = logging.getLogger("lyra.kernel")
+
+
+_IN_DOUBT: Final = "in_doubt"
+
 
 class InterruptService(Subsystem):
     """Every question there is."""
@@ -78,6 +93,7 @@ class InterruptService(Subsystem):
         "on_answered",
         "on_asked",
         "on_doubt",
+        "on_raised",
         "owner_of",
         "state",
     )
@@ -88,8 +104,11 @@ class InterruptService(Subsystem):
         # Filled in by the parts above: who owns a pid that is no program's, and who is told about questions.
         self.owner_of: Callable[[str], Any]  # LifecycleManager.owner
         self.on_asked: list[Callable[[str], None]] = []  # with the pid of a question from outside a program
-        self.on_answered: list[Callable[[str], None]] = []  # the same, when it is over
+        self.on_answered: list[
+            Callable[[str], None]
+        ] = []  # with the pid of such a question that was answered, cancelled or expired
         self.on_doubt: list[Callable[[Interrupt], None]] = []  # with a question about an effect in doubt
+        self.on_raised: list[Callable[[Interrupt], None]] = []  # with every question of a program
         self._line = Line()
         self._by_id: dict[str, Interrupt] = {}
         self._by_pid: dict[str, dict[str, None]] = {}
@@ -161,16 +180,16 @@ class InterruptService(Subsystem):
             )
         if interrupt.kind == "in_doubt" and answer.decision not in DECISIONS_IN_DOUBT:
             raise ConfigError(f"decision is {answer.decision!r}", hint="decide retry, skip or fail", id=interrupt_id)
-        answer = msgspec.structs.replace(answer, received_at=self._core.clock.now())
+        answer = msgspec.structs.replace(answer, received_at=self._core.now())
         if interrupt_id in self.state.by_id:
             return self._close(interrupt, "resolved", response=answer)
-        raw = rows.Raw(codec.encode(answer))
+        raw, interrupt_id = rows.Raw(codec.encode(answer)), interrupt.id
         interrupt.response = answer
         return self._end(interrupt, "resolved", row=rows.InterruptEnded(interrupt_id, raw))
 
     def cancel(self, interrupt_id: str, reason: str = "cancelled") -> int:
         interrupt = self._still_open(interrupt_id)
-        sendable_text(reason, "a reason to cancel")
+        reason, interrupt_id = sendable_text(reason, "a reason to cancel"), interrupt.id
         if interrupt_id in self.state.by_id:
             return self._close(interrupt, "cancelled", reason=reason)
         interrupt.reason = reason
@@ -216,6 +235,7 @@ class InterruptService(Subsystem):
         core = self._core
         core.raise_if_closed()
         word = known_word(kind, KINDS, "an interrupt's kind")
+        require("human.ask", word)
         owner = self.owner_of(pid)  # a pipeline without a process keeps its questions in its envelope
         if owner.terminal:
             raise InvalidTransition(
@@ -224,7 +244,7 @@ class InterruptService(Subsystem):
         pid = self._known(pid)
         config = self.configs[word]
         life_s = config.default_ttl if ttl_s is None else real(ttl_s, "ttl_s", above=0.0)
-        now = core.clock.now()
+        now = core.now()
         row = {
             "id": f"int_{core.entropy.text(16)}",
             "kind": word,
@@ -300,7 +320,7 @@ class InterruptService(Subsystem):
     def expire_old_interrupts(self) -> int:
         """End the questions whose time to answer has passed; gives how many. Timers do the same one by one."""
         self._core.raise_if_closed()
-        overdue = [one for one in self._all(None) if self._overdue(one)]
+        overdue = [interrupt for interrupt in self._all(None) if self._overdue(interrupt)]
         for interrupt in overdue:
             self._expire(interrupt)
         return len(overdue)
@@ -310,7 +330,7 @@ class InterruptService(Subsystem):
 
     def has_pending(self, pid: str) -> bool:
         """Whether one of its questions can still be answered."""
-        return self._line.open_until(self._known(pid)) > self._core.clock.now()
+        return self._line.open_until(self._known(pid)) > self._core.now()
 
     def cleanup_process_interrupts(self, pid: str) -> int:
         """Cancel what a process still asks and forget its ended questions; gives how many were forgotten."""
@@ -321,7 +341,7 @@ class InterruptService(Subsystem):
     def cleanup_resolved(self, age_s: float) -> int:
         """Forget questions from outside programs that ended at least `age_s` ago; gives how many."""
         self._core.raise_if_closed()
-        before = self._core.clock.now() - age_s
+        before = self._core.now() - age_s
         ended = (self.state.by_id[key] for key in self.state.ended)
         old = [
             interrupt for interrupt in ended if interrupt.resolved_at is not None and interrupt.resolved_at <= before
@@ -352,7 +372,7 @@ class InterruptService(Subsystem):
 
     def _overdue(self, interrupt: Interrupt) -> bool:
         due = interrupt.due
-        return interrupt.status == "pending" and due is not None and self._core.clock.now() >= due
+        return interrupt.status == "pending" and due is not None and self._core.now() >= due
 
     def _close(self, interrupt: Interrupt, status: str, *, response: Answer | None = None, reason: str = "") -> int:
         """End a question from outside a program: a row, an Event, and the process that waited may go on."""
@@ -360,7 +380,7 @@ class InterruptService(Subsystem):
         row = {
             "id": interrupt.id,
             "status": status,
-            "at": core.clock.now(),
+            "at": core.now(),
             "reason": reason,
             "response": None if response is None else codec.decode(codec.encode(response)),
         }
@@ -393,8 +413,9 @@ class InterruptService(Subsystem):
     ) -> Answer:
         """Raise a question and wait for its answer; on replay, give the journaled answer. `asked` is called with its
         id."""
-        sendable_text(question, "a question")
-        sendable_text(message, "a message to a human")
+        question = sendable_text(question, "a question")
+        message = sendable_text(message, "a message to a human")
+        kind = sendable_text(kind, "an interrupt's kind")
         if kind not in KINDS:
             raise ConfigError(f"no interrupt kind {kind!r}", hint=f"one of {', '.join(KINDS)}")
         digest = canonical_hash("ask", (kind, question), {}) if self._core.journal is not None else b""
@@ -408,6 +429,12 @@ class InterruptService(Subsystem):
             if entry is not None:
                 interrupt = self._by_id[entry.link]
         if interrupt is None:
+            try:
+                if kind != _IN_DOUBT:  # the kernel's own question about an act that was allowed
+                    check_right(process, "human.ask", (kind,))
+            except CapabilityDenied as refusal:
+                cut_short(process, key, refusal, form="ask", name=kind, digest=digest)
+                raise
             interrupt = self.create(process, kind, question=question, message=message, key=key, digest=digest)
         if asked is not None and interrupt.status == "pending":
             asked(interrupt.id)
@@ -448,7 +475,7 @@ class InterruptService(Subsystem):
         digest: bytes = b"",
     ) -> Interrupt:
         core = self._core
-        now = core.clock.now()
+        now = core.now()
         config = self.configs[kind]
         ttl_s = config.default_ttl
         interrupt = Interrupt(
@@ -464,8 +491,11 @@ class InterruptService(Subsystem):
         self._keep(process, interrupt)  # before it is told: a listener may answer at once
         core.record(process.pid, "interrupt.created", row)
         if kind == "in_doubt":
+            _log.warning("process %s waits for a person: %s (%s)", interrupt.pid, question, interrupt.id)
             for in_doubt in self.on_doubt:
                 in_doubt(interrupt)
+        for raised in self.on_raised:
+            raised(interrupt)
         return interrupt
 
     def restore(self, process: Process, interrupt: Interrupt) -> None:
@@ -537,7 +567,9 @@ class InterruptService(Subsystem):
     def _arm(self, interrupt: Interrupt) -> None:
         if interrupt.due is not None:
             clock = self._core.clock
-            rings_at = clock.monotonic() + max(0.0, interrupt.due - clock.now())
+            # Never longer than its whole time to live: it may have been asked by a clock that was ahead.
+            left_s = min(interrupt.due - self._core.now(), interrupt.due - interrupt.created_at)
+            rings_at = clock.monotonic() + max(0.0, left_s)
             self._timers[interrupt.id] = clock.call_at(rings_at, lambda: self._expire(interrupt))
 
     def _disarm(self, interrupt_id: str) -> None:
@@ -557,7 +589,7 @@ class InterruptService(Subsystem):
 
     def _end(self, interrupt: Interrupt, status: str, *, row: rows.InterruptEnded) -> int:
         interrupt.status = status
-        interrupt.resolved_at = self._core.clock.now()
+        interrupt.resolved_at = self._core.now()
         self._line.leave(interrupt)
         self._disarm(interrupt.id)
         seq = interrupt.seq = self._core.record(self.asker(interrupt), f"interrupt.{status}", row)

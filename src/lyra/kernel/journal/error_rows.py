@@ -70,7 +70,7 @@ def error_from_row(data: Any, depth: int = 0) -> BaseException:
         failures = [part for part in parts if isinstance(part, Exception)]
         return ExceptionGroup(str(args[0]) if isinstance(args, list) and args else message, failures)
     cls = _known_exception(str(data.get("module")), str(data.get("type")))
-    error = _made(cls, args) if cls is not None and isinstance(args, list) else None
+    error = _rebuilt_exception(cls, args) if cls is not None and isinstance(args, list) else None
     if error is None:
         return EffectFailed(message, type=str(data.get("type")), module=str(data.get("module")))
     state = data.get("state")
@@ -88,7 +88,7 @@ def text_of(error: object) -> str:
     return text[:_TEXT_MAX].encode("utf-8", "replace").decode()
 
 
-def _made(cls: type[Exception], args: list[Any]) -> Exception | None:
+def _rebuilt_exception(cls: type[Exception], args: list[Any]) -> Exception | None:
     """The exception again: without its __init__ when that wants what no journal holds."""
     ways: tuple[Callable[[], Any], ...] = (
         lambda: cls(*args),
@@ -113,14 +113,14 @@ def _arguments(error: BaseException) -> list[Any]:
 
 def _attributes(error: BaseException) -> dict[str, Any]:
     """What a program may look at in an `except` clause: `error.status`, say. Private names and objects stay behind."""
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for name, value in getattr(error, "__dict__", {}).items():
         if isinstance(name, str) and not name.startswith("_"):
             try:
-                found[name] = _plain(value)
+                attributes[name] = _plain(value)
             except _NotPlain:
                 continue
-    return found
+    return attributes
 
 
 def _or_text(value: Any) -> Any:
@@ -148,11 +148,11 @@ def _plain(value: Any, depth: int = 0) -> Any:
 
 
 def _known_exception(module: str, name: str) -> type[Exception] | None:
-    found: Any = _local.get((module, name)) or named_thing(f"{module}:{name}")
-    if found is None:
-        found = sys.modules.get("__main__" if module == main_name() else module)
+    candidate: Any = _local.get((module, name)) or named_thing(f"{module}:{name}")
+    if candidate is None:
+        candidate = sys.modules.get("__main__" if module == main_name() else module)
         for part in name.split("."):
-            found = getattr(found, part, None)
-    if isinstance(found, type) and issubclass(found, Exception) and not issubclass(found, LyraError):
-        return found
+            candidate = getattr(candidate, part, None)
+    if isinstance(candidate, type) and issubclass(candidate, Exception) and not issubclass(candidate, LyraError):
+        return candidate
     return None

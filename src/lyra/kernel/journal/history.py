@@ -351,8 +351,8 @@ def _terminated(state: ProcessState, row: rows.Terminated, seq: int, time: float
 def _hold(state: ProcessState, key: rows.Key, cost: dict[str, int]) -> None:
     state.held[key] = cost
     taken = dict(state.spent)
-    for each in state.held.values():
-        _add(taken, each)
+    for reserved in state.held.values():
+        _add(taken, reserved)
     state.peak = {name: max(amount, state.peak.get(name, 0)) for name, amount in taken.items()}
 
 

@@ -13,12 +13,13 @@ error is final.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lyra.core import faultpoint
+from lyra.core.checking.check import sendable_text
 from lyra.core.faultpoint import point
 from lyra.errors import InternalError, LyraError, StoreError, StoreFull
+from lyra.kernel.base.tasks import thread_id
 from lyra.kernel.base.waiting import AnyProcess, resume, suspend
 from lyra.store.protocol import Store
 
@@ -36,13 +37,16 @@ Row = tuple[int, float, str, str, bytes]
 class Journal:
     __slots__ = (
         "_core",
+        "_elapsed",
         "_flying",
         "_held",
-        "_now",
         "_scheduler",
+        "_thread",
+        "_wall_zero",
         "callers",
         "commits",
         "durable_seq",
+        "elapsed_s",
         "epoch",
         "frozen",
         "onlookers",
@@ -50,35 +54,41 @@ class Journal:
         "seq",
         "store",
         "stuck",
-        "told",
         "waiters",
     )
 
     def __init__(self, core: Core[Any], store: Store, *, epoch: int, seq: int) -> None:
         self._core = core
         self._scheduler = core.scheduler
-        self._now: Callable[[], float] = core.clock.now
+        self._elapsed = core.elapsed
+        self._wall_zero = core.wall_zero
+        self.elapsed_s: float = core.elapsed()  # when the last row was written, by `Core.elapsed`
+        self._thread = core.thread
         self.store = store
         self.epoch = epoch
         self.seq = seq
         self.durable_seq = seq
         self.pending: list[Row] = []
         self.waiters: list[AnyProcess | asyncio.Future[Any]] = []  # processes and their branches
-        self.onlookers: list[AnyProcess | asyncio.Future[Any]] = []  # the same, for rows of earlier batches
+        self.onlookers: list[AnyProcess | asyncio.Future[Any]] = []  # processes that wait for rows of earlier batches
         self.callers: list[asyncio.Future[Any]] = []  # callers outside any process
         self.stuck: StoreFull | None = None
         self.frozen = False
-        self.told: Callable[[int], object] | None = None  # called after each commit with the last row in the store
         self.commits = 0
         self._flying = False
         self._held: list[list[AnyProcess | asyncio.Future[Any]]] = []  # waiters of rows that found no room
 
     def write(self, pid: str, kind: str, data: bytes) -> int:
+        if thread_id() != self._thread:
+            self._core.raise_if_elsewhere()
+        if type(pid) is not str:
+            pid = sendable_text(pid, "a pid")
         if self.frozen:
             # After a failed commit rows are dropped; processes that wait for one stay suspended until the kernel ends.
             return self.seq + 1
         self.seq = seq = self.seq + 1
-        self.pending.append((seq, self._now(), pid, kind, data))
+        self.elapsed_s = elapsed_s = self._elapsed()
+        self.pending.append((seq, self._wall_zero + elapsed_s, pid, kind, data))
         if not self._scheduler.running:
             self._scheduler.poke()
         return seq
@@ -91,7 +101,7 @@ class Journal:
     @property
     def time(self) -> float:
         """When the last row was written that is not in the store yet."""
-        return self.pending[-1][1] if self.pending else self._now()
+        return self.pending[-1][1] if self.pending else self._core.now()
 
     async def durable(self, process: AnyProcess, seq: int) -> None:
         """Wait, inside a process, until a row that was written earlier is in the store."""
@@ -99,7 +109,7 @@ class Journal:
             await suspend(process, self.onlookers)
 
     async def acknowledged(self, seq: int) -> None:
-        """The same for callers outside any process; a failure to store is raised here."""
+        """Wait until a row is durable, for callers outside any process; a failure to store is raised here."""
         while self.durable_seq < seq:
             if self.stuck is not None:
                 raise self.stuck
@@ -148,8 +158,6 @@ class Journal:
             if faultpoint.hook is not None:
                 point("journal.after_commit")
             self._core.committed(batch)
-            if self.told is not None:
-                self.told(self.durable_seq)
             for group in waiters:
                 self._scheduler.wake_all(group)
             if self.onlookers:

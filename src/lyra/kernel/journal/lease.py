@@ -2,88 +2,178 @@
 
 The lease runs for a few seconds and is renewed while the kernel lives. A second kernel is refused. When the owner
 was killed, its lease runs out; on the same machine the operating system already knows that it is dead, so the store
-opens at once. A paused owner whose lease ran out is fenced: its next commit carries an old epoch and is refused.
+opens at once. A paused owner whose lease ran out is fenced: its next commit carries an old epoch and is refused, and
+the door lets no effect begin before a renewal has shown that the store is still this kernel's (`Core.lease_until`).
+
+Clocks. A store with a clock of its own (PostgreSQL) judges leases by it, any other by the kernel's wall clock. Either
+may be wrong, so a lease is over, too, once it was watched for as long as its owner may go without renewing it; how long
+that is stands in the owner's name.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.faultpoint import point
 from lyra.errors import Conflict, LyraError, StoreError, StoreFull
+from lyra.kernel.base.waiting import resume, suspend
 from lyra.store.protocol import Lease, Store
 
 if TYPE_CHECKING:
+    import asyncio
+
     from lyra.core.clock import Timer
     from lyra.kernel.base.core import Core
 
-__all__ = ["Ownership", "owner_is_dead", "owner_name"]
+__all__ = ["Ownership", "owner_is_dead", "owner_name", "owner_words"]
 
-_POLL_S = 0.1
+_POLL_S: Final = 0.1
+_log: Final = logging.getLogger("lyra.kernel")
 
 
 class Ownership:
     """This kernel's lease on its store."""
 
-    __slots__ = ("_core", "_lease_s", "_timer", "lease", "store")
+    __slots__ = ("_core", "_is_renewing", "_lease_s", "_timer", "_unconfirmed", "_wait_s", "lease", "store")
 
-    def __init__(self, core: Core[Any], store: Store, *, lease_s: float) -> None:
+    def __init__(self, core: Core[Any], store: Store, *, lease_s: float, wait_s: float) -> None:
         self._core = core
         self._lease_s = lease_s
+        self._wait_s = wait_s
         self._timer: Timer | None = None
+        self._is_renewing = False  # in the writer's thread
+        self._unconfirmed: list[Any] = []  # processes at the door that wait for a renewal
         self.store = store
         self.lease: Lease | None = None
+        core.confirm_lease = self.confirm
+
+    # ------------------------------------------------------------------ taking it
 
     async def take(self, owner: str) -> Lease:
         """Become the owner, or raise Conflict with the owner's name. Waits only for a lease whose owner may be gone."""
-        clock = self._core.clock
-        first_seen: float | None = None
-        while True:
+        core = self._core
+        first: Conflict | None = None
+        began_s = core.elapsed()
+        while self.lease is None:
+            waited_s = core.elapsed() - began_s
             try:
-                self.lease = self.store.acquire(owner, now=clock.now(), ttl_s=self._lease_s)
-                break
+                self.lease = self._acquire(owner, None)
             except Conflict as held:
-                holder, expires_at = str(held.fields.get("owner", "")), float(held.fields.get("expires_at", 0.0))
-                if owner_is_dead(holder):
-                    self.lease = self.store.acquire(owner, now=max(clock.now(), expires_at), ttl_s=self._lease_s)
+                first = first or held
+                holder, expires_at = _holder(held)
+                if owner_is_dead(holder) or (expires_at == _holder(first)[1] and waited_s >= _lease_s_of(holder)):
+                    self.lease = self._acquire(owner, expires_at)
                     break
-                if lives_here(holder) or (first_seen is not None and expires_at != first_seen):
-                    raise Conflict(
-                        f"another kernel owns {self.store.location}",
-                        hint="stop it, or wait until its lease ends",
-                        owner=holder,
-                        expires_at=expires_at,
+                if lives_here(holder) or expires_at != _holder(first)[1]:
+                    raise self._refusal(holder, expires_at, "stop it, or wait until its lease ends") from held
+                if waited_s >= self._wait_s:
+                    raise self._refusal(
+                        holder,
+                        expires_at,
+                        f"it may be dead; its lease did not end within {self._wait_s:g} s: open the store again later,"
+                        " or raise kernel.lease_wait_s",
                     ) from held
-                first_seen = expires_at
-                await self._core.outside_pause(_POLL_S)
+                if held is first:
+                    self._tell_waiting(holder, expires_at)
+                await core.outside_pause(_POLL_S)
         point("lease.acquired")
         return self.lease
 
-    def keep(self) -> None:
-        """Renew, and arrange to renew again."""
-        clock = self._core.clock
-        self._timer = clock.call_at(clock.monotonic() + self._lease_s / 3, self._renew)
+    def _acquire(self, owner: str, over_at: float | None) -> Lease:
+        """`over_at` is given where the lease in force is known to be over, whatever a clock says."""
+        core = self._core
+        asked_s, now = core.elapsed(), self._now()
+        if over_at is not None:
+            now = over_at if now is None else max(now, over_at)
+        lease = self.store.acquire(owner, now=now, ttl_s=self._lease_s)
+        core.lease_until = asked_s + self._lease_s
+        return lease
 
-    def _renew(self) -> None:
+    def _now(self) -> float | None:
+        """None where the store has a clock of its own."""
+        return None if self.store.has_clock else self._core.clock.now()
+
+    def _refusal(self, holder: str, expires_at: float, hint: str) -> Conflict:
+        return Conflict(
+            f"another kernel owns {self.store.location}: {owner_words(holder)}",
+            hint=hint,
+            owner=holder,
+            expires_at=expires_at,
+        )
+
+    def _tell_waiting(self, holder: str, expires_at: float) -> None:
+        words, until = owner_words(holder), _time_words(expires_at)
+        facts = {"owner": holder, "expires_at": expires_at, "wait_s": self._wait_s, "location": self.store.location}
+        self._core.publish("", "store.waiting", facts)
+        _log.warning(
+            "waiting for the lease of %s on %s, which ends at %s; giving up after %g s",
+            words,
+            self.store.location,
+            until,
+            self._wait_s,
+        )
+
+    # ------------------------------------------------------------------ keeping it
+
+    def keep(self) -> None:
+        """Arrange to renew, and again after that."""
+        clock = self._core.clock
+        self._timer = clock.call_at(clock.monotonic() + self._lease_s / 3, self._keep_on)
+
+    def _keep_on(self) -> None:
         if self._core.stopping or self.lease is None:
             return
+        self._renew()
+        if self._core.failure is None:
+            self.keep()
+
+    async def confirm(self, process: Any) -> None:
+        """Wait until the lease is renewed. Where the store is another kernel's by now, that ends this one, and the wait
+        with it."""
+        core = self._core
+        while core.elapsed() >= core.lease_until:
+            self._renew()
+            if core.elapsed() >= core.lease_until:
+                await suspend(process, self._unconfirmed)
+
+    def _renew(self) -> None:
+        core, lease = self._core, self.lease
+        if lease is None or core.failure is not None or self._is_renewing:
+            return
+        asked_s = core.elapsed()
         if self.store.inline:
             try:
-                self.lease = self.store.renew(self.lease, now=self._core.clock.now(), ttl_s=self._lease_s)
+                self.lease = self.store.renew(lease, now=self._now(), ttl_s=self._lease_s)
             except StoreFull:
                 pass  # the lease may outlast it; if not, the kernel that takes over fences this one
             except LyraError as error:
-                self._core.abort(error)
-                return
-        else:
-            done = self._core.writer.submit(
-                self.store.renew, self.lease, now=self._core.clock.now(), ttl_s=self._lease_s
-            )
-            done.add_done_callback(self._core.abort_on_error)
-        self.keep()
+                core.abort(error)
+            else:
+                self._renewed(asked_s)
+            return
+        self._is_renewing = True
+        done = core.writer.submit(self.store.renew, lease, now=self._now(), ttl_s=self._lease_s)
+        done.add_done_callback(lambda renewal: self._landed(renewal, asked_s))
+
+    def _landed(self, renewal: asyncio.Future[Lease], asked_s: float) -> None:
+        self._is_renewing = False
+        self._core.abort_on_error(renewal)
+        if not renewal.cancelled() and renewal.exception() is None:
+            self._renewed(asked_s)
+
+    def _renewed(self, asked_s: float) -> None:
+        if self._core.failure is not None:
+            return
+        self._core.lease_until = asked_s + self._lease_s
+        waiting, self._unconfirmed = self._unconfirmed, []
+        for waker in waiting:
+            resume(waker)
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -99,9 +189,39 @@ class Ownership:
 # ---------------------------------------------------------------------- names of owners
 
 
-def owner_name(nonce: str) -> str:
-    """Names this OS process so that another one on the same machine can tell whether it still runs."""
-    return "|".join((_machine(), str(os.getpid()), _started(os.getpid()), nonce))
+def owner_name(nonce: str, lease_s: float | None = None) -> str:
+    """Names this OS process so that another one on the same machine can tell whether it still runs, and says how long
+    it may go without renewing its lease."""
+    parts = (_machine(), str(os.getpid()), _started(os.getpid()), nonce)
+    return "|".join(parts if lease_s is None else (*parts, f"{lease_s:g}"))
+
+
+def owner_words(owner: str) -> str:
+    """An owner as people would call it: `process 4711 on host-7`."""
+    if not owner:
+        return "another process"
+    machine, pid, _ = _parts(owner)
+    return f"process {pid} on {machine.partition('/')[0]}" if pid > 0 else owner
+
+
+def _lease_s_of(owner: str) -> float:
+    """How long an owner may go without renewing; for ever where its name does not say, as in earlier versions."""
+    try:
+        lease_s = float(owner.split("|")[4])
+    except (IndexError, ValueError):
+        return math.inf
+    return lease_s if lease_s > 0 else math.inf
+
+
+def _holder(held: Conflict) -> tuple[str, float]:
+    return str(held.fields.get("owner", "")), float(held.fields.get("expires_at", 0.0))
+
+
+def _time_words(time: float) -> str:
+    try:
+        return datetime.fromtimestamp(time, UTC).isoformat(timespec="seconds")
+    except (OverflowError, OSError, ValueError):
+        return f"{time:g}"
 
 
 def owner_is_dead(owner: str) -> bool:

@@ -14,12 +14,14 @@ from typing import Annotated, Any, Final, Protocol
 import msgspec
 from msgspec import Raw
 
+from lyra.core.codec import to_plain
 from lyra.core.naming import fixed_name
 
 __all__ = [
     "ASIDE",
     "DECODERS",
     "NIL",
+    "RIGHTS",
     "Checkpointed",
     "Created",
     "Finished",
@@ -44,6 +46,8 @@ __all__ = [
 Key = int | str  # a number in the program itself; "0/3" in its first parallel branch
 ASIDE: Final = "aside:"  # begins the key of what an effect under way asks and pays for: told, and never replayed
 NIL: Final = Raw(b"\xc0")
+# The rights that a version checks. 0: neither models, tools, processes, questions, events nor memories were checked.
+RIGHTS: Final = 1
 
 
 def is_aside(key: Key | None) -> bool:
@@ -66,6 +70,7 @@ class Created(Row):
     grant: Any = None  # None: it has its parent's
     blob: str = ""
     guarded: bool = False  # its parent is a guard: to the others it is known by that one's pid
+    rights: int = 0  # RIGHTS of the version that wrote it
 
 
 class Terminated(Row):
@@ -236,4 +241,4 @@ def answer_fault(form: str, name: str, value: Raw) -> str | None:
     return f"it is {answer}" if isinstance(answer, float) and not math.isfinite(answer) else None
 
 
-encode = msgspec.msgpack.Encoder().encode
+encode = msgspec.msgpack.Encoder(enc_hook=to_plain).encode  # text of a subclass of str, such as a Reply, is its text

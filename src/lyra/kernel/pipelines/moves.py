@@ -123,8 +123,11 @@ class Move:
         response: Mapping[str, Any] | None,
         number: int | None,
         unanswered: str = "",
+        *,
+        ends: bool = False,
     ) -> None:
-        """End a question: answered, or (response None) expired or cancelled, with the reason in `unanswered`."""
+        """End a question: answered, or (response None) expired or cancelled, with the reason in `unanswered`; one about
+        the whole session `ends` it where it is a confirmation that no person gave in time."""
         known = meant(self.session, interrupt, number)
         question = known if known is not None else Question(0, 0, "", "", {})
         kind = str(interrupt.get("kind") or question.kind)
@@ -137,7 +140,7 @@ class Move:
         if response is not None and kind == "confirmation" and response.get("approved") is not True:
             self.terminate(TerminalReason.USER_CANCELLED, DENIED)
             return
-        if unanswered and question.token and kind == "confirmation":  # no consent was given
+        if unanswered and (question.token or ends) and kind == "confirmation":  # no consent was given
             self.terminate(TerminalReason.USER_CANCELLED, unanswered)
             return
         resume_stage = str(getattr(self.config, f"{kind}_resume_stage", "")) if response is not None else ""

@@ -22,6 +22,7 @@ from lyra.core.checking.check import sendable_text
 from lyra.core.envelope import Envelope, TerminalReason
 from lyra.core.limits import PIPELINE_SESSION_IDLE_S
 from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess
+from lyra.kernel.base.acting import require
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.interrupts.interrupt import Interrupt
 from lyra.kernel.pipelines.declaration import PipelineConfig
@@ -167,7 +168,7 @@ class Orchestrator(Subsystem):
             return forgotten
 
     def forget_session(self, pid: str) -> bool:
-        """The same without its entry."""
+        """Forget a session and keep the entry of its process; False where there is none."""
         self._core.raise_if_closed()
         session = self.state.sessions.get(pid)
         if session is None:
@@ -184,7 +185,7 @@ class Orchestrator(Subsystem):
         core = self._core
         core.raise_if_closed()
         forgotten = 0
-        for pid in list(self.state.idle_since(core.clock.now() - idle_s)):
+        for pid in list(self.state.idle_since(core.now() - idle_s)):
             if self.state.sessions[pid].terminated or not self._is_alive(pid):
                 process = core.processes.get(pid)
                 if process is None or process.exit is not None:
@@ -199,7 +200,7 @@ class Orchestrator(Subsystem):
         driven = self._lifecycle.is_live(pid) and not self._lifecycle.came_with_pipeline(pid)
         if driven or self._interrupts.has_pending(pid):
             return True
-        idle_s = core.clock.now() - session.last_activity_at
+        idle_s = core.now() - session.last_activity_at
         return any(self._interrupts.lives_longer(question.kind, idle_s) for question in session.waiting)
 
     def entry_ended(self, pid: str, reason: str) -> None:
@@ -254,7 +255,7 @@ class Orchestrator(Subsystem):
         """Fail runs of outside workers that took longer than their stage's time limit; later reports are ignored."""
         if not session.pipeline_config.timed:
             return
-        pid, now = session.process_id, self._core.clock.now()
+        pid, now = session.process_id, self._core.now()
         process = self._core.processes.get(pid)
         if process is not None and self.runner.runs(process):
             return  # the runner limits the time of its own runs
@@ -389,6 +390,7 @@ class Orchestrator(Subsystem):
     ) -> AsyncGenerator[PipelineEvent, None]:
         """Run a pipeline as a durable process and give its events. A known pid continues where it was."""
         checked = PipelineConfig.of(config)
+        require("process.spawn", checked.name)
         self.agents.check(stage.agent_name for stage in checked.agents if stage.node_kind is NodeKind.AGENT)
         core = self._core
         core.raise_if_closed()
@@ -415,6 +417,7 @@ class Orchestrator(Subsystem):
                     break
                 if core.journal is not None:  # what is told has happened for good
                     await core.journal.acknowledged(int(event.data.get("seq", 0)))
+                core.taint.pass_on_to_here(pid, "what came of")
                 yield event
                 if event.type == "pipeline_completed":
                     return
@@ -429,7 +432,7 @@ class Orchestrator(Subsystem):
         pid, core = session.process_id, self._core
         if self._lifecycle.came_with_pipeline(pid):
             with core.listeners.act:
-                for question in [each for each in session.waiting if each.token and each.id]:
+                for question in [question for question in session.waiting if question.token and question.id]:
                     known, unasked = question.id, {**question.interrupt, "id": ""}
                     self.fact(pid, "pipeline.waiting", {"interrupt": unasked, "question": question.number})
                     self.questions.withdraw(known, "its process asks it again")
@@ -446,10 +449,10 @@ class Orchestrator(Subsystem):
         for question in self.questions.still_open(session):
             asked = {"interrupt": dict(question.interrupt)}
             feed.put(PipelineEvent("interrupt_raised", question.stage, pid, envelope, asked))
-        for one in self._interrupts.pending(pid):
-            if one.kind == "in_doubt":
-                asked = {"interrupt": interrupt_data(one)}
-                feed.put(PipelineEvent("interrupt_raised", _stage_in_doubt(session, one), pid, envelope, asked))
+        for interrupt in self._interrupts.pending(pid):
+            if interrupt.kind == "in_doubt":
+                asked = {"interrupt": interrupt_data(interrupt)}
+                feed.put(PipelineEvent("interrupt_raised", _stage_in_doubt(session, interrupt), pid, envelope, asked))
 
     def in_doubt(self, interrupt: Interrupt) -> None:
         """It is unknown whether a stage was performed; the door asked, and its row is the last that was written."""
@@ -505,7 +508,7 @@ class Orchestrator(Subsystem):
         with self._core.listeners.act:
             was = self.state.sessions.get(pid)
             before, over = (was.waiting, was.terminated) if was is not None else ((), False)
-            seq = self._core.fact(self.state, pid, kind, {**data, "at": self._core.clock.now()})
+            seq = self._core.fact(self.state, pid, kind, {**data, "at": self._core.now()})
             session = self.state.sessions.get(pid)
             if before:
                 self.questions.take_back(before, session.waiting if session is not None else ())

@@ -32,6 +32,20 @@ class Questions:
         self._core = core
         self._interrupts = interrupts
         self._orchestrator = orchestrator
+        self._asks = False  # a stage's question is being put to the kernel
+        interrupts.on_asked.append(self._asked_outside)
+
+    def _asked_outside(self, pid: str) -> None:
+        """A question about a process was raised: its pipeline waits for it from now on, also when the question is
+        over before a worker asks for the next instruction."""
+        session = self._orchestrator.state.sessions.get(pid)
+        if session is None or session.terminated or self._asks:
+            return
+        while (raised := self._raised_outside(session)) is not None:
+            self._wait_for(pid, raised)
+
+    def _wait_for(self, pid: str, raised: Interrupt) -> None:
+        self._orchestrator.fact(pid, "pipeline.waiting", {"interrupt": interrupt_data(raised), "question": 0})
 
     def hold_up(self, session: Session) -> bool:
         """Whether a question about the whole session is open; ended ones are removed first, new ones are added."""
@@ -43,9 +57,9 @@ class Questions:
         if session.terminated:
             return True
         if raised is not None and not session.held_up:
-            self._orchestrator.fact(pid, "pipeline.waiting", {"interrupt": interrupt_data(raised), "question": 0})
+            self._wait_for(pid, raised)  # raised under an earlier version, or before the pipeline began
         if pid not in self._core.processes:  # else its program asks
-            for question in [each for each in session.waiting if each.token and not each.id]:
+            for question in [question for question in session.waiting if question.token and not question.id]:
                 self._ask_kernel(pid, question)
         return session.held_up
 
@@ -59,8 +73,8 @@ class Questions:
         answer = response_data(response)
         asked = self._known(question.id) if question.id else None
         if asked is not None and asked.status == "pending":
-            said = {name: value for name, value in answer.items() if value is not None}
-            self._interrupts.resolve(asked.id, said)
+            given_fields = {name: value for name, value in answer.items() if value is not None}
+            self._interrupts.resolve(asked.id, given_fields)
         self.over(pid, question, answer, given)
 
     def over(
@@ -71,12 +85,16 @@ class Questions:
         given: Mapping[str, Any] | None = None,
         *,
         unanswered: str = "",
+        ends: bool = False,
     ) -> None:
-        """Write the end of a question; `unanswered` is why there is no response."""
+        """Write the end of a question; `unanswered` is why there is no response. `ends`: a confirmation about the whole
+        pipeline that ran out, which ends it as a refusal does."""
         interrupt = {**question.interrupt, **(given or {})}
         interrupt.pop("response", None)
-        row = {"interrupt": interrupt, "response": response, "question": question.number}
-        self._orchestrator.fact(pid, "pipeline.resumed", {**row, **({"unanswered": unanswered} if unanswered else {})})
+        row: dict[str, Any] = {"interrupt": interrupt, "response": response, "question": question.number}
+        row.update({"unanswered": unanswered} if unanswered else {})
+        row.update({"ends": True} if ends else {})
+        self._orchestrator.fact(pid, "pipeline.resumed", row)
 
     def still_open(self, session: Session) -> list[Question]:
         """The questions that are pending, in the session and in the kernel."""
@@ -125,7 +143,9 @@ class Questions:
                 self.over(pid, question, response_data(interrupt.response))
             else:
                 reason = interrupt.reason if interrupt is not None else ""
-                self.over(pid, question, None, unanswered=reason or f"no answer to the {question.kind} came")
+                taken_back = interrupt is not None and interrupt.status == "cancelled"
+                unanswered = reason or f"no answer to the {question.kind} came"
+                self.over(pid, question, None, unanswered=unanswered, ends=not question.token and not taken_back)
 
     def _known(self, interrupt_id: str) -> Interrupt | None:
         try:
@@ -153,13 +173,16 @@ class Questions:
     def _ask_kernel(self, pid: str, question: Question) -> None:
         """Make a stage's question one of the kernel's, where the kernel knows the pid."""
         asked = question.interrupt
+        self._asks = True
         try:
-            made = self._interrupts.create_interrupt(
+            interrupt = self._interrupts.create_interrupt(
                 pid, question.kind, str(asked.get("message", "")), question=str(asked.get("question", ""))
             )
         except NoSuchProcess:
             return  # a session without a process: its envelope carries the question
-        row = {"interrupt": {**asked, **interrupt_data(made)}, "question": question.number}
+        finally:
+            self._asks = False
+        row = {"interrupt": {**asked, **interrupt_data(interrupt)}, "question": question.number}
         self._orchestrator.fact(pid, "pipeline.waiting", row)
 
 

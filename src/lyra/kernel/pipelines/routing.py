@@ -85,7 +85,7 @@ def condition_holds(condition: str | None, value: Any, output: Mapping[str, Any]
     """Whether the output has the key and it equals the value; True without a condition."""
     if condition is None:
         return True
-    actual = _at(output, condition)
+    actual = _value_at(output, condition)
     return actual is not _MISSING and same(actual, value)
 
 
@@ -134,18 +134,18 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 def _look_up(field: Mapping[str, Any], facts: Facts) -> Any:
     scope = field["scope"]
     if scope == "agent":
-        return _at(facts.outputs.get(field["agent"], {}), field["key"])
-    return _at(getattr(facts, scope), field["key"])
+        return _value_at(facts.outputs.get(field["agent"], {}), field["key"])
+    return _value_at(getattr(facts, scope), field["key"])
 
 
-def _at(holder: Any, key: str) -> Any:
+def _value_at(holder: Any, key: str) -> Any:
     """The value of a key; where there is no key of that whole name, dots lead into mappings."""
     if isinstance(holder, Mapping) and key in holder:
         return holder[key]
     head, dot, rest = key.partition(".")
     if not dot or not isinstance(holder, Mapping) or head not in holder:
         return _MISSING
-    return _at(holder[head], rest)
+    return _value_at(holder[head], rest)
 
 
 # ------------------------------------------------------------------ reading declarations

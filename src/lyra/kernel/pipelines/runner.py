@@ -10,6 +10,7 @@ until its agent is registered. Routes are decided in `moves`.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["AgentResult", "Agents", "Runner", "effect_name", "run_pipeline"]
 
 
+_log: Final = logging.getLogger("lyra.kernel")
 _WENT_WELL: Final[dict[str, Any]] = {
     "output": {},
     "success": True,
@@ -126,6 +128,7 @@ class Agents:
         """The agent, as soon as it is registered; not journaled."""
         while name not in self._by_name:
             self._core.publish(process.pid, "process.dormant", {"agent": name})
+            _log.warning("pipeline %s waits for its agent %s to be registered", process.pid, name)
             await suspend(process, self._waiters.setdefault(name, []))
         return self._by_name[name]
 
@@ -464,6 +467,14 @@ async def run_pipeline(ctx: Context) -> dict[str, Any]:
     return await pipelines.runner.run(ctx)
 
 
+run_pipeline.__lyra_spawns__ = lambda _kernel, _args: ()  # type: ignore[attr-defined]  # asked about by its own name
+
+
+def _plain(value: Any) -> Any:
+    """The output of an agent with an `output` type (a dataclass, a Struct, a pydantic model) as a mapping."""
+    return None if type(value) in codec.UNCHANGED else codec.decode(codec.encode(value))
+
+
 def _result(stage: AgentConfig, value: Any) -> dict[str, Any]:
     """An agent's result as a report; a result with an error is raised, so that it is retried like an exception."""
     data: dict[str, Any] = {"output": {}, "metrics": {}}
@@ -480,6 +491,8 @@ def _result(stage: AgentConfig, value: Any) -> dict[str, Any]:
         data["output"] = dict(value)
     elif isinstance(value, str) and stage.output_mode is OutputMode.TEXT:
         data["output"] = {"text": value}
+    elif value is not None and isinstance(plain := _plain(value), dict):
+        data["output"] = plain
     elif value is not None:
         raise AgentFailed(
             f"{stage.agent_name} gave {type(value).__name__}, not a mapping", hint="return a dict or an AgentResult"

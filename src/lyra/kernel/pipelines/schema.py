@@ -55,8 +55,8 @@ def json_schema() -> _Schema:
     }
 
 
-def _properties(table: Mapping[str, Key], at: str) -> _Schema:
-    aliases = {alias: {"$ref": f"{at}/{name}"} for alias, name in ALIASES.items() if name in table}
+def _properties(table: Mapping[str, Key], reference: str) -> _Schema:
+    aliases = {alias: {"$ref": f"{reference}/{name}"} for alias, name in ALIASES.items() if name in table}
     return {**{name: _schema(name, key) for name, key in table.items()}, **aliases}
 
 

@@ -62,7 +62,8 @@ class PipelineState:
                 move.wait(data["interrupt"], data.get("question"))
             elif kind == "pipeline.resumed":
                 interrupt, unanswered = data.get("interrupt") or {}, str(data.get("unanswered") or "")
-                move.resume(interrupt, data.get("response"), data.get("question"), unanswered)
+                ends = bool(data.get("ends"))  # rows of earlier versions have none, and went on
+                move.resume(interrupt, data.get("response"), data.get("question"), unanswered, ends=ends)
             else:
                 move.terminate(data["reason"], str(data.get("message") or ""))
 

@@ -1,4 +1,4 @@
-"""Keys: how the calls of a program are told apart, the same in every life of it.
+"""Keys: how the calls of a program are identified, the same in every replay.
 
 A key is a number in the program itself and a path such as `0/3` inside parallel branches made by `gather` or a
 `TaskGroup`. It is how a replay finds the journaled answer, so it depends only on the program's own structure, never on

@@ -8,14 +8,22 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from lyra.errors import LyraError
+from lyra.errors import DeadlineExceeded, LyraError
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_to_row
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
 
-__all__ = ["CUT_OFF", "GIVEN_UP", "OUT_OF_TIME", "cancellation_code", "cut_short", "process_lives_on"]
+__all__ = [
+    "CUT_OFF",
+    "GIVEN_UP",
+    "OUT_OF_TIME",
+    "cancellation_code",
+    "cut_short",
+    "deadline_behind",
+    "process_lives_on",
+]
 
 # Messages of a cancellation that ends what a process is doing and not the process:
 GIVEN_UP: Final = "the caller gave up"
@@ -54,6 +62,27 @@ def cut_short(
 def process_lives_on(process: Process) -> bool:
     """A cancelled effect of a process that lives on is finished; one cut off with its process is in doubt."""
     return not process.core.stopping and process.kill_reason is None and process.exit is None
+
+
+def deadline_behind(error: BaseException) -> DeadlineExceeded | None:
+    """The DeadlineExceeded that an error was made from, at any depth; for a process whose time is up.
+
+    The deadline is raised where the process waits, often inside a library. DeadlineExceeded is a TimeoutError and an
+    OSError, which libraries catch and raise again as errors of their own, or collect in an ExceptionGroup.
+    """
+    todo: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while todo:
+        cause = todo.pop()
+        if cause is None or id(cause) in seen:
+            continue
+        if isinstance(cause, DeadlineExceeded):
+            return cause
+        seen.add(id(cause))
+        todo += [cause.__context__, cause.__cause__]
+        if isinstance(cause, BaseExceptionGroup):
+            todo += cause.exceptions
+    return None
 
 
 def cancellation_code(error: BaseException) -> str:

@@ -88,20 +88,20 @@ class Links:
 
     # ------------------------------------------------------------------ making and unmaking
 
-    def link(self, one: Process, other: Process) -> None:
+    def link(self, left: Process, right: Process) -> None:
         """Tie two ends together; a dead end is a signal to the other at once."""
-        if one is other or other.pid in self._links.get(one.pid, ()):
+        if left is right or right.pid in self._links.get(left.pid, ()):
             return
-        if other.exit is not None:
-            self._signal(one, ExitSignal(other.pid, NO_PROCESS))
+        if right.exit is not None:
+            self._signal(left, ExitSignal(right.pid, NO_PROCESS))
             return
-        self._core.record(one.pid, "process.linked", rows.Linked(other.pid))
-        self.restore_link(one.pid, other.pid)
+        self._core.record(left.pid, "process.linked", rows.Linked(right.pid))
+        self.restore_link(left.pid, right.pid)
 
-    def unlink(self, one: Process, other: Process) -> None:
-        if other.pid in self._links.get(one.pid, ()):
-            self._core.record(one.pid, "process.unlinked", rows.Linked(other.pid))
-            self._cut(one.pid, other.pid)
+    def unlink(self, left: Process, right: Process) -> None:
+        if right.pid in self._links.get(left.pid, ()):
+            self._core.record(left.pid, "process.unlinked", rows.Linked(right.pid))
+            self._cut(left.pid, right.pid)
 
     def linked(self, pid: str) -> list[str]:
         return list(self._links.get(pid, ()))
@@ -128,9 +128,9 @@ class Links:
             self._core.record(process.pid, "process.trapping", rows.Trapping(on))
             process.traps = on
 
-    def restore_link(self, one: str, other: str) -> None:
-        self._links.setdefault(one, {})[other] = None
-        self._links.setdefault(other, {})[one] = None
+    def restore_link(self, left: str, right: str) -> None:
+        self._links.setdefault(left, {})[right] = None
+        self._links.setdefault(right, {})[left] = None
 
     def restore_monitor(self, watcher: str, watched: str, ref: str) -> None:
         self._monitors[ref] = (watcher, watched)
@@ -146,11 +146,15 @@ class Links:
             self._cut(process.pid, pid)
             other = self._core.processes.get(pid)
             if other is not None and other.exit is None:
+                if text:
+                    self._core.taint.pass_on(process.pid, pid, "the end of")
                 self._signal(other, ExitSignal(process.pid, how.reason, text), how.error)
         for ref in list(self._watched.get(process.pid, ())):
             watcher = self._core.processes.get(self._monitors[ref][0])
             self._forget(ref)
             if watcher is not None and watcher.exit is None:
+                if text:
+                    self._core.taint.pass_on(process.pid, watcher.pid, "the end of")
                 self._mailboxes.deliver(watcher, Down(ref, process.pid, how.reason, text))
         for ref in list(self._watching.get(process.pid, ())):
             self._forget(ref)
@@ -161,9 +165,9 @@ class Links:
         elif signal.reason != "normal":
             self._core.stop_process(process, LINKED, cause=_died_with(process.pid, signal, error))
 
-    def _cut(self, one: str, other: str) -> None:
-        _drop(self._links, one, other)
-        _drop(self._links, other, one)
+    def _cut(self, left: str, right: str) -> None:
+        _drop(self._links, left, right)
+        _drop(self._links, right, left)
 
     def _forget(self, ref: str) -> None:
         watcher, watched = self._monitors.pop(ref)

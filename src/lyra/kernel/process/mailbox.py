@@ -179,7 +179,8 @@ class Mailboxes:
 
     def send(self, receiver: Process, message: Any) -> int | WaitTurn:
         """Deliver a message from outside any process, or put it in line for room: the seq of its row, or what gives
-        it after a wait."""
+        it after a wait. Called in a process, it carries the mark of that one (`Taint`)."""
+        self._core.taint.pass_on_from_here(receiver.pid, "a message from")
         if receiver.senders or self.full(receiver):  # no room, or other messages were here first
             return self.send_in_turn(receiver, message)
         return self.deliver(receiver, message)

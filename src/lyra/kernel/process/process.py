@@ -15,14 +15,17 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context as ContextVars
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 import msgspec
 
 from lyra.core.budgets.budget import Budget
 from lyra.core.faultpoint import SimulatedCrash
+from lyra.core.naming import program_names
 from lyra.core.rights.capability import Grant
+from lyra.core.type_parameters import Result_co
 from lyra.errors import InvalidTransition, LyraError
+from lyra.kernel.base.acting import name_in
 from lyra.kernel.base.waiting import PARKED, looked_at
 from lyra.kernel.process.cut_short import GIVEN_UP, OUT_OF_TIME, cut_short
 
@@ -40,7 +43,7 @@ __all__ = [
     "Process",
 ]
 
-# Legal moves, exactly as the requirement document's kernel has them; everything else is refused.
+# Legal moves; every other one raises InvalidTransition.
 TRANSITIONS: Final[dict[str, frozenset[str]]] = {
     "new": frozenset({"ready", "terminated"}),
     "ready": frozenset({"running", "terminated"}),
@@ -62,11 +65,11 @@ leave_task = asyncio.tasks._leave_task
 TIME_IS_UP: Final = "deadline_exceeded"  # the reason in `process.stopping` when a budget's seconds have passed
 
 
-class Exit(msgspec.Struct, frozen=True):
+class Exit(msgspec.Struct, Generic[Result_co], frozen=True):
     """How a process ended: a reason word, the result of a normal end, the error of a failed one."""
 
     reason: str
-    result: Any = None
+    result: Result_co = None  # type: ignore[assignment]  # without a normal end there is none
     error: BaseException | None = None
 
     @property
@@ -136,13 +139,14 @@ class Process:
         self.core = core
         self.pid = pid
         self.known_as = pid  # to the others: its guard's pid, if it has a guard
-        self.line = pid  # with a journal: whose call made it, up to the first; the same in every life, as no pid is
+        self.line = pid  # path of creating calls from the root; stable across restarts, unlike the pid
         self.program = program
         self.parent = parent
         self.budget = budget
         self.grant = grant
         self.priority = priority
         self.context = context
+        name_in(context, self)
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.state = "new"
         self.created_at = 0.0  # on the wall clock: the time of its first row, and of its last
@@ -200,6 +204,13 @@ class Process:
     def out_of_time(self) -> bool:
         """The seconds of its budget have passed: it may tidy up, and tries nothing again."""
         return self.kill_reason == TIME_IS_UP
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that a right may call it: its name, the program it runs, its pid, and the same of its guard."""
+        guard = self.parent if self.known_as != self.pid else None
+        own = (*((self.name,) if self.name else ()), *program_names((self.stands_for or self).program), self.pid)
+        return own if guard is None else (*((guard.name,) if guard.name else ()), *own, guard.pid)
 
     @property
     def stands_for(self) -> Process | None:

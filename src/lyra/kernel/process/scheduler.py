@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
 __all__ = ["SHARES", "Scheduler", "Steppable"]
 
-# Steps a round gives each priority: the weights 100/75/50/25/1 of the requirement document, times eight.
+# Steps per round by priority: 100 : 75 : 50 : 25 : 1, times eight.
 SHARES: Final[tuple[int, ...]] = (800, 600, 400, 200, 8)
-ROUNDS_MAX: Final = 1_024  # in one slice: where time stands still (a simulation), two that talk would never end
-FEW: Final = 16  # of them without a look at the time, where only one is ready
-HANDED_OVER_MAX: Final = 32  # slices in the turns of others before the loop has had its own
+ROUNDS_MAX: Final = (
+    1_024  # in one slice: in simulated time, which stands still, two processes that answer each other would never end
+)
+FEW: Final = 16  # rounds without reading the clock, while only one process is ready
+HANDED_OVER_MAX: Final = 32  # slices run from other tasks' callbacks before the event loop must call again
 
 
 class Steppable(Protocol):
@@ -66,10 +68,10 @@ class Scheduler:
         core.scheduler = self
         self._levels: tuple[deque[Steppable], ...] = tuple(deque() for _ in SHARES)
         self._poked = False
-        self._in_loop = False  # the loop will call
-        self._handed_over = 0  # times since it did
+        self._in_loop = False  # a callback is scheduled on the event loop
+        self._handed_over = 0  # slices since the event loop last called
         self._gave_way = False  # a program let others go first in this round
-        self._steps: Iterator[Steppable] = iter(())  # those of this round that have not had theirs
+        self._steps: Iterator[Steppable] = iter(())  # the processes that have not had their step in this round
         self.running = False
         self.stopped = False
         self.ready = 0  # processes waiting for a step

@@ -13,20 +13,22 @@ Every call takes the next key of the program (a number, or a path such as `0/3` 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from dataclasses import dataclass
 from math import isnan
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, overload
 
 from lyra.core import codec
 from lyra.core.budgets.budget import Budget
 from lyra.core.checking.check import sendable_text
-from lyra.core.effect import Effect, canonical_hash
+from lyra.core.effect import Charged, canonical_hash
 from lyra.core.ids import ProcessRandom, seeded
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX
 from lyra.core.naming import fixed_name
 from lyra.core.rights.capability import Grant
+from lyra.core.type_parameters import Parameters, Result_co, Taken
 from lyra.errors import ConfigError, Corrupt, Denied, Divergence, LyraError, NoSuchProcess, ProcessError
+from lyra.kernel.base.acting import acting, check_right
 from lyra.kernel.base.waiting import suspend
 from lyra.kernel.effects.door import Diverged, Door, raise_journaled, take_entry
 from lyra.kernel.effects.registry import Declared
@@ -40,9 +42,28 @@ from lyra.kernel.process.process import Exit, Process
 from lyra.kernel.programs.registry import Programs, program_of, unknown_program
 
 if TYPE_CHECKING:
-    from lyra.kernel.programs.lifetime import Lifetimes
+    from typing import Concatenate, Protocol, Unpack
 
-__all__ = ["Calls", "ChildHandle", "Context", "ExitProgram"]
+    from lyra.core.effect import EffectOptions
+    from lyra.kernel.programs.lifetime import Lifetimes
+    from lyra.kernel.programs.registry import Spawnable, SpawnOptions
+
+__all__ = ["Calls", "ChildHandle", "Context", "ExitProgram", "OwnContext", "require_send"]
+
+T = TypeVar("T")
+First_contra = TypeVar("First_contra", contravariant=True)
+Second_contra = TypeVar("Second_contra", contravariant=True)
+if TYPE_CHECKING:
+
+    class _Keyed(Protocol[First_contra, Result_co]):
+        """An effect's function that the door gives an `idempotency_key`: callers do not name it."""
+
+        def __call__(self, first: First_contra, /, *, idempotency_key: str) -> Awaitable[Result_co]: ...
+
+    class _KeyedAfterTwo(Protocol[First_contra, Second_contra, Result_co]):
+        def __call__(
+            self, first: First_contra, second: Second_contra, /, *, idempotency_key: str
+        ) -> Awaitable[Result_co]: ...
 
 
 class ExitProgram(BaseException):
@@ -92,7 +113,8 @@ class Calls:
 class Context:
     """What a program holds: every act of the process goes through its methods.
 
-    `own_process` and `journaled_read` are for the layers that drive programs (agents, Vega): a program needs neither.
+    `own_process`, `journaled_read`, `check_right` and `may_send` are for the layers that drive programs (agents, Vega):
+    a program needs none of them.
     """
 
     __slots__ = ("own_process",)
@@ -136,7 +158,67 @@ class Context:
 
     # ------------------------------------------------------------------ acts
 
-    def do(self, act: Callable[..., Awaitable[Any]] | Effect, /, *args: Any, **options: Any) -> Awaitable[Any]:
+    if TYPE_CHECKING:
+        # An Effect is called as its function is. Without options every argument is checked, by name or by place; with
+        # options those by place, and with `idempotent` others by name are let through. A function with an
+        # `idempotency_key` is given it by the door, and takes one or two others by their place.
+        @overload
+        def do(
+            self,
+            act: Callable[Parameters, Awaitable[Charged[T]]],
+            /,
+            *args: Parameters.args,
+            **kwargs: Parameters.kwargs,
+        ) -> Awaitable[T]: ...
+        @overload
+        def do(
+            self, act: Callable[Parameters, Awaitable[T]], /, *args: Parameters.args, **kwargs: Parameters.kwargs
+        ) -> Awaitable[T]: ...
+        @overload
+        def do(
+            self,
+            act: Callable[[*Taken], Awaitable[Charged[T]]],
+            /,
+            *args: *Taken,
+            **options: Unpack[EffectOptions],
+        ) -> Awaitable[T]: ...
+        @overload
+        def do(
+            self,
+            act: Callable[[*Taken], Awaitable[T]],
+            /,
+            *args: *Taken,
+            **options: Unpack[EffectOptions],
+        ) -> Awaitable[T]: ...
+        @overload
+        def do(
+            self, act: _Keyed[First_contra, T], first: First_contra, /, **options: Unpack[EffectOptions]
+        ) -> Awaitable[T]: ...
+        @overload
+        def do(
+            self,
+            act: _KeyedAfterTwo[First_contra, Second_contra, T],
+            first: First_contra,
+            second: Second_contra,
+            /,
+            **options: Unpack[EffectOptions],
+        ) -> Awaitable[T]: ...
+        @overload
+        def do(
+            self,
+            act: Callable[Concatenate[First_contra, ...], Awaitable[T]],
+            first: First_contra,
+            /,
+            *,
+            idempotent: bool,
+            **kwargs: Any,
+        ) -> Awaitable[T]: ...
+        @overload
+        def do(  # type: ignore[overload-cannot-match]  # the second takes no option of a function that has none
+            self, act: Callable[..., Awaitable[T]], /, *, idempotent: bool, **kwargs: Any
+        ) -> Awaitable[T]: ...
+
+    def do(self, act: Any, /, *args: Any, **options: Any) -> Awaitable[Any]:  # type: ignore[misc]  # *args is any *Taken
         """Perform an effect through the door.
 
         Options that say how (`idempotent`, `needs`, `cost`, `retry`, `timeout_s`, `policy`) are Effect.of's; any
@@ -147,7 +229,18 @@ class Context:
         effect, kwargs = calls.declared.of(act, options)
         return calls.door.perform(process, next_key(process), effect, args, kwargs)
 
+    @overload
+    def spawn(self, program: Spawnable[Any], *task: Any, **options: Unpack[SpawnOptions]) -> ChildHandle[Any]: ...
+
+    @overload
     def spawn(
+        self,
+        program: Callable[[Context, *Taken], Coroutine[Any, Any, T]],
+        *args: *Taken,
+        **options: Unpack[SpawnOptions],
+    ) -> ChildHandle[T]: ...
+
+    def spawn(  # type: ignore[misc]  # *args is any *Taken
         self,
         program: Any,
         *args: Any,
@@ -157,17 +250,21 @@ class Context:
         budget: Any = None,
         grant: Any = None,
         priority: str | None = None,
-    ) -> ChildHandle:
+    ) -> ChildHandle[Any]:
         """Start a child process; its Budget lies inside this one's, its Grant can only be narrower."""
         if supervision is None:
             supervision = getattr(program, "supervision", None)
         if budget is None:
             budget = getattr(program, "budget", None)
+        programs = self.own_process.core.calls.programs
+        declared = programs.name(program)
         if supervision is not None:
             program, args = self.own_process.core.calls.guard(program, args, supervision)
         program = program_of(program)
         options = {"pid": pid, "name": name, "budget": budget, "grant": grant, "priority": priority}
-        return self._spawn(self.own_process.core.calls.programs.name(program), program, args, options)
+        child = self._spawn(programs.name(program), program, args, options)
+        child.program = declared
+        return child
 
     def _spawn(
         self, word: str, program: Callable[..., Any] | None, args: Iterable[Any], options: dict[str, Any]
@@ -213,7 +310,7 @@ class Context:
         """
         program, args = self.own_process.core.calls.supervisor(children, **flags)
         handle = self.spawn(program, *args, name=name, budget=budget, grant=grant, priority=priority)
-        self.link(handle)
+        OwnContext(self.own_process).link(handle)
         return handle
 
     def send(self, to: str | ChildHandle | Any, message: Any) -> Awaitable[Any]:
@@ -234,11 +331,16 @@ class Context:
                         raise error_from_row(entry.error)
                     return raise_journaled(process, entry.error)
         receiver = core.lookup(target)
-        if receiver is None:
-            refusal = NoSuchProcess(f"no process {target!r}", pid=target)
-            # A fact like any other refusal: by the time of a replay there may be such a process.
+        try:
+            if not process.grant.is_all:
+                self.may_send(target, receiver)
+            if receiver is None:
+                raise NoSuchProcess(f"no process {target!r}", pid=target)
+        except (
+            LyraError
+        ) as refusal:  # a fact like any other refusal: a replay may find such a process, or another Grant
             cut_short(process, key, refusal, form="send", name=target, digest=digest)
-            raise refusal
+            raise
         mailboxes = core.mailboxes
         if mailboxes.must_wait(receiver):
             turn: Awaitable[Any] = mailboxes.send_in_turn(receiver, message, sender=process, key=key, digest=digest)
@@ -285,7 +387,6 @@ class Context:
         process = self.own_process
         core = process.core
         key = next_key(process)
-        clock = core.clock
         left_s = seconds
         if core.journal is not None:
             entry = take_entry(process, key, "sleep", "", b"") if process.replay is not None else None
@@ -294,9 +395,9 @@ class Context:
                     await raise_journaled(process, entry.error)
                 # A next call in the journal says that it was over, whatever the wall clock says by now.
                 went_on = process.replay is not None and after(key) in process.replay
-                left_s = 0.0 if went_on else min(seconds, entry.due - clock.now())
+                left_s = 0.0 if went_on else min(seconds, entry.due - core.now())
             else:
-                row = rows.TimerSet(key, clock.now() + seconds)
+                row = rows.TimerSet(key, core.now() + seconds)
                 core.journal.write(process.pid, "timer.set", rows.encode(row))
         if left_s > 0:
             try:
@@ -318,6 +419,19 @@ class Context:
             holder.rng = seeded(self.journaled_read("seed", process.core.entropy.bits))
         rng: ProcessRandom = holder.rng
         return rng
+
+    def check_right(self, verb: str, *names: str) -> None:
+        """Raise CapabilityDenied if this process may not do that to the thing that goes by these names."""
+        check_right(self.own_process, verb, names)
+
+    def may_send(self, target: str, receiver: Process | None, *more: str) -> None:
+        """Check the right to send messages and signals to a process, which may go by `more` names. A process may send
+        to its own children unless that is denied: it was allowed to start them, and cannot know their pids before."""
+        process = self.own_process
+        if receiver is not process:
+            names = (target,) if receiver is None else receiver.names
+            implied = receiver is not None and receiver.parent is process
+            check_right(process, "process.send", (*more, *names), implied=implied)
 
     def journaled_read(self, what: str, reading: Callable[[], Any]) -> Any:
         """Read something outside the program once and journal it as `what`: a replay gets the same value."""
@@ -381,10 +495,13 @@ class Context:
             once(process, "ready", "", lambda: None)
 
     def _tie(self, what: str, pid: str, make: Callable[[Process], object]) -> None:
-        core = self.own_process.core
+        process = self.own_process
+        core = process.core
 
         def tie() -> None:
             other = core.lookup(pid)
+            if not process.grant.is_all:
+                self.may_send(pid, other)
             if other is None:
                 raise NoSuchProcess(f"no process {pid!r}", pid=pid)
             make(other)
@@ -415,7 +532,7 @@ class Context:
         blob = await core.calls.door.put_blob("checkpoint", data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
         row = rows.Checkpointed(key, rows.NIL if blob else rows.Raw(data), blob, process.branches)
         journal.write(process.pid, "program.checkpoint", rows.encode(row))
-        process.rng = None  # a restart begins here with a new seed, so this life does too
+        process.rng = None  # a restart begins here with a new seed, so this execution does too
         await suspend(process, journal.waiters)
 
     def process(self, pid: str | ChildHandle | Any) -> ChildHandle:
@@ -424,6 +541,23 @@ class Context:
         Whether there is one is found out when it is used: that is an act, and this is not.
         """
         return ChildHandle(self.own_process, None, _pid(pid))
+
+
+class OwnContext(Context):
+    """The ctx of a process for what Lyra's own code does in it: a supervisor that ties itself to its children, a helper
+    that is ended with its caller. Such messages and signals need no right."""
+
+    __slots__ = ()
+
+    def may_send(self, target: str, receiver: Process | None, *more: str) -> None:
+        """Allow it."""
+
+
+def require_send(receiver: Process, *more: str) -> None:
+    """Check the right of the process that runs here, if one does, to send messages and signals to another."""
+    process = acting()
+    if process is not None and not process.grant.is_all:
+        Context(process).may_send(receiver.pid, receiver, *more)
 
 
 class BudgetView:
@@ -502,17 +636,18 @@ def _money(what: str, value: Any) -> Any:
     return Money(value) if what.endswith(".usd") and isinstance(value, int) else value
 
 
-class ChildHandle:
-    """A process as its parent's program holds it."""
+class ChildHandle(Generic[Result_co]):
+    """A process as its parent's program holds it; its program gives a `Result_co`."""
 
-    __slots__ = ("_owner", "_process", "_target")
+    __slots__ = ("_owner", "_process", "_target", "program")
 
     def __init__(self, owner: Process, process: Process | None, target: str = "") -> None:
         self._owner = owner
         self._process = process
         self._target = process.pid if process is not None else target
+        self.program = ""  # the program that was spawned, by name: its result is read as the type that it declares
 
-    def __await__(self) -> Generator[Any, None, ChildHandle]:
+    def __await__(self) -> Generator[Any, None, Self]:
         return ready(self)
 
     def __repr__(self) -> str:
@@ -541,7 +676,7 @@ class ChildHandle:
     def send(self, message: Any) -> Awaitable[Any]:
         return Context(self._owner).send(self, message)
 
-    async def wait(self) -> Exit:
+    async def wait(self) -> Exit[Result_co]:
         """How it ended; on replay, how it ended then."""
         owner = self._owner
         core = owner.core
@@ -557,7 +692,7 @@ class ChildHandle:
                     raise Corrupt(f"the end of {self._target} that {owner.pid} waited for: {fault}", pid=owner.pid)
                 value = codec.decode(kept)
                 error = error_from_row(value["error"]) if value["error"] is not None else None
-                return Exit(value["reason"], value["result"], error)
+                return Exit(value["reason"], self._typed(value["result"]), error)
         try:
             process = self._found()
             if process is None:
@@ -585,7 +720,12 @@ class ChildHandle:
             blob = await core.calls.door.put_blob("wait", data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
             row = rows.Finished(key, rows.NIL if blob else rows.Raw(data), blob, name=self._target, form="wait")
             core.journal.write(owner.pid, "effect.finished", rows.encode(row))
+            if type(ended.result) not in codec.UNCHANGED:
+                return Exit(ended.reason, self._typed(codec.decode(data)["result"]), ended.error)
         return ended
+
+    def _typed(self, result: Any) -> Any:
+        return self._owner.core.calls.programs.result(self.program, result)
 
 
 class _Watchers:

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self
 
+from lyra.core import codec
 from lyra.core.budgets.budget import Budget
 from lyra.core.naming import named
 from lyra.core.rights.capability import Grant
+from lyra.core.type_parameters import Result_co
 from lyra.errors import Denied, ProcessExit
+from lyra.kernel.base.acting import acting
 from lyra.kernel.process.process import Exit, Process
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
+    from lyra.kernel.programs.registry import Programs
 
-__all__ = ["Ack", "Handle", "acknowledge", "stopped_before"]
+__all__ = ["Ack", "Handle", "ProcessCommands", "acknowledge", "stopped_before"]
 
 
 class Ack:
@@ -45,13 +49,25 @@ def acknowledge(core: Core[Process]) -> Ack:
     return Ack(core, core.journal.seq if core.journal is not None else 0)
 
 
-class Handle:
-    """A process as the outside holds it."""
+class ProcessCommands(Protocol):
+    """What a Handle asks of the kernel, which is above this module."""
+
+    def send(self, to: str | Handle, message: Any, /) -> Ack: ...
+    def kill(self, pid: str | Handle, reason: str = ..., /) -> Ack: ...
+    def process(self, pid: str | Handle, /) -> Handle: ...
+    def missing_program(self, process: Process, /) -> str | None: ...
+    async def until_known(self, process: Process, /) -> None: ...
+    @property
+    def programs(self) -> Programs: ...
+
+
+class Handle(Generic[Result_co]):
+    """A process as the outside holds it; its program gives a `Result_co`."""
 
     __slots__ = ("_kernel", "_process")
 
-    def __init__(self, kernel: Any, process: Process) -> None:
-        self._kernel = kernel  # the Kernel: this module is below it and knows only that it sends and kills
+    def __init__(self, kernel: ProcessCommands, process: Process) -> None:
+        self._kernel = kernel
         self._process = process
 
     def __await__(self) -> Generator[Any, None, Self]:
@@ -65,6 +81,11 @@ class Handle:
 
     def __repr__(self) -> str:
         return f"<Handle {self._process!r}>"
+
+    @property
+    def kernel(self) -> Any:
+        """The kernel of the process, for the layers above."""
+        return self._kernel
 
     @property
     def pid(self) -> str:
@@ -91,14 +112,17 @@ class Handle:
         return self._process.grant
 
     def regrant(self, grant: Any) -> None:
-        """Give a process that no other process spawned other rights from now on, inside the kernel's.
+        """Give a process that no other process spawned other rights from now on, inside the kernel's (and, in a
+        process, inside those of that process).
 
         Children that it has keep theirs. After a restart it has again those that it was spawned with.
         """
         process = self._process
         if process.parent is not None:
             raise Denied(f"process {process.pid} has its rights from process {process.parent.pid}", pid=process.pid)
-        process.grant = process.core.grant.narrow(Grant.of(grant))
+        right = process.core.grant.narrow(Grant.of(grant))
+        maker = acting()
+        process.grant = right if maker is None else right.narrow(maker.grant)  # none gives rights that it has not
 
     @property
     def children(self) -> list[str]:
@@ -109,18 +133,17 @@ class Handle:
         return self._process.parent.pid if self._process.parent is not None else None
 
     def send(self, message: Any) -> Ack:
-        ack: Ack = self._kernel.send(self, message)
-        return ack
+        return self._kernel.send(self, message)
 
     def kill(self, reason: str = "killed") -> Ack:
-        ack: Ack = self._kernel.kill(self, reason)
-        return ack
+        return self._kernel.kill(self, reason)
 
     @named("lyra:Handle.wait")
-    async def wait(self) -> Exit:
+    async def wait(self) -> Exit[Result_co]:
         """How it ended, once that is durable. ConfigError, if this kernel does not know its program."""
         kernel, process = self._kernel, self._process
         core = process.core
+        core.raise_if_elsewhere()
         core.raise_if_failed()
         if process.exit is None and not core.stopping and kernel.missing_program(process) is not None:
             await kernel.until_known(process)
@@ -137,8 +160,14 @@ class Handle:
                     process.watchers.remove(future)
         if core.journal is not None:
             await core.journal.acknowledged(process.exit_seq)
-        assert process.exit is not None
-        return process.exit
+        ended = process.exit
+        assert ended is not None
+        core.taint.pass_on_to_here(process.pid, "what came of")
+        if type(ended.result) in codec.UNCHANGED:
+            return ended
+        # A process that ended before a restart has plain data: its program may have become known since.
+        program = (process.stands_for or process).program
+        return Exit(ended.reason, kernel.programs.result(program, ended.result), ended.error)
 
 
 def stopped_before(pid: str) -> ProcessExit:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import Context as ContextVars
 from contextvars import copy_context
@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from lyra.core import codec, limits
 from lyra.core.budgets.budget import Budget
 from lyra.core.budgets.early_budget import JoinableBudget
+from lyra.core.checking.check import sendable_text
 from lyra.core.faultpoint import point
+from lyra.core.naming import program_names
 from lyra.core.rights.capability import Grant
 from lyra.errors import (
     ConfigError,
@@ -31,6 +33,7 @@ from lyra.errors import (
     Overloaded,
     ProcessError,
 )
+from lyra.kernel.base.acting import acting, check_right
 from lyra.kernel.base.waiting import looked_at, resume
 from lyra.kernel.effects.door import Diverged
 from lyra.kernel.journal import rows
@@ -45,12 +48,13 @@ if TYPE_CHECKING:
     from lyra.kernel.process.mailbox import Mailboxes
     from lyra.kernel.programs.registry import Programs
 
-__all__ = ["Lifetimes"]
+__all__ = ["Lifetimes", "checked_word"]
 
 _log: Final = logging.getLogger("lyra.kernel")
 _NUMBERED: Final = re.compile(r"p[0-9]+x*\Z").match  # pids that the kernel gives
 
 _KILL_GRACE_S: Final = 5.0
+_ENDED: Final = ContextVars()
 
 
 class Pids(Protocol):
@@ -92,6 +96,7 @@ class Lifetimes:
         core.fail = self.fail
         core.branch_began = self.branch_began
         core.stop_process = self.stop
+        core.stop_tree = self.stop_tree
         core.after_abort.append(self._store_lost)
         self._branches: dict[Process, dict[asyncio.Task[Any], None]] = {}
         self._causes: dict[Process, LyraError] = {}  # the error of the linked process whose end stops this one
@@ -120,6 +125,7 @@ class Lifetimes:
         guarded: bool = False,
     ) -> Process:
         core = self._core
+        core.raise_if_elsewhere()
         if (
             not core.open
             or core.live >= core.processes_max
@@ -127,18 +133,18 @@ class Lifetimes:
             or pid is not None
             or name is not None
         ):
-            self._may_start(parent, pid, name)
+            pid, name = self._may_start(parent, pid, name)
         journal = core.journal
         level = _priority(priority) if priority is not None else (parent.priority if parent is not None else NORMAL)
         scope = parent.budget if parent is not None else core.budget
         if budget is None and parent is None and scope.seconds is not None:
             budget = {}  # the root's seconds are each root process's own, counted from its start
-        if isinstance(budget, JoinableBudget):  # its own already, and charged above when the early call is taken
-            own_scope: Budget = budget
-        else:
-            own_scope = scope if budget is None else scope.child(Budget.of(budget))
+        own_scope = scope if budget is None else _own_scope(scope, budget)
         right = parent.grant if parent is not None else core.grant
-        own_right = right if grant is None else right.narrow(Grant.of(grant))
+        maker = parent if parent is not None else acting()
+        own_right = right
+        if grant is not None or (maker is not None and not maker.grant.is_all):
+            own_right = self._narrowed(right, maker, program, args, grant)
         if pid is None:
             pid = self.next_pid(parent, key)
         process = Process(core, pid, self._programs.name(program), parent, own_scope, own_right, level, copy_context())
@@ -160,21 +166,22 @@ class Lifetimes:
                 name or "",
                 level,
                 None if budget is None else own_scope.to_data(),
-                None if grant is None else own_right.to_data(),
+                None if own_right is right else own_right.to_data(),
                 blob,
                 guarded,
+                rights=0 if own_right is right else rows.RIGHTS,
             )
             args = tuple(self._programs.taken(program, args, data))
         # Begun before anything is written: a call that does not fit its program leaves no trace.
         process.coroutine = self._programs.begin(program, Context(process), args)
-        if parent is not None:
+        if maker is not None and maker.core is core:
             for started in core.subsystems.process_started:
-                started(parent, process)
+                started(maker, process)
         if row is not None and journal is not None:
             journal.write(pid, "process.created", rows.encode(row))
             process.created_at = journal.time
         else:
-            process.created_at = core.clock.now()
+            process.created_at = core.now()
             if core.listening:
                 core.publish(pid, "process.created", {"program": process.program, "name": name or ""})
         self.enter(process)
@@ -187,6 +194,22 @@ class Lifetimes:
         core.scheduler.push(process)
         point("process.spawned")
         return process
+
+    def _narrowed(
+        self, right: Grant, maker: Process | None, program: Callable[..., Any], args: tuple[Any, ...], grant: Any
+    ) -> Grant:
+        """The Grant of a process that `maker` starts (None: the outside), if it may: no wider than that one's."""
+        if maker is not None and not maker.grant.is_all:
+            for names in self.spawned(program, args):
+                check_right(maker, "process.spawn", names)
+            right = right.narrow(maker.grant)
+        return right if grant is None else right.narrow(Grant.of(grant))
+
+    def spawned(self, program: Callable[..., Any], args: Any) -> Iterable[tuple[str, ...]]:
+        """The programs that start with this one, each by the names that a right may call it. Lyra's own programs say
+        for whom they stand (`__lyra_spawns__`): a supervisor for its children, Vega's process for a function."""
+        own = getattr(program, "__lyra_spawns__", None)
+        return (program_names(self._programs.name(program)),) if own is None else own(self._core.face, args)
 
     def next_pid(self, parent: Process | None = None, key: rows.Key | None = None) -> str:
         """Numbered by the journal: unique in a store, and short enough to read aloud."""
@@ -222,7 +245,8 @@ class Lifetimes:
         self._core.processes[pid] = process
         return process
 
-    def _may_start(self, parent: Process | None, pid: str | None, name: str | None) -> None:
+    def _may_start(self, parent: Process | None, pid: str | None, name: str | None) -> tuple[str | None, str | None]:
+        """Raise where the process must not start; gives its pid and name as the rows hold them."""
         self._core.raise_if_failed()
         # A program's own spawn is journaled and goes on after the next start; to refuse it would change what it does.
         if (self._core.stopping or self._core.draining) and (parent is None or self._core.journal is None):
@@ -236,13 +260,14 @@ class Lifetimes:
         if parent is not None and parent.depth + 1 > limits.SPAWN_DEPTH_MAX:
             raise Overloaded(f"processes nest {limits.SPAWN_DEPTH_MAX} deep at most", limit=limits.SPAWN_DEPTH_MAX)
         if pid is not None:
-            _check_word("pid", pid)
+            pid = checked_word("pid", pid)
             if self._is_taken(pid):
                 raise NameTaken(f"there is a process {pid!r} already", pid=pid)
         if name is not None:
-            _check_word("name", name)
+            name = checked_word("name", name)
             if self._is_taken(name):
                 raise NameTaken(f"the name {name!r} belongs to another process", name=name)
+        return pid, name
 
     def _is_taken(self, word: str) -> bool:
         return word in self._core.names or any(has_name(word) for has_name in self._core.subsystems.has_name)
@@ -359,13 +384,13 @@ class Lifetimes:
                     if not row.blob:
                         row.value = rows.Raw(data)
                     if type(result) not in codec.UNCHANGED:
-                        result = codec.decode(data)
+                        result = self._programs.result(process.program, codec.decode(data))
             self._end(process, Exit(reason, result, error))
             process.exit_seq = journal.write(process.pid, "process.terminated", rows.encode(row))
             process.ended_at = journal.time
         else:
             self._end(process, Exit(reason, result, error))
-            process.ended_at = self._core.clock.now()
+            process.ended_at = self._core.now()
             if self._core.listening:
                 self._core.publish(
                     process.pid,
@@ -387,6 +412,9 @@ class Lifetimes:
         process.coroutine = None
         process.replay = None
         process.rng = None
+        if self._core.is_before_id:
+            self._core.is_before_id.discard(process.pid)
+        process.context = _ENDED  # it holds the process: without this, only the garbage collector frees it
         self.stop_branches(process)
         self._causes.pop(process, None)
         self._core.live -= 1
@@ -585,6 +613,13 @@ def _too_long(process: Process) -> DeadlineExceeded:
     return DeadlineExceeded(f"process {process.pid} ran longer than {seconds:g} s", pid=process.pid, limit_s=seconds)
 
 
+def _own_scope(scope: Budget, budget: Any) -> Budget:
+    """The budget of a process that has one of its own, inside `scope`."""
+    if isinstance(budget, JoinableBudget):  # charged above when the early call is taken
+        return budget
+    return scope.child(Budget.of(budget))
+
+
 def _priority(word: str) -> int:
     try:
         return PRIORITIES.index(word)
@@ -592,8 +627,10 @@ def _priority(word: str) -> int:
         raise ConfigError(f"priority is {word!r}", hint=f"one of {', '.join(PRIORITIES)}") from None
 
 
-def _check_word(what: str, word: Any) -> None:
+def checked_word(what: str, word: Any) -> str:
+    """A pid or name as rows hold it: plain text of printable characters."""
     fits = isinstance(word, str) and 0 < len(word) <= limits.NAME_LENGTH_MAX and word.isprintable()
     if not fits or word.startswith("~"):
         hint = f"use 1 to {limits.NAME_LENGTH_MAX} printable characters, the first not ~"
         raise ConfigError(f"{what} is {word!r}", hint=hint)
+    return sendable_text(word, what)

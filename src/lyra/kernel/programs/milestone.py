@@ -15,7 +15,7 @@ from lyra.kernel.effects.door import take_entry
 from lyra.kernel.journal import rows
 from lyra.kernel.process.process import Process
 
-__all__ = ["replayed_milestone", "write_milestone"]
+__all__ = ["is_unfinished", "replayed_milestone", "skip_replay", "write_milestone"]
 
 _FORM: Final = "passage"  # the word in the journal
 _MARK: Final = 8  # bytes of a number in a milestone's hash: the key where it begins, the branches when it ends
@@ -44,6 +44,27 @@ async def replayed_milestone(process: Process, name: str) -> Any:
     return outcome
 
 
+def skip_replay(process: Process) -> None:
+    """Drop the rest of the journal's answers: the stretch that they belong to was given up and is not gone on with.
+
+    What it has begun is neither repeated nor asked about, and the processes that it started are stopped. The program
+    goes on behind the last of the calls, so that no key is used twice.
+    """
+    replay, process.replay = process.replay, None
+    core = process.core
+    for key, entry in (replay or {}).items():
+        head, _, rest = str(key).removeprefix("doubt:").partition("/")
+        if rest:
+            process.branches = max(process.branches, int(head) + 1)
+        else:
+            process.keys = max(process.keys, int(head) + 1)
+        child = core.lookup(entry.link) if entry.kind == "spawn" else None
+        if child is not None and child.exit is None:
+            core.stop_tree(child, "killed")
+    for dropped in core.subsystems.replay_dropped:
+        dropped(process)
+
+
 async def write_milestone(process: Process, name: str, begin: int, outcome: Any) -> None:
     """Journal the end of a stretch that began at a key. It needs no wait: later rows are behind it in the journal."""
     core = process.core
@@ -59,7 +80,16 @@ async def write_milestone(process: Process, name: str, begin: int, outcome: Any)
     blob = await core.calls.door.put_blob(name, data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
     row = rows.Finished(key, rows.NIL if blob else rows.Raw(data), blob, name=name, hash=ends, form=_FORM)
     journal.write(process.pid, "effect.finished", rows.encode(row))
-    process.rng = None  # a replay that skips it needs a new seed, so this life takes one too
+    process.rng = None  # a replay that skips it needs a new seed, so this execution takes one too
+
+
+def is_unfinished(process: Process, name: str) -> bool:
+    """Whether the journal of a process that comes back ends inside a stretch: a message came after the last one."""
+    last = {"receive": -1, _FORM: -1}
+    for key, entry in (process.replay or {}).items():
+        if isinstance(key, int) and (entry.kind == "receive" or (entry.kind == _FORM and entry.name == name)):
+            last[entry.kind] = max(last[entry.kind], key)
+    return last["receive"] > last[_FORM]
 
 
 def _mark(number: int) -> bytes:

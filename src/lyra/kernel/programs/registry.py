@@ -9,23 +9,36 @@ parameters declare.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
-
-import msgspec
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, TypeVar
 
 from lyra.core import codec
+from lyra.core.hints import resolve_hint
 from lyra.core.limits import PROGRAMS_KEPT
 from lyra.core.naming import old_names, qualified_name
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
+    from lyra.core.budgets.budget import Limits
+    from lyra.core.policies.policy import Supervision
+    from lyra.core.rights.capability import Rights
     from lyra.kernel.process.process import Process
 
-__all__ = ["Programs", "Spawnable", "dormant_process", "program_of", "unknown_program"]
+__all__ = ["Programs", "SpawnOptions", "Spawnable", "dormant_process", "program_of", "unknown_program"]
 
 H_co = TypeVar("H_co", covariant=True)
 _HINT: Final = "register it: Kernel(…, programs=[…]) or kernel.register(program)"
+
+
+class SpawnOptions(TypedDict, total=False):
+    """The options of a spawn, and their types."""
+
+    pid: str | None
+    name: str | None
+    supervision: Supervision | str | Mapping[str, Any] | None
+    budget: Limits | None
+    grant: Rights | None
+    priority: str | None
 
 
 class Spawnable(Protocol[H_co]):
@@ -45,19 +58,23 @@ def program_of(thing: Any) -> Callable[..., Any]:
 
 
 class Programs:
-    __slots__ = ("_became_known", "_by_name", "_names", "_types")
+    __slots__ = ("_became_known", "_by_name", "_names", "_result_types", "_types")
 
     def __init__(self, became_known: Callable[[str], None], programs: Iterable[Any] = ()) -> None:
         self._became_known = became_known  # called with each new name: processes that waited for it go on
         self._by_name: dict[str, Callable[..., Any]] = {}
         self._names: dict[Callable[..., Any], str] = {}
         self._types: dict[Callable[..., Any], list[Any]] = {}
+        self._result_types: dict[str, Any] = {}  # by name; None where a program declares none
         for program in programs:
             self.name(program)
 
     def name(self, program: Callable[..., Any]) -> str:
         """The program's name; from now on it is known by it, and processes that waited for it go on."""
-        name = self._names.get(program)
+        try:
+            name = self._names.get(program)
+        except TypeError:  # it cannot be hashed, so it is no function
+            name = None
         return name if name is not None else self._add(program_of(program))
 
     def _add(self, program: Callable[..., Any]) -> str:
@@ -68,10 +85,12 @@ class Programs:
         if len(self._names) >= PROGRAMS_KEPT:  # functions made anew for each spawn must not pile up
             self._names.clear()
             self._types.clear()
+            self._result_types.clear()
         self._by_name[name] = program
         for old in old_names(name):
             self._by_name[old] = program
         self._names[program] = name
+        self._result_types[name] = _type_of(program, inspect.signature(program).return_annotation)
         if new:
             self._became_known(name)
         return name
@@ -97,13 +116,17 @@ class Programs:
                 return self.arguments(program, data)
         return self._converted(program, args)
 
+    def result(self, name: str, value: Any) -> Any:
+        """What a program gave, as the type that it declares; the value itself where this kernel does not know it."""
+        return value if type(value) in codec.UNCHANGED else codec.convert(value, self._result_types.get(name))
+
     def _converted(self, program: Callable[..., Any], values: Sequence[Any]) -> Sequence[Any]:
         types = self._types.get(program)
         if types is None:
             types = self._types[program] = _parameter_types(program)
         if not types:
             return values
-        return [_convert(value, types[i] if i < len(types) else None) for i, value in enumerate(values)]
+        return [codec.convert(value, types[i] if i < len(types) else None) for i, value in enumerate(values)]
 
 
 def unknown_program(name: str) -> ConfigError:
@@ -117,18 +140,19 @@ def dormant_process(pid: str, name: str) -> ConfigError:
 
 
 def _parameter_types(program: Callable[..., Any]) -> list[Any]:
-    try:
-        hints = inspect.get_annotations(program, eval_str=True)
-    except Exception:  # noqa: BLE001 - an annotation that cannot be looked up: plain values will do
-        return []
     parameters = list(inspect.signature(program).parameters.values())[1:]
-    return [hints.get(parameter.name) for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL]
+    types = [
+        _type_of(program, parameter.annotation)
+        for parameter in parameters
+        if parameter.kind is not parameter.VAR_POSITIONAL
+    ]
+    return types if any(kind is not None for kind in types) else []
 
 
-def _convert(value: Any, wanted: Any) -> Any:
-    if wanted is None or wanted is Any or type(value) is wanted:
-        return value
+def _type_of(program: Callable[..., Any], annotation: Any) -> Any:
+    if annotation is inspect.Parameter.empty or annotation is None:
+        return None
     try:
-        return msgspec.convert(value, wanted)
-    except (msgspec.ValidationError, TypeError):
-        return value
+        return resolve_hint(program, annotation)
+    except Exception:  # noqa: BLE001 - an annotation that cannot be looked up: plain values will do
+        return None

@@ -42,6 +42,7 @@ from lyra.errors import (
     NoSuchService,
     Overloaded,
 )
+from lyra.kernel.base.acting import acting, as_registered, require
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.base.timeouts import in_time
 from lyra.kernel.base.waiting import resume
@@ -90,11 +91,12 @@ _BACKOFF: Final = Backoff(initial_s=0.05, max_s=5.0)
 class _Live:
     """The part of a registration that is not durable; requests in flight keep a reference to it."""
 
-    __slots__ = ("check", "checked_at", "claimed", "dispatched", "failed", "handler", "load")
+    __slots__ = ("check", "checked_at", "claimed", "dispatched", "failed", "handler", "load", "owner")
 
     def __init__(self, *, claimed: bool) -> None:
         self.claimed = claimed  # registered since this kernel opened, not only restored
         self.handler: ServiceHandler | None = None
+        self.owner: Any = None  # the process that registered the handler; None outside any
         self.check: ServiceCheck | None = None
         self.checked_at: float | None = None
         self.load = 0
@@ -123,6 +125,7 @@ class ServiceRegistry(Subsystem):
         self.core.raise_if_closed()
         self._lifecycle.raise_if_closing("service")
         wanted = ServiceInfo.of(info)
+        require("events.subscribe", wanted.name)
         live = self._live.get(wanted.name)
         if live is not None and live.claimed:
             raise NameTaken(
@@ -138,7 +141,7 @@ class ServiceRegistry(Subsystem):
         for own in ("name", "current_load", "last_health_check"):
             data.pop(own, None)
         data["metadata"] = codec.decode(codec.encode(wanted.metadata))  # what cannot be kept fails here, unchanged
-        row = {"service_name": wanted.name, **data, "at": self.core.clock.now()}
+        row = {"service_name": wanted.name, **data, "at": self.core.now()}
         seq = self.core.fact(self.state, "", "service.registered", row)
         if live is None:
             self._live[wanted.name] = _Live(claimed=True)
@@ -149,12 +152,13 @@ class ServiceRegistry(Subsystem):
     def unregister_service(self, name: str) -> Ack:
         """Forget a service and its handler; requests in flight come to their end."""
         self.core.raise_if_closed()
-        found = self._find(name)
+        service = self._find(name)
+        require("process.send", name)
         live = self._live.pop(name)
         if live.check is not None:
             live.check.stop()
         seq = self.core.fact(
-            self.state, "", "service.unregistered", {"service_name": name, "service_type": found["service_type"]}
+            self.state, "", "service.unregistered", {"service_name": name, "service_type": service["service_type"]}
         )
         return Ack(self.core, seq)
 
@@ -168,7 +172,9 @@ class ServiceRegistry(Subsystem):
         self._find(name)
         if not callable(handler):
             raise ConfigError(f"a handler is a function of one request, not {handler!r}", name=name)
-        self._live[name].handler = handler
+        require("events.subscribe", name)
+        self._live[name].handler = as_registered(handler)
+        self._live[name].owner = acting()
 
     def get_service(self, name: str) -> ServiceInfo:
         service = self._find(name)
@@ -209,12 +215,13 @@ class ServiceRegistry(Subsystem):
     def update_health(self, name: str, status: str) -> Ack:
         """Report a service's health; only a change is a row and an Event."""
         self.core.raise_if_closed()
-        found = self._find(name)
+        service = self._find(name)
+        require("process.send", name)
         word = one_of(lower(status), STATUSES, "status")
-        now = self._live[name].checked_at = self.core.clock.now()
-        if found["status"] == word:
+        now = self._live[name].checked_at = self.core.now()
+        if service["status"] == word:
             return acknowledge(self.core)
-        data = {"service_name": name, "status": word, "old_status": found["status"], "at": now}
+        data = {"service_name": name, "status": word, "old_status": service["status"], "at": now}
         return Ack(self.core, self.core.fact(self.state, "", "service.health_changed", data))
 
     def check_health(
@@ -236,6 +243,7 @@ class ServiceRegistry(Subsystem):
         self._find(name)
         if not callable(check):
             raise ConfigError(f"a health check is a function without arguments, not {check!r}", name=name)
+        require("process.send", name)
         watch = ServiceCheck(
             self,
             name,
@@ -262,12 +270,14 @@ class ServiceRegistry(Subsystem):
 
     def acquire_slot(self, name: str) -> bool:
         """Take a slot for work outside `dispatch`; Overloaded when there is none."""
+        require("process.send", name)
         self._acquire(name)
         return True
 
     def release_slot(self, name: str) -> bool:
         """Give a slot back."""
         self._find(name)
+        require("process.send", name)
         live = self._live[name]
         if live.load == 0:
             raise InvalidTransition(f"no slot of service {name!r} is taken", hint="acquire_slot takes one", name=name)
@@ -305,6 +315,13 @@ class ServiceRegistry(Subsystem):
         EffectFailed.
         """
         self.core.raise_if_closed()
+        self._find(name)
+        require("process.send", name)
+        return await self._dispatch(name, request, timeout_s, max_retries, backoff)
+
+    async def _dispatch(
+        self, name: str, request: Any, timeout_s: float | None, max_retries: int, backoff: Any = None
+    ) -> ServiceResponse:
         limit_s = None if timeout_s is None else real(timeout_s, "timeout_s", above=0.0)
         retry = Retry(
             max_attempts=1 + whole(max_retries, "max_retries", most=RETRY_ATTEMPTS_MAX - 1),
@@ -319,6 +336,9 @@ class ServiceRegistry(Subsystem):
             raise ConfigError(
                 f"service {name!r} has no handler", hint="kernel.register_handler(name, fn), also after a restart"
             )
+        owner = live.owner.pid if live.owner is not None and live.owner.core is self.core else ""
+        if owner:
+            self.core.taint.pass_on_from_here(owner, "a request of")
         live.load += 1
         live.dispatched += 1
         try:
@@ -335,6 +355,7 @@ class ServiceRegistry(Subsystem):
                     )
                     response = await in_time(self.core.clock, work, limit_s, late)
             live.failed += response.error is not None
+            self.core.taint.pass_on_to_here(owner, "an answer of")
             return response
         except BaseException:
             live.failed += 1
@@ -397,21 +418,22 @@ class ServiceRegistry(Subsystem):
         core = self.core
         core.raise_if_closed()
         name = self._service_for(model)
+        require("model.use", model)
         texts = texts_of(input)
         limit_s = None if timeout_s is None else real(timeout_s, "timeout_s", above=0.0)
         whole(max_retries, "max_retries", most=RETRY_ATTEMPTS_MAX - 1)
         if sendable_text(pid, "a pid"):
             self._check_quota(self._lifecycle.checked_pid(pid))
-        envelope = Envelope.create(core.entropy, now=core.clock.now(), raw_input="\n".join(texts))
+        envelope = Envelope.create(core.entropy, now=core.now(), raw_input="\n".join(texts))
         request = ServiceRequest(pid=pid, envelope=envelope, metadata={"model": model, "input": input})
         chars = sum(map(len, texts))
         if pid:
             with core.listeners.act:
                 self._resources.take(pid, {"inference_requests": 1, "inference_input_chars": chars})
-        work = self.dispatch(name, request, limit_s, max_retries)
+        work = self._dispatch(name, request, limit_s, max_retries)
         left_s = self._time_limits.left_s(pid)
-        found = await (work if left_s is None else in_time(core.clock, work, left_s, out_of_time(pid)))
-        return InferenceResponse(**msgspec.structs.asdict(found), model=model, service=name, input_chars=chars)
+        response = await (work if left_s is None else in_time(core.clock, work, left_s, out_of_time(pid)))
+        return InferenceResponse(**msgspec.structs.asdict(response), model=model, service=name, input_chars=chars)
 
     def _service_for(self, model: str) -> str:
         best: tuple[bool, bool, float, str] | None = None

@@ -12,12 +12,13 @@ A program reaches its groups inside an effect: `await ctx.do(vote, …)` with an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
 from lyra.core import codec
 from lyra.core.limits import BLACKBOARD_KEYS_MAX, GROUPS_MAX, MESSAGE_BYTES_MAX, NAME_LENGTH_MAX
+from lyra.core.rights.scope import EVERYTHING
 from lyra.errors import (
     ConfigError,
     InvalidTransition,
@@ -28,7 +29,9 @@ from lyra.errors import (
     NoSuchProcess,
     Overloaded,
 )
+from lyra.kernel.base.acting import as_registered, require
 from lyra.kernel.base.subsystem import Subsystem
+from lyra.kernel.programs.context import require_send
 from lyra.kernel.programs.handle import Ack, acknowledge
 
 if TYPE_CHECKING:
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["Group", "GroupState", "Groups"]
 
 Listener = Callable[[str, str], Any]
+_BOARD: Final = "a blackboard"  # the origin named when its text marks a process
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -57,6 +61,7 @@ class _Kept(msgspec.Struct):
     created_at: float
     members: dict[str, float] = {}  # pid → since when
     board: dict[str, Any] = {}
+    untrusted: dict[str, bool] = {}  # keys of values that a process wrote which had read text from outside
 
 
 class GroupState:
@@ -89,8 +94,12 @@ class GroupState:
                 del self.of_pid[pid]
         elif kind == "group.set":
             self.groups[name].board[data["key"]] = data["value"]
+            self.groups[name].untrusted.pop(data["key"], None)
+            if data.get("tainted"):
+                self.groups[name].untrusted[data["key"]] = True
         else:
             del self.groups[name].board[data["key"]]
+            self.groups[name].untrusted.pop(data["key"], None)
 
     def dump(self) -> Any:
         return self.groups
@@ -118,6 +127,7 @@ class Groups(Subsystem):
         """Make an empty group; one of that name is NameTaken, unless that is fine."""
         self._core.raise_if_closed()
         _check_name(name)
+        require("db.write", _board(name))
         if name in self.state.groups:
             if exist_ok:
                 return acknowledge(self._core)
@@ -137,6 +147,7 @@ class Groups(Subsystem):
         """Forget a group and its blackboard; refused while it has members."""
         self._core.raise_if_closed()
         group = self._find(name)
+        require("db.write", _board(name))
         if group.members:
             raise InvalidTransition(
                 f"group {name!r} has {len(group.members)} members", hint="let them leave first", group=name
@@ -149,13 +160,15 @@ class Groups(Subsystem):
         """Put a live process in a group; False if it was in it."""
         self._core.raise_if_closed()
         group = self._find(name)
-        found = self._core.find_process(process)
-        if found.exit is not None:
-            raise NoSuchProcess(f"process {found.pid} has ended and joins no group", pid=found.pid)
-        if found.pid in group.members:
+        member = self._core.find_process(process)
+        require("events.subscribe", name)
+        require_send(member)
+        if member.exit is not None:
+            raise NoSuchProcess(f"process {member.pid} has ended and joins no group", pid=member.pid)
+        if member.pid in group.members:
             return False
-        self._fact(found.pid, "group.joined", {"group": name})
-        self._tell(self._join_listeners, name, found.pid)
+        self._fact(member.pid, "group.joined", {"group": name})
+        self._tell(self._join_listeners, name, member.pid)
         return True
 
     def leave(self, name: str, process: str | Handle) -> bool:
@@ -165,6 +178,7 @@ class Groups(Subsystem):
         pid = process if isinstance(process, str) and process in group.members else self._core.find_process(process).pid
         if pid not in group.members:
             return False
+        require_send(self._core.find(pid))
         self._leave(name, pid, "asked")
         return True
 
@@ -215,10 +229,12 @@ class Groups(Subsystem):
     def broadcast(self, name: str, message: Any, *, exclude: Iterable[str] = ()) -> dict[str, LyraError | None]:
         """Put a message in every member's mailbox; gives what went wrong for each, or None.
 
-        As with `kernel.send`, a message for a full mailbox waits in line for room.
+        As with `kernel.send`, a message for a full mailbox waits in line for room. A process that broadcasts needs the
+        right to send to the group; a member that it may not send to is left out, with that error.
         """
         self._core.raise_if_closed()
         group = self._find(name)
+        require("process.send", name)
         self._mailboxes.encoded(message)  # a message that cannot be encoded is refused before any member gets it
         left_out = {exclude} if isinstance(exclude, str) else set(exclude)
         outcome: dict[str, LyraError | None] = {}
@@ -226,7 +242,9 @@ class Groups(Subsystem):
             if pid in left_out:
                 continue
             try:
-                self._mailboxes.send(self._core.find(pid), message)
+                receiver = self._core.find(pid)
+                require_send(receiver, name)
+                self._mailboxes.send(receiver, message)
             except LyraError as error:
                 outcome[pid] = error
             else:
@@ -239,6 +257,7 @@ class Groups(Subsystem):
         """Write a value for all members to read."""
         self._core.raise_if_closed()
         group = self._find(name)
+        require("db.write", _board(name))
         _check_key(key)
         data = codec.encode(value)
         if len(data) > MESSAGE_BYTES_MAX:
@@ -247,26 +266,33 @@ class Groups(Subsystem):
             raise LimitExceeded(
                 f"the blackboard of {name!r} holds {BLACKBOARD_KEYS_MAX} values, the most there may be", group=name
             )
-        return self._fact("", "group.set", {"group": name, "key": key, "value": codec.decode(data)})
+        row = {"group": name, "key": key, "value": codec.decode(data)}
+        return self._fact("", "group.set", {**row, "tainted": True} if self._core.taint.is_here else row)
 
     def bb_get(self, name: str, key: str, default: Any = None) -> Any:
-        board = self._find(name).board
-        return _copy(board[key]) if key in board else default
+        group = self._readable(name)
+        if group.untrusted.get(key):
+            self._core.taint.mark_here(_BOARD)
+        return _copy(group.board[key]) if key in group.board else default
 
     def bb_delete(self, name: str, key: str) -> bool:
         """Wipe a value off; False if there was none."""
         self._core.raise_if_closed()
+        require("db.write", _board(name))
         if key not in self._find(name).board:
             return False
         self._fact("", "group.unset", {"group": name, "key": key})
         return True
 
     def bb_keys(self, name: str) -> list[str]:
-        return list(self._find(name).board)
+        return list(self._readable(name).board)
 
     def bb_snapshot(self, name: str) -> dict[str, Any]:
         """A copy of the whole blackboard."""
-        board: dict[str, Any] = _copy(self._find(name).board)
+        group = self._readable(name)
+        if group.untrusted:
+            self._core.taint.mark_here(_BOARD)
+        board: dict[str, Any] = _copy(group.board)
         return board
 
     # ------------------------------------------------------------------ after a restart
@@ -282,6 +308,12 @@ class Groups(Subsystem):
     def _fact(self, pid: str, kind: str, data: dict[str, Any]) -> Ack:
         return Ack(self._core, self._core.fact(self.state, pid, kind, data))
 
+    def _readable(self, name: Any) -> _Kept:
+        """A group whose blackboard the process that runs here may read."""
+        group = self._find(name)
+        require("db.read", _board(name))
+        return group
+
     def _find(self, name: Any) -> _Kept:
         group = self.state.groups.get(name) if isinstance(name, str) else None
         if group is None:
@@ -292,7 +324,8 @@ class Groups(Subsystem):
 def _listen(listeners: list[tuple[str | None, Listener]], fn: Listener, group: str | None) -> Callable[[], None]:
     if not callable(fn):
         raise ConfigError(f"a listener is a function of a group and a pid, not {fn!r}")
-    entry = (group, fn)
+    require("events.subscribe", EVERYTHING if group is None else group)
+    entry = (group, as_registered(fn))
     listeners.append(entry)
 
     def stop() -> None:
@@ -302,6 +335,11 @@ def _listen(listeners: list[tuple[str | None, Listener]], fn: Listener, group: s
                 return
 
     return stop
+
+
+def _board(name: str) -> str:
+    """A group's blackboard, as a right names it."""
+    return f"blackboard.{name}"
 
 
 def _copy(value: Any) -> Any:

@@ -17,6 +17,7 @@ from lyra.core.limits import MEMORY_ITEMS_MAX, MEMORY_TEXT_MAX, NAME_LENGTH_MAX
 from lyra.core.ranking import TextIndex
 from lyra.core.secrets.redact import redact
 from lyra.errors import ConfigError
+from lyra.kernel.base.acting import require
 from lyra.kernel.base.subsystem import Subsystem
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class Memories(Subsystem):
         self._core.raise_if_closed()
         _word(scope, "a scope")
         _word(kind, "a kind of memory")
+        require("db.write", _table(scope))
         text = redact(sendable_text(short_text(text, "a memory", most=MEMORY_TEXT_MAX), "a memory")).strip()
         if not text:
             raise ConfigError("there is nothing in this memory", key="text")
@@ -101,7 +103,7 @@ class Memories(Subsystem):
             self.forget(next(iter(items)), scope=scope)
         number = self.state.last_id + 1
         data: dict[str, Any] = {"id": number, "scope": scope, "kind": kind, "text": text}
-        if tainted or self._taint.tainted(pid):
+        if tainted or self._taint.tainted(pid) or self._taint.is_here:
             data["tainted"] = True
         self._core.fact(self.state, pid, "memory.added", data)
         index.add(number, text)
@@ -111,6 +113,7 @@ class Memories(Subsystem):
     def forget(self, number: int, *, scope: str) -> bool:
         """Drop an item; False where there was none."""
         self._core.raise_if_closed()
+        require("db.write", _table(scope))
         item = self.state.scopes.get(scope, {}).get(number)
         if item is None:
             return False
@@ -122,17 +125,26 @@ class Memories(Subsystem):
 
     def items(self, scope: str, *, kind: str | None = None) -> list[MemoryItem]:
         """All items of a scope, oldest first."""
-        return [item for item in self.state.scopes.get(scope, {}).values() if kind is None or item.kind == kind]
+        require("db.read", _table(scope))
+        items = self.state.scopes.get(scope, {}).values()
+        return self._read([item for item in items if kind is None or item.kind == kind])
 
     def search(self, scope: str, question: str, *, most: int = 8, kind: str | None = None) -> list[MemoryItem]:
         """The items that share words with the question, the best first."""
         whole(most, "most", least=1)
+        require("db.read", _table(scope))
         items = self.state.scopes.get(scope)
         if not items:
             return []
         index, _ = self._scope(scope)
         matches = index.search(question, most if kind is None else len(items))
-        return [items[number] for number, _ in matches if kind is None or items[number].kind == kind][:most]
+        return self._read([items[number] for number, _ in matches if kind is None or items[number].kind == kind][:most])
+
+    def _read(self, items: list[MemoryItem]) -> list[MemoryItem]:
+        """The items, which carry their mark to the process that reads them."""
+        if any(item.tainted for item in items):
+            self._taint.mark_here("a memory")
+        return items
 
     def scopes(self) -> list[str]:
         return list(self.state.scopes)
@@ -146,6 +158,11 @@ class Memories(Subsystem):
                 index.add(item.id, item.text)
                 known[item.kind, item.text] = item.id
         return index, self._known[scope]
+
+
+def _table(scope: str) -> str:
+    """A scope of memories, as a right names it."""
+    return f"memories.{scope}"
 
 
 def _word(value: Any, what: str) -> None:

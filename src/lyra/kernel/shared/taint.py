@@ -2,9 +2,10 @@
 
 Owns one mark a process, which is durable and never taken off while the process is known. What marks a process first is
 the agents' affair (a tool that reads a file, a page, a command's output). From there the kernel carries the mark
-wherever text can go: with a message to its receiver, with a spawn to the child, with a child's end to the process
-that waited for it, with a memory to the process that recalls it. Never decides anything: permission rules do, which ask
-`tainted(pid)`.
+wherever text can go: with a message or a signal to its receiver, with a spawn to the child, with a child's end to the
+process that waited for it, with a memory or a value of a blackboard to the process that reads it, over the bus and
+through a service to the process that handles it, and back with the answer. Never decides anything: permission rules do,
+which ask `tainted(pid)`.
 
 A mark is written before the row that passes the text on, so that no crash can separate the two.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from lyra.kernel.base.acting import act_as, acting
 from lyra.kernel.base.subsystem import Subsystem
 
 if TYPE_CHECKING:
@@ -75,11 +77,38 @@ class Taint(Subsystem):
         """Mark a process that has text from outside; `by` is the origin. A second mark changes nothing."""
         if pid not in self.state.pids:
             self._core.fact(self.state, pid, "process.tainted", {"by": by[:_BY_CHARS_MAX]})
+            process = dict.get(self._core.processes, pid)
+            if process is not None and process.exit is None:  # its tasks and threads carry the mark, too
+                act_as(process) if process.stepping else process.context.run(act_as, process)
 
     def pass_on(self, giver: str, taker: str, how: str) -> None:
         """Copy the mark when text of the first process reaches the second."""
         if giver in self.state.pids:
             self.mark(taker, f"{how} {giver}")
+
+    def pass_on_from_here(self, taker: str, how: str) -> None:
+        """Copy the mark of the process that runs here, if one does, to one that gets text from it."""
+        if self.state.pids and (pid := self._here()):
+            self.pass_on(pid, taker, how)
+
+    def pass_on_to_here(self, giver: str, how: str) -> None:
+        """Copy a mark to the process that runs here, if one does, which gets text of another."""
+        if giver in self.state.pids and (pid := self._here()):
+            self.pass_on(giver, pid, how)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the process that runs here, if one does, has a mark."""
+        return bool(self.state.pids) and self._here() in self.state.pids
+
+    def mark_here(self, by: str) -> None:
+        """Mark the process that runs here, if one does."""
+        if pid := self._here():
+            self.mark(pid, by)
+
+    def _here(self) -> str:
+        process = acting()
+        return process.pid if process is not None and process.core is self._core else ""
 
     def forget(self, pid: str) -> None:
         """Take the mark off: the process is gone from the table."""

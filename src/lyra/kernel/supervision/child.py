@@ -155,7 +155,7 @@ class Child:
         settings: dict[str, Any] = {key: flags.pop(key) for key in _FLAGS if key in flags}
         known_keys(flags, ("restart", "significant", "name", "budget", "grant", "priority", "shutdown_s"), "supervisor")
         child = cls(id, None, shutdown_s=flags.pop("shutdown_s", INFINITY), wait_ready=True, **flags)
-        child.children = tuple(cls.of(one) for one in children)
+        child.children = tuple(cls.of(child_spec) for child_spec in children)
         child.flags = settings
         return child
 

@@ -20,6 +20,7 @@ from lyra.errors import ConfigError, Corrupt, NoSuchProcess, ProcessError, error
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.base.waiting import looked_at
 from lyra.kernel.process.process import Process
+from lyra.kernel.programs.context import require_send
 from lyra.kernel.programs.handle import Ack, Handle
 from lyra.kernel.supervision.child import Child, make_plan, make_spec
 from lyra.kernel.supervision.children import ChildRow, ChildTable, Order
@@ -57,7 +58,6 @@ class Supervisors(Subsystem):
     NAME: ClassVar[str] = "supervisors"
 
     __slots__ = (
-        "_ahead_s",
         "_core",
         "_count",
         "_life",
@@ -73,7 +73,13 @@ class Supervisors(Subsystem):
     )
 
     def __init__(
-        self, core: Core[Process], programs: Programs, lifetimes: Lifetimes, mailboxes: Mailboxes, links: Links
+        self,
+        core: Core[Process],
+        programs: Programs,
+        lifetimes: Lifetimes,
+        mailboxes: Mailboxes,
+        links: Links,
+        until_known: Callable[[Process], Awaitable[None]],
     ) -> None:
         self._core = core
         self.programs = programs
@@ -81,12 +87,11 @@ class Supervisors(Subsystem):
         self._mailboxes = mailboxes
         self.links = links
         self._life = ""
-        self._ahead_s: float | None = None  # of the wall clock before the monotonic one, when first asked
         self._count = 0
         self._waiters: dict[str, tuple[Process, asyncio.Future[Any]]] = {}
         self._plans: dict[str, Any] = {}  # of supervisors that recovery found and that have not begun to replay
         self.tables: dict[str, ChildTable] = {}
-        self.until_known: Callable[[Process], Awaitable[None]]  # set by the kernel
+        self.until_known = until_known  # waits until the program of a process is known
         self.waiting: dict[str, dict[str, bool]] = {}  # program → supervisors that wait for it, whether each is a guard
 
     def begin(
@@ -140,11 +145,8 @@ class Supervisors(Subsystem):
         self._plans.pop(pid, None)
 
     def now(self) -> float:
-        """The wall clock without changes made to it while this kernel lives: restarts are counted by it."""
-        clock = self._core.clock
-        if self._ahead_s is None:
-            self._ahead_s = clock.now() - clock.monotonic()
-        return self._ahead_s + clock.monotonic()
+        """What restarts are counted by."""
+        return self._core.now()
 
     def wait_for(self, program: str, process: Process, *, guards: bool) -> None:
         """A supervisor cannot go on without a program; it gets a message when there is one."""
@@ -293,6 +295,8 @@ class SupervisorHandle(Handle):
 
     def _command(self, verb: str, child_id: str = "", **data: Any) -> Command:
         self._process.core.raise_if_closed()
+        if verb != "started":  # a look at its children changes nothing
+            require_send(self._process)
         return self._supervisors.command(self._process, verb, child_id, **data)
 
     def which_children(self) -> Listing:

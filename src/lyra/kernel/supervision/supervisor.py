@@ -16,7 +16,7 @@ A dynamic supervisor (`simple_one_for_one`) has any number of children of one ki
 
 Beyond OTP: a back-off before restarts, the strategies `stop` (leave it, tell the parent) and `escalate` (fail in its
 place), and guards: a supervisor of one child that stands for it (`kernel.spawn(…, supervision=…)`), with a pid and a
-name that outlive every restart. The table is in `supervisor_table`; commands come from `supervisor_handle`.
+name that outlive every restart. The table is in `children`; commands come from `handle`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 import msgspec
 
 from lyra.core.faultpoint import point
-from lyra.core.naming import SUPERVISE, named
+from lyra.core.naming import SUPERVISE, named, program_names
 from lyra.core.policies.policy import Backoff, RestartWindow, Supervision
 from lyra.errors import (
     ConfigError,
@@ -45,13 +45,13 @@ from lyra.errors import (
 )
 from lyra.kernel.journal.error_rows import text_of
 from lyra.kernel.process.call_keys import comes_next
-from lyra.kernel.programs.context import ExitProgram
+from lyra.kernel.programs.context import ExitProgram, OwnContext
 from lyra.kernel.programs.registry import unknown_program
 from lyra.kernel.supervision.child import DYNAMIC, INFINITY, KILL, Plan, Spec, check_significant
 from lyra.kernel.supervision.children import ChildRow, ChildTable, Order, event_fault, event_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from lyra.kernel.programs.context import Context
     from lyra.kernel.supervision.handle import Supervisors
@@ -85,6 +85,21 @@ async def supervise(ctx: Context, plan: Any) -> Any:
         supervisors.tables.pop(ctx.pid, None)
 
 
+def _spawns(kernel: Any, args: Sequence[Any]) -> Iterator[tuple[str, ...]]:
+    """The children of a supervisor that begins with these arguments. Those of a supervisor below it are asked about
+    when that one begins, or here where its plan is not plain data yet."""
+    plan = args[0] if args else None
+    if isinstance(plan, Plan):
+        for spec in (*plan.children, *((plan.template,) if plan.template is not None else ())):
+            program = kernel.programs.get(spec.program)
+            yield from (
+                (program_names(spec.program),) if program is None else kernel.lifetimes.spawned(program, spec.args)
+            )
+
+
+supervise.__lyra_spawns__ = _spawns  # type: ignore[attr-defined]
+
+
 def read_kept(ctx: Context, value: Any, kind: type[_Kept]) -> _Kept:
     """What the journal holds for this supervisor; another kernel's rows may be anything."""
     try:
@@ -94,7 +109,7 @@ def read_kept(ctx: Context, value: Any, kind: type[_Kept]) -> _Kept:
 
 
 class Run:
-    """One life of a supervisor's program."""
+    """One execution of a supervisor's program."""
 
     __slots__ = (
         "_backoff",
@@ -111,7 +126,7 @@ class Run:
     )
 
     def __init__(self, ctx: Context, plan: Plan) -> None:
-        self._ctx = ctx
+        self._ctx = OwnContext(ctx.own_process)
         self._core = ctx.own_process.core
         self._supervisors: Supervisors = self._core.subsystems.named("supervisors")
         self._plan = plan
@@ -278,7 +293,7 @@ class Run:
         if not allowed:
             self._put_away(row)
             if self._plan.guards and pid is not None:
-                return await self._fail_as(pid, reason)
+                return await self._fail_as(pid, reason, gave_up_after=self._allowance)
             await self._give_up(row, pid, reason)
         if self._backoff is None:
             await self._restart_now(row)
@@ -291,7 +306,7 @@ class Run:
         return None
 
     def _now(self) -> float:
-        """A time that only grows while the kernel lives, and goes on from the wall clock in its next life."""
+        """A time that only grows while the kernel runs, and continues from the wall clock after a restart."""
         return float(self._ctx.journaled_read("clock", self._supervisors.now))
 
     async def _restart_now(self, row: ChildRow) -> None:
@@ -432,9 +447,10 @@ class Run:
             with suppress(NoSuchProcess):  # it ended long ago
                 ended = await self._ctx.process(pid).wait()
                 told = reason if ended.error is None else text_of(ended.error)
-        most = f"{self._plan.max_restarts} restarts in {self._plan.window_s:g} s"
+        most = self._allowance
         why = ProcessExit(
             f"supervisor {self._ctx.pid} gave up after {most}: child {row.spec.id!r} ended: {told}",
+            gave_up_after=most,
             pid=self._ctx.pid,
             reason="shutdown",
             id=row.spec.id,
@@ -450,10 +466,17 @@ class Run:
         if not self._ctx.journaled_read("watched", lambda: links.watches(parent, pid)):
             self._tell_parent(pid, why)
 
-    async def _fail_as(self, pid: str, reason: str) -> _Ended:
-        """End as that child did."""
+    @property
+    def _allowance(self) -> str:
+        """The restarts that it makes before it gives up."""
+        return f"{self._plan.max_restarts} restarts in {self._plan.window_s:g} s"
+
+    async def _fail_as(self, pid: str, reason: str, *, gave_up_after: str = "") -> _Ended:
+        """End as that child did; its error says `gave_up_after` how many restarts, where these were used up."""
         await self._stop_all()
         ended = await self._ctx.process(pid).wait()
+        if gave_up_after and isinstance(ended.error, LyraError):
+            ended.error.fields["gave_up_after"] = gave_up_after
         if ended.reason == "normal":
             return _Ended(ended.result)
         if ended.error is None or reason != "error":
@@ -465,7 +488,7 @@ class Run:
     async def _command(self, event: dict[str, Any]) -> None:
         token, obey = event["token"], _COMMANDS.get(event["do"])
         if obey is None:
-            raise Corrupt(f"supervisor {self._ctx.pid} is told to {event['do']!r}, which none does", pid=self._ctx.pid)
+            raise Corrupt(f"supervisor {self._ctx.pid} received the unknown command {event['do']!r}", pid=self._ctx.pid)
         try:
             answer = await obey(self, event)
         except (ProcessError, ConfigError) as refusal:
@@ -497,8 +520,8 @@ class Run:
         if template is None:
             return given if isinstance(given, Spec) else read_kept(self._ctx, given, Spec)
         self.table.made += 1
-        made = f"{template.id}-{self.table.made}"
-        return msgspec.structs.replace(template, id=made, args=[*template.args, *event["args"]])
+        child_id = f"{template.id}-{self.table.made}"
+        return msgspec.structs.replace(template, id=child_id, args=[*template.args, *event["args"]])
 
     async def _terminate_child(self, event: dict[str, Any]) -> None:
         row = self._by_pid.get(event["id"]) if self._plan.template is not None else None

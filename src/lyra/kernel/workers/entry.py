@@ -120,6 +120,17 @@ class Entry(msgspec.Struct):
     waiting_since: float | None = None
     pipeline: bool = False  # made for a pipeline without a submitted process, and removed with it
 
+    def is_ahead_of(self, now: float) -> bool:
+        """Whether its time seems to begin in the future: the clock was wrong then, or is now."""
+        return max(self.started_at or 0.0, self.waiting_since or 0.0) > now
+
+    def set_back_to(self, now: float) -> None:
+        """None of its times is in the future any more."""
+        if self.started_at is not None:
+            self.started_at = min(self.started_at, now)
+        if self.waiting_since is not None:
+            self.waiting_since = min(self.waiting_since, now)
+
     def elapsed_s(self, now: float) -> float:
         """Seconds from its first run until its end or now, without the time in `waiting`."""
         if self.started_at is None:
@@ -133,7 +144,9 @@ class LifecycleState:
     """The entries and the queue of ready ones: a fold of four kinds of rows."""
 
     NAME: ClassVar[str] = "lifecycle"
-    KINDS: ClassVar[frozenset[str]] = frozenset({"pcb.submitted", "pcb.moved", "pcb.noted", "pcb.forgotten"})
+    KINDS: ClassVar[frozenset[str]] = frozenset(
+        {"pcb.submitted", "pcb.moved", "pcb.noted", "pcb.forgotten", "pcb.set_back"}
+    )
 
     __slots__ = ("adopted", "counts", "ended", "entries", "line", "orders")
 
@@ -155,6 +168,8 @@ class LifecycleState:
             entry = self.entries[pid]
             entry.current_stage = data.get("current_stage", entry.current_stage)
             entry.current_service = data.get("current_service", entry.current_service)
+        elif kind == "pcb.set_back":
+            self.entries[pid].set_back_to(data["at"])
         else:
             self._forgotten(pid)
 

@@ -40,4 +40,4 @@ def envelope_of(
     for name in _OWNED if owner is not None and not owner.pipeline else ():
         if not fields.get(name) and getattr(owner, name):
             fields[name] = getattr(owner, name)
-    return Envelope.create(core.entropy, now=core.clock.now(), **fields)
+    return Envelope.create(core.entropy, now=core.now(), **fields)

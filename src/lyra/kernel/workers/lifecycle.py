@@ -28,9 +28,11 @@ from lyra.errors import (
     Overloaded,
     ProcessError,
 )
+from lyra.kernel.base.acting import require
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.journal.durable_value import durable_value
 from lyra.kernel.process.process import PRIORITIES, TRANSITIONS, Process
+from lyra.kernel.programs.context import require_send
 from lyra.kernel.workers.entry import STATES, TERMINAL, Entry, LifecycleState, Owner, ProcessControlBlock
 from lyra.kernel.workers.usage import ResourceQuota
 
@@ -105,6 +107,7 @@ class LifecycleManager(Subsystem):
         self.raise_if_closing("process")
         self.checked_pid(pid)
         if self.find(pid) is None:
+            require("process.spawn", pid)
             given = {"request_id": request_id, "user_id": user_id, "session_id": session_id, "parent_pid": parent_pid}
             level = PRIORITIES.index(one_of(_lower(priority), PRIORITIES, "priority"))
             self._enter(pid, level, self.resources.resolve(quota), given)
@@ -139,7 +142,7 @@ class LifecycleManager(Subsystem):
             "user_id": user_id,
             "session_id": sendable_text(given["session_id"], "session_id"),
             "priority": level,
-            "created_at": core.clock.now(),
+            "created_at": core.now(),
             "parent_pid": given.get("parent_pid", ""),
         }
         with core.listeners.act:
@@ -218,6 +221,7 @@ class LifecycleManager(Subsystem):
         """Move an entry, if the table allows it."""
         self._core.raise_if_closed()
         entry = self._own(pid)
+        self._may_move(pid)
         word = _lower(state)
         if word not in STATES:
             one_of(word, STATES, "a process's state")
@@ -251,6 +255,7 @@ class LifecycleManager(Subsystem):
         core.raise_if_closed()
         sendable_text(reason, "a reason")
         block = durable_value(core, self.get_process(pid))
+        self._may_move(pid)
         if block.terminal:
             return block
         if block.state == "running" and not force:
@@ -263,6 +268,14 @@ class LifecycleManager(Subsystem):
         else:
             self._move(pid, entry, "terminated", reason or "terminated")
         return durable_value(core, self.get_process(pid))
+
+    def _may_move(self, pid: str) -> None:
+        """Check the right of the process that runs here, if one does, to send signals to another."""
+        process = self._core.processes.get(pid)
+        if process is None:
+            require("process.send", pid)
+        else:
+            require_send(process)
 
     def put_back(self, pid: str, reason: str) -> None:
         """Put a running entry back in the queue when the kernel shuts down, for the next opening of the store; an entry
@@ -317,7 +330,7 @@ class LifecycleManager(Subsystem):
         """The one place where an entry changes its state."""
         core = self._core
         row = {"old_state": entry.state, "new_state": state, "reason": reason}
-        core.fact(self.state, pid, "pcb.moved", {**row, "at": core.clock.now()})
+        core.fact(self.state, pid, "pcb.moved", {**row, "at": core.now()})
         self._tell(pid, "process.state_changed", row)
         self.time_limits.moved(pid)
 
@@ -389,8 +402,8 @@ class LifecycleManager(Subsystem):
         if user_id:  # programs belong to no user
             return entries
         programs = self._core.processes.values()
-        found = entries + [self._view(process) for process in programs if word is None or process.state == word]
-        return sorted(found, key=lambda block: block.created_at or 0.0)
+        blocks = entries + [self._view(process) for process in programs if word is None or process.state == word]
+        return sorted(blocks, key=lambda block: block.created_at or 0.0)
 
     def get_process_counts(self) -> dict[str, int]:
         """How many processes there are in each state; every state is there."""
@@ -436,11 +449,11 @@ class LifecycleManager(Subsystem):
         """Since it first ran, until it ended or now; an entry's time in `waiting` does not count."""
         entry = self.state.entries.get(pid)
         if entry is not None:
-            return entry.elapsed_s(self._core.clock.now())
+            return entry.elapsed_s(self._core.now())
         process = self._core.processes.get(pid)
         if process is None or process.created_at is None:
             return 0.0
-        return max(0.0, (self._core.clock.now() if process.ended_at is None else process.ended_at) - process.created_at)
+        return max(0.0, (self._core.now() if process.ended_at is None else process.ended_at) - process.created_at)
 
     def is_timed(self, pid: str) -> bool:
         """Whether its time runs: a worker has taken it, and it is neither waiting nor ended."""
@@ -458,7 +471,9 @@ class LifecycleManager(Subsystem):
             return entry
         if _is_text(pid) and pid in self._core.processes:
             raise InvalidTransition(
-                f"process {pid} runs a program and moves by itself", hint="terminate it, or send it a message", pid=pid
+                f"process {pid} runs a program, which decides its state itself",
+                hint="terminate it, or send it a message",
+                pid=pid,
             )
         raise _unknown(pid)
 

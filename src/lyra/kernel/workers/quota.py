@@ -83,7 +83,7 @@ class ResourceQuota(DurableValue, FrozenSettings, frozen=True, dict=True):
         self._put(_given=tuple(given))
 
     @property
-    def said(self) -> dict[str, Any]:
+    def given(self) -> dict[str, Any]:
         """The fields that were given; the others took their defaults."""
         return {name: getattr(self, name) for name in self.__dict__["_given"]}
 

@@ -111,10 +111,11 @@ class _Windows:
 
     def __init__(self, parts: dict[str, list[_Part]] | None = None, last: float = 0.0) -> None:
         self.parts: dict[str, list[_Part]] = parts if parts is not None else {name: [] for name in WINDOWS}
-        self.last = last  # the newest request: a wall clock that goes back does not make room
+        self.last = last  # the newest request
 
     def add(self, request_time: float) -> None:
-        self.last = request_time = max(request_time, self.last)
+        self.set_back_to(request_time)
+        self.last = request_time
         for name, (seconds, _) in WINDOWS.items():
             parts = self.parts[name]
             while parts and parts[0][1] + seconds <= request_time:
@@ -124,6 +125,17 @@ class _Windows:
                 parts[-1][2] += 1
             else:
                 parts.append([request_time, request_time, 1])
+
+    def set_back_to(self, now: float) -> None:
+        """Where the newest request is in the future, the clock was wrong then or is now: all requests keep their
+        distances and the newest is taken as made now. That neither makes room nor locks out for more than a window."""
+        ahead_s = self.last - now
+        if ahead_s > 0:
+            self.last = now
+            for parts in self.parts.values():
+                for part in parts:
+                    part[0] -= ahead_s
+                    part[1] -= ahead_s
 
     def count(self, window: str, now: float) -> int:
         now, seconds = max(now, self.last), WINDOWS[window][0]
@@ -146,7 +158,9 @@ class _Windows:
 
 class RateState:
     NAME: ClassVar[str] = "rates"
-    KINDS: ClassVar[frozenset[str]] = frozenset({"rate.counted", "rate.limited", "rate.reset", "rate.forgotten"})
+    KINDS: ClassVar[frozenset[str]] = frozenset(
+        {"rate.counted", "rate.limited", "rate.reset", "rate.forgotten", "rate.set_back"}
+    )
 
     __slots__ = ("default", "endpoints", "users", "windows")
 
@@ -162,6 +176,9 @@ class RateState:
             self._count(data["user"], data["endpoint"], data["at"])
         elif kind == "rate.limited":
             self._limit(data["scope"], data["name"], data["config"])
+        elif kind == "rate.set_back":
+            for windows in self.windows.values():
+                windows.set_back_to(data["at"])
         elif kind == "rate.reset":
             self._forget([key for key in self.windows if key[0] == data["user"]])
         else:
@@ -222,7 +239,7 @@ class RateLimiter(Subsystem):
         """Whether one more request fits now; if it does and `record`, it is counted."""
         self._core.raise_if_closed()
         key = (_word(user_id, "user_id"), _word(endpoint, "endpoint"))
-        now = self._core.clock.now()
+        now = self._core.now()
         config = self.get_config(user_id, endpoint)
         windows = self.state.windows.get(key) or _Windows()
         refusals = [
@@ -249,13 +266,13 @@ class RateLimiter(Subsystem):
         return config
 
     def get_usage(self, user_id: str, endpoint: str = "") -> RateLimitUsage:
-        now = self._core.clock.now()
+        now = self._core.now()
         windows = self.state.windows.get((_word(user_id, "user_id"), _word(endpoint, "endpoint")))
         return RateLimitUsage() if windows is None else RateLimitUsage(*(windows.count(name, now) for name in WINDOWS))
 
     def get_usage_by_user(self) -> dict[str, RateLimitUsage]:
         """For every user with requests in a window, their sum over endpoints."""
-        now = self._core.clock.now()
+        now = self._core.now()
         counts_by_user: dict[str, list[int]] = {}
         for (user, _), windows in self.state.windows.items():
             counts = [windows.count(name, now) for name in WINDOWS]
@@ -300,7 +317,10 @@ class RateLimiter(Subsystem):
                 del self._tight[user_id]
 
     def restored(self) -> None:
-        """After a restart: the quotas of live entries hold again."""
+        """After a restart: the quotas of live entries hold again, and no request lies in the future."""
+        now = self._core.now()
+        if any(windows.last > now for windows in self.state.windows.values()):
+            self._core.fact(self.state, "", "rate.set_back", {"at": now})
         for pid, entry in self._lifecycle.state.entries.items():
             quota = self._resources.get_quota(pid)
             rates = quota.rate_limit_rpm or quota.rate_limit_rph or quota.rate_limit_burst
@@ -331,7 +351,7 @@ class RateLimiter(Subsystem):
     def cleanup_expired(self) -> int:
         """Forget users and endpoints whose windows are all empty; gives how many."""
         self._core.raise_if_closed()
-        now, before = self._core.clock.now(), len(self.state.windows)
+        now, before = self._core.now(), len(self.state.windows)
         if any(windows.expired(now) for windows in self.state.windows.values()):
             self._core.fact(self.state, "", "rate.forgotten", {"at": now})
         return before - len(self.state.windows)

@@ -3,9 +3,9 @@
 From its first run on an entry has one timer on the kernel's clock: for the soft time-out, then for the hard one. When
 it fires, the quota is checked (`usage`), which reports `resource.warning` or `resource.exceeded` once, as for every
 other limit. Inference that the kernel runs for the entry ends there too, with `DeadlineExceeded`. While an entry waits
-for a human its time does not run, and it has no timer. Times are counted on the wall clock from `started_at`, without
-those in `waiting`, so a restart in between changes nothing, and a timer that finds the clock set back is set again. The
-worker that drives the entry decides whether it stops.
+for a human its time does not run, and it has no timer. Times are counted from `started_at`, without those in `waiting`,
+on a clock that does not jump while the kernel lives (`Core.now`), so a restart in between changes nothing; where a
+restart finds a start in the future, the time begins anew. The worker that drives the entry decides whether it stops.
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ class TimeLimits(Subsystem):
 
     def restored(self) -> None:
         """After a restart: time ran on meanwhile."""
-        for pid in self._lifecycle.state.entries:
+        now = self._core.now()
+        for pid, entry in self._lifecycle.state.entries.items():
+            if entry.is_ahead_of(now):
+                self._core.fact(self._lifecycle.state, pid, "pcb.set_back", {"at": now})
             self.watch(pid)
 
     def stop(self) -> None:

@@ -154,7 +154,7 @@ class ResourceState:
 
 
 class ResourceTracker(Subsystem):
-    __slots__ = ("_core", "_lifecycle", "_lifetimes", "_said", "rate_limiter", "state", "time_limits")
+    __slots__ = ("_core", "_last_quota_row", "_lifecycle", "_lifetimes", "rate_limiter", "state", "time_limits")
 
     def __init__(self, core: Core[Process], lifetimes: Lifetimes, lifecycle: LifecycleManager) -> None:
         self._core = core
@@ -165,7 +165,7 @@ class ResourceTracker(Subsystem):
         self.rate_limiter: RateLimiter
         self.time_limits: TimeLimits
         self.state = ResourceState()
-        self._said = self.default_quota, self.default_quota.to_data()
+        self._last_quota_row = self.default_quota, self.default_quota.to_data()
 
     # ------------------------------------------------------------------ quotas
 
@@ -183,13 +183,13 @@ class ResourceTracker(Subsystem):
         """A complete quota: fields that were not given have this kernel's defaults."""
         if quota is None:
             return self.default_quota
-        return self.default_quota.changed(quota.said if isinstance(quota, ResourceQuota) else quota)
+        return self.default_quota.changed(quota.given if isinstance(quota, ResourceQuota) else quota)
 
     def open(self, pid: str, quota: ResourceQuota, *, user_id: str = "") -> None:
         """Set the quota of a pid and begin to count its usage."""
-        if quota is not self._said[0]:  # most pids have the default
-            self._said = quota, quota.to_data()
-        row = {"quota": self._said[1], "user_id": user_id, "at": self._core.clock.now()}
+        if quota is not self._last_quota_row[0]:  # most pids have the default
+            self._last_quota_row = quota, quota.to_data()
+        row = {"quota": self._last_quota_row[1], "user_id": user_id, "at": self._core.now()}
         self._core.fact(self.state, pid, "pcb.quota", row)
         if user_id and (quota.rate_limit_rpm or quota.rate_limit_rph or quota.rate_limit_burst):
             self.rate_limiter.tighten(pid, user_id, quota)
@@ -201,8 +201,8 @@ class ResourceTracker(Subsystem):
 
     def close_idle(self, age_s: float) -> int:
         """Forget pids that were not submitted, are not run or driven, and used nothing for so long; gives how many."""
-        before = self._core.clock.now() - age_s
-        idle = [pid for pid, one in self.state.accounts.items() if one.at <= before and self._is_stray(pid)]
+        before = self._core.now() - age_s
+        idle = [pid for pid, account in self.state.accounts.items() if account.at <= before and self._is_stray(pid)]
         for pid in idle:
             self.close(pid)
         return len(idle)
@@ -332,7 +332,7 @@ class ResourceTracker(Subsystem):
             self.open(self._lifecycle.checked_pid(pid), self.default_quota)
             account = self.state.accounts[pid]
         if amounts:
-            self._core.fact(self.state, pid, "pcb.used", {"amounts": amounts, "at": self._core.clock.now()})
+            self._core.fact(self.state, pid, "pcb.used", {"amounts": amounts, "at": self._core.now()})
         process = self._core.processes.get(pid)
         if pid not in self.state.accounts:  # a listener tidied it up
             return

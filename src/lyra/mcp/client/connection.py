@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lyra.config.tables import UNSPOKEN
 from lyra.core.policies.policy import Backoff, RestartWindow
 from lyra.core.secrets.redact import redact
 from lyra.core.tool import report
@@ -43,7 +44,6 @@ _NO_LIMIT_S: Final = (
     365 * 24 * 3600.0
 )  # disables the SDK's limit: `ask` has its own, which is suspended during callbacks
 _PROGRESS_MAX: Final = 1_000  # progress messages of one call
-_UNSUPPORTED: Final = ("sse", "websocket")
 _REFUSED: Final = (401, 403)
 _CLOSED: Final = "Session terminated"
 
@@ -59,6 +59,7 @@ class Connection:
         self.has: set[str] = set()  # resources, prompts
         self.callbacks = CallbackRoutes(settings.name, key, shared)
         self._shared = shared
+        self._start_s = shared.start_s if settings.start_s is None else settings.start_s
         self._fingerprint = settings.fingerprint(shared.workspace)
         self._state = "disconnected" if settings.enabled else "disabled"
         self._failure: Failure | None = None
@@ -99,7 +100,8 @@ class Connection:
 
     # ------------------------------------------------------------ starting and stopping
     async def start(self) -> None:
-        """Connect, unless it is connected; returns when that is done or has failed. `state` has the outcome."""
+        """Connect, unless it is connected; returns when that is done or has failed once. `state` has the outcome: with
+        a failure it may still be `connecting`, for another try."""
         if self._task is None and self._state != "disabled":
             self._settled.clear()
             self._task = self._shared.tasks.start(self._run(), name=f"mcp {self.settings.name}")
@@ -140,8 +142,11 @@ class Connection:
                     return
                 tries = 1 if was_connected and len(window.times) == 1 else tries + 1
                 self._restarts += 1
-                self._settled.clear()
+                if was_connected:
+                    self._settled.clear()
                 self._put("connecting", failed.failure)
+                if not was_connected:
+                    self._settled.set()  # `start` tells the failure at once; the next try goes on without a waiter
                 backoff = self._shared.supervision.backoff or Backoff(initial_s=0.0)
                 await asyncio.sleep(backoff.delay(tries, lambda: self._shared.entropy.bits(32) / 2**32))
         finally:
@@ -157,7 +162,7 @@ class Connection:
         try:
             await self._check()
             async with AsyncExitStack() as stack:
-                async with asyncio.timeout(self._shared.start_s):
+                async with asyncio.timeout(self._start_s):
                     listeners = ConnectionListeners(self._wake, self._answered, self._hear, self.callbacks)
                     sdk_client = await open_client(self.settings, self._shared, listeners)
                     client = unchecked(await stack.enter_async_context(sdk_client))
@@ -200,7 +205,7 @@ class Connection:
         settings = self.settings
         if settings.broken:
             return ServerFailed(Failure("config", "config_error", settings.broken), "schema_error")
-        if settings.transport in _UNSUPPORTED:
+        if settings.transport in UNSPOKEN:
             message = f"it wants {settings.transport}, which is not spoken; there are stdio and http"
             return ServerFailed(Failure("transport", settings.transport, message), "unsupported_transport")
         if settings.trusted or self._shared.approvals.consented(self._fingerprint):
@@ -219,7 +224,7 @@ class Connection:
                 if self._lost is not None:
                     return
                 if self._listed < self._heard:
-                    async with asyncio.timeout(self._shared.start_s):
+                    async with asyncio.timeout(self._start_s):
                         heard, listing = self._heard, await list_tools(client)
                     await self._take(listing, heard)
                     await asyncio.sleep(_RELIST_PAUSE_S)
@@ -348,8 +353,8 @@ class Connection:
     def _check_unchanged(self, tool: Offered) -> None:
         if tool.name in self.withheld:
             raise ToolError(
-                f"{tool.name} of MCP server {self.settings.name} has changed what it says of itself",
-                hint=f"look at it and agree: lyra mcp approve {self.settings.name}",
+                f"{tool.name} of MCP server {self.settings.name} changed its description; approve it again",
+                hint=f"look at it, then: lyra mcp approve {self.settings.name}",
                 reason="permission_denied",
             )
         now = self.offered.get(tool.name)

@@ -22,7 +22,7 @@ from typing import Any, Final
 from lyra.config.cells import read_cell
 from lyra.config.files import read_bytes
 from lyra.config.servers import check_server_name
-from lyra.config.tables import TABLES, TableCell
+from lyra.config.tables import TABLES, UNSPOKEN, TableCell
 from lyra.config.values import SettingSource, shape
 from lyra.core.checking.document import Places, parse, place_of, text_of
 from lyra.core.secrets.secret import is_reference
@@ -111,6 +111,8 @@ class _ProjectFile:
     def _cell(self, cell: TableCell, value: Any) -> Any:
         if cell.field == "url" and isinstance(value, str) and _VARIABLE.search(value):
             return value  # checked by the client after the variable is filled in
+        if cell.field == "transport" and value in UNSPOKEN:
+            return value  # the client gives it the state unsupported_transport
         return read_cell(cell, value, self._source)
 
     def _filled(self, values: Mapping[str, SettingValue]) -> dict[str, SettingValue]:

@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.core.checking.schema_subset import checkable_part
+from lyra.core.limits import VALUE_DEPTH_MAX
 
 __all__ = ["SCHEMA_BYTES_MAX", "checkable", "problem", "seen", "shown"]
 
@@ -46,11 +47,27 @@ def problem(schema: Any) -> str | None:
     """Why this cannot be the schema of a tool's arguments; None if it can."""
     if not isinstance(schema, Mapping) or schema.get("type") != "object":
         return "its schema does not describe an object"
+    if _is_deep(schema):
+        return "its schema is nested too deeply"
     try:
         size = len(msgspec.json.encode(schema))
-    except (RecursionError, TypeError, ValueError):
-        return "its schema is nested too deeply"
+    except (TypeError, ValueError):
+        return "its schema is no JSON"
     return f"its schema has more than {SCHEMA_BYTES_MAX >> 10} KiB" if size > SCHEMA_BYTES_MAX else None
+
+
+def _is_deep(schema: Any) -> bool:
+    """Whether values lie deeper inside one another than plain data may; counted, since Python versions recurse to
+    different depths."""
+    level: list[Any] = [schema]
+    for _ in range(VALUE_DEPTH_MAX):
+        inner: list[Any] = []
+        for value in level:
+            inner += value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+        if not inner:
+            return False
+        level = inner
+    return True
 
 
 def checkable(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -57,7 +57,7 @@ async def open_client(settings: ServerSettings, shared: SharedContext, listeners
     return sdk.Client(
         _transport(settings, shared, listeners),
         client_info=sdk.Implementation(name="lyra", version=__version__),
-        read_timeout_seconds=max(settings.timeout_s, shared.start_s),
+        read_timeout_seconds=max(settings.timeout_s, settings.start_s or shared.start_s),
         message_handler=listeners.heard,
         elicitation_callback=sdk.elicitation(listeners.callbacks.elicit),
         sampling_callback=sdk.sampling(listeners.callbacks.sample),

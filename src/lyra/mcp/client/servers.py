@@ -107,7 +107,7 @@ class McpServers:
         await self.close()
 
     async def start(self, *names: str, within_s: float | None = None) -> list[ServerState]:
-        """Connect these servers, or all, concurrently; returns when each is connected or has failed.
+        """Connect these servers, or all, concurrently; returns when each is connected or has failed once.
 
         After `within_s` seconds it returns in any case; slower servers continue to connect.
         """
@@ -181,7 +181,7 @@ class McpServers:
         for state in self.states():
             if state.failure is not None:
                 lines.append(f"MCP server {state.name}: {state.state}: {state.failure.message}")
-            lines += [f"{name} is withheld: it has changed what it says of itself" for name in state.withheld]
+            lines += [f"{name} is withheld: it changed its description" for name in state.withheld]
         return tuple(lines)
 
     def _extra(self) -> list[Tool]:

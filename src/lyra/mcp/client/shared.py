@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from lyra.core.clock import Clock, SystemClock
+from lyra.core.clock import Clock, loop_clock
 from lyra.core.ids import Entropy
 from lyra.core.policies.policy import Backoff, Supervision
 from lyra.core.rights.capability import Capability
@@ -43,6 +43,6 @@ class SharedContext:
     authorize: Callable[[str, str], Awaitable[None]] | None = None
     supervision: Supervision = Supervision(max_restarts=3, window_s=60.0, backoff=_BACKOFF)  # noqa: RUF009 - frozen
     start_s: float = START_S
-    clock: Clock = field(default_factory=SystemClock)
+    clock: Clock = field(default_factory=loop_clock)
     entropy: Entropy = field(default_factory=Entropy)
     tasks: Tasks = field(default_factory=Tasks)

@@ -16,7 +16,6 @@ from urllib.parse import quote
 
 import msgspec
 
-from lyra.models.conversation_parts import refuse_images
 from lyra.models.providers.anthropic_body import REDACTED
 from lyra.models.providers.aws import AwsKeys, need_botocore, region_of_profile, sign
 from lyra.models.providers.bedrock_body import AnswerTool, answer_tool, bedrock_body
@@ -277,7 +276,6 @@ _HANDLERS: Final[dict[str, Callable[[BedrockReader, _Event], list[StreamEvent]]]
 class Bedrock(RemoteProvider):
     """Converse in one region; by default the region is the one of the AWS profile."""
 
-    images = False
     error_header = "x-amzn-errortype"
     opening = b"\x00"  # a frame begins with its length, which is less than 2^24
 
@@ -306,7 +304,6 @@ class Bedrock(RemoteProvider):
         return sign(await self._keys.frozen(), self._region, url, body, headers)
 
     def body(self, request: Request) -> dict[str, Any]:
-        refuse_images(request, self.name)
         return bedrock_body(request)
 
     def reader(self, request: Request) -> BedrockReader:

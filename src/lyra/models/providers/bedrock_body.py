@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolResult
-from lyra.models.conversation_parts import output_text, parts, system_text, turns
+from lyra.models.conversation_parts import image_data, output_parts, parts, system_text, turns
 from lyra.models.providers.anthropic_body import EFFORTS, REDACTED, THINKING_LEAST, decides_itself
 from lyra.models.request import Request
 from lyra.models.wire.remote import fit_id
@@ -162,6 +162,8 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
     for part in parts(message, thoughts=True):
         if part["type"] == "thinking":
             blocks += _thought(part)
+        elif part["type"] == "image":
+            blocks.append(_image(part))
         elif part["text"].strip():
             blocks.append({"text": part["text"]})
     blocks += [
@@ -169,6 +171,13 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
         for call in message.tool_calls
     ]
     return blocks
+
+
+def _image(part: dict[str, Any]) -> dict[str, Any]:
+    """The format is a word of its own, not a media type; a model that sees none refuses the request."""
+    media_type, data = image_data(part, "bedrock")
+    kind = media_type.removeprefix("image/")
+    return {"image": {"format": "jpeg" if kind == "jpg" else kind, "source": {"bytes": data}}}
 
 
 def _thought(part: dict[str, Any]) -> list[dict[str, Any]]:
@@ -181,6 +190,9 @@ def _thought(part: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _result(result: ToolResult) -> dict[str, Any]:
-    text = output_text(result)
-    block = {"toolUseId": fit_id(result.id, _ID_MAX), "content": [{"text": text if text.strip() else _NO_OUTPUT}]}
+    given = output_parts(result)
+    text = "\n".join(part["text"] for part in given if part["type"] == "text")
+    content = [{"text": text}] if text.strip() else []
+    content += [_image(part) for part in given if part["type"] == "image"]
+    block = {"toolUseId": fit_id(result.id, _ID_MAX), "content": content or [{"text": _NO_OUTPUT}]}
     return {**block, "status": "error"} if result.is_error else block

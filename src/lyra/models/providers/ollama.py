@@ -3,7 +3,7 @@
 `ollama_body` writes a Request, `OllamaReader` reads the bytes of an answer. Calls of tools come whole and without an
 id: ids are made up. An answer is whole when a line says `"done": true`. The API has no `tool_choice`: `none` leaves the
 tools out, a name leaves out all but one, and `any` has no effect. With tools, the output schema is described in words,
-because `format` would keep the model from calling them. Images are not supported; Ollama caches the last prompt by
+because `format` would keep the model from calling them. Images are sent as data. Ollama caches the last prompt by
 itself.
 """
 
@@ -17,8 +17,10 @@ from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolResult
 from lyra.models.conversation_parts import (
     first_call_number,
+    image_data,
+    output_parts,
     output_text,
-    refuse_images,
+    parts,
     schema_in_words,
     system_text,
     thoughts,
@@ -86,12 +88,24 @@ def _messages(message: Message) -> list[dict[str, Any]]:
     if message.role == "assistant":
         return [_assistant(message)]
     messages: list[dict[str, Any]] = [
-        {"role": "tool", "tool_name": result.name, "tool_call_id": result.id, "content": _output(result)}
+        {
+            "role": "tool",
+            "tool_name": result.name,
+            "tool_call_id": result.id,
+            "content": _output(result),
+            **_images(output_parts(result)),
+        }
         for result in message.tool_results
     ]
     if message.text or message.role == "user":
-        messages.append({"role": "user", "content": message.text})
+        messages.append({"role": "user", "content": message.text, **_images(parts(message))})
     return messages
+
+
+def _images(given: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """The field with the images of a message; it has no word for their types."""
+    images = [image_data(part, "ollama")[1] for part in given if part["type"] == "image"]
+    return {"images": images} if images else {}
 
 
 def _output(result: ToolResult) -> str:
@@ -203,7 +217,6 @@ class OllamaReader(EventReader):
 class Ollama(RemoteProvider):
     """A local server; `settings.api_key` is for one behind a proxy (`Authorization: Bearer`)."""
 
-    images = False
     opening = b"{"
     hints: ClassVar[dict[str, str]] = {
         "connection": "is Ollama running? ollama serve",
@@ -218,7 +231,6 @@ class Ollama(RemoteProvider):
         return {"accept": "application/x-ndjson", **({"authorization": f"Bearer {key}"} if key else {})}
 
     def body(self, request: Request) -> dict[str, Any]:
-        refuse_images(request, self.name)
         return ollama_body(request)
 
     def reader(self, request: Request) -> OllamaReader:

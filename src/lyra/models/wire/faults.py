@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.errors import ModelError
+from lyra.errors import LyraError, ModelError
 
 __all__ = [
     "KINDS",
@@ -22,6 +22,7 @@ __all__ = [
     "malformed",
     "not_an_answer",
     "of_code",
+    "of_exception",
     "of_status",
     "pause_in",
     "retry_after",
@@ -149,6 +150,30 @@ def fault(kind: str, message: str, **fields: Any) -> ModelError:
     return ModelError(
         message, hint=hint, kind=kind, **{name: value for name, value in fields.items() if value not in (None, "")}
     )
+
+
+def of_exception(error: BaseException, provider: str) -> ModelError | None:
+    """The ModelError for an ordinary connection error of a provider that a user wrote; None for any other exception.
+
+    Those are Python's own (ConnectionError, TimeoutError, any OSError) and the errors of HTTP libraries, known by the
+    package that they are from.
+    """
+    package = next((base for base in map(_package, type(error).__mro__) if base in _HTTP_PACKAGES), "")
+    if isinstance(error, LyraError) or not (package or isinstance(error, OSError)):
+        return None
+    message = f"{provider or 'the provider'} failed: {type(error).__name__}: {error}".rstrip(": ")
+    status = getattr(getattr(error, "response", None), "status_code", None) or getattr(error, "status", None)
+    if package and isinstance(status, int):
+        return of_status(status, message, provider=provider)
+    is_late = isinstance(error, TimeoutError) or "Timeout" in type(error).__name__
+    return fault("timeout" if is_late else "connection", message, provider=provider)
+
+
+def _package(kind: type) -> str:
+    return kind.__module__.partition(".")[0]
+
+
+_HTTP_PACKAGES: Final = frozenset({"httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "requests", "urllib3"})
 
 
 def of_status(status: int, message: str, *, code: str = "", **fields: Any) -> ModelError:

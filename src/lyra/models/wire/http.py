@@ -21,10 +21,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from lyra.core.clock import Clock, SystemClock
+from lyra.core.clock import Clock, loop_clock
 from lyra.core.providers import is_loopback
 from lyra.core.secrets.secret import MASK
-from lyra.errors import ModelError
+from lyra.errors import DeadlineExceeded, ModelError
 from lyra.models.timeouts import Timeouts
 from lyra.models.wire.faults import UNREADABLE, fault, not_an_answer, of_status, retry_after, too_large, unreachable
 
@@ -143,7 +143,7 @@ class Http:
         self._sentence = sentence or usual_sentence
         self._delay = delay  # reads the time to wait from the body of an error
         self._error_header = error_header  # the header with the provider's error code, if it is not in the body
-        self._clock = clock or SystemClock()
+        self._clock = clock or loop_clock()
         self._transport = transport
         self._pools: dict[tuple[asyncio.AbstractEventLoop, _Route], _Pool] = {}
 
@@ -210,8 +210,10 @@ class Http:
                 yield self._chunks(response, waits)
             finally:
                 await response.aclose()
+        except DeadlineExceeded:  # of the process that waits; it is an OSError, and none of the transport
+            raise
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError) as error:
-            raise self._broken(error, begun=begun) from None
+            raise self._broken(error, url, begun=begun) from None
 
     async def _chunks(self, response: httpx2.Response, waits: _Waits) -> AsyncIterator[bytes]:
         pieces = response.aiter_bytes()
@@ -256,20 +258,23 @@ class Http:
         if "html" in kind:
             raise not_an_answer(f"{self.provider} answered with a web page ({kind})", provider=self.provider)
 
-    def _broken(self, error: Exception, *, begun: bool) -> ModelError:
-        """The ModelError of an error of the transport; `begun`: the head of an answer had come."""
+    def _broken(self, error: Exception, url: str, *, begun: bool) -> ModelError:
+        """The ModelError of an error of the transport, with the address; `begun`: the head of an answer had come."""
         import httpx2
 
+        address = self.clean(_address(url))
         error_text = self.clean(str(error) or type(error).__name__)
         if isinstance(error, httpx2.TimeoutException):
-            return fault("timeout", f"{self.provider} did not take the connection in time", provider=self.provider)
+            late = f"{self.provider} did not take the connection to {address} in time"
+            return fault("timeout", late, provider=self.provider, address=address)
         if isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError):
             broke_off = f"{self.provider} broke off: {error_text}"
             if begun:
                 return fault("stream_truncated", broke_off, provider=self.provider)
-            return unreachable(broke_off, provider=self.provider)
+            return unreachable(f"{broke_off} ({address})", provider=self.provider, address=address)
         hint = "set SSL_CERT_FILE to the certificates to trust" if "CERTIFICATE_VERIFY" in error_text else None
-        return unreachable(f"{self.provider} cannot be reached: {error_text}", hint=hint, provider=self.provider)
+        message = f"{self.provider} cannot be reached at {address}: {error_text}"
+        return unreachable(message, hint=hint, provider=self.provider, address=address)
 
     def clean(self, text: str) -> str:
         """A message of the server on one line, with keys redacted."""
@@ -278,6 +283,17 @@ class Http:
                 text = text.replace(secret, MASK)
         line = " ".join(text.split())
         return line if len(line) <= _SENTENCE_MAX else line[: _SENTENCE_MAX - 1] + "…"
+
+
+def _address(url: str) -> str:
+    """The address of a server, without the path, the query and the password that a URL may have."""
+    try:
+        parts = urlsplit(url)
+        port = "" if parts.port is None else f":{parts.port}"
+    except ValueError:  # a port that is no number
+        return url.partition("?")[0].rpartition("@")[2]
+    host = parts.hostname or ""
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}"
 
 
 def usual_sentence(_status: int, data: Any) -> tuple[str, str]:

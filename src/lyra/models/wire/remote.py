@@ -200,10 +200,14 @@ async def _settling(chunks: AsyncIterator[bytes], reader: Reader, settle_s: floa
 
 async def _linger(chunks: AsyncIterator[bytes]) -> None:
     """Read the end of the body for a short time, so that the connection can be used again."""
-    with suppress(ModelError, TimeoutError):
-        async with asyncio.timeout(_LINGER_S):
-            async for _ in chunks:
-                pass
+    try:
+        with suppress(ModelError):
+            async with asyncio.timeout(_LINGER_S) as scope:
+                async for _ in chunks:
+                    pass
+    except TimeoutError:
+        if not scope.expired():  # a deadline of the process that waits
+            raise
 
 
 def _shown(head: bytes) -> str:

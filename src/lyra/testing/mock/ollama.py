@@ -103,11 +103,11 @@ class _Writer(EventWriter):
     def event(self, event: StreamEvent) -> bytes:
         match event:
             case TextDelta(text):
-                return self._said(content=text)
+                return self._message_line(content=text)
             case ThinkingDelta(text):
-                return self._said(content="", thinking=text)
+                return self._message_line(content="", thinking=text)
             case ToolEnd(_, whole):
-                return self._said(content="", tool_calls=[_call(whole.id, whole.name, whole.arguments)])
+                return self._message_line(content="", tool_calls=[_call(whole.id, whole.name, whole.arguments)])
             case UsageSeen(usage):
                 self._usage = usage
                 return b""
@@ -123,7 +123,7 @@ class _Writer(EventWriter):
     def broken(self) -> bytes:
         return BROKEN.encode() + b"\n"
 
-    def _said(self, **fields: Any) -> bytes:
+    def _message_line(self, **fields: Any) -> bytes:
         return line({**_line(self._model, {"role": "assistant", **fields}), "done": False})
 
 

@@ -37,7 +37,7 @@ def ask_tools(*, attended: bool = True) -> list[Tool]:
             )
         listed = "\n".join(f"{number}. {_line(option)}" for number, option in enumerate(options, start=1))
         answer = await ctx.ask(_quoted(question), "clarification", message=listed)
-        return _said(answer, options)
+        return _answer_text(answer, options)
 
     return [tool(ask, name="AskUser", needs=["human.ask:clarification"], harmless=True, trusted=True)]
 
@@ -62,7 +62,7 @@ def _check(question: str, options: list[str]) -> None:
         )
 
 
-def _said(answer: Any, options: list[str]) -> str:
+def _answer_text(answer: Any, options: list[str]) -> str:
     """The person's answer; the number of an option stands for the option."""
     text = str(answer.text or answer.decision).strip()
     if text.isascii() and text.isdecimal() and len(text) < 4 and 1 <= int(text) <= len(options):

@@ -57,5 +57,5 @@ def _decoded(body: bytes, encoding: str) -> tuple[str, str]:
         return body.decode(encoding or "utf-8"), encoding or "utf-8"
     except UnicodeDecodeError:
         if encoding.startswith("utf-16"):
-            raise ToolError("it begins like UTF-16 and does not go on so", reason="binary") from None
+            raise ToolError("it starts with a UTF-16 mark but is not valid UTF-16", reason="binary") from None
         return body.decode("latin-1"), "latin-1"

@@ -218,7 +218,7 @@ def _names(layer: Layer, key: str) -> Sequence[str]:
             one_of(name, MODES, key)
         elif not 0 < len(name.strip("/")) <= _NAME_LENGTH_MAX or name.count("*") > _NAME_STARS_MAX:
             raise ConfigError(
-                f"{name[:80]!r} is no name of a file to protect",
+                f"{name[:80]!r} is not the name of a file to protect",
                 hint=f"at most {_NAME_LENGTH_MAX} characters, {_NAME_STARS_MAX} of them stars",
                 place=layer.place(key),
                 key=key,

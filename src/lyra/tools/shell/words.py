@@ -7,6 +7,7 @@ body of backticks by `nested`; the module `grammar` implements both.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from typing import Final
 
 from lyra.core.limits import COMMANDS_MAX
@@ -119,8 +120,12 @@ class ShellScript:
             self.commands.append(command)
 
 
-class WordReader:
-    """A position in a text, and readers of blanks, words and expansions from there on."""
+class WordReader(ABC):
+    """A position in a text, and readers of blanks, words and expansions from there on.
+
+    A word can hold commands (`$(…)`) and a command holds words: the grammar gives the three readers that are abstract
+    here.
+    """
 
     __slots__ = ("depth", "end", "pending", "position", "script", "text")
 
@@ -134,17 +139,17 @@ class WordReader:
             tuple[ShellCommand, str, bool, bool]
         ] = []  # heredocs: (command, delimiter, tabs cut, expands)
 
+    @abstractmethod
     def commands(self, closing: str, *, case: bool = False) -> str:
-        """Read commands up to what closes them; the grammar's."""
-        raise NotImplementedError
+        """Read commands up to what closes them."""
 
+    @abstractmethod
     def nested(self, text: str) -> None:
-        """Read a script inside this one; the grammar's."""
-        raise NotImplementedError
+        """Read a script inside this one."""
 
+    @abstractmethod
     def heredocs(self, *, nested: bool = False) -> None:
-        """After a newline: read the bodies that commands wait for; the grammar's."""
-        raise NotImplementedError
+        """After a newline: read the bodies that commands wait for."""
 
     def blank(self) -> None:
         text, position = self.text, self.position

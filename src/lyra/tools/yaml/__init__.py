@@ -9,9 +9,16 @@ place and is never parsed again.
 
 from __future__ import annotations
 
+from typing import Any
+
+from lyra._old_paths import renamed
 from lyra.tools.yaml.environment import ToolEnvironment
 from lyra.tools.yaml.folder import DynamicTools
 from lyra.tools.yaml.reader import read_tools
 from lyra.tools.yaml.report import Mistake
 
 __all__ = ["DynamicTools", "Mistake", "ToolEnvironment", "read_tools"]
+
+
+def __getattr__(name: str) -> Any:
+    return renamed(__name__, name)

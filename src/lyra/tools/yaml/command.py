@@ -91,7 +91,7 @@ class CommandKind:
             given.append(word)
         plain = [word.fill(dict.fromkeys(word.names, "value")) or "" for word in given]
         if plain != words and values_become_code(given, words, plain):
-            raise ToolError(f"{words[0]} would read a value as an order of its own", reason="invalid_arguments")
+            raise ToolError(f"{words[0]} would interpret the value as a command", reason="invalid_arguments")
         return words
 
     async def run(self, values: Mapping[str, Any]) -> str:

@@ -89,5 +89,5 @@ def template(value: Any, path: Path, params: Params, report: Report, what: str) 
     for name in unknown:
         near = did_you_mean(name, params.names)
         hint = f"did you mean {near!r}?" if near else f"params has: {', '.join(params.names) or 'none'}"
-        report.add(path, f"{what} names the parameter {name!r}, which there is not", hint)
+        report.add(path, f"{what} names the parameter {name!r}, which is not declared", hint)
     return None if unknown else parsed

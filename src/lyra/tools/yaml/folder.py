@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lyra.core.checking.document import FORMATS
-from lyra.core.clock import Clock, SystemClock
+from lyra.core.clock import Clock, loop_clock
 from lyra.core.tool import Tool
 from lyra.sandbox.addresses import Lookup
 from lyra.sandbox.proxy import system_lookup
@@ -78,7 +78,7 @@ class DynamicTools:
             dial=dial,
         )
         self._on_change = on_change
-        self._clock = clock or SystemClock()
+        self._clock = clock or loop_clock()
         self._files: dict[str, _ToolFile] = {}
         self._tools: dict[str, Tool] = {}
         self._listing: tuple[Mistake, ...] = ()  # what is wrong with the folder itself

@@ -217,7 +217,14 @@ _ROWS: Final = (
         "-",
         "what of the innermost scope remains (0), is used (1), is its limit (2)",
     ),
-    Opcode(0xB3, "BUDGET_RESERVE", "from", "-", "-", "sets an amount aside before a call"),
+    Opcode(
+        0xB3,
+        "BUDGET_RESERVE",
+        "from",
+        "-",
+        "-",
+        "reserved: sets an amount aside before a call; not emitted, as each call reserves its own cost",
+    ),
     # ---- parallel
     Opcode(
         0xC0,

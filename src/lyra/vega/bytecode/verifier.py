@@ -144,7 +144,7 @@ class _FunctionVerifier:
         elif row.name == "ITERATE":
             self.run(row, a, 2)
         elif row.name == "BUDGET_CHECK" and b > 2:
-            raise self.fail("there is no such question about a budget")
+            raise self.fail("unknown budget query")
 
     def operand(self, row: Opcode, kind: str, value: int) -> None:
         function = self.function

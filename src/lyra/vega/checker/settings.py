@@ -50,6 +50,8 @@ AGENT_FIELDS: Final[dict[str, str]] = {
     "system": "text",
     "temperature": "number 0",
     "max_tokens": "int 1",
+    "min_tokens": "int 1",
+    "fit_budget": "bool",
     "timeout": "duration",
     "budget": "money",
     "retry": "block",
@@ -96,6 +98,7 @@ _BACKOFFS: Final[dict[str, tuple[str, ...]]] = {
 }
 _WANTED: Final[dict[str, tuple[str, ValueKind]]] = {
     "text": ("a text", ValueKind("str")),
+    "bool": ("true or false", ValueKind("bool")),
     "number": ("a number", ValueKind("float")),
     "int": ("a whole number", ValueKind("int")),
     "duration": ("a duration, such as `30s`", ValueKind("duration")),

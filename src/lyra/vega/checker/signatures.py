@@ -10,6 +10,7 @@ __all__ = ["signature_text", "takes_text"]
 
 # How the checker's table of settings reads to a person.
 _TAKES: Final = {
+    "bool": "`true` or `false`",
     "text or texts": "a text, or a list of texts to fall back along",
     "texts": "a list of texts",
     "memory": "`none`, `conversation` or `window(n)`",

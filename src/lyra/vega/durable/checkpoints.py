@@ -1,11 +1,11 @@
-"""When a process of a durable run is saved whole, so that the next life need not go through all that it did.
+"""When a process of a durable run is saved whole, so that a resumed run need not replay all that it did.
 
 A replay asks for every effect of a process again, from its last checkpoint on. A long loop would make that long, so now
 and then, between two effects, the fiber itself is written down (`snapshot`) with what the runtime remembers for it, and
 the answers before it are forgotten. Not every moment is fit for that: nothing of the process may be under way elsewhere
-(calls beside each other, an open stream or span), and a session's money must have only one who spends it. A function
-that runs ahead of its turn and found no room for a call is made again in its turn: how it ends has to be known as that,
-so it goes through the refusal in every life.
+(parallel calls, an open stream or span), and a session's money must be spent by one process only. An early function
+that was refused a call for lack of budget is called again when the program reaches it. Such a function is not saved, so
+that every replay meets the refusal.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Saver", "restored", "start_saving"]
 
 EFFECTS: Final = 256  # between two checkpoints, of a process whose state is small
-WORK_S: Final = 1.0  # of computing, the same
+WORK_S: Final = 1.0  # seconds of computing between two checkpoints
 LOOK_EVERY: Final = 16  # effects or turns between two looks at the clock
 _BYTES: Final = 16 << 10  # a state twice this large is saved half as often
 
@@ -68,7 +68,7 @@ class Saver:
 
 
 def start_saving(job: VegaJob) -> Saver:
-    """Restore a process that an earlier life saved, and give the Saver of its next steps."""
+    """Restore a process that an earlier execution saved, and give the Saver of its next steps."""
     world = job.world
     if job.ctx.restored is not None:
         job.fiber = restored(world, job, job.ctx.restored)

@@ -1,10 +1,10 @@
-"""One life of a durable run: its kernel on the run's own journal, from the beginning or from where the last life was
-killed, until the main process ends or this life is stopped.
+"""One execution of a durable run: its kernel on the run's own journal, from the beginning or from where the last
+execution was killed, until the main process ends or this execution is stopped.
 
 A run is a space in a store's file, with a journal, lease and snapshots of its own. Everything that its
-processes do is in that journal before a program sees it. What an earlier life has printed is not printed again by this
-one; the whole output is in the run itself (`durable.runs`). A command that answers a question of a live run, or
-cancels it, leaves a note in its space, which the life looks for.
+processes do is in that journal before a program sees it. What an earlier execution has printed is not printed again by
+this one; the whole output is in the run itself (`durable.runs`). A command that answers a question of a live run, or
+cancels it, leaves a note in its space, which the execution reads.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ class Overtaken(Exception):
 
 
 class RunExecution:
-    """`before` is the run as earlier lives left it, None for a new one; with a `migration` another program is in force
-    from this life on. `held` is called once the run is this life's alone, and as `before` has it (else Overtaken);
-    `began` is told its id once it is durable, `asks` of each question that waits. `door` makes the kernel's door: a
-    fork has one of its own."""
+    """`before` is the run as earlier executions left it, None for a new one; with a `migration` another program is in
+    force from this execution on. `held` is called once this execution owns the run, and as `before` has it (else
+    Overtaken); `began` is told its id once it is durable, `asks` of each question that waits. `door` makes the kernel's
+    door: a fork has one of its own."""
 
     def __init__(
         self,
@@ -104,20 +104,21 @@ class RunExecution:
         self._before = before
         self._migration = migration
         self._held = held
-        self.is_held = False  # this life has the lease of the run
+        self.is_held = False  # this execution has the lease of the run
         self._began_with = began
         self._asks = asks
         self._asked: set[str] = set()  # questions that were told
         self._unfit: asyncio.Future[LyraError] | None = None  # what this machine lacks, for the run to go on
         by_call = PidsByCall() if before is None or before.began.get("pids") == pids.BY_CALL else None
+        state = RunState()
         settings: dict[str, Any] = {
             "store": space,
             "programs": [vega_process, agent_front],
             "mailbox_messages_max": MAILBOX_MESSAGES,
-            "seams": Seams(door=door, pids=by_call),
+            "seams": Seams(door=door, pids=by_call, states=(state,)),
         }
         self.kernel = Kernel(**settings) if config is None else Kernel.from_config(config, **settings)
-        self._record = DurableRecord(self.kernel, options.write)
+        self._record = DurableRecord(self.kernel, state, options.write)
         self.world = World(
             self.kernel, program, options, MAIN, programs=PROGRAMS, record=self._record, start_saving=start_saving
         )
@@ -171,7 +172,7 @@ class RunExecution:
             await kernel.close(drain_s=0.0, snapshot=not world.is_over)
 
     def _confirm(self) -> None:
-        """Raise Overtaken where another process changed the run since this life read it: it was read without the
+        """Raise Overtaken where another process changed the run since this execution read it: it was read without the
         lease."""
         before = self._before
         if before is None:
@@ -182,7 +183,7 @@ class RunExecution:
             raise Overtaken
 
     def _migrate(self, migration: ProgramMigration) -> None:
-        """The first row of this life: what it does is the other program's."""
+        """The first row of this execution: all rows after it are the new program's."""
         kernel = self.kernel
         facts = migration.to_data()
         facts["program"] = kernel.call_now(self._space.put_blob, bytecode.dump(migration.program))
@@ -204,9 +205,9 @@ class RunExecution:
                 await self.kernel.outside_pause(_LOOK_S)
 
     def _need(self) -> None:
-        """What the surroundings lack is no fault of the program: it ends this life and not the run. A model that has no
-        key or no provider here; in a life that goes on with a run, also one that cannot be reached or refuses the key,
-        as long as none has answered. The agents that live are looked at before anything is done."""
+        """End this execution, and not the run, where the machine lacks what the program needs: a model without a key or
+        a provider, and when a run is resumed also one that cannot be reached or refuses the key, as long as no model
+        has answered. The live agents are checked before any effect is performed."""
         world, runtime = self.world, self.world.runtime
         self._unfit = self.kernel.loop.create_future()
         runtime.unfit = self._lacks
@@ -227,7 +228,7 @@ class RunExecution:
 
     @property
     def lack(self) -> LyraError | None:
-        """What this machine lacks, where that has ended this life: the run waits for one that has it."""
+        """What this machine lacks, where that has ended this execution: the run waits for one that has it."""
         return self._unfit.result() if self._unfit is not None and self._unfit.done() else None
 
     def _expect(self, before: DurableRun) -> None:
@@ -284,7 +285,7 @@ class RunExecution:
 
     async def _take(self, note: dict[str, Any]) -> None:
         if note.get("cancel"):
-            await self.kernel.kill(MAIN, _ENDED)
+            await self.kernel.end(MAIN, _ENDED)
             return
         try:
             await self.kernel.resolve_interrupt(note["answer"], note["response"])
@@ -304,8 +305,8 @@ def restore_from(world: World, before: DurableRun) -> None:
 
 
 def _restore_spending(world: World, before: DurableRun, pid: str, state: ProcessState) -> None:
-    """Who has to count it in its sessions: the nearest process above that replays, at the start of what is below it. Of
-    a conversation the record knows, since its turns belong to the process that asked."""
+    """Charge what an ended process spent to the nearest process above it that replays, in whose sessions it counts.
+    Conversations are left out: their turns are recorded with the process that asked."""
     if _is_conversation(before, state):
         return
     spent = Usage.from_data(state.spent)
@@ -375,8 +376,7 @@ def _is_open(before: DurableRun, request_id: str) -> bool:
 
 async def end(space: Space, before: DurableRun) -> None:
     """Cancel a run: by its owner, who finds the note, or here, where no process is at work on it. No program is run."""
-    kernel = Kernel(space)
-    kernel.states[RunState.NAME] = RunState()
+    kernel = Kernel(space, seams=Seams(states=(RunState(),)))
     while not before.is_over:
         if not before.owner and await _owned(kernel):
             break

@@ -1,4 +1,4 @@
-"""Another program for a durable run, as its next life takes it; `lyra.vega.migrate` decides whether that is safe."""
+"""Another program for the next execution of a durable run; `lyra.vega.migrate` decides whether that is safe."""
 
 from __future__ import annotations
 

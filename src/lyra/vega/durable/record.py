@@ -124,19 +124,18 @@ class DurableRecord:
 
     __slots__ = ("_before", "_kernel", "_show", "_state", "_unsaid")
 
-    def __init__(self, kernel: Kernel, show: Callable[[str], object]) -> None:
-        """`show` gets each line once it is durable; lines of earlier lives are not shown again."""
+    def __init__(self, kernel: Kernel, state: RunState, show: Callable[[str], object]) -> None:
+        """`state` was handed to the kernel (`Seams.states`). `show` gets each line once it is durable; lines that were
+        printed before a restart are not shown again."""
         self._kernel = kernel
         self._show = show
-        self._state = RunState()
+        self._state = state
         self._before: dict[str, int] = {}
         self._unsaid: deque[tuple[int, Callable[[str], object], str]] = deque()
-        kernel.states[RunState.NAME] = self._state
 
     def open(self) -> None:
-        """The kernel is open, and has read what earlier lives left."""
-        assert self._kernel.journal is not None
-        self._kernel.journal.told = self._committed
+        """The kernel is open, and has read what earlier executions left."""
+        self._kernel.core.after_commit.append(self._committed)
         self._before = dict(self._state.printed)
 
     def begin(self, facts: dict[str, Any], tell: Callable[[str], object]) -> None:
@@ -169,7 +168,7 @@ class DurableRecord:
         self._unsaid.append((seq, tell, ""))
 
     def print(self, pid: str, number: int, text: str) -> None:
-        """The line `number` of a process; one that an earlier life has printed is not printed again."""
+        """The line `number` of a process; one that an earlier execution has printed is not printed again."""
         if number < self._before.get(pid, 0):
             return
         kernel, state = self._kernel, self._state

@@ -52,14 +52,14 @@ _SEES: Final = frozenset(  # effects that see other processes or are seen by the
 
 
 class ReplayBarrier:
-    """Made when the kernel has the processes of an earlier life and none has had a step."""
+    """Holds processes back until all have replayed. Made after the kernel restored them, before their first step."""
 
     __slots__ = ("_fiber", "_functions", "_held", "_is_open", "_ours", "_world")
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._held: list[Any] = []
-        self._functions: dict[str, list[Any]] = {}  # by pid: those that were called ahead and not come to yet
+        self._functions: dict[str, list[Any]] = {}  # by pid: the early functions that the program has not reached
         self._is_open = False  # the others go on, though not all have replayed
         kernel = world.kernel
         self._fiber = kernel.programs.name(vega_process)
@@ -138,7 +138,7 @@ class ReplayBarrier:
         world.barrier = None
 
     def _late(self) -> set[str]:
-        """Calls and conversations, by pid, whose callers have not come to them: what they may spend is not known."""
+        """The pids of calls and conversations whose callers have not reached them: their budgets are not known yet."""
         processes = self._world.kernel.processes
         recalls = [process.replay or {} for process in self._ours if process.exit is None]
         spawned = {entry.link for recall in recalls for entry in recall.values() if entry.kind == "spawn"}

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from lyra.core import codec
 from lyra.core.checking.check import did_you_mean
-from lyra.errors import ConfigError, Conflict, LyraError, StoreError
+from lyra.errors import ConfigError, Conflict, Corrupt, LyraError, StoreError
 from lyra.kernel.journal.error_rows import error_from_row
 from lyra.kernel.journal.history import Fold, PendingInterrupt, ProcessState
 from lyra.kernel.journal.lease import lives_here, owner_is_dead
@@ -34,7 +34,7 @@ from lyra.vega.durable.record import MAIN, RunState, state_of
 if TYPE_CHECKING:
     from lyra.vega.runtime.agents.setting_versions import SettingChange
 
-__all__ = ["STATES", "DurableRun", "RunQuestion", "Runs", "file_of"]
+__all__ = ["STATES", "DamagedRun", "DurableRun", "RunQuestion", "Runs", "file_of"]
 
 STATES: Final[dict[str, str]] = {
     "running": "a process is at work on it",
@@ -43,6 +43,7 @@ STATES: Final[dict[str, str]] = {
     "finished": "its main process came to its end",
     "failed": "its main process ended with an error that it did not catch",
     "cancelled": "it was cancelled",
+    "damaged": "its rows cannot be read: `lyra store check`",
 }
 
 
@@ -99,6 +100,17 @@ class Runs:
             if run.has_begun:
                 yield run
 
+    def all(self) -> Iterator[DurableRun | DamagedRun]:
+        """The same with those that cannot be read, each in its place."""
+        for name in self.names:
+            try:
+                run = self._run(name)
+                if run.has_begun:
+                    run.brief()
+                    yield run
+            except Corrupt as error:
+                yield DamagedRun(name, error)
+
     def __getitem__(self, name: str) -> DurableRun:
         names = self.names
         run = self._run(name) if name in names else None
@@ -112,6 +124,13 @@ class Runs:
         space = Space(self.path, name, make=False, writes=False)
         self._open.append(space)
         return DurableRun(space)
+
+
+class DamagedRun(NamedTuple):
+    """A run whose rows cannot be read, and why."""
+
+    id: str
+    error: Corrupt
 
 
 class DurableRun:
@@ -320,7 +339,7 @@ class DurableRun:
         ]
 
     def answered(self) -> set[str]:
-        """The questions whose answers are kept for its next life, or are just being taken."""
+        """The questions whose answers are kept for its next execution, or are just being taken."""
         notes = (codec.decode(data) for _, data in self.space.notes())
         return {str(note["answer"]) for note in notes if "answer" in note}
 

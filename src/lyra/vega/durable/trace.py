@@ -1,6 +1,6 @@
 """What a run did, as a tree: its processes below each other, and below each the calls that it made.
 
-Made from the rows of a run as far as they are kept, so it tells of all its lives. A `TraceSpan` is a process, a model
+Made from the rows of a run that are kept, so it covers all its executions. A `TraceSpan` is a process, a model
 call, a tool's call or another effect; money, tokens, calls and retries of a span are its own and those of all below it.
 What was spent is known for as long as the run is: calls whose rows were dropped are in the sums of their process, and
 in `unlisted` of the trace.
@@ -28,8 +28,8 @@ _PIECES: Final = "vega.stream:"  # each a piece of an answer, which is shown as 
 
 
 class RunSpan(msgspec.Struct, kw_only=True):
-    """`kind` is process, agent, call, model, tool or effect; `status` ok, running, stopped, the reason of an end, or
-    the name of an error, whose text is `error`."""
+    """`kind` is process, agent, call, model, tool, effect, or, as the program told it, span or event. `status` is ok,
+    running, stopped, the reason of an end, or the name of an error, whose text is `error`."""
 
     kind: str
     name: str
@@ -42,8 +42,10 @@ class RunSpan(msgspec.Struct, kw_only=True):
     micro_usd: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    estimated: bool = False  # the provider of a model call counted no tokens: they are Lyra's own count
     calls: int = 0
     retries: int = 0
+    attributes: dict[str, Any] = {}  # of a span that the program told
     spans: list[RunSpan] = []
 
     @property
@@ -63,8 +65,10 @@ class RunSpan(msgspec.Struct, kw_only=True):
             "cost_usd": self.micro_usd / 1_000_000,
             "input_tokens": self.input_tokens,
             "output_tokens": self.output_tokens,
+            **({"estimated": True} if self.estimated else {}),
             "calls": self.calls,
             "retries": self.retries,
+            **({"attributes": self.attributes} if self.attributes else {}),
             "spans": [span.to_data() for span in self.spans],
         }
 
@@ -98,6 +102,7 @@ class _Tracer:
         self._processes: dict[str, RunSpan] = {}
         self._parents: dict[str, str] = {}
         self._open: dict[tuple[str, str], RunSpan] = {}
+        self._told: dict[tuple[str, str, int], RunSpan] = {}  # spans and events of the program, by their places
         self._answered: set[str] = set()  # processes whose turn came to a good end
         self._since = 0.0  # 0: there are all
         for pid, state in run.processes.items():  # those whose first or last rows are not kept any more
@@ -143,12 +148,13 @@ class _Tracer:
                 span.status = "ok"  # the answer of a stream is all there; its process is stopped by the reader
             if span.ended is None and self._run.is_over:
                 span.status = "stopped"  # with the run
-            span.spans.sort(key=lambda inner: inner.began)
+            span.spans = _nested(sorted(span.spans, key=_began))
         for _, span in reversed(list(root.walk())):
             for inner in span.spans:
                 span.micro_usd += inner.micro_usd
                 span.input_tokens += inner.input_tokens
                 span.output_tokens += inner.output_tokens
+                span.estimated |= inner.estimated
                 span.calls += inner.calls
                 span.retries += inner.retries
         return root
@@ -232,6 +238,9 @@ class _Tracer:
         span.input_tokens += usage.get("input_tokens", 0)
         span.output_tokens += usage.get("output_tokens", 0)
         span.calls += usage.get("llm_calls", 0)
+        if span.kind == "model" and finished.error is None:
+            completion = codec.decode(self._run.space.get_blob(finished.blob) if finished.blob else finished.value)
+            span.estimated = bool(completion["usage"].get("estimated"))
 
     def _checkpointed(self, row: Record, kept: rows.Checkpointed) -> None:
         self._turned(row.pid, bytes(kept.state), kept.blob)
@@ -243,10 +252,45 @@ class _Tracer:
             if "error" not in told:
                 self._answered.add(pid)
 
+    # ------------------------------------------------------------ what the program told
+
+    def _span(self, row: Record, _: Any) -> None:
+        told = codec.decode(row.data)
+        attributes = {str(key): value for key, value in told["attributes"].items()}
+        self._tell(row, told, kind="span", name=str(told["name"]), began=told["began"], attributes=attributes)
+
+    def _event(self, row: Record, _: Any) -> None:
+        told = codec.decode(row.data)
+        self._tell(row, told, kind="event", name=str(told["text"]), began=row.time)
+
+    def _tell(self, row: Record, told: Any, **facts: Any) -> None:
+        above, (key, number) = self._processes.get(row.pid), told["place"]
+        if above is not None and (row.pid, key, number) not in self._told:
+            span = RunSpan(pid=row.pid, key=key, ended=row.time, status="ok", **facts)
+            self._told[row.pid, key, number] = span
+            above.spans.append(span)
+
     def _retried(self, row: Record, _: Any) -> None:
         span = self._open.get((row.pid, str(codec.decode(row.data)["key"])))
         if span is not None:
             span.retries += 1
+
+
+def _began(span: RunSpan) -> tuple[float, bool]:
+    return span.began, span.kind != "span"  # a span stands before what began with it
+
+
+def _nested(spans: list[RunSpan]) -> list[RunSpan]:
+    """The spans of one process in order, those that began while the program had a span open inside that."""
+    top: list[RunSpan] = []
+    around: list[RunSpan] = []
+    for span in spans:
+        while around and (span.began > (around[-1].ended or 0.0)):
+            around.pop()
+        (around[-1].spans if around else top).append(span)
+        if span.kind == "span":
+            around.append(span)
+    return top
 
 
 def _fail(span: RunSpan, error: dict[str, Any] | None) -> None:
@@ -270,4 +314,6 @@ _ACTS: Final[dict[str, Callable[[_Tracer, Record, Any], None]]] = {
     "effect.finished": _Tracer._finished,
     "effect.retried": _Tracer._retried,
     "program.checkpoint": _Tracer._checkpointed,
+    "trace.span": _Tracer._span,
+    "trace.event": _Tracer._event,
 }

@@ -45,7 +45,7 @@ def _document(ls: VegaLanguageServer, params: Any) -> Document | None:
     return ls.project.open.get(path_of(params.text_document.uri))
 
 
-def _at(ls: VegaLanguageServer, params: Any) -> _At | None:
+def _cursor(ls: VegaLanguageServer, params: Any) -> _At | None:
     document = _document(ls, params)
     if document is None:
         return None
@@ -93,7 +93,7 @@ def _folders(ls: VegaLanguageServer, params: types.DidChangeWorkspaceFoldersPara
 
 
 def _hover(ls: VegaLanguageServer, params: types.HoverParams) -> types.Hover | None:
-    asked = _at(ls, params)
+    asked = _cursor(ls, params)
     shown = hover(ls.project, asked.path, asked.offset) if asked is not None else None
     if asked is None or shown is None or not shown.text:
         return None
@@ -102,13 +102,13 @@ def _hover(ls: VegaLanguageServer, params: types.HoverParams) -> types.Hover | N
 
 
 def _definition(ls: VegaLanguageServer, params: types.DefinitionParams) -> types.Location | None:
-    asked = _at(ls, params)
+    asked = _cursor(ls, params)
     place = navigation.definition(ls.project, asked.path, asked.offset) if asked is not None else None
     return wire.location(ls.project, place) if place is not None else None
 
 
 def _references(ls: VegaLanguageServer, params: types.ReferenceParams) -> list[types.Location]:
-    asked = _at(ls, params)
+    asked = _cursor(ls, params)
     if asked is None:
         return []
     with_declaration = params.context.include_declaration
@@ -117,7 +117,7 @@ def _references(ls: VegaLanguageServer, params: types.ReferenceParams) -> list[t
 
 
 def _highlights(ls: VegaLanguageServer, params: types.DocumentHighlightParams) -> list[types.DocumentHighlight]:
-    asked = _at(ls, params)
+    asked = _cursor(ls, params)
     places = navigation.highlights(ls.project, asked.path, asked.offset) if asked is not None else []
     return [types.DocumentHighlight(wire.range_of(asked.document.lines, *span)) for span in places if asked is not None]
 
@@ -156,7 +156,7 @@ async def _lenses(ls: VegaLanguageServer, params: types.CodeLensParams) -> list[
 
 
 def _completion(ls: VegaLanguageServer, params: types.CompletionParams) -> types.CompletionList:
-    asked = _at(ls, params)
+    asked = _cursor(ls, params)
     items = complete(ls.project, asked.path, asked.offset) if asked is not None else []
     can = _snippets(ls)
     return types.CompletionList(is_incomplete=False, items=[wire.completion(item, with_snippets=can) for item in items])
@@ -169,7 +169,7 @@ def _snippets(ls: VegaLanguageServer) -> bool:
 
 
 def _signature(ls: VegaLanguageServer, params: types.SignatureHelpParams) -> types.SignatureHelp | None:
-    asked = _at(ls, params)
+    asked = _cursor(ls, params)
     signature = signature_help(ls.project, asked.path, asked.offset) if asked is not None else None
     if signature is None:
         return None
@@ -191,7 +191,7 @@ def _format(ls: VegaLanguageServer, params: types.DocumentFormattingParams) -> l
 
 
 def _prepare(ls: VegaLanguageServer, params: types.PrepareRenameParams) -> types.PrepareRenamePlaceholder | None:
-    asked = _at(ls, params)
+    asked = _cursor(ls, params)
     name_place = prepare(ls.project, asked.path, asked.offset) if asked is not None else None
     if asked is None or name_place is None:
         return None
@@ -200,7 +200,7 @@ def _prepare(ls: VegaLanguageServer, params: types.PrepareRenameParams) -> types
 
 
 def _rename(ls: VegaLanguageServer, params: types.RenameParams) -> types.WorkspaceEdit | None:
-    asked = _at(ls, params)
+    asked = _cursor(ls, params)
     if asked is None:
         return None
     try:

@@ -54,5 +54,5 @@ class SymbolIndex(Walk):
 
 
 def _under(node: list[_Written], offset: int) -> _Written | None:
-    index = bisect_right(node, offset, key=lambda each: each.at) - 1
+    index = bisect_right(node, offset, key=lambda child: child.at) - 1
     return node[index] if index >= 0 and node[index].at <= offset <= node[index].end else None

@@ -111,7 +111,7 @@ def _check_same(project: Project, path: str, places: list[Place], name: str) -> 
 
 def _shape(index: SymbolIndex) -> tuple[list[int], int]:
     """Which declaration each name means, by number; and how many names there are of other files and the library."""
-    order = {id(symbol): number for number, symbol in enumerate(sorted(index.symbols, key=lambda each: each.at))}
+    order = {id(symbol): number for number, symbol in enumerate(sorted(index.symbols, key=lambda symbol: symbol.at))}
     return [order[id(use.symbol)] for use in index.uses], len(index.members)
 
 

@@ -215,7 +215,7 @@ class Walk:
 
     def _mock(self, node: ast.Mock, scope: SymbolScope) -> None:
         offset, end = self.word_from(node.at + len("mock"), node.agent)
-        self._found(node.agent, offset, end, scope)
+        self._resolve(node.agent, offset, end, scope)
         self._walk(node.replies, scope)
 
     # ---------------------------------------------------------------- declarations
@@ -289,7 +289,7 @@ class Walk:
 
     # ---------------------------------------------------------------- names
 
-    def _found(self, name: str, offset: int, end: int, scope: SymbolScope) -> SourceSymbol | MemberReference | None:
+    def _resolve(self, name: str, offset: int, end: int, scope: SymbolScope) -> SourceSymbol | MemberReference | None:
         symbol = scope.find(name)
         if symbol is not None:
             self.uses.append(Use(offset, end, symbol))
@@ -300,7 +300,7 @@ class Walk:
         return None
 
     def _name(self, node: ast.Name, scope: SymbolScope) -> None:
-        self._found(node.name, node.at, node.end, scope)
+        self._resolve(node.name, node.at, node.end, scope)
 
     def _path(self, node: ast.Path, scope: SymbolScope) -> None:
         self._member(node, scope)
@@ -328,7 +328,7 @@ class Walk:
     def _call(self, node: ast.Call, scope: SymbolScope) -> None:
         callee: SourceSymbol | MemberReference | None = None
         if isinstance(node.callee, ast.Name):
-            callee = self._found(node.callee.name, node.callee.at, node.callee.end, scope)
+            callee = self._resolve(node.callee.name, node.callee.at, node.callee.end, scope)
         elif isinstance(node.callee, ast.Path):
             callee = self._member(node.callee, scope)
         else:

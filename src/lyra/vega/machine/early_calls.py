@@ -48,7 +48,7 @@ class EarlyCall:
 
     @property
     def key(self) -> str:
-        """Its name within the group: where it stands and the how-manieth there; never who happened to be faster."""
+        """Its name within the group: the place in the source and its number there. It never depends on timing."""
         return f"{self.site}.{self.number}{'.again' if self.state == AGAIN else ''}"
 
     def is_same(self, arguments: list[Any]) -> bool:

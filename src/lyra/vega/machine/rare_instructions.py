@@ -131,8 +131,8 @@ def _method(kind: str, name: str) -> tuple[Callable[..., Any] | str | None, int,
 
 def method(value: Any, name: str, count: int) -> Callable[..., Any] | str | None:
     """What `value.name(…)` does: a library function, the name of an effect, or None for a map's own function."""
-    found, least, most = _method(kind_of(value), name)
-    if found is None and not (
+    method, least, most = _method(kind_of(value), name)
+    if method is None and not (
         type(value) is list and entry("list", name)
     ):  # a method written in Vega, called with a wrong count
         if type(value) is dict and name in value:
@@ -140,7 +140,7 @@ def method(value: Any, name: str, count: int) -> Callable[..., Any] | str | None
         raise Fault("TypeError", f"{kind_of(value)} has no method `{name}`")
     if not least <= count <= most:
         raise Fault("TypeError", f"`.{name}` of {kind_of(value)} takes {most - 1} arguments, got {count - 1}")
-    return found
+    return method
 
 
 def member(value: dict[Any, Any], name: str) -> Any:
@@ -239,11 +239,11 @@ def unknown(op: int) -> Fault:
 
 
 def _map(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> None:
-    r[a] = {map_key(r[b + at]): r[b + at + 1] for at in range(0, c - 1, 2)}
+    r[a] = {map_key(r[b + index]): r[b + index + 1] for index in range(0, c - 1, 2)}
 
 
 def _map_add(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> None:
-    r[a].update({map_key(r[b + at]): r[b + at + 1] for at in range(0, c - 1, 2)})
+    r[a].update({map_key(r[b + index]): r[b + index + 1] for index in range(0, c - 1, 2)})
 
 
 def _list_add(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> None:
@@ -498,9 +498,9 @@ def unwind(fiber: Fiber, fault: Fault) -> Done | None:
     error = fault.error if isinstance(fault, Again) else described(fiber, fault)
     fiber.destination = -1
     while True:
-        at = max(fiber.pc - 1, 0)
+        pc = max(fiber.pc - 1, 0)
         for handler in fiber.code.handlers:
-            if handler.start <= at < handler.end:
+            if handler.start <= pc < handler.end:
                 fiber.registers[handler.register] = error
                 fiber.pc = handler.target
                 return None
@@ -517,14 +517,14 @@ def described(fiber: Fiber, fault: Fault) -> ErrorValue:
 
 def _ancestors() -> dict[str, frozenset[str]]:
     """For each name that the rest of Lyra raises, the names of the errors it is a kind of."""
-    found: dict[str, frozenset[str]] = {}
+    ancestors: dict[str, frozenset[str]] = {}
     todo: list[tuple[type[errors.LyraError], frozenset[str]]] = [(errors.LyraError, frozenset())]
     while todo:
         kind, above = todo.pop()
         name = errors.CODES[kind.code].catch
-        found[name] = found.get(name, frozenset()) | above | {name}
-        todo.extend((sub, found[name]) for sub in kind.__subclasses__() if sub.code in errors.CODES)
-    return found
+        ancestors[name] = ancestors.get(name, frozenset()) | above | {name}
+        todo.extend((sub, ancestors[name]) for sub in kind.__subclasses__() if sub.code in errors.CODES)
+    return ancestors
 
 
 _ANCESTORS: Final = _ancestors()

@@ -116,8 +116,8 @@ class _SnapshotReader:
     """Makes every container empty first, then fills them: a circle closes by itself."""
 
     def __init__(self, heap: list[Any], functions: int) -> None:
-        self.made = [self.shell(entry, functions) for entry in heap]
-        for entry, value in zip(heap, self.made, strict=True):
+        self.heap_values = [self.shell(entry, functions) for entry in heap]
+        for entry, value in zip(heap, self.heap_values, strict=True):
             self.fill(entry, value)
 
     def shell(self, entry: list[Any], functions: int) -> Any:
@@ -161,7 +161,7 @@ class _SnapshotReader:
         if type(data) is not list:
             return data
         tag, *rest = data
-        return self.made[rest[0]] if tag == "@" else _BY_TAG[tag](*rest)
+        return self.heap_values[rest[0]] if tag == "@" else _BY_TAG[tag](*rest)
 
     def values(self, data: list[Any]) -> list[Any]:
         return [self.value(item) for item in data]

@@ -136,10 +136,10 @@ class Owners:
         function = program.functions[index]
         file = program.files[function.file] if function.file < len(program.files) else ""
         lines = {line for pc in range(len(function.places)) if (line := function.place(pc)[0])}
-        owners = {self._at(file, line) for line in lines}
+        owners = {self._owner_of(file, line) for line in lines}
         return owners.pop() if len(owners) == 1 else ("top level", f"of {file}")
 
-    def _at(self, file: str, line: int) -> tuple[str, str]:
+    def _owner_of(self, file: str, line: int) -> tuple[str, str]:
         spans = self._spans.get(file, [])
         return next((part for first, last, part in spans if first <= line <= last), ("top level", f"of {file}"))
 

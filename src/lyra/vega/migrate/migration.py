@@ -1,9 +1,9 @@
 """Going on with a changed program: whether that is safe, and what it takes.
 
-A run is a journal. Its next life brings every live process back by running the program again from the process's last
+A run is a journal. Its next execution restores every live process by running the program again from the process's last
 checkpoint, answered from the journal. So another program may take over where nothing of that shows a difference:
 
-- it is rehearsed (`replay.rehearsal`): it has to ask for what the run asked for, print what the run printed, and use
+- it is rehearsed (`migrate.rehearsal`): it has to ask for what the run asked for, print what the run printed, and use
   every answer that the run has; what was changed in code that no process comes to again is then free to differ;
 - calls that were in progress when a process was saved have to be in functions that are the same to the instruction;
 - agents that are in use may change in what decides how the next call is made (`HARMLESS`), and calls that were made
@@ -165,11 +165,14 @@ class _Case:
             yield codec.decode(get_blob(blob) if blob else bytes(raw))
 
     def _variables(self) -> None:
-        """Variables that were added are set by the top level: who comes back from behind it finds them unset."""
+        """Check the added variables: the top level sets them, so a process that resumes after it finds them unset."""
         added = range(len(self.before.globals), len(self.newer.globals))
         if not added:
             return
-        for pid, state in self.live.items():  # also of supervisors, who start others again with what they started with
+        for (
+            pid,
+            state,
+        ) in self.live.items():  # also supervisors, which restart children with the arguments of their first start
             is_agent = state.created.program == VEGA_AGENT or state.created.program.startswith("agent:")
             if is_agent or (pid == MAIN and pid not in self._saved):
                 continue

@@ -1,7 +1,7 @@
 """What a program would do if a run went on with it now, without doing any of it.
 
-Every live process of the run is brought back as the next life will do it, from its last checkpoint or its beginning, on
-a kernel of its own in memory, and answered from the journal alone. Where the journal has no more for a process, it
+Every live process of the run is restored as the next execution will do it, from its last checkpoint or its beginning,
+on a kernel of its own in memory, and answered from the journal alone. Where the journal has no more for a process, it
 stops; what was under way there is compared and not done. So it is known, before anything happens, whether the program
 asks for what the run asked for, prints what the run printed, and uses all the answers that the run has: a program for
 which that is so goes on as if it had been the run's from there.
@@ -114,7 +114,7 @@ class Rehearsal(ReplayRecord):
             self.entered[pid].add(index)
 
     def paid(self, session: str) -> dict[str, int]:
-        """What the next life will find: a process that was saved in a session counts on it."""
+        """What the next execution will find: a process that was saved in a session counts on it."""
         return self._paid.get(session, {})
 
     def print(self, pid: str, number: int, text: str) -> None:
@@ -227,7 +227,8 @@ class _Copy(MemoryStore):
 
 
 class _Pending:
-    """An answer that is not there yet. Whether it is to the same question is seen; who wants more has to wait."""
+    """An answer that the journal does not have yet. Its kind, name and hash can be compared; reading its value raises
+    `EndOfRecord`."""
 
     def __init__(self, entry: Entry) -> None:
         self.kind, self.name, self.hash = entry.kind, entry.name, entry.hash

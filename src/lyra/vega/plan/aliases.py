@@ -40,7 +40,7 @@ class Aliases:
         self._above: dict[int, int] = {}  # key → another of its class
         self._scalar: dict[int, bool] = {}
         self._items: dict[int, tuple[Any, ModuleScope]] = {}  # what a loop's variable goes over
-        self._given: dict[int, list[int]] = {}  # key → those it was given, or a part of them
+        self._given: dict[int, list[int]] = {}  # key → keys whose list or map, or an item of it, was assigned to it
         self._put: list[tuple[int, int]] = []  # what a list or map is put into, and what
         self._alone: set[int] = (
             set()
@@ -242,7 +242,7 @@ class Aliases:
                 self._foreign.add(id(meaning))
             return [id(meaning)]
         if isinstance(meaning, Symbol) and meaning.kind in _FUNCTIONS:
-            for parameter in meaning.node.parameters:  # it may be called by anybody
+            for parameter in meaning.node.parameters:  # it may be called from any place in the program
                 self._link(id(meaning.module.declared[id(parameter)]), [_ANYWHERE])
             return [id(meaning.node)]
         return []

@@ -86,8 +86,8 @@ class Notes:
                     why = _why_left(statement, node, module, summaries)
                     self._known[_key(node, module)] = (_call(node, module, summaries), why)
         self.alone = [Alone(*noted) for noted in self._known.values() if noted is not None]
-        self.alone.sort(key=lambda each: (each.call.file, each.call.line, each.call.column))
-        self.groups.sort(key=lambda each: (each.calls[0].file, each.calls[0].line, each.step))
+        self.alone.sort(key=lambda note: (note.call.file, note.call.line, note.call.column))
+        self.groups.sort(key=lambda group: (group.calls[0].file, group.calls[0].line, group.step))
 
     def _planned(self, site: Site, stretch: Stretch) -> PlannedCall:
         lines = {stretch.module.source.place(needed.node.at)[0] for needed in self._needed(site, stretch)}

@@ -23,7 +23,7 @@ def plan_of_python(text: str, name: str) -> OverlapPlan:
         Alone(PlannedCall(name, line, 1, f"@lyra.parallel {function}"), f"the function is refused: {why}")
         for function, line, why in plan.refused
     ]
-    return OverlapPlan(name, tuple(groups), tuple(sorted(alone, key=lambda each: each.call.line)))
+    return OverlapPlan(name, tuple(groups), tuple(sorted(alone, key=lambda note: note.call.line)))
 
 
 def _early(call: CallSite, name: str) -> PlannedCall:

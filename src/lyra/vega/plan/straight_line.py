@@ -352,7 +352,7 @@ class Stretch:
         if told > asked.level:
             self._because = "its receiver gets its messages in order, and one before it is not yet known"
         asked = EarlyValue(max(asked.level, told), asked.needs)
-        answer = self._made(self._site(node), asked)
+        answer = self._make_call(self._site(node), asked)
         self._state["to", process] = EarlyValue(max(answer.level - 1, 1), frozenset())
         return answer
 
@@ -376,7 +376,7 @@ class Stretch:
         self._because = f"the settings of {agent.name} read what changes beside it: they are not known ahead"
         return NOT_AHEAD
 
-    def _made(self, site: Site, asked: EarlyValue) -> EarlyValue:
+    def _make_call(self, site: Site, asked: EarlyValue) -> EarlyValue:
         level = NEVER if asked.level > LEVELS_MAX else asked.level
         site.because = self._because or site.because
         site.level = max(site.level, level)
@@ -421,7 +421,7 @@ class Stretch:
             if summary.effects != {"asks"}:
                 other = next(iter(sorted(summary.effects - {"asks"})))
                 site.why = f"`{meaning.name}` does more than ask: {EFFECTS[other]}"
-            return self._made(site, given)
+            return self._make_call(site, given)
         return NOT_AHEAD if summary.effects else given
 
 

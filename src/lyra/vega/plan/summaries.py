@@ -212,7 +212,7 @@ class Summaries:
                 local.reads[meaning] = None
             elif isinstance(node, ast.Send):
                 agents = self.targets.agents(node.target, symbol.module) or ()
-                for agent in sorted(agents, key=lambda each: each.name):
+                for agent in sorted(agents, key=lambda agent: agent.name):
                     local.tools += self._tools(agent)
         return local
 
@@ -236,7 +236,7 @@ class Summaries:
     def effects(self, node: Any, module: ModuleScope) -> list[EffectSite]:
         """All effects of a statement or expression, in the order they stand in."""
         effect_sites = self._walk(node, module, self._called)
-        return sorted(effect_sites, key=lambda each: each.node.at)
+        return sorted(effect_sites, key=lambda site: site.node.at)
 
     def _called(self, symbol: Symbol, is_given: bool) -> frozenset[str]:
         effects = self.function(symbol).effects

@@ -71,7 +71,7 @@ class Interactive(World):
 
     def stop(self) -> None:
         if not self.has_ended:
-            self.kernel.kill(self._handle.pid)
+            self.kernel.end(self._handle.pid)
         self.close()
 
     def fiber(self, seed: Any) -> Fiber:
@@ -95,7 +95,7 @@ class Interactive(World):
                     done.set_result(value)
 
 
-@named("vega:repl")
+@named("lyra:vega.repl")
 async def _pieces(ctx: Context, run_id: str) -> None:
     from lyra.vega.runtime.world import world_of
 

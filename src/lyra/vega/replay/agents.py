@@ -147,7 +147,7 @@ class AgentHistory:
 
     def _heard(self, holder: str | None, seq: int) -> list[Utterance]:
         told = [] if holder is None else self._told[holder]
-        return [_said(who, codec.decode(data)) for _, who, data in told[: bisect_right(told, seq, key=_seq_of)]]
+        return [_utterance(who, codec.decode(data)) for _, who, data in told[: bisect_right(told, seq, key=_seq_of)]]
 
     def _state(self, agent: str, front: str, told: list[Utterance], seq: int) -> str:
         ended, why = self._ended.get(front, (_LATER, ""))
@@ -189,7 +189,7 @@ def _content(message: Any) -> str:
     return message if isinstance(message, str) else repr(message)
 
 
-def _said(who: str, value: Any) -> Utterance:
+def _utterance(who: str, value: Any) -> Utterance:
     if who != "assistant":
         return Utterance(who, _content(value))
     message = value.get("message", value) if isinstance(value, dict) else {"content": value}

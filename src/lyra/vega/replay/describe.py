@@ -58,5 +58,5 @@ def _whom(journal: RunJournal, target: Any) -> tuple[str, str]:
 def _whole(message: Any) -> str:
     try:
         return shown(message)
-    except Exception:  # noqa: BLE001 - a value too large to show is no message anybody can match
+    except Exception:  # noqa: BLE001 - a value too large to show is no message that a breakpoint can match
         return ""

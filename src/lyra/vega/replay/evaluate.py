@@ -42,7 +42,7 @@ class WatchExpression:
             raise ConfigError(f"`{self.text}`: {error.message}", hint=error.hint) from None
         self._variables_of = variables_of
         self._words = set(_NAME.findall(self.text))
-        self._made: dict[tuple[str, ...], LinkedProgram] = {}  # by the program's hash and the names
+        self._linked: dict[tuple[str, ...], LinkedProgram] = {}  # by the program's hash and the names
 
     def need(self, names: Set[str]) -> None:
         """ConfigError where it names something else: then it comes to nothing at any place."""
@@ -62,9 +62,9 @@ class WatchExpression:
         for name in sorted(self._words & variables.functions.keys() - known.keys()):
             known[name] = Closure(variables.functions[name])
         key = (fiber.linked.hash, *known)
-        linked = self._made.get(key)
+        linked = self._linked.get(key)
         if linked is None:
-            linked = self._made[key] = self._linked_with(fiber.linked, tuple(known))
+            linked = self._linked[key] = self._linked_with(fiber.linked, tuple(known))
         values, globals_ = copied([list(known.values()), fiber.globals])
         outcome = run(Fiber.call(linked, len(linked.functions) - 1, values, globals_), _FUEL)
         if type(outcome) is not Done:

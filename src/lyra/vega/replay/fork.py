@@ -98,7 +98,7 @@ def _changed_model(run: DurableRun, timeline: Timeline, step: TimelineStep, text
         raise ConfigError(f"no model answered effect {step.number} ({step.what})", hint="choose one that has a reply")
     record = next(run.rows(after=seq - 1))
     row = rows.DECODERS[record.kind].decode(record.data)
-    change = _changed(run, record, row, lambda old: _said(old, text), text, is_error=is_error)
+    change = _changed(run, record, row, lambda old: _with_text(old, text), text, is_error=is_error)
     return change._replace(cut=_first_piece(run, timeline, step, change)) if step.stream else change
 
 
@@ -137,7 +137,7 @@ def _changed(
     return ForkChange(record.seq, record.seq, record.pid, row.key, rows.encode(fresh), was)
 
 
-def _said(old: Any, text: str) -> Any:
+def _with_text(old: Any, text: str) -> Any:
     """A model's answer with another text: it said that, and called no tool."""
     message = {**old["message"], "content": text, "tool_calls": []}
     return {**old, "message": message, "stop_reason": "end", "pieces": []}
@@ -202,11 +202,13 @@ def _of_fork(record: Record, name: str, run_id: str, number: int) -> Record:
 
 
 class RecordedAnswers:
-    """What the other run was answered, by name and arguments of the effect; those of a model are all that it is told,
-    so a conversation that went another way before is another question. Where the same was asked more than once, each
-    call gets the answer that it had, by the calls that led to it; one that the other run did not make gets what is
-    left, in order. Of a call that had a time, and was not answered within it, the book has that. And what the fork
-    asked that is new."""
+    """The answers of the forked run, by the name and the arguments of the effect.
+
+    The arguments of a model call are the whole conversation, so a conversation that differs earlier is another request.
+    Where a request was made more than once, each call gets the answer that it had, found by the path of calls that led
+    to it; a call that the other run did not make gets one of the remaining answers, in order. A call that timed out is
+    recorded as that. The requests of the fork that have no recorded answer are kept as well.
+    """
 
     def __init__(self, get_blob: Callable[[str], bytes]) -> None:
         self._answers: dict[tuple[str, bytes], dict[tuple[str, Any], rows.Finished]] = {}  # by whose line, and its key
@@ -254,7 +256,7 @@ class RecordedAnswers:
             self._answers.setdefault((name, digest), {})[self._lines.get(pid, pid), row.key] = row
 
     def take(self, name: str, digest: bytes, line: str, key: Any, *, is_timed: bool) -> rows.Finished | None:
-        """An answer that was not taken before; that there was none in time only for who has a time."""
+        """Take an answer that was not taken before. A recorded time-out answers only a call with a time limit."""
         left = self._answers.get((name, digest), {})
         places = (place for place in chain(((line, key),), left) if place in left)
         fitting = next((place for place in places if is_timed or not _is_none(left[place].error)), None)
@@ -265,14 +267,14 @@ class RecordedAnswers:
 
 
 def _is_none(error: dict[str, Any] | None) -> bool:
-    """Whether it says that no caller waited for the answer, or that the call was not to be made ahead of its turn."""
+    """Whether an error says that no caller waited for the answer, or that an early call found no room in its budget."""
     if error is None:
         return False
     return error.get("code") in _UNHEARD or NO_ROOM in (error.get("fields") or {})
 
 
 class _ForkDoor(Door):
-    """The door of a fork: what the book has is answered from it, and what is new needs leave."""
+    """The door of a fork: recorded requests get the recorded answer; new ones are performed only in a live fork."""
 
     __slots__ = ("_book", "_is_live", "turns")
 
@@ -355,8 +357,8 @@ def fork_door(book: RecordedAnswers, *, is_live: bool) -> Callable[..., Door]:
 
 
 def live_on(life: RunExecution) -> None:
-    """Make a life with a `fork_door` ready to run. Nothing is asked ahead of its turn: there is no time to win, and
-    what the program does not come to is nothing that it asks anew."""
+    """Make an execution with a `fork_door` ready to run. No call starts early: recorded answers take no time, and an
+    early call that the program never reaches would count as a new request."""
     life.world.options.sequential = True
     door = life.kernel.door
     assert isinstance(door, _ForkDoor)

@@ -44,7 +44,7 @@ __all__ = [
 
 
 class EndOfRecord(asyncio.CancelledError):
-    """The journal has no more for this process: whatever it does now is given up, also beside its own line."""
+    """The journal has no more rows of this process: its fiber and its early calls are cancelled."""
 
 
 _END_OF_JOURNAL: Final = "end of journal"
@@ -114,7 +114,7 @@ class RecordedReplay(JournalAnswers):
 
 
 class OnlyVega(Programs):
-    """Only the program's own processes run; agents, supervisors and conversations have said what they said."""
+    """The programs of a replay: only Vega processes run. Answers of agents and supervisors come from the journal."""
 
     __slots__ = ("_process",)
 

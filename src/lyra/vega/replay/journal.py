@@ -95,7 +95,7 @@ class RunJournal:
         except (msgspec.MsgspecError, RecursionError) as error:
             raise Corrupt(f"row {seq} ({kind}) cannot be read: {error}", seq=seq) from error
         blob = getattr(row, "blob", "")
-        created = self._made(seq, time, pid, row) if kind == "process.created" else b""
+        created = self._add_created(seq, time, pid, row) if kind == "process.created" else b""
         self.agent_history.add(record, row)
         self.replies.add(record, row)
         if created:
@@ -116,7 +116,7 @@ class RunJournal:
         if blob:
             self.blobs.add(blob)
 
-    def _made(self, seq: int, time: float, pid: str, row: rows.Created) -> bytes:
+    def _add_created(self, seq: int, time: float, pid: str, row: rows.Created) -> bytes:
         self.created[pid] = (seq, time)
         if row.parent:
             self._parents[pid] = (row.parent, row.key)

@@ -374,8 +374,8 @@ def _stream(effect: VmEffect, answer: JournaledAnswer | None) -> Any:
 
 
 def _branches(job: VegaJob, effect: VmEffect) -> list[str]:
-    """The branches of a process whose answers are those of an effect, as `runtime.ahead` and `runtime.together` name
-    them."""
+    """The branches of a process whose answers are those of an effect, as `runtime.early.calls` and
+    `runtime.parallel` name them."""
     if effect.kind == "ahead_take":
         group, call = effect.arguments[:2]
         return [f"ahead{group.number}:{call.key}"]
@@ -386,8 +386,8 @@ def _branches(job: VegaJob, effect: VmEffect) -> list[str]:
 
 
 def _skip_checkpoints(reading: _Reading, job: VegaJob) -> None:
-    """Where the run kept its state, it took a key; this replay has all that was before. Between which two steps that
-    was, the state says that was kept: some steps take no key."""
+    """Skip the key that a checkpoint of the run took; this replay starts before it and saves nothing. Some steps take
+    no key, so the saved state decides between which two steps the checkpoint was."""
     process = job.ctx.own_process
     kept = reading.journal.checkpoints.get(process.pid)
     if kept and process.keys in kept:

@@ -35,7 +35,7 @@ class Replies:
     def __init__(self, get_blob: Callable[[str], bytes]) -> None:
         self._get_blob = get_blob
         self._asked: dict[tuple[str, Any], str] = {}  # agents, by the process and key of what its model is asked
-        self._said: dict[str, list[tuple[int, str]]] = {}  # by process: the row of each reply, and whose it is
+        self._reply_rows: dict[str, list[tuple[int, str]]] = {}  # by process: the row of each reply, and whose it is
         self._questions: dict[int, str] = {}  # on their way to a conversation, by the row that sent them
         self._turns: dict[str, list[tuple[int, str]]] = {}  # by conversation: from which row on, to which question
         self._places: dict[str, list[tuple[str, int, int]]] = {}  # by question: conversation, first row, row behind
@@ -54,7 +54,7 @@ class Replies:
     def _finished(self, seq: int, pid: str, row: rows.Finished) -> None:
         agent = self._asked.pop((pid, row.key), None)
         if agent is not None:
-            self._said.setdefault(pid, []).append((seq, agent))
+            self._reply_rows.setdefault(pid, []).append((seq, agent))
 
     def _sent(self, seq: int, _: str, row: rows.Sent) -> None:
         data = self._get_blob(row.blob) if row.blob else bytes(row.message)
@@ -96,7 +96,7 @@ class Replies:
         return next((reply for reply in replies if reply is not None), None)
 
     def _last(self, pid: str, agent: str, first: int, behind: int) -> int | None:
-        replies = self._said.get(pid, ())
+        replies = self._reply_rows.get(pid, ())
         return next((seq for seq, whose in reversed(replies) if whose == agent and first < seq < behind), None)
 
 

@@ -53,7 +53,7 @@ class DeadlockWatch:
             job = self._world.main
             place = job.fiber.place() if job is not None else ("", 0, 0)
             self.error = VegaError.of(ErrorValue("Deadlock", _TEXT, *place))
-            kernel.kill(self._main, "deadlock")
+            kernel.end(self._main, "deadlock")
             return
         else:
             self._pause_s = min(2 * self._pause_s, _LONGEST_S)

@@ -16,7 +16,7 @@ from lyra.core.budgets.early_budget import NO_ROOM
 from lyra.core.limits import TICK_S
 from lyra.core.naming import VEGA_PROCESS, named
 from lyra.errors import Divergence
-from lyra.vega.machine.fiber import WAIT, Done, OutOfFuel, VmEffect
+from lyra.vega.machine.fiber import WAIT, Done, Fiber, OutOfFuel, VmEffect
 from lyra.vega.machine.vm import run
 from lyra.vega.runtime.agents.agent import agent_front
 from lyra.vega.runtime.early.calls import give_up
@@ -24,10 +24,12 @@ from lyra.vega.runtime.handlers import HANDLERS, handler
 from lyra.vega.runtime.job import VegaJob
 from lyra.vega.runtime.light_processes import FUEL, ScheduledFiber
 from lyra.vega.runtime.programs import ProcessPrograms
-from lyra.vega.runtime.world import world_of
+from lyra.vega.runtime.world import run_of, world_of
 from lyra.vega.values.errors import VegaError, fault_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lyra.kernel.programs.context import Context
     from lyra.vega.runtime.durability import ProcessSaver
 
@@ -62,6 +64,21 @@ async def vega_process(ctx: Context, run_id: str, seed: Any, asked: VmEffect | D
         return await _run_to_end(job, asked, None, is_main=seed is None)
     finally:
         world.light_processes.detach(job)
+
+
+def _spawns(kernel: Any, args: Sequence[Any]) -> tuple[tuple[str, ...], ...]:
+    """The function that a process begins with, by its name; the main process is started by the caller of the run."""
+    run_id, seed = args[:2]
+    if seed is None:
+        return ()
+    if isinstance(seed, Fiber):
+        return ((seed.code.function.name,),)
+    world = run_of(kernel, run_id)
+    function = (world.read(seed) if isinstance(seed, dict) else seed)[0]
+    return ((world.linked.program.functions[function.function].name,),)
+
+
+vega_process.__lyra_spawns__ = _spawns  # type: ignore[attr-defined]
 
 
 async def _run_to_end(job: VegaJob, asked: VmEffect | Done | None, saver: ProcessSaver | None, *, is_main: bool) -> Any:
@@ -135,7 +152,7 @@ def _uncaught(job: VegaJob, outcome: Done, *, is_main: bool) -> VegaError:
     error = VegaError.of(outcome.error)
     early = job.world.early.get(job.ctx.pid)
     if early is not None and early.scope.was_refused:
-        error.fields[NO_ROOM] = True  # so that a later life knows that the call was refused early
+        error.fields[NO_ROOM] = True  # so that a replay knows that the call was refused early
     is_heard = early is not None or job.ctx.pid in job.world.awaited  # the caller reports the error
     if not is_main and not is_heard and not job.world.is_over:  # one stopped at the end of the run did not fail
         job.world.options.warn(f"process {job.ctx.pid} ended: {error.render()}")

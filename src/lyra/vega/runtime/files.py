@@ -178,7 +178,7 @@ def _act(act: Callable[..., Any], need: str, *, idempotent: bool = True) -> Call
 
 
 async def _need_folder(job: VegaJob, root: str | None) -> None:
-    """A folder that is not there ends this life of a durable run and not the run: it may be back for the next. Asked
+    """A folder that is not there ends this execution and not the durable run: it may be back for the next. Asked
     before the door, since nothing is begun by that."""
     runtime = job.world.runtime
     if root is not None and runtime.unfit is not None and not job.ctx.replaying and not _is_folder(root):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.session.time_won import TimeWon
 from lyra.kernel.base.waiting import PARKED
 from lyra.kernel.process.links import Down
+from lyra.kernel.programs.context import Context
 from lyra.vega.machine.fiber import Done, Fiber, OutOfFuel, VmEffect
 from lyra.vega.runtime.convert import from_python
 from lyra.vega.runtime.light_processes import ScheduledFiber
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from lyra.core.budgets.budget import Budget
     from lyra.kernel.process.process import Process as KernelProcess
-    from lyra.kernel.programs.context import Context
     from lyra.vega.runtime.agents.slot import AgentSlot, AgentTurn
     from lyra.vega.runtime.early.speculative import SpeculativeCalls
     from lyra.vega.runtime.world import World
@@ -32,6 +32,19 @@ __all__ = ["VegaJob", "beside", "ended_because"]
 beside: ContextVar[bool] = ContextVar("vega_beside", default=False)
 
 
+class VegaContext(Context):
+    """The ctx of a process whose rights are limited: a right may call a process by the name that it has in Vega."""
+
+    __slots__ = ("_world",)
+
+    def __init__(self, process: KernelProcess, world: World) -> None:
+        super().__init__(process)
+        self._world = world
+
+    def may_send(self, target: str, receiver: KernelProcess | None, *more: str) -> None:
+        super().may_send(target, receiver, *more, *self._world.names_of(target))
+
+
 class VegaJob:
     """Most processes only ever have the first three: the rest is made when it is needed."""
 
@@ -39,7 +52,7 @@ class VegaJob:
 
     def __init__(self, world: World, ctx: Context, fiber: Fiber) -> None:
         self.world = world
-        self.ctx = ctx
+        self.ctx = ctx if ctx.own_process.grant.is_all else VegaContext(ctx.own_process, world)
         self.process = ctx.own_process
         self.fiber = fiber
         self._state: JobState | None = None
@@ -187,7 +200,19 @@ class VegaJob:
 class JobState:
     """What rarer effects need: the receive that waits and when it is over, open sessions, spans and groups."""
 
-    __slots__ = ("ahead", "due", "groups", "lead", "mocked", "numbers", "printed", "receiving", "sessions", "spans")
+    __slots__ = (
+        "ahead",
+        "due",
+        "groups",
+        "lead",
+        "mocked",
+        "numbers",
+        "printed",
+        "receiving",
+        "sessions",
+        "spans",
+        "told",
+    )
 
     def __init__(self) -> None:
         self.numbers = 0
@@ -199,7 +224,13 @@ class JobState:
         self.ahead: dict[int, SpeculativeCalls] = {}
         self.lead = TimeWon()  # over its line-by-line run
         self.spans: list[Any] = []
+        self.told: tuple[Any, int] = (None, 0)  # the effect before which it last told its trace something, how often
         self.mocked: dict[str, list[str]] = {}  # streams of mocks: their words, last first
+
+    def told_at(self, key: Any) -> int:
+        """How often the program has told its trace something since the effect before this one."""
+        self.told = (key, self.told[1] + 1 if self.told[0] == key else 1)
+        return self.told[1]
 
     def number(self) -> int:
         """The process's own count, so that a replay gives the same numbers."""

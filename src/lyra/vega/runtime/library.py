@@ -14,12 +14,14 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.session.spans import TraceSpan, current_span, new_span
+from lyra.core import codec
 from lyra.core.effect import Effect
 from lyra.core.limits import CAPABILITY_LENGTH_MAX
 from lyra.core.providers import USUAL
 from lyra.core.rights.capability import Capability
 from lyra.core.secrets.redact import redact, redact_command
 from lyra.errors import CapabilityDenied, EffectFailed
+from lyra.kernel.process.call_keys import upcoming_key
 from lyra.vega.runtime.convert import from_python, to_python
 from lyra.vega.values.errors import fault_of
 from lyra.vega.values.values import Fault, Response, Span, kind_of
@@ -170,7 +172,8 @@ def _span(job: VegaJob, name: Any) -> Span:
     kernel, outer = job.world.kernel, current_span.get()
     trace_id = outer.trace_id if outer is not None else f"{kernel.entropy.bits(128):032x}"
     inner = TraceSpan(trace_id, new_span(kernel))
-    job.state.spans.append((inner, outer, str(name), kernel.clock.monotonic(), {}))
+    began = (kernel.clock.monotonic(), kernel.clock.now())
+    job.state.spans.append((inner, outer, str(name), began, {}))
     current_span.set(inner)
     return Span(inner.span_id, str(name))
 
@@ -183,26 +186,38 @@ def _span_end(job: VegaJob, span: Span) -> None:
         return
     current_span.set(spans[index][1])
     kernel = job.world.kernel
-    for inner, outer, name, began_s, attributes in reversed(spans[index:]):
-        kernel.publish(
-            job.ctx.pid,
-            "trace.span",
-            {
-                "trace_id": inner.trace_id,
-                "span_id": inner.span_id,
-                "name": name,
-                "latency_ms": int((kernel.clock.monotonic() - began_s) * 1000),
-                "attributes": attributes,
-                "parent_span": (outer.span_id or None) if outer is not None else None,
-            },
-        )
+    for inner, outer, name, (began_s, began_at), attributes in reversed(spans[index:]):
+        record = {
+            "trace_id": inner.trace_id,
+            "span_id": inner.span_id,
+            "name": name,
+            "latency_ms": int((kernel.clock.monotonic() - began_s) * 1000),
+            "attributes": attributes,
+            "parent_span": (outer.span_id or None) if outer is not None else None,
+        }
+        _tell(job, "trace.span", record, began=began_at)
     del spans[index:]
+
+
+def _tell(job: VegaJob, kind: str, record: dict[str, Any], **kept: Any) -> None:
+    """Publish a fact of the program's own trace; the journal of a durable run keeps it with `kept` for `vega trace`.
+
+    A replay tells nothing again. What was told behind the last effect of a life is told again by the next: the row
+    has its place in the program, by which a reader knows the two for one.
+    """
+    journal, process = job.world.kernel.journal, job.ctx.own_process
+    if journal is None:
+        job.world.kernel.publish(job.ctx.pid, kind, record)
+    elif not job.ctx.replaying:
+        key = str(upcoming_key(process))
+        row = job.world.runtime.clean_data({**record, **kept, "place": [key, job.state.told_at(key)]})
+        journal.write(job.ctx.pid, kind, codec.encode(row))
 
 
 def _event(job: VegaJob, text: Any) -> None:
     inside = current_span.get()
     data = {"text": str(text), "span_id": inside.span_id if inside is not None else ""}
-    job.world.kernel.publish(job.ctx.pid, "trace.event", data)
+    _tell(job, "trace.event", data)
 
 
 def _set_attribute(job: VegaJob, key: Any, value: Any) -> None:

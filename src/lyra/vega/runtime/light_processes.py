@@ -90,7 +90,7 @@ class ScheduledFiber(Fiber):
         self.priority = NORMAL
         self.state = "ready"
         self.since = since
-        self.worker = -1  # see crew
+        self.worker = -1  # see `worker_threads`
 
     def step(self) -> None:
         """Its turn in the scheduler."""
@@ -233,8 +233,8 @@ class LightProcesses:
         if self._world.is_agent(pid) or self._labels.pids:
             return False
         receiver = kernel.processes.get(pid)
-        if receiver is None:
-            return True  # the receiver has ended: the message is dropped
+        if receiver is None or receiver.exit is not None:  # a message to a process that has ended is dropped
+            return pid not in self._world.children  # but not where supervision has another in its place
         if receiver.inbox is not None and kernel.mailboxes.must_wait(receiver):
             return False
         kernel.mailboxes.deliver(receiver, (copied(message),))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.session.shared import scopes
 from lyra.kernel.process.call_keys import name_branch
-from lyra.vega.runtime.agents.calls import ask
 from lyra.vega.runtime.job import beside
 from lyra.vega.runtime.processes import PROCESSES, start_fiber
 from lyra.vega.values.errors import fault_of
@@ -32,7 +31,7 @@ def _parallel_send(
 ) -> None:
     """Start a call of the group; a message to a process written in Vega is just sent."""
     if job.world.is_agent(target.pid):
-        _begin(job, number, lambda: ask(job, target.pid, message, timeout, budget))
+        _begin(job, number, lambda: PROCESSES["send"](job, target, message, timeout, budget))
         return
     waiting = PROCESSES["send"](job, target, message, timeout, budget)
     _begin(job, number, lambda: _sent(waiting))
@@ -57,7 +56,7 @@ async def _called(job: VegaJob, pid: str) -> Any:
     except asyncio.CancelledError:
         process = child._found()
         if process is not None and process.exit is None:
-            job.world.kernel.kill(pid)
+            job.world.kernel.end(pid)
         raise
     if ended.error is not None:
         fault = fault_of(ended.error)

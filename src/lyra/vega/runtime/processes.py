@@ -10,7 +10,9 @@ from lyra.agents.session.shared import scopes
 from lyra.errors import NameTaken, NoSuchProcess
 from lyra.kernel.process.call_keys import upcoming
 from lyra.kernel.process.links import Ready
+from lyra.kernel.programs.context import OwnContext
 from lyra.vega.runtime.agents.calls import ask
+from lyra.vega.runtime.heirs import note_child, reaches_heir
 from lyra.vega.runtime.job import VegaJob, ended_because
 from lyra.vega.runtime.supervision import children, escalates, flags, supervision
 from lyra.vega.values.values import Duration, Fault, Future, Process, kind_of
@@ -69,7 +71,7 @@ def _spawn_function(job: VegaJob, what: Any, arguments: Any, settings: Any, is_a
     handle = job.ctx.spawn(world.programs.process, world.run_id, seed, supervision=supervision(settings))
     world.recharge(handle.pid, scopes.get())
     if escalates(job, settings):
-        job.ctx.link(handle)
+        OwnContext(job.process).link(handle)
     return _process_or_future(_tracked(job, handle.pid), is_async)
 
 
@@ -92,7 +94,7 @@ def spawn_agent(
     if world.picture is not None:
         world.picture.agent(world.kernel.processes[handle.pid], slot)
     if escalates(job, supervised):
-        job.ctx.link(handle)
+        OwnContext(job.process).link(handle)
     return Process(_tracked(job, handle.pid))
 
 
@@ -107,7 +109,7 @@ async def _spawn_supervisor(job: VegaJob, name: str, what: Any, settings: Any, i
     _tracked(job, handle.pid)
     if job.world.picture is not None:
         job.world.picture.supervisor(kernel.processes[handle.pid], name)
-    watch = ctx.monitor(handle)
+    watch = OwnContext(job.process).monitor(handle)
     while True:
         message = await ctx.receive()
         if type(message) is Ready and message.pid == handle.pid:
@@ -142,6 +144,8 @@ def _send(job: VegaJob, target: Process, message: Any, timeout: Duration | None,
         receiver = kernel.processes.get(pid)
         if receiver is None:
             return None
+        if not job.process.grant.is_all:
+            job.ctx.may_send(pid, receiver)
         mailboxes = kernel.mailboxes
         if receiver.inbox is None or not mailboxes.must_wait(receiver):
             mailboxes.deliver(receiver, (message,), sender=job.ctx.own_process)
@@ -217,6 +221,9 @@ def _exit(job: VegaJob, reason: str) -> None:
 
 
 def _self(job: VegaJob) -> Process:
+    own_name = job.ctx.own_process.name
+    if own_name is not None:
+        note_child(job.world, job.ctx.pid, own_name)
     return Process(job.ctx.pid)
 
 
@@ -243,7 +250,10 @@ def _register(job: VegaJob, name: str, other: Process | None = None) -> None:
 
 def _whereis(job: VegaJob, name: str) -> Process | None:
     pid = job.ctx.journaled_read("whereis", lambda: _holder(job, name))
-    return None if pid is None else Process(pid)
+    if pid is None:
+        return None
+    note_child(job.world, pid, job.world.called(name))
+    return Process(pid)
 
 
 def _holder(job: VegaJob, name: str) -> str | None:
@@ -266,15 +276,15 @@ def _alive(job: VegaJob, other: Process) -> bool:
 
 PROCESSES: Final[dict[str, Callable[..., Any]]] = {
     "spawn": _spawn,
-    "send": _send,
+    "send": reaches_heir(_send),
     "receive": _receive,
-    "link": _link,
-    "monitor": _monitor,
+    "link": reaches_heir(_link),
+    "monitor": reaches_heir(_monitor),
     "exit": _exit,
     "process::self": _self,
     "process::sleep": _sleep,
-    "process::unlink": _unlink,
+    "process::unlink": reaches_heir(_unlink),
     "process::register": _register,
     "process::whereis": _whereis,
-    "process::alive": _alive,
+    "process::alive": reaches_heir(_alive),
 }

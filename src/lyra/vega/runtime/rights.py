@@ -22,7 +22,10 @@ from lyra.vega.values.values import UNSET
 __all__ = ["Rights", "settings_of"]
 
 # What asking agents and starting processes takes: a tool never loses these.
-_ALWAYS: Final = ("model.use", "tool.use", "process.spawn", "process.send", "human.ask", "events.publish")
+_ALWAYS: Final = (
+    *("model.use", "tool.use", "process.spawn", "process.send", "human.ask", "events.*"),
+    *("db.read:memories.**", "db.write:memories.**"),  # what its agents remember
+)
 _FUEL: Final = 10_000
 
 

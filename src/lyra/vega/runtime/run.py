@@ -93,7 +93,7 @@ def run(
     except RuntimeError:
         if kernel is not None:
             work.close()
-            raise ConfigError("a kernel lives in a loop: await vega.run(…) where it runs") from None
+            raise ConfigError("a kernel belongs to one event loop: await vega.run(…) in that loop") from None
         return asyncio.run(work)
     return work
 
@@ -191,7 +191,7 @@ async def _stop(world: World, main: str) -> None:
     else:
         live = [process for process in kernel.processes.present() if process.exit is None and process.waits_outside]
     for process in live:
-        kernel.kill(process.pid)
+        kernel.end(process.pid)
     with suppress(TimeoutError):
         async with asyncio.timeout(ENDING_S):
             for process in live:

@@ -20,7 +20,7 @@ from lyra.core.budgets.budget import NOTHING, Budget, Usage
 from lyra.core.checking.check import whole
 from lyra.core.effect import canonical_hash
 from lyra.core.naming import old_names
-from lyra.core.rights.capability import Grant
+from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import CapabilityDenied, ConfigError
 from lyra.kernel.process.call_keys import upcoming
 from lyra.vega.bytecode.program import Program
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.agents.slot import AgentStream, AgentTurn
     from lyra.vega.runtime.durability import ProcessSaver, ResumeBarrier, RunRecord
     from lyra.vega.runtime.early.speculative import SpeculativeCall
+    from lyra.vega.runtime.heirs import SupervisedChild
     from lyra.vega.runtime.job import VegaJob
     from lyra.vega.runtime.picture import Picture
     from lyra.vega.runtime.programs import ProcessPrograms
@@ -136,6 +137,9 @@ class StartedPids:
         return iter(self._pids)
 
 
+_LIGHT: Final = (Capability("process.spawn"), Capability("process.send"))  # light processes ask for no right
+
+
 class World:
     """`agents` are the live agent processes by pid, `plans` what was made of declarations, `names` the names that
     processes gave each other."""
@@ -165,14 +169,15 @@ class World:
         self.budget: Budget = Budget.of(options.budget)
         self.agent_slots: dict[str, AgentSlot] = {}
         self.plans: dict[Any, AgentPlan] = {}
-        self.expected: dict[str, tuple[str, Any]] = {}  # agents of an earlier life that are not back yet
-        self.spawned: dict[str, tuple[str, Any]] = {}  # agents of earlier lives, where settings changed since
+        self.expected: dict[str, tuple[str, Any]] = {}  # agents from before the restart that have not resumed yet
+        self.spawned: dict[str, tuple[str, Any]] = {}  # agents from before the restart, where settings changed since
         self.setting_versions = SettingVersions()
         self.shorter: tuple[int, ...] = ()  # how many variables there were before each migration that added some
         self.barrier: ResumeBarrier | None = None  # of a run that resumes, until its processes have replayed
-        self.spent_before: dict[str, Usage] = {}  # in earlier lives, by pid; charged when its start is replayed
+        self.spent_before: dict[str, Usage] = {}  # before the restart, by pid; charged when its start is replayed
         self.names: dict[str, str] = {}
         self.scopes: dict[str, Budget] = {}  # sessions by their names, where they have to be found again
+        self.children: dict[str, SupervisedChild] = {}  # of supervisors, as far as the program has handles on them
         self.streams: dict[str, tuple[AgentStream, int]] = {}  # with the characters read so far
         self.mocks: dict[str, list[tuple[str, Any]]] = {}
         self.has_crashed = False  # an agent crashed, and its supervisor counts restarts by the clock
@@ -202,7 +207,8 @@ class World:
         if self.kernel.agents_heard and current_span.get() is None:  # one trace for all that the run asks
             self.trace_id = self.trace_id or f"{self.kernel.entropy.bits(128):032x}"
             current_span.set(TraceSpan(self.trace_id, ""))
-        if self.light_processes is not None:
+        grant = main.process.grant
+        if self.light_processes is not None and all(grant.allows(right) for right in _LIGHT):
             self.linked.post = self.light_processes.post
             if self.picture is None:  # a picture shows every process, so none may be light
                 self.linked.spawn = self.light_processes.spawn
@@ -356,11 +362,17 @@ class World:
             process.watch((slot.gone, None))
         return slot
 
+    def names_of(self, pid: str) -> tuple[str, ...]:
+        """What the program calls a process: its agent, and the names that it was registered with."""
+        slot, expected = self.agent_slots.get(pid), self.expected.get(pid)
+        agent = (slot.plan.name,) if slot is not None else () if expected is None else (expected[0],)
+        return (*agent, *(name for name, holder in self.names.items() if holder == pid))
+
     def is_agent(self, pid: str) -> bool:
         return pid in self.agent_slots or pid in self.expected
 
     async def slot_of(self, pid: str) -> AgentSlot:
-        """The slot of an agent; one of an earlier life may not have resumed yet."""
+        """The slot of an agent; one from before the restart may not have resumed yet."""
         while self.main is None:  # noqa: ASYNC110 - for one round: it begins with the run
             await asyncio.sleep(0)
         if pid not in self.agent_slots:
@@ -369,20 +381,20 @@ class World:
         return self.agent_slots[pid]
 
     async def caught_up(self) -> None:
-        """Wait until the main process is where it was in an earlier life: tools begin with its variables."""
+        """Wait until the main process is where it was before the restart: tools begin with its variables."""
         for _ in range(_ROUNDS):
             if self.main is not None and not self.main.ctx.replaying:
                 return
             await asyncio.sleep(0)
 
     async def all_replayed(self, process: KernelProcess) -> None:
-        """Wait, before a new effect, until all processes of an earlier life have replayed."""
+        """Wait, before a new effect, until all processes from before the restart have replayed."""
         if self.barrier is not None:
             await self.barrier.wait(process)
 
     def recharge(self, pid: str, inside: Sequence[Budget]) -> Usage:
-        """A process that an earlier life started has spent from the sessions that it was started in; they are made
-        again by the replay. The whole run's budget has it already. Gives what it was."""
+        """A process that was started before the restart has spent from the sessions that it was started in; they are
+        made again by the replay. The whole run's budget has it already. Gives what it was."""
         usage = self.spent_before.pop(pid, NOTHING)
         for scope in inside[-1].chain() if inside and usage.items else ():
             if scope is not self.budget:
@@ -493,5 +505,9 @@ def imported_function(target: str, allowed: frozenset[str]) -> Callable[..., Any
 
 
 def world_of(ctx: Context, run_id: str) -> World:
-    world: World = ctx.own_process.kernel.parts[_PART][run_id]
+    return run_of(ctx.own_process.kernel, run_id)
+
+
+def run_of(kernel: Kernel, run_id: str) -> World:
+    world: World = kernel.parts[_PART][run_id]
     return world

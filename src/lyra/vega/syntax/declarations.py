@@ -43,7 +43,7 @@ def _parse_function(cursor: Cursor) -> Statement:
     cursor.i += 1
     name, parameters, result = _parse_head(cursor, "function")
     if cursor.kinds[cursor.i] == ":":
-        cursor.fail_here("what a function gives stands behind `->`", f"write `fn {name}(…) -> type {{`")
+        cursor.fail_here("write the return type after `->`", f"write `fn {name}(…) -> type {{`")
     body = parse_block(cursor, "before the body of the function")
     return Function(name, parameters, result, body, at=offset, end=cursor.ends[cursor.i - 1])
 

@@ -265,8 +265,12 @@ def _parse_session(cursor: Cursor) -> Statement:
 
 
 def _parse_mock(cursor: Cursor) -> Statement:
-    offset, agent = cursor.starts[cursor.i], cursor.values[cursor.i + 1]
-    cursor.i += 2
+    offset = cursor.starts[cursor.i]
+    cursor.i += 1
+    agent = cursor.values[cursor.i]
+    if cursor.kinds[cursor.i] not in ("name", "string"):
+        cursor.expected("the name of an agent", where="after `mock`")
+    cursor.i += 1
     cursor.open_brace("after the agent")
     replies: list[MockReply] = []
     while cursor.kinds[cursor.i] != "}":

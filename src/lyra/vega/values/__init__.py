@@ -1,3 +1,3 @@
 """The values of Vega programs: how they are shown, compared, copied and combined by operators, and the fuel of large
-steps.
+steps. Start with `values`.
 """

@@ -19,5 +19,6 @@ def fault_of(error: BaseException) -> Fault:
         fields = error.fields
         if "name" in fields and "text" in fields:  # a VegaError, or one that came back from a journal
             return Fault(str(fields["name"]), str(fields["text"]))
-        return Fault(CODES[error.code].catch, error.message)
+        partial = fields.get("partial")  # of an answer that its budget cut: a Vega error has no fields, only a text
+        return Fault(CODES[error.code].catch, f"{error.message}: {partial}" if partial else error.message)
     return Fault(type(error).__name__, str(error))

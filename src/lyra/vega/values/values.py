@@ -61,7 +61,7 @@ UNITS: Final = {
 }
 
 
-@named("vega:Fault")
+@named("lyra:vega.Fault")
 class Fault(Exception):
     """An error on its way to a Vega `catch`: its name there and its text."""
 

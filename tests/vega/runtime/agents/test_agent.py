@@ -244,9 +244,9 @@ def test_the_budget_is_kept_before_money_is_spent():
             kernel.parts["models"] = client
             await vega.run(source, kernel=kernel)
 
-    with pytest.raises(VegaError) as found:
+    with pytest.raises(VegaError) as raised:
         asyncio.run(main())
-    assert found.value.name == "BudgetExceeded"
+    assert raised.value.name == "BudgetExceeded"
     assert seen.requests == []
 
 
@@ -283,10 +283,10 @@ def test_a_program_runs_on_a_durable_kernel(tmp_path):
 def test_a_mock_answers_sends_and_streams_without_a_model():
     program = vega.compile(
         """
-        agent Nobody { system "has no model" }
+        agent Modelless { system "has no model" }
         test "mocked" {
-            mock Nobody { on "hello( there)?" reply "hi you" on "." reply "what?" }
-            let n = spawn Nobody;
+            mock Modelless { on "hello( there)?" reply "hi you" on "." reply "what?" }
+            let n = spawn Modelless;
             print(n <- "hello there");
             print(n <- "x");
             for c in n <~ "hello" { print("[" + c + "]"); }

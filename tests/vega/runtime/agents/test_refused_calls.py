@@ -56,13 +56,13 @@ END = 'print(a <- "x"); print(a <- "never to the end");'
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Recorded:
+def recorded(tmp_path: Path) -> Recorded:
     return Recorded(tmp_path)
 
 
 @pytest.fixture
 def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Call it, and time-outs come after a minute from then on: whoever waits for one again is seen."""
+    """Call it, and time-outs come after a minute from then on: a call that waits for one again is seen."""
     begin = deadlines._Clock.__init__
     return lambda: monkeypatch.setattr(deadlines._Clock, "__init__", lambda clock, *_: begin(clock, 60.0, None))
 
@@ -70,39 +70,39 @@ def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize("sequential", [False, True])
 @pytest.mark.parametrize("what", CALLS)
 def test_a_call_that_ran_out_of_time_is_not_waited_for_again(
-    made: Recorded, no_time_passes: Any, what: str, sequential: bool
+    recorded: Recorded, no_time_passes: Any, what: str, sequential: bool
 ):
     """Nor made again: with its effect under way, or still waiting for its turn."""
     source = AGENTS + LATE.format(CALLS[what]) + END
-    before = made.run(source, model=Never(), stop_after_s=1.0, sequential=sequential)
+    before = recorded.run(source, model=Never(), stop_after_s=1.0, sequential=sequential)
     assert ("did not answer within 0.1 s" in before[0], before[1:]) == (True, ["x"])
     no_time_passes()
     model = Seen()
-    after = made.resume(model=model, stop_after_s=8.0)
+    after = recorded.resume(model=model, stop_after_s=8.0)
     assert [line for line in after if line != "never"] == ["never to the end"]  # without what `keep` and `read` print
     assert "x" not in [request.messages[-1].text for request in model.requests]
 
 
 @pytest.mark.parametrize("sequential", [False, True])
 @pytest.mark.parametrize("refused", [GONE, DEADLOCK], ids=["gone", "deadlock"])
-def test_a_call_that_was_refused_is_refused_again(made: Recorded, refused: str, sequential: bool):
-    """Whoever asks an agent that is gone, or would wait for himself, does not wait for the others to come back."""
-    before = made.run(AGENTS + refused + END, model=Never(), stop_after_s=1.0, sequential=sequential)
+def test_a_call_that_was_refused_is_refused_again(recorded: Recorded, refused: str, sequential: bool):
+    """A call to an agent that is gone, or one that would wait for itself, does not wait for the others to come back."""
+    before = recorded.run(AGENTS + refused + END, model=Never(), stop_after_s=1.0, sequential=sequential)
     assert len(before) >= 4
     model = Seen()
-    assert made.resume(model=model, stop_after_s=8.0) == ["never to the end"]
+    assert recorded.resume(model=model, stop_after_s=8.0) == ["never to the end"]
     assert len(model.requests) == 1
 
 
 @pytest.mark.parametrize("refused", [LATE.format(CALLS["a turn behind a stream"]), GONE, DEADLOCK])
-def test_a_replay_shows_what_was_refused(made: Recorded, refused: str):
-    lines = made.run(AGENTS + refused + 'print(a <- "x");', model=Never())
-    timeline = made.timeline()
+def test_a_replay_shows_what_was_refused(recorded: Recorded, refused: str):
+    lines = recorded.run(AGENTS + refused + 'print(a <- "x");', model=Never())
+    timeline = recorded.timeline()
     assert not timeline.notes
     player = Player(timeline)
     player.goto(len(timeline))
     assert not player.diverged
-    assert made.output() == lines
+    assert recorded.output() == lines
 
 
 HALF = """
@@ -121,16 +121,16 @@ print(c <- "free again");
 @pytest.mark.parametrize("memory", ["memory conversation", ""])
 @pytest.mark.parametrize("sequential", [False, True])
 def test_a_stream_that_is_half_read_has_its_agents_turn_in_the_next_life_too(
-    made: Recorded, memory: str, sequential: bool
+    recorded: Recorded, memory: str, sequential: bool
 ):
     source = AGENTS.replace(
         'agent C { model "sim/script" memory conversation', f'agent C {{ model "sim/script" {memory}'
     )
-    calm = made.run(source + HALF.replace("PAUSE", '"x"'), "calm", model=Never(), sequential=sequential)
+    calm = recorded.run(source + HALF.replace("PAUSE", '"x"'), "calm", model=Never(), sequential=sequential)
     assert calm[3:5] == ["dead", "dead stream"]
-    made.run(source + HALF.replace("PAUSE", '"never x"'), model=Never(), stop_after_s=0.5, sequential=sequential)
-    made.resume(model=Seen(), stop_after_s=8.0)
-    assert [line.replace("never ", "") for line in made.output()] == calm
+    recorded.run(source + HALF.replace("PAUSE", '"never x"'), model=Never(), stop_after_s=0.5, sequential=sequential)
+    recorded.resume(model=Seen(), stop_after_s=8.0)
+    assert [line.replace("never ", "") for line in recorded.output()] == calm
 
 
 class Heavy(SimProvider):
@@ -154,12 +154,14 @@ HEAVY: list[Heavy] = []
 
 
 @pytest.mark.parametrize("call", ["print(a <- {} timeout 300ms);", "print(await (a <~ {} timeout 300ms));"])
-def test_what_a_first_call_loads_is_not_part_of_its_time(made: Recorded, monkeypatch: pytest.MonkeyPatch, call: str):
+def test_what_a_first_call_loads_is_not_part_of_its_time(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch, call: str
+):
     """In no life: else the next one would run out of time where the one before did not."""
     monkeypatch.setattr("tests.vega.recorded.SimProvider", Heavy)
     source = AGENTS + call.format('"x"') + call.format('"never"')
-    made.run(source, model=Never(), stop_after_s=0.7)
-    made.resume(model=Seen())
-    assert made.output() == ["x", "never"]
+    recorded.run(source, model=Never(), stop_after_s=0.7)
+    recorded.resume(model=Seen())
+    assert recorded.output() == ["x", "never"]
     for heavy in HEAVY[-2:]:
         assert (heavy.did[0], heavy.did.count("load")) == ("load", 1)

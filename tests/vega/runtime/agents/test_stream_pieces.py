@@ -40,16 +40,16 @@ def uses_a_tool(request: Request) -> Any:
 @pytest.mark.parametrize("memory", ["none", "conversation", "window(4)"])
 @pytest.mark.parametrize("sequential", [False, True])
 def test_the_pieces_are_those_of_the_undisturbed_run(tmp_path: Path, memory: str, sequential: bool, model: Any):
-    """Nobody is asked again for them."""
-    made, source = Recorded(tmp_path), PROGRAM.format(memory=memory)
+    """No model is asked again for them."""
+    recorded, source = Recorded(tmp_path), PROGRAM.format(memory=memory)
     answers = Seen() if model is None else Seen(model)
-    peace = made.run(source, "peace", model=answers, sequential=sequential)
+    peace = recorded.run(source, "peace", model=answers, sequential=sequential)
     assert len(peace) >= 5
-    before = made.run(source, model=answers, stop_after_s=0.4, sequential=sequential)
+    before = recorded.run(source, model=answers, stop_after_s=0.4, sequential=sequential)
     assert before == peace[:2], "it was not stopped in the middle"
-    nobody = Seen()
-    made.resume(model=nobody)
-    assert (made.output(), nobody.requests) == (peace, [])
+    model = Seen()
+    recorded.resume(model=model)
+    assert (recorded.output(), model.requests) == (peace, [])
 
 
 def test_a_text_is_cut_by_its_own_lengths_alone():

@@ -30,7 +30,7 @@ class Caller:
         results = request.messages[-1].tool_results
         if not results:
             return Reply.from_data({"tool_calls": self._calls})
-        self.results += [f"{'! ' if each.is_error else ''}{each.output}" for each in results]
+        self.results += [f"{'! ' if result.is_error else ''}{result.output}" for result in results]
         return "done"
 
 
@@ -148,7 +148,7 @@ class _By(Caller):
     def __call__(self, request: Request) -> Any:
         results = request.messages[-1].tool_results
         if results:
-            self.results += [str(each.output) for each in results]
+            self.results += [str(result.output) for result in results]
             return "done"
         names = {tool.name for tool in request.tools}
         return Reply.from_data({"tool_calls": [call for call in self._calls if call["name"] in names]})

@@ -147,3 +147,20 @@ def test_money_is_counted_by_the_prices_of_the_model(talk):
     done = talk(source, FINE)
     assert done.lines == ["0.000105", "0.999895", "too dear"]
     assert len(done.requests) == 1
+
+
+def test_the_timeout_of_an_agent_bounds_the_call_with_its_tries(talk):
+    """It is no failure that would be tried again."""
+    source = agent("timeout 300ms") + 'try { a <- "x"; } catch DeadlineExceeded(reason) { print(reason); }'
+    done = talk(source, HANGING)
+    assert (done.lines, len(done.requests)) == (["A did not answer within 0.3 s"], 1)
+
+
+def test_retry_on_timeout_makes_it_the_time_of_a_try(talk):
+    """A try that hangs is given up and tried again; where none answers in time, it is late and no crash."""
+    retry = "timeout 300ms retry { max_attempts 2 backoff constant(1ms) on [timeout] }"
+    asked = 'try { print(a <- "x"); } catch DeadlineExceeded(reason) { print(reason); }'
+    done = talk(agent(retry) + asked, HANGING, FINE)
+    assert (done.lines, len(done.requests)) == (["fine"], 2)
+    done = talk(agent(retry) + asked + asked, HANGING)
+    assert (done.lines, len(done.requests)) == (["A did not answer within 0.3 s"] * 2, 4)

@@ -162,7 +162,7 @@ class _Body:
         self.tree = trees[row[0]]
         self.facts = facts[row]
         self.look = Look.again(trees, row, facts)
-        self.made = functions
+        self.compiled = functions
         self.function = functions[row][level]
         self.again = functions[row][(level + 1) % len(functions[row])]  # where it calls itself
         self.polled = polled
@@ -321,7 +321,7 @@ class _Body:
 
     def _call(self, function: int, arguments: list[Any]) -> Any:
         row = called(function, tuple(map(self.look.kind, arguments)), self.look.results)
-        code = self.again if row == self.row else self.made[row][0]
+        code = self.again if row == self.row else self.compiled[row][0]
         pair = self.builder.call(code, [self.depth, *map(self.value, arguments)])
         self.unless(self.builder.extract_value(pair, 1))
         return self.builder.extract_value(pair, 0)
@@ -414,16 +414,16 @@ class _Outer(_Body):
         self.builder.store(ir.Constant(_INT, self.pauses), self.frame)
         for number, slot in enumerate(self.slots, 1):
             value = self.builder.load(slot)
-            self.builder.store(self.bits(value), self.at(number))
+            self.builder.store(self.bits(value), self.slot_address(number))
         self.builder.ret(ir.Constant(_BYTE, 2))
         self.switch.add_case(ir.Constant(_INT, self.pauses), again)
         self.builder.position_at_end(again)
         for number, (slot, kind) in enumerate(zip(self.slots, self.facts.slots, strict=True), 1):
-            self.builder.store(self.of_bits(self.builder.load(self.at(number)), kind), slot)
+            self.builder.store(self.of_bits(self.builder.load(self.slot_address(number)), kind), slot)
         self.builder.branch(on)
         self.builder.position_at_end(on)
 
-    def at(self, number: int) -> Any:
+    def slot_address(self, number: int) -> Any:
         return self.builder.gep(self.frame, [ir.Constant(_INT, number)])
 
     def bits(self, value: Any) -> Any:

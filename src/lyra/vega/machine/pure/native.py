@@ -187,7 +187,7 @@ class Native:
                     yield answer
                     names = self._tier.names
                     answer = STOP if names["STOP"] else PAUSE if names["PAUSE"] else GO_ON
-                    self.flag.value = answer == PAUSE  # not everybody can pause: ask again until one does
+                    self.flag.value = answer == PAUSE  # not every function can pause: ask again until one does
             except GeneratorExit:
                 return
             except BaseException as error:  # noqa: BLE001

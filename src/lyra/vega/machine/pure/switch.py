@@ -37,7 +37,7 @@ _EXPECTED: Final = (Fault, IndexError, KeyError, ZeroDivisionError, OverflowErro
 
 
 class PureTier:
-    """The generated code of one program. `contended` says whether anybody is kept waiting by a long call. For tests: an
+    """The generated code of one program. `contended` says whether processes wait for a long call. For tests: an
     `is_eager` one generates at once and never loses patience, an `is_strict` one hides no mistake of its own, and
     `native` may be "always" or "never"."""
 

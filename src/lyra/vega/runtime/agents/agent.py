@@ -6,16 +6,14 @@ holds the conversation.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lyra.core.naming import VEGA_AGENT, named
 from lyra.errors import AgentFailed
+from lyra.kernel.programs.context import Context, OwnContext
 from lyra.vega.runtime.agents.setting_versions import plan_of_call
 from lyra.vega.runtime.agents.slot import CRASH
 from lyra.vega.runtime.world import world_of
-
-if TYPE_CHECKING:
-    from lyra.kernel.programs.context import Context
 
 __all__ = ["agent_front"]
 
@@ -36,5 +34,8 @@ async def agent_front(ctx: Context, run_id: str, name: str, settings: Any) -> No
         message = await ctx.receive()
         if isinstance(message, dict) and CRASH in message:
             if session is not None:
-                ctx.stop(session, grace_s=1.0)
+                OwnContext(ctx.own_process).stop(session, grace_s=1.0)
             raise AgentFailed(str(message[CRASH]), status="crashed")
+
+
+agent_front.__lyra_spawns__ = lambda _kernel, args: ((args[1],),)  # type: ignore[attr-defined]  # the agent's name

@@ -29,9 +29,11 @@ from lyra.errors import (
     Divergence,
     LimitExceeded,
     LyraError,
+    ModelError,
     NoSuchProcess,
 )
 from lyra.kernel.process.call_keys import upcoming
+from lyra.kernel.programs.context import OwnContext
 from lyra.vega.runtime.agents.deadlines import in_time, now_s
 from lyra.vega.runtime.agents.refused_calls import journals_refusals
 from lyra.vega.runtime.agents.setting_versions import plan_of_call
@@ -58,6 +60,7 @@ __all__ = [
     "crash_again",
     "failed",
     "is_crash",
+    "may_ask",
     "mocked_reply",
     "once",
     "publish",
@@ -88,7 +91,7 @@ async def ask(job: VegaJob, pid: str, message: Any, timeout: Duration | None, bu
     except Exception as error:
         early = job.world.early.get(job.ctx.pid)
         if early is not None and isinstance(error, LyraError) and NO_ROOM in error.fields:
-            early.scope.was_refused = True  # also when an earlier life of the run found no room
+            early.scope.was_refused = True  # also when it was refused before the restart
         elif early is None and is_crash(error):
             await job.give_back()
         raise failed(job, slot, error) from error
@@ -114,6 +117,7 @@ async def ask_agent(
     mocked = mocked_reply(job, slot, message)
     if mocked is not None:
         return mocked[0]
+    may_ask(job, pid)
     plan = plan_of_call(job.ctx.own_process, slot.plan)
     limit_s = plan.timeout_s if timeout is None else timeout.seconds
     limit = plan.budget if budget is None else budget
@@ -138,7 +142,7 @@ async def ask_agent(
     ahead = early or job.world.early.get(job.ctx.pid)
     if job.world.barrier is not None:
         await job.world.all_replayed(job.process)
-        if ahead is not None:  # the function was called early in an earlier life, and had not asked yet
+        if ahead is not None:  # the function was called early before the restart, and had made no call yet
             await ahead.scope.those_before()
     if ahead is None:
         await job.give_back(partial(job.world.runtime.ready_in, plan.agent, timed=limit_s is not None))
@@ -178,7 +182,7 @@ def content_text(message: Any) -> str:
 
 
 def was_asked(job: VegaJob, slot: AgentSlot, effect: str, *content: str) -> bool:
-    """Whether an earlier life came to this call and made it: as an `effect`, where a conversation was asked."""
+    """Whether this call was made before the restart: as an `effect`, where a conversation was asked."""
     entry = upcoming(job.ctx.own_process)
     if entry is None:
         return False
@@ -249,8 +253,8 @@ async def once(
 
 
 def _go_inside(child: ChildHandle, within: tuple[Budget, ...], early: SpeculativeCall | None) -> None:
-    """A call of an earlier life that is under way spends from the scopes of this one. It found room there for what it
-    has begun to ask."""
+    """Let a call that continues after a restart spend from the scopes of this execution. The effects it had begun were
+    admitted before the restart."""
     process = child._found()
     if process is None or process.exit is not None:
         return
@@ -272,7 +276,7 @@ def stop(job: VegaJob, child: ChildHandle) -> None:
     """End a process of ours. Whether it has ended already is not asked: a replay would find another answer."""
     if not job.world.kernel.stopping:
         with suppress(NoSuchProcess):
-            job.ctx.stop(child, grace_s=STOP_S)
+            OwnContext(job.process).stop(child, grace_s=STOP_S)
 
 
 async def wait_for_end(job: VegaJob, pid: str) -> None:
@@ -295,12 +299,19 @@ async def _remembered(job: VegaJob, turn: AgentTurn, content: str, limit: Money 
         session = await slot.conversation()
         with Held(scopes, recorded_scopes(job.world, limit)):
             # Asked again under its own name after a crash, it is the same question: what came of it is found.
-            pending = job.world.runtime.ask(session, content_of(content), request_id=f"~{idempotency_key}")
+            request_id = f"~{job.world.kernel.core.call_named(idempotency_key)}"
+            pending = job.world.runtime.ask(session, content_of(content), request_id=request_id)
         with answering(job.world, session.pid, turn):
             return await pending
 
     effect = Effect(vega_ask, name=f"vega.ask:{slot.plan.name}", idempotent=True)
     return await job.ctx.do(effect, content)
+
+
+def may_ask(job: VegaJob, pid: str) -> None:
+    """Check the right to ask an agent; a call that the journal has was allowed when it was made."""
+    if not job.process.grant.is_all and upcoming(job.process) is None:
+        job.ctx.may_send(pid, job.world.kernel.lookup(pid))
 
 
 def scopes_with_limit(limit: Money | None) -> tuple[Budget, ...]:
@@ -322,6 +333,9 @@ def failed(job: VegaJob, slot: AgentSlot, error: Exception) -> LyraError:
     """The error as the caller sees it; one that is no limit crashes the agent's process."""
     if not isinstance(error, LyraError):
         error = AgentFailed(f"{type(error).__name__}: {error}", status="failed")
+    limit_s = slot.plan.try_timeout_s
+    if limit_s is not None and isinstance(error, ModelError) and error.kind == "timeout":  # and so was each try before
+        return DeadlineExceeded(f"{slot.plan.name} did not answer within {limit_s:g} s", timeout_s=limit_s)
     if not is_crash(error):
         return error
     crash(job, slot, error)
@@ -360,19 +374,19 @@ def crash(job: VegaJob, slot: AgentSlot, error: LyraError) -> None:
         if slot.front is not None and slot.front.pid == pid:
             slot.down()
         with suppress(NoSuchProcess):
-            job.ctx.send(pid, {CRASH: error.message})
+            OwnContext(job.process).send(pid, {CRASH: error.message})
 
 
 def crash_again(job: VegaJob, message: str) -> None:
-    """A function that an earlier life ran ahead of its turn failed, and whose agent that was is forgotten; but the
-    journal knows whether the program crashed one when it came to it."""
+    """Crash the agent again that the program crashed when it reached a failed early function. After a restart the
+    agent of that function is not known, but the journal says whether one was crashed."""
     entry = upcoming(job.ctx.own_process)
     if entry is None or entry.kind != "read" or entry.name != "front":
         return
     pid = job.ctx.journaled_read("front", lambda: None)
     if pid is not None:
         with suppress(NoSuchProcess):
-            job.ctx.send(pid, {CRASH: message})
+            OwnContext(job.process).send(pid, {CRASH: message})
 
 
 def _kind(error: LyraError) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""The time that a call has: DeadlineExceeded when it is over.
+"""The time limit of a call: DeadlineExceeded when it is over.
 
-A durable run keeps that it was, with the effect that was under way. A later life takes it from there, and does not wait
-again. Where none was under way yet, see `refused_calls`.
+A durable run journals the time-out with the effect that was under way. A replay raises it from there and does not wait
+again. For calls without an effect under way, see `refused_calls`.
 """
 
 from __future__ import annotations
@@ -72,5 +72,5 @@ class _Clock:
             self._left = self._task.uncancel()
 
     def has_ended(self, cut: asyncio.CancelledError) -> bool:
-        """Whether the time limit cut the work off, now or in an earlier life, and not a cancellation from outside."""
+        """Whether the time limit cut the work off, now or before the restart, and not a cancellation from outside."""
         return self._left <= self._before if self._is_up else cut.args == (OUT_OF_TIME,)

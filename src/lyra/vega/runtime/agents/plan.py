@@ -14,6 +14,7 @@ from lyra.agents.agent import Agent
 from lyra.core.policies.policy import CircuitBreaker, RateLimit, Retry
 from lyra.errors import ConfigError
 from lyra.kernel.programs.registry import program_of
+from lyra.models.timeouts import Timeouts
 from lyra.vega.runtime.agents.tools import tools_of
 from lyra.vega.runtime.agents.undeclared_tools import is_undeclared
 from lyra.vega.runtime.durations import backoff, seconds
@@ -38,6 +39,7 @@ class AgentPlan:
         "priority",
         "program",
         "timeout_s",
+        "try_timeout_s",
         "turns",
     )
 
@@ -50,9 +52,16 @@ class AgentPlan:
         self.turns = None if self.concurrency is None else asyncio.Semaphore(self.concurrency)
         self.priority: str | None = settings.get("priority")
         self.budget: Money | None = settings.get("budget")
-        self.timeout_s = seconds(settings["timeout"], "timeout") if "timeout" in settings else None
+        # The time of a call with all its tries; where `retry` names `timeout`, that of each try instead.
+        timeout_s = seconds(settings["timeout"], "timeout") if "timeout" in settings else None
+        is_for_tries = "timeout" in settings.get("retry", {}).get("on", ())
+        self.timeout_s: float | None = None if is_for_tries else timeout_s
+        self.try_timeout_s: float | None = timeout_s if is_for_tries else None
         self.output = parsed_type(settings["output"]) if "output" in settings else None
-        self.agent = Agent(name, **_options(world, name, settings, memory))
+        options = _options(world, name, settings, memory)
+        if self.try_timeout_s is not None:
+            options["timeouts"] = Timeouts(first_s=None, idle_s=None, total_s=self.try_timeout_s)
+        self.agent = Agent(name, **options)
         # Held here: `name_plan` gives the program a name of its own, and an unused program is made anew without it.
         self.program = program_of(self.agent)
 
@@ -75,7 +84,7 @@ def _options(world: AgentEnvironment, name: str, settings: Mapping[str, Any], me
     }
     if any(is_undeclared(tool) for tool in options["tools"]):
         options["permissions"] = world.undeclared_tools.permissions(options["tools"])
-    for plain in ("temperature", "max_tokens"):
+    for plain in ("temperature", "max_tokens", "min_tokens", "fit_budget"):
         if plain in settings:
             options[plain] = settings[plain]
     if "retry" in settings:

@@ -1,8 +1,8 @@
-"""Calls that end before they ask: late for their turn, to an agent that is gone, or where both would wait for ever.
+"""Calls that fail before their first effect: time ran out in the queue, the agent has ended, or a deadlock.
 
-No effect of theirs tells a later life of that, and what decided it may be otherwise by then: the turn is free, the
-agent is not back yet. So the error itself is kept, under the key that the first effect would have had, and met there.
-Not of calls ahead of their turn: what those are refused is no outcome, they are made again in it.
+Such a call leaves no effect in the journal, and a replay might decide otherwise: the queue is empty by then, or the
+agent is not restored yet. So the error itself is journaled, under the key that the first effect would have had, and
+raised again from there. The refusal of an early call is not journaled: the call is made again in program order.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def journals_refusals(
         except Divergence:
             raise
         except (LyraError, Fault) as error:
-            # One that an earlier life began to make has its effects in the journal, which is not added to here.
+            # A call that began before the restart has its effects in the journal; nothing is added to them here.
             if upcoming_key(process) == key and upcoming(process) is None:
                 cut_short(process, next_key(process), _written(error), form=_REFUSED)
             raise
@@ -56,7 +56,7 @@ def journals_refusals(
 
 
 def _meet(job: VegaJob) -> None:
-    """Raise what the call came to in an earlier life, if it did not come to ask."""
+    """Raise the journaled error of a call that failed before its first effect."""
     process = job.process
     entry = upcoming(process)
     if entry is None or entry.kind != _REFUSED:

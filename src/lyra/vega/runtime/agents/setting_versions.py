@@ -21,7 +21,7 @@ __all__ = ["HARMLESS", "SettingChange", "SettingVersions", "difference", "is_ali
 
 # What decides how a call is made and nothing else: what came of the calls before is in the journal.
 HARMLESS: Final = (
-    *("model", "system", "temperature", "max_tokens", "timeout", "budget", "priority"),
+    *("model", "system", "temperature", "max_tokens", "min_tokens", "fit_budget", "timeout", "budget", "priority"),
     *("retry", "rate_limit", "circuit_breaker"),
 )
 

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
 from lyra.core.limits import VEGA_AHEAD_CALLS_MAX
-from lyra.errors import AgentFailed
+from lyra.errors import AgentFailed, LyraError
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process as KernelProcess
@@ -55,7 +55,7 @@ class AgentSlot:
         self.front: KernelProcess | None = None
         self.session: KernelProcess | None = None  # of an agent that remembers
         self.is_promised = False  # the program has not come to its spawn, and asks it already
-        self._gone: str | None = None
+        self._gone: KernelProcess | None = None  # the process that ended for good
         self._waiters: list[asyncio.Future[None]] = []
         self.ahead = asyncio.Semaphore(VEGA_AHEAD_CALLS_MAX)  # of calls that are made ahead of their turn
 
@@ -75,10 +75,20 @@ class AgentSlot:
     def gone(self, process: KernelProcess) -> None:
         """The process ended for good: its supervision gave up, or it was stopped."""
         self.down()
-        ended = process.exit
-        why = "" if ended is None else f": {ended.error or ended.reason}"
-        self._gone = f"agent {self.plan.name} is gone{why}"
+        self._gone = process
         self._wake()
+
+    def _why_gone(self, process: KernelProcess) -> str:
+        """Why the agent ended; where its restarts were used up, how many there were and which settings say so."""
+        ended, guard = process.exit, process.parent
+        why = "" if ended is None else f": {ended.error or ended.reason}"
+        for end in (ended, guard.exit if guard is not None else None):
+            error = None if end is None else end.error
+            if isinstance(error, LyraError) and "gave_up_after" in error.fields:
+                after = error.fields["gave_up_after"]
+                why += f" (not restarted after {after}: the settings `max_restarts` and `window` of its supervision)"
+                break
+        return f"agent {self.plan.name} is gone{why}"
 
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, []
@@ -90,7 +100,7 @@ class AgentSlot:
         """Wait until there is a process; AgentFailed when there will be none."""
         while self.front is None and not self.is_promised:
             if self._gone is not None:
-                raise AgentFailed(self._gone, status="gone")
+                raise AgentFailed(self._why_gone(self._gone), status="gone")
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter
@@ -116,7 +126,7 @@ class AgentSlot:
         return room
 
     async def enter_again(self, outer: AgentTurn | None) -> asyncio.Semaphore | None:
-        """The turn of a call that had it in an earlier life; whether the agent is there now is another matter."""
+        """Take the turn of a call that had it before the restart, whether or not the agent runs now."""
         room = self.room(outer)
         if room is not None:
             await room.acquire()
@@ -133,7 +143,7 @@ class AgentSlot:
 
     @asynccontextmanager
     async def again(self, outer: AgentTurn | None, *, is_open: bool) -> AsyncIterator[None]:
-        """While a call of an earlier life goes on; it has its turn only where it `is_open`."""
+        """While a call from before the restart continues; it holds a turn only where it `is_open`."""
         if not is_open:
             yield
             return

@@ -10,17 +10,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.declaration.content import content_of
-from lyra.agents.session.events import Text
-from lyra.agents.session.replies import Pending
+from lyra.agents.session.events import Restart, Text
+from lyra.agents.session.replies import Pending, begins_anew
 from lyra.agents.session.shared import runtime_of, scopes
 from lyra.agents.session.spans import Held
 from lyra.core.effect import Effect
-from lyra.errors import Divergence
+from lyra.errors import Divergence, LyraError
 from lyra.vega.runtime.agents.calls import (
     answering,
     content_text,
     failed,
     is_crash,
+    may_ask,
     mocked_reply,
     recorded_scopes,
     stop,
@@ -30,6 +31,7 @@ from lyra.vega.runtime.agents.deadlines import in_time
 from lyra.vega.runtime.agents.refused_calls import journals_refusals
 from lyra.vega.runtime.agents.setting_versions import plan_of_call
 from lyra.vega.runtime.agents.slot import AgentSlot, AgentTurn, leave_turn
+from lyra.vega.runtime.heirs import reaches_heir
 from lyra.vega.values.values import STREAM_IS_OVER, Duration, Fault, Future, Money, Process, Stream, shown
 
 if TYPE_CHECKING:
@@ -48,11 +50,13 @@ class OpenStream:
     __slots__ = (
         "_answers",
         "_content",
+        "_held",
         "_id",
-        "_passed",
+        "_position",
         "_reader",
         "_room",
         "_scopes",
+        "_shown",
         "child",
         "due",
         "effect",
@@ -80,7 +84,9 @@ class OpenStream:
             None  # the place that it holds among the calls which the agent's concurrency allows
         )
         self._answers: ExitStack | None = None  # while a process of the agent answers it
-        self._passed = 0  # characters that the program has
+        self._shown: list[str] = []  # the pieces that the program has, also those of an earlier life
+        self._position = 0  # characters of the answer that this life has heard
+        self._held: Text | None = None  # heard, and to be read after a restart
 
     def start_clock(self, job: VegaJob) -> float | None:
         """When it has to be over; the time runs from the first reading, and is the agent's where none was said."""
@@ -92,7 +98,7 @@ class OpenStream:
         return self.due
 
     def find(self, job: VegaJob) -> None:
-        """One of an earlier life that is not over is on its way already: it spends from the scopes of this one."""
+        """A stream from before the restart that is still open continues: it spends from the scopes made now."""
         self.pending = job.world.runtime.awaited.pop(self._id, None)
         if self.pending is not None:
             self.pending.scopes = self._scopes
@@ -122,8 +128,17 @@ class OpenStream:
         """Whether this process reads the stream and holds a turn of the agent for it."""
         return self._reader is process and self._room is not None
 
-    async def read(self, _stream_id: str, passed: int) -> str | None:
-        """The next piece behind what was passed; None at the end."""
+    def give(self, piece: str) -> None:
+        """The program has a piece."""
+        self._shown.append(piece)
+
+    def keep(self, length: int) -> None:
+        """The program keeps so many characters, and drops the rest."""
+        self._shown = ["".join(self._shown)[:length]]
+
+    async def read(self, _stream_id: str, passed: int) -> str | dict[str, int] | None:
+        """The next piece behind what was passed; None at the end. Where the answer begins anew, and the program has a
+        part that does not hold any more: `{"restart": characters that do}`."""
         if self.pending is None:
             if self.session is None:
                 self.session = await self.slot.conversation()
@@ -133,13 +148,23 @@ class OpenStream:
                 )
         sink = self.pending.sink
         assert sink is not None
-        while (event := await sink.next()) is not None:
-            if type(event) is not Text:
-                continue
-            self._passed += len(event.delta)
-            if self._passed > passed:
-                return event.delta[-(self._passed - passed) :]
-        return None
+        shown = "".join(self._shown) if self._position < passed else ""
+        held, self._held = self._held, None
+        while (event := held or await sink.next()) is not None:
+            held = None
+            if type(event) is Restart:
+                self._position -= min(len(event.text), self._position)
+                if passed > self._position:
+                    return {"restart": self._position}
+            elif type(event) is Text:
+                start, end = self._position, self._position + len(event.delta)
+                if start < passed and not event.delta.startswith(shown[start:end]):
+                    self._held = event  # what an earlier life was told is not what the agent says in this one
+                    return {"restart": start}
+                self._position = end
+                if end > passed:
+                    return event.delta[-(end - passed) :]
+        return None if self._position >= passed else {"restart": self._position}
 
     def close(self, job: VegaJob) -> None:
         """What the agent is still saying is cancelled."""
@@ -153,7 +178,7 @@ class OpenStream:
         """The reader was ended in the middle of the stream, so the stream closes itself."""
         kernel = reader.kernel
         if self.child is not None and not kernel.stopping and self.child.pid in kernel.processes:
-            kernel.kill(self.child.pid)
+            kernel.end(self.child.pid)
         self._let_go()
 
     def _let_go(self) -> None:
@@ -164,6 +189,11 @@ class OpenStream:
         leave_turn(room)
         if self._answers is not None:
             self._answers.close()
+
+
+@journals_refusals
+async def _allowed(job: VegaJob, pid: str) -> None:
+    may_ask(job, pid)
 
 
 async def _send_stream(
@@ -177,6 +207,7 @@ async def _send_stream(
     if mocked is not None:
         job.state.mocked[stream.id] = re.findall(r"\S+\s*|\s+", shown(mocked[0]))[::-1]
         return stream
+    await _allowed(job, target.pid)
     plan = slot.plan
     limit_s = None if timeout is None else timeout.seconds
     within = recorded_scopes(job.world, plan.budget if budget is None else budget)
@@ -189,10 +220,26 @@ async def _send_stream(
 
 
 async def _stream_next(job: VegaJob, stream: Stream) -> Any:
-    """[the next piece], or null at the end."""
+    """[the next piece], or null at the end. A program cannot give back what it has read: where the answer begins anew,
+    the stream ends with an error."""
+    piece = await _read(job, stream)
+    if type(piece) is dict:
+        raise await _begins_anew(job, stream)
+    return None if piece is None else [piece]
+
+
+async def _begins_anew(job: VegaJob, stream: Stream) -> LyraError:
+    slot = job.world.streams[stream.id][0].slot
+    await _stream_close(job, stream)
+    await job.give_back()
+    return failed(job, slot, begins_anew())
+
+
+async def _read(job: VegaJob, stream: Stream) -> str | dict[str, int] | None:
+    """The next piece, as `OpenStream.read` gives it."""
     pieces = job.state.mocked.get(stream.id)
     if pieces:
-        return [pieces.pop()]
+        return pieces.pop()
     if pieces is not None:
         del job.state.mocked[stream.id]
         return None
@@ -216,19 +263,21 @@ async def _stream_next(job: VegaJob, stream: Stream) -> Any:
     if piece is None:
         await _stream_close(job, stream)
         return None
-    job.world.streams[stream.id] = (opened, passed + len(piece))
-    return [piece]
+    if type(piece) is str:
+        opened.give(piece)
+        job.world.streams[stream.id] = (opened, passed + len(piece))
+    return piece
 
 
 @journals_refusals
-async def _piece(job: VegaJob, opened: OpenStream, stream_id: str, passed: int) -> str | None:
+async def _piece(job: VegaJob, opened: OpenStream, stream_id: str, passed: int) -> str | dict[str, int] | None:
     """The next piece, in time; with the first the agent's turn is waited for."""
     due_s = opened.start_clock(job)
     async with in_time(opened.slot.plan.name, opened.limit_s, due_s=due_s):
         with job.waiting(opened.pid):
             if opened.session is None:
                 await opened.begin(job)
-            return await job.ctx.do(opened.effect, stream_id, passed)  # type: ignore[no-any-return]
+            return await job.ctx.do(opened.effect, stream_id, passed)
 
 
 async def _stream_close(job: VegaJob, stream: Stream) -> None:
@@ -242,14 +291,24 @@ async def _stream_close(job: VegaJob, stream: Stream) -> None:
 async def _await(job: VegaJob, what: Future | Stream) -> Any:
     if isinstance(what, Future):
         return Process(what.id)
-    parts = []
-    while (piece := await _stream_next(job, what)) is not None:
-        parts.append(piece[0])
+    parts: list[str] = []
+    opened, passed = job.world.streams.get(what.id, (None, 0))
+    while (piece := await _read(job, what)) is not None:
+        if isinstance(piece, str):
+            parts.append(piece)
+        elif passed:  # a loop has read a part of it
+            raise await _begins_anew(job, what)
+        else:
+            assert isinstance(opened, OpenStream)
+            kept = piece["restart"]
+            parts = ["".join(parts)[:kept]]
+            opened.keep(kept)
+            job.world.streams[what.id] = (opened, kept)
     return "".join(parts)
 
 
 STREAMS: Final[dict[str, Callable[..., Any]]] = {
-    "send_stream": _send_stream,
+    "send_stream": reaches_heir(_send_stream),
     "stream_next": _stream_next,
     "stream_close": _stream_close,
     "await": _await,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lyra.core.rights.capability import Grant
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError, NoSuchProcess, ToolError
+from lyra.kernel.programs.context import Context, OwnContext
 from lyra.vega.bytecode.program import Parameter, ToolInfo
 from lyra.vega.machine.link import globals_reached
 from lyra.vega.machine.snapshot import value_to_data
@@ -24,7 +25,6 @@ from lyra.vega.values.errors import fault_of
 from lyra.vega.values.values import UNSET, Closure, Duration, Fault, Money
 
 if TYPE_CHECKING:
-    from lyra.kernel.programs.context import Context
     from lyra.vega.runtime.agents.environment import AgentEnvironment
 
 __all__ = ["tools_of"]
@@ -124,7 +124,7 @@ class ToolRun:
         except asyncio.CancelledError:  # the call of the tool was cancelled
             if not world.kernel.stopping:
                 with suppress(NoSuchProcess):
-                    ctx.stop(child, grace_s=1.0)
+                    OwnContext(ctx.own_process).stop(child, grace_s=1.0)
             raise
         if ended.error is not None:
             thrown = fault_of(ended.error)

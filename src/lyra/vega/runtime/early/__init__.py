@@ -1,1 +1,4 @@
-"""Calls that a Vega program starts before it reaches them: their budget, and taking their results in program order."""
+"""Calls that a Vega program starts before it reaches them: their budget, and taking their results in program order.
+
+Start with `calls`.
+"""

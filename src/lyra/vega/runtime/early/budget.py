@@ -1,12 +1,12 @@
-"""The budget of an early call: it charges no scope around it until the program comes to the call.
+"""The budget of an early call: it charges no scope around it until the program reaches the call.
 
-What such a call spends is written in a scope of its own. When its turn comes, the sessions around it are asked whether
-they would have allowed just this, and are charged; if they would not, the call counts as speculative and is made
-again, as the line-by-line run makes it. While it is under way it asks for room in program order: beside everything
-that the calls before it have set aside, and not before those have. A call that finds no room is not made early.
+What such a call spends is counted in its own scope. When the program reaches the call, the sessions around it are asked
+whether they would have allowed this spending, and are charged; if they would not, the call counts as speculative and is
+made again, as a sequential run makes it. While it is under way its reservations are checked in program order: together
+with all reservations of the calls before it, and after those are known. A call that does not fit is not made early.
 
 Unlike the early budget of `lyra.core.budgets`, it never joins the scopes around it: the program waits for the end of
-the call and is charged with the sum, and a function that runs ahead opens scopes of its own.
+the call and is charged with the sum, and an early function opens its own scopes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["EarlyCallBudget", "RecordedBudget", "take_back"]
 
 
 def take_back(scope: Budget, usage: Usage) -> None:
-    """A scope has counted something that is not its own, or that it will be charged once more."""
+    """Remove from a scope what belongs to another, or what will be charged to it again."""
     scope.charge_alone(Usage._from_pairs(tuple((index, -amount) for index, amount in usage.items)))
 
 
@@ -37,12 +37,12 @@ class EarlyCallBudget(EarlyBudget):
         self.limits_money = self.limits_money or around.limits_money
         self.limits_tokens = self.limits_tokens or around.limits_tokens
         self._before = before
-        self.admitted = 0  # questions under way that found room in an earlier life of the run
-        self.known = asyncio.Event()  # set when those behind it can tell what it takes
+        self.admitted = 0  # effects under way that were admitted before the restart
+        self.known = asyncio.Event()  # set when the calls after it can know what it reserves
         self.guessed: Usage = NOTHING  # the cost of what was under way when it was cancelled; charged to no scope
 
     def child(self, value: Any = None, **limits: Any) -> Budget:
-        """The scope of the call that a function makes: it has to find room like any other."""
+        """The scope of a call that an early function makes; its reservations are checked like those of any other."""
         return _Inside(self, super().child(value, **limits))
 
     def reserve(self, usage: Usage) -> Reservation:

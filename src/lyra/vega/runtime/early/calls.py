@@ -68,8 +68,8 @@ def _begin(job: VegaJob) -> EarlyCallGroup | None:
 
 
 def _looks_ahead(job: VegaJob) -> bool:
-    # Where the kernel itself limits the process, nothing may be spent apart from it; and what runs ahead under a limit
-    # already asks for room in its own order.
+    # A process with a limit in the kernel may not spend outside that limit. An early function below a limit already
+    # reserves its calls in program order.
     inside = scopes.get()[-1]
     if isinstance(inside, EarlyCallBudget) and is_limited(inside.around):
         return False
@@ -119,7 +119,7 @@ def _slot(job: VegaJob, group_calls: SpeculativeCalls, pid: str) -> AgentSlot | 
 
 
 def _was_made(job: VegaJob, group: EarlyCallGroup, call: EarlyCall) -> bool:
-    """An earlier life of the run made it early: it is in the journal, and so is what it cost."""
+    """An earlier execution of the run made it early: the call and its cost are in the journal."""
     recall = job.ctx.own_process.replay
     return recall is not None and f"{_path(group, call.key)}0" in recall
 
@@ -185,7 +185,9 @@ async def _run_call(
     name_branch(job.ctx.own_process, path)
     scopes.set((early.scope,))
     try:
-        if not was_made:  # one that was has its place already, and those before it may not go on until it has taken it
+        if (
+            not was_made
+        ):  # a call from before the restart already has its reservation, and the calls before it wait for that
             await early.scope.those_before()
         early.began_s = now_s()
         early.value = await (_asked(job, early, group_calls) if early.call.kind == "send" else _called(job, early))
@@ -219,7 +221,7 @@ async def _called(job: VegaJob, early: SpeculativeCall) -> Any:
     except asyncio.CancelledError:
         process = child._found()
         if process is not None and process.exit is None:
-            world.kernel.kill(pid)
+            world.kernel.end(pid)
             await wait_for_end(job, pid)
         raise
     finally:
@@ -423,7 +425,7 @@ def _raise(job: VegaJob, early: SpeculativeCall) -> None:
 
 
 async def give_up(job: VegaJob) -> None:
-    """The process itself was ended, wherever it was: what it asked early is told and billed all the same."""
+    """The process was ended: cancel its open early calls; they are published and charged like any others."""
     for group_calls in [job.state.ahead.pop(number) for number in list(job.state.ahead)]:
         await _cancel_open_calls(job, group_calls)
 

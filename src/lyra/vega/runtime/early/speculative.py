@@ -53,7 +53,7 @@ class SpeculativeCall:
         self.ended_s = self.began_s
         self.idle_s = 0.0  # while it waited for others that were made early, and line by line would not have been there
         self.won_s = 0.0  # by calls that were made early inside it
-        self.before: Usage = NOTHING  # what of it was spent in an earlier life of the run
+        self.before: Usage = NOTHING  # what of it was spent before the restart
 
     @property
     def took_s(self) -> float:
@@ -62,12 +62,12 @@ class SpeculativeCall:
 
     @property
     def was_refused(self) -> bool:
-        """Whether its budget had no room for it, in this life of the run or in an earlier one."""
+        """Whether its budget had no room for it, in this execution of the run or in an earlier one."""
         return self.scope.was_refused or (isinstance(self.error, LyraError) and NO_ROOM in self.error.fields)
 
 
 class SpeculativeCalls:
-    """The early calls of one group in this life of the process, in the order they were started."""
+    """The early calls of one group in this execution of the process, in the order they were started."""
 
     __slots__ = ("calls", "failed", "has_gap", "promised", "spawned", "under_way")
 

@@ -151,7 +151,7 @@ def test_chance_after_a_checkpoint_is_the_same_after_a_restart(lives):
 
 
 def test_each_crash_in_flight_is_asked_about_again(lives):
-    """`retry` answers one doubt; when the retried act is cut off too, nobody has answered that."""
+    """`retry` answers one doubt; when the retried act is cut off too, that doubt is not answered."""
     act = lives.effect(takes_s=100.0)
 
     async def program(ctx):
@@ -209,7 +209,7 @@ def test_time_that_is_up_stays_up_after_a_restart(lives):
     assert (ended.reason, ended.error.code) == ("error", "deadline_exceeded")
 
 
-def test_a_message_to_nobody_is_refused_again_on_replay(lives):
+def test_a_message_to_an_unknown_pid_is_refused_again_on_replay(lives):
     """By then the receiver exists; the program still goes the way it went."""
     act = lives.effect(idempotent=True)
 
@@ -396,7 +396,7 @@ def test_an_orphan_keeps_the_limits_of_a_parent_that_is_long_forgotten(lives):
         await ctx.sleep(1)
 
     async def start(kernel):
-        kernel.spawn(parent, pid="parent", budget={"usd": 5}, grant=["fs.read:/nothing"])
+        kernel.spawn(parent, pid="parent", budget={"usd": 5}, grant=["fs.read:/nothing", "process.spawn"])
         await asyncio.sleep(100)
         await kernel._recovery.snapshot()
 

@@ -13,7 +13,7 @@ from lyra.kernel.pipelines.events import Feed
 from lyra.store.memory import MemoryStore
 from lyra.testing.clock import SimClock
 from lyra.testing.loop import LoopClock, SimLoop
-from tests.verify.simulation.test_found import Lives
+from tests.verify.simulation.test_regressions import Lives
 from verify.simulation.sim import run_seed
 
 FORK: dict[str, Any] = {
@@ -127,7 +127,7 @@ def test_a_process_that_told_a_parent_it_was_ready_replays_after_the_parent_has_
     assert ends["_child"].reason == "normal"
 
 
-def test_a_program_cancelled_twice_in_a_gather_leaves_no_error_that_nobody_looked_at():
+def test_a_program_cancelled_twice_in_a_gather_leaves_no_error_unread():
     """Two time-outs at the same moment: the second finds the gather ending already."""
     clock = SimClock(1000.0)
     loop = SimLoop(clock)
@@ -169,7 +169,7 @@ def test_asking_twice_for_an_instruction_is_the_same_also_when_a_question_has_ju
             run = kernel.get_next_instruction("p").run_id
             asked = kernel.report_agent_result("p", {"agent_name": "one", "run_id": run, "output": {}})
             assert asked.kind == "wait_interrupt"
-            clock.jump(10 * 24 * 3600.0)
+            clock.stall(10 * 24 * 3600.0)
             return [kernel.get_next_instruction("p").kind for _ in range(2)]
 
     first, second = loop.run_until_complete(main())

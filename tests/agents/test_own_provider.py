@@ -1,0 +1,73 @@
+"""A provider that a user wrote: its ordinary connection errors fall back and are recorded like ModelErrors."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+
+import lyra
+from lyra import Agent, LLMProvider
+from lyra.errors import AgentFailed, ModelError
+from lyra.models.request import Request
+from lyra.models.stream import Finished, StreamEvent, TextDelta
+from lyra.testing import record
+
+ERRORS: list[tuple[Exception, str]] = [
+    (ConnectionRefusedError(111, "refused"), "connection"),
+    (OSError("no route"), "connection"),
+    (TimeoutError(), "timeout"),
+    (httpx.ConnectError("no"), "connection"),
+    (httpx.ReadTimeout("late"), "timeout"),
+    (httpx2.ConnectError("no"), "connection"),
+    (
+        httpx.HTTPStatusError("busy", request=httpx.Request("GET", "http://a"), response=httpx.Response(503)),
+        "overloaded",
+    ),
+]
+
+
+class Own(LLMProvider):
+    def __init__(self, *outcomes: Exception | str) -> None:
+        self.outcomes = list(outcomes)
+
+    async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        yield TextDelta(outcome)
+        yield Finished("end_turn")
+
+
+@pytest.mark.parametrize(("error", "kind"), ERRORS, ids=[type(error).__name__ for error, _ in ERRORS])
+def test_connection_errors_fall_back(error: Exception, kind: str) -> None:
+    """To the next model, as a ModelError of their kind; alone, that is what the caller gets."""
+    agent = Agent("a", model=Own(error), fallback=[Own("from the other")], retry=1)
+    assert lyra.run(agent, "hi") == "from the other"
+    with pytest.raises(ModelError) as failed:
+        lyra.run(Agent("b", model=Own(error), retry=1), "hi")
+    assert failed.value.kind == kind
+    assert type(error).__name__ in failed.value.message
+
+
+def test_other_errors_of_a_provider_do_not_fall_back() -> None:
+    """A mistake in it is not hidden behind another model."""
+    with pytest.raises((AgentFailed, ValueError), match="mistake"):
+        lyra.run(Agent("a", model=Own(ValueError("a mistake")), fallback=[Own("x")], retry=1), "hi")
+
+
+def test_a_recording_has_the_connection_error(tmp_path: Path) -> None:
+    """And gives it again as the ModelError that it is to an agent."""
+
+    def ask(provider: Any) -> list[str]:
+        answers: list[str] = [lyra.run(Agent("a", model=provider, fallback=[Own("other")], retry=1), "hi")]
+        answers.append(lyra.run(Agent("a", model=provider, retry=1), "hi again"))
+        return answers
+
+    for mode in ("all", "replay"):
+        with record(tmp_path / "own.jsonl", Own(ConnectionResetError("gone"), "back"), mode=mode) as provider:
+            assert ask(provider) == ["other", "back"]

@@ -1,0 +1,88 @@
+"""A run of the tests ends with what was skipped and why, and fails where a part is skipped that is here."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import skips
+from tests.skips import PARTS, Part, Skipped, main, summary
+
+ROOT = Path(__file__).parents[1]
+PLANTED = """
+import pytest
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_of_a_part(n):
+    pytest.skip("Erlang is not here")
+
+@pytest.mark.skipif(True, reason="this provider takes no images")
+def test_of_a_case(): ...
+
+def test_that_runs(): ...
+"""
+
+
+def _planted(monkeypatch: pytest.MonkeyPatch, *, is_here: bool) -> None:
+    monkeypatch.setattr(skips, "PARTS", (Part("Erlang", "Erlang", lambda: is_here),))
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "by workers"])
+def test_a_run_tells_what_it_skipped(tmp_path: Path, monkeypatch, capsys, workers):
+    """The parts with their reasons and how many tests each left out; a part that is here fails the run."""
+    (tmp_path / "test_planted.py").write_text(PLANTED)
+    (tmp_path / "test_module.py").write_text("import pytest\npytest.importorskip('no_such_module')\n")
+    path = tmp_path / "skips"
+    command = ["-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", *workers, str(tmp_path)]
+    env = {**os.environ, "LYRA_TESTS_SKIPS": str(path)}
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, env=env, capture_output=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout
+    _planted(monkeypatch, is_here=False)
+    assert main(str(path)) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "skipped:",
+        "  some cases (1): this provider takes no images",
+        "  Erlang (2): Erlang is not here",
+        "  no_such_module (1): could not import 'no_such_module': No module named 'no_such_module'",
+    ]
+    _planted(monkeypatch, is_here=True)
+    assert main(str(path)) == 1
+    assert "  Erlang (2): Erlang is not here  <- it is here: its tests must run\n" in capsys.readouterr().out
+
+
+def test_a_run_that_skips_nothing_says_so(tmp_path: Path, capsys):
+    assert main(str(tmp_path / "none")) == 0
+    assert capsys.readouterr().out == "nothing was skipped\n"
+
+
+def test_a_module_that_is_here_is_not_skipped():
+    assert summary([Skipped("t", "could not import 'msgspec': broken")])[1] == 1
+
+
+def _reasons() -> list[str]:
+    """The texts with which the tests skip themselves."""
+    texts = []
+    for file in Path(__file__).parent.rglob("*.py"):
+        if file.name in ("test_skips.py", "test_limits.py"):
+            continue
+        for call in ast.walk(ast.parse(file.read_text())):
+            if isinstance(call, ast.Call) and ast.unparse(call.func).endswith((".skip", ".skipif")):
+                texts += [node.value for node in ast.walk(call) if isinstance(node, ast.Constant)]
+    return [text for text in texts if isinstance(text, str)]
+
+
+def test_every_part_is_one_that_some_test_can_skip():
+    """A reason that is worded anew takes its part along."""
+    elsewhere = {"bubblewrap", "Landlock", "PostgreSQL", "Erlang"}  # their reasons are worded outside the tests
+    texts = "\n".join(_reasons())
+    assert [part.name for part in PARTS if part.name not in elsewhere and not part.is_meant(texts)] == []
+
+
+def test_make_test_ends_with_the_list():
+    recipe = (ROOT / "Makefile").read_text().split("\ntest: style", 1)[1].split("\n\n", 1)[0]
+    assert recipe.splitlines()[-1].strip() == "@$(BIN)/python -m tests.skips $(VENV)/.skips"

@@ -1,0 +1,70 @@
+"""The whole surface has tests: docs/reference/surface.md is what the code and the claims say, and no claim is empty.
+
+`python -m verify surface` writes the page and lists the entries without a test.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from verify.surface.entries import Entry
+from verify.surface.evidence import Usage, fault, usage_of
+from verify.surface.page import PAGE, Surface, read, text
+
+# Ratchets: these counts only go down. The goal of both is zero.
+WITHOUT_A_TEST_MAX = 887
+ONLY_USED_MAX = 1837
+
+
+@pytest.fixture(scope="module")
+def surface() -> Surface:
+    return read()
+
+
+def test_the_page_is_what_the_code_says(surface: Surface) -> None:
+    assert PAGE.read_text(encoding="utf-8") == text(surface), "stale: run `make docs`"
+
+
+def test_every_claimed_test_is_there_and_uses_its_entry(surface: Surface) -> None:
+    assert surface.faults() == []
+
+
+def test_entries_without_a_test_become_fewer(surface: Surface) -> None:
+    """A new key, flag, parameter or opcode comes with its test, and with a line in verify/surface/claims.toml."""
+    without = [entry.id for entry in surface.without()]
+    assert len(without) <= WITHOUT_A_TEST_MAX, without
+    assert len(without) == WITHOUT_A_TEST_MAX, "fewer than the limit: lower it"
+
+
+def test_entries_that_are_only_used_become_fewer(surface: Surface) -> None:
+    assert len(surface.used) <= ONLY_USED_MAX, "read the test, then name it in verify/surface/claims.toml"
+
+
+THIS = "tests/test_surface.py"
+
+
+def test_a_claim_that_is_not_true_is_found() -> None:
+    """A test that is not there, one that uses something else, one that asserts nothing."""
+    verb = Entry("verb", "fs.read", ("fs.read",))
+    assert fault(verb, "tests/test_surface.py::test_of_nothing").endswith(
+        "there is no test " + f"{THIS}::test_of_nothing"
+    )
+    assert "does not use it" in fault(
+        Entry("verb", "fs.fly", ("fs." + "fly" * 2,)), f"{THIS}::test_a_claim_that_is_not_true_is_found"
+    )
+    assert fault(verb, f"{THIS}::test_a_claim_that_is_not_true_is_found") == ""
+
+
+def test_a_parameter_is_used_where_a_call_gives_it() -> None:
+    """By name or by position; a helper may hand it on."""
+    usage = usage_of(f"{THIS}::test_a_parameter_is_used_where_a_call_gives_it")
+    assert isinstance(usage, Usage)
+    assert usage.uses(Entry("parameter", "", ("usage_of", "test"), 0))
+    assert not usage.uses(Entry("parameter", "", ("usage_of", "alo" + "ne"), None))
+
+
+def test_a_program_uses_the_opcodes_that_it_is_compiled_to() -> None:
+    usage = usage_of("tests/language/values/remainder_has_the_left_sign.vega")
+    assert usage is not None
+    assert usage.uses(Entry("opcode", "MOD", ("MOD",)))
+    assert not usage.uses(Entry("opcode", "SPAWN", ("SPAWN",)))

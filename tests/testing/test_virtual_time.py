@@ -1,0 +1,102 @@
+"""`run_in_virtual_time` covers every timer of a kernel without a clock of its own: nothing waits for real."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import Any
+
+import pytest
+
+import lyra
+from lyra import Agent, Backoff, CircuitBreaker, Kernel, RateLimit, Retry, effect, tool
+from lyra.errors import CircuitOpen, ModelError
+from lyra.testing import run_in_virtual_time
+from tests.agents.support import says
+
+
+@effect(rate_limit={"requests_per_minute": 2})
+async def limited(number: int) -> int:
+    return number
+
+
+@effect(circuit_breaker={"threshold": 1, "reset_after": 3600})
+async def broken(fails: bool) -> str:
+    if fails:
+        raise ConnectionError("down")
+    return "up"
+
+
+@effect(retry={"max_attempts": 3, "backoff": {"kind": "constant", "initial_s": 30}})
+async def flaky(seen: str) -> None:
+    raise ConnectionError("down")
+
+
+async def program(ctx: Any) -> dict[str, float]:
+    took: dict[str, float] = {}
+    began = ctx.now()
+    for number in range(6):
+        await ctx.do(limited, number)
+    took["rate limit"] = ctx.now() - began
+    with pytest.raises(ConnectionError):
+        await ctx.do(broken, True)
+    with pytest.raises(CircuitOpen):
+        await ctx.do(broken, False)
+    await ctx.sleep(3601)
+    assert await ctx.do(broken, False) == "up"
+    began = ctx.now()
+    with pytest.raises(ConnectionError):
+        await ctx.do(flaky, "x")
+    took["retries"] = ctx.now() - began
+    began = ctx.now()
+    assert await ctx.receive(timeout=86_400) is None
+    took["receive"] = ctx.now() - began
+    return took
+
+
+def test_timers_of_effects_and_programs() -> None:
+    """Rate limits, breakers, back-offs, sleeps and time-outs pass in virtual time, as the program sees it."""
+
+    async def main() -> Any:
+        async with Kernel() as kernel:
+            return await kernel.run(program)
+
+    began = monotonic()
+    took = run_in_virtual_time(main())
+    assert monotonic() - began < 30
+    assert took["rate limit"] >= 60
+    assert took["retries"] >= 60
+    assert took["receive"] >= 86_400
+
+
+def test_timers_of_agents() -> None:
+    """The rate limit and the breaker of an agent, the time-out of a tool, and the pause of `lyra.run` between tries."""
+
+    @tool(timeout_s=30)
+    async def slow() -> str:
+        """Slow."""
+        import asyncio
+
+        await asyncio.sleep(3600)
+        return "late"
+
+    limited_agent = Agent("a", model=says("x"), rate_limit=RateLimit(requests_per_minute=1, burst=1))
+    model = says({"tool_calls": [{"name": "slow"}]}, "done")
+    down = Agent(
+        "c",
+        model=says({"error": {"kind": "overloaded"}}),
+        circuit_breaker=CircuitBreaker(threshold=1, reset_after=600),
+        retry=Retry(max_attempts=2, backoff=Backoff(kind="constant", initial_s=60)),
+    )
+
+    async def main() -> list[Any]:
+        answers = [await lyra.run(limited_agent, "go") for _ in range(4)]
+        answers.append(await lyra.run(Agent("b", model=model, tools=[slow]), "go"))
+        for _ in range(2):
+            with pytest.raises((ModelError, CircuitOpen)):
+                await lyra.run(down, "go")
+        return answers
+
+    began = monotonic()
+    assert run_in_virtual_time(main()) == ["x"] * 4 + ["done"]
+    assert monotonic() - began < 30
+    assert model.requests[-1].messages[-1].tool_results[0].error_code == "timeout"

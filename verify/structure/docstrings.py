@@ -1,0 +1,74 @@
+"""What docstrings name: modules that exist, and in each folder where to start reading."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from verify.structure.source_tree import Module, SourceTree
+
+__all__ = ["names_a_module", "stale_names"]
+
+_DOTTED_NAME: Final = re.compile(r"`([a-z_]\w*(?:\.\w+)+)`")
+_MODULE_IN_FOLDER: Final = re.compile(r"`(\w+)[`.]|^ {4}(\w+)", re.MULTILINE)
+_FILE_SUFFIXES: Final = ("md", "py", "toml")
+# Variables that docstrings name as modules are named, and the module of their class.
+_VARIABLES: Final = {
+    "kernel": "lyra.kernel.kernel",
+    "core": "lyra.kernel.base.core",
+    "config": "lyra.config.settings",
+}
+
+
+def names_a_module(tree: SourceTree, folder: Module) -> bool:
+    """Whether a folder's docstring names one of its modules, between backticks or at the start of a table's row."""
+    if folder.name == "lyra":  # the public names; ARCHITECTURE.md is its guide
+        return True
+    names = (quoted or listed for quoted, listed in _MODULE_IN_FOLDER.findall(folder.docstring))
+    return any(f"{folder.name}.{name}" in tree.modules for name in names)
+
+
+def stale_names(tree: SourceTree, module: Module) -> Iterator[str]:
+    """The dotted names between backticks, in any docstring of a module, that begin with a module and lead nowhere.
+
+    A name whose first word is no module seen from here is not judged: it may be an attribute or a setting.
+    """
+    for name in _dotted_names(module):
+        first, _, rest = name.partition(".")
+        homes = [folder for folder in _folders_above(module) if folder + first in tree.modules]
+        if not homes or rest.rpartition(".")[2] in _FILE_SUFFIXES:
+            continue
+        is_member = first in _VARIABLES and _mentions(tree.modules[_VARIABLES[first]], rest.partition(".")[0])
+        if not is_member and not any(_leads_somewhere(tree, folder, name) for folder in homes):
+            yield f"{module.name}: {name}"
+
+
+def _dotted_names(module: Module) -> Iterator[str]:
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(module.tree):
+        if isinstance(node, kinds):
+            yield from _DOTTED_NAME.findall(ast.get_docstring(node) or "")
+
+
+def _folders_above(module: Module) -> Iterator[str]:
+    """The folders from which a docstring may name a module, innermost first, each with its final dot."""
+    folder = module.folder
+    while folder:
+        yield f"{folder}."
+        folder = folder.rpartition(".")[0]
+    yield ""
+
+
+def _leads_somewhere(tree: SourceTree, folder: str, name: str) -> bool:
+    """Whether a name is a module, or a module and a word that stands in it. A setting such as `providers.vertex.key`
+    begins with a file in a folder, and is not followed further."""
+    words = name.split(".")
+    length = max(n for n in range(1, len(words) + 1) if folder + ".".join(words[:n]) in tree.modules)
+    home = tree.modules[folder + ".".join(words[:length])]
+    return length == len(words) or (length > 1 and not home.is_folder) or _mentions(home, words[length])
+
+
+def _mentions(module: Module, word: str) -> bool:
+    return re.search(rf"\b{word}\b", module.text) is not None
