@@ -27,7 +27,7 @@ from lyra.kernel.pipelines import keys as pipeline_keys
 from lyra.vega.bytecode.opcodes import OPCODES
 from lyra.vega.checker import settings as vega_settings
 
-__all__ = ["KINDS", "PACKAGES", "Entry", "entries"]
+__all__ = ["KINDS", "PACKAGES", "Entry", "entries", "tapped_callables"]
 
 PACKAGES: Final = (
     "lyra",
@@ -151,6 +151,11 @@ def _callables() -> Iterator[tuple[str, str, str, Any]]:
                 continue
             seen.add(id(function))
             yield f"{full}.{name}", short, name, member
+
+
+def tapped_callables() -> Iterator[tuple[str, Any]]:
+    """The full name and the value of everything public that is called, as it stands in its class."""
+    return ((full, value) for full, _, _, value in _callables())
 
 
 def _names() -> Iterator[Entry]:

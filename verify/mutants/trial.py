@@ -1,0 +1,89 @@
+"""One mutant: the change is made in a copy of the source, and the tests that reach its line are run there.
+
+Which tests call the function around a change is known from a run of all tests with `verify.recorder`; the quickest
+are run first. What is only reached on import, or in processes that tests start, has none: then the tests of its folder
+are run. A mutant is killed by the first test that fails, or by tests that do not end.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess  # noqa: TID251 - tests of a changed copy run in a process of their own
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from verify.mutants.mutations import Mutation
+from verify.mutants.sample import SOURCE
+
+__all__ = ["Outcome", "copy_of_source", "trial"]
+
+ROOT: Final = Path(__file__).parents[2]
+_BATCHES: Final = (30, 150, 600)  # how many tests are run, the quickest first
+_LIMIT_S: Final = 240.0
+# Compare files of the source with each other, and would fail with any change.
+_SEE_EVERY_CHANGE: Final = ("tests/vega/bytecode/test_opcodes.py::test_the_machine_is_generated_from_its_template_and_the_table",)
+
+
+class Outcome(NamedTuple):
+    """A mutant, and the test that killed it; "" where none did."""
+
+    mutation: Mutation
+    killed_by: str
+    tests: int
+
+
+def copy_of_source(folder: Path) -> Path:
+    """A copy of the source that can be changed, below `folder`."""
+    copy = folder / "src"
+    shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    return copy
+
+
+def trial(mutation: Mutation, tests: list[str], copy: Path) -> Outcome:
+    """Make the change in the copy, run the tests of its function, and undo it."""
+    path = copy / mutation.file
+    source = path.read_bytes()
+    path.write_bytes(source[: mutation.start] + mutation.after.encode() + source[mutation.end :])
+    try:
+        count = 0
+        for batch in _batches(tests) if tests else [_of_folder(mutation.file)]:
+            count += len(batch)
+            killed_by = _failing(batch, copy)
+            if killed_by:
+                return Outcome(mutation, killed_by, count)
+        return Outcome(mutation, "", count)
+    finally:
+        path.write_bytes(source)
+        os.utime(path)
+
+
+def _batches(tests: list[str]) -> Iterator[list[str]]:
+    for size in _BATCHES:
+        if tests:
+            yield tests[:size]
+            tests = tests[size:]
+
+
+def _of_folder(file: Path) -> list[str]:
+    """The tests of the nearest folder that has some."""
+    folder = Path("tests", *file.parts[1:-1])
+    return [next(place for place in (folder, *folder.parents) if (ROOT / place).is_dir()).as_posix()]
+
+
+def _failing(tests: list[str], copy: Path) -> str:
+    """The first of these tests that fails; "too slow" where they do not end."""
+    deselected = [f"--deselect={name}" for name in _SEE_EVERY_CHANGE]
+    options = ["-x", "-q", "-m", "not timed", "-p", "no:cacheprovider", "-rfE", "--tb=no", *deselected]
+    command = [sys.executable, "-m", "pytest", *options, *tests]
+    environment = {**os.environ, "PYTHONPATH": str(copy)}
+    try:
+        run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=_LIMIT_S)  # noqa: S603
+    except subprocess.TimeoutExpired:
+        return "too slow"
+    if run.returncode in (0, 5):
+        return ""
+    failed = [line for line in run.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    return failed[0].split()[1] if failed else f"exit code {run.returncode}"

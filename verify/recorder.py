@@ -1,0 +1,62 @@
+"""A plugin of pytest that writes down what each passed test uses: `pytest -p verify.recorder`.
+
+Uses are of entries of the surface (verify.surface), and of the functions around the sampled changes (verify.mutants).
+Each process of the run writes `NAME.json` into the folder of LYRA_TESTS_USES: the uses by test, and how long each test
+took. Only uses in the process of the test itself are seen. `read_uses` reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from verify.mutants.sample import tap_functions
+from verify.surface.taps import record
+
+__all__ = ["FOLDER", "read_uses"]
+
+FOLDER: Final = "LYRA_TESTS_USES"
+
+_uses: dict[str, list[str]] = {}
+_seconds: dict[str, float] = {}
+_now: set[str] = set()
+
+
+def pytest_configure() -> None:
+    record(_now.add)
+    tap_functions(_now.add)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    _now.clear()
+    result = yield
+    if item.nodeid in _seconds:
+        _uses[item.nodeid] = sorted(_now)
+    return result
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call" and report.passed:
+        _seconds[report.nodeid] = report.duration
+
+
+def pytest_sessionfinish() -> None:
+    path = Path(os.environ[FOLDER]) / f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.json"
+    rows = {test: {"seconds": round(_seconds[test], 4), "uses": uses} for test, uses in _uses.items()}
+    path.write_text(json.dumps(rows), encoding="utf-8")
+
+
+def read_uses(folder: Path) -> dict[str, list[tuple[float, str]]]:
+    """For each use, the tests that have it, with their seconds."""
+    tests: dict[str, list[tuple[float, str]]] = {}
+    for path in sorted(folder.glob("*.json")):
+        for test, row in json.loads(path.read_text(encoding="utf-8")).items():
+            for use in row["uses"]:
+                tests.setdefault(use, []).append((row["seconds"], test))
+    return tests

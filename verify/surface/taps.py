@@ -1,0 +1,331 @@
+"""Taps on entries of the surface: each tells when a program uses its entry, or switches the entry off.
+
+Switched off is what a promise without anything behind it looks like: a function does nothing and gives None, a
+parameter, field, flag or setting has its default value whatever was given (None, where it has none), an Event is not
+delivered, an error has another code, a command does nothing. A test that still passes does not show the entry.
+
+A function is tapped by replacing its code object, so that every reference to it is tapped. A field of a msgspec.Struct
+is tapped where it is read. Classes have no tap of their own: what they do is in their members.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from types import CodeType, FunctionType
+from typing import Any, Final
+
+import click
+import msgspec
+
+from lyra import errors
+from lyra.agents.declaration.agent import AgentDeclaration
+from lyra.kernel.base.listeners import Listeners
+from lyra.kernel.pipelines import declaration as pipeline_declaration
+from lyra.vega.checker import settings as vega_settings
+from verify.surface.entries import KINDS, Entry, tapped_callables
+
+__all__ = ["TAPPED", "function_of", "record", "switch_off", "tap_calls"]
+
+# The kinds with taps; the tests of the others are named by hand, in claims.toml.
+TAPPED: Final = ("command", "flag", "name", "parameter", "agent", "vega", "event", "error", "pipeline")
+
+
+class _Taps:
+    """What each tap asks: is this entry off, and if not, whom to tell that it was used."""
+
+    def __init__(self, off: str, used: Callable[[str], None]) -> None:
+        self.off = off
+        self.used = used
+
+    def uses(self, entry: str) -> bool:
+        """Tell of a use; False where the entry is off."""
+        if entry == self.off:
+            return False
+        self.used(entry)
+        return True
+
+
+def record(used: Callable[[str], None]) -> None:
+    """From now on, tell of every use of an entry in this process."""
+    _install(_Taps("", used), lambda entry: True)
+
+
+def switch_off(entry: Entry) -> None:
+    """From now on, in this process, the entry does nothing."""
+    _install(_Taps(entry.id, lambda used: None), lambda other: other == entry.id)
+
+
+def _install(taps: _Taps, wanted: Callable[[str], bool]) -> None:
+    _tap_callables(taps, wanted)
+    _tap_pipelines(taps, wanted)
+    kinds = {kind for kind in TAPPED if any(wanted(entry.id) for entry in KINDS[kind]())}
+    if "event" in kinds:
+        _tap_events(taps)
+    if "error" in kinds:
+        _tap_errors(taps)
+    if kinds & {"command", "flag"}:
+        _tap_commands(taps)
+    if "vega" in kinds:
+        _tap_vega(taps)
+
+
+# ---------------------------------------------------------------- functions and their parameters
+def _tap_callables(taps: _Taps, wanted: Callable[[str], bool]) -> None:
+    for full, value in tapped_callables():
+        name = "" if inspect.isclass(value) else f"name:{full}"
+        if inspect.isclass(value) and issubclass(value, msgspec.Struct):
+            fields = {field: f"parameter:{full}({field})" for field in value.__struct_fields__}
+            _tap_fields(taps, value, {field: entry for field, entry in fields.items() if wanted(entry)})
+            continue
+        function = function_of(value)
+        if function is None:
+            continue
+        kind = "agent:{}" if function is AgentDeclaration.__init__ else f"parameter:{full}({{}})"
+        parameters = {parameter: kind.format(parameter) for parameter in inspect.signature(function).parameters}
+        chosen = {parameter: entry for parameter, entry in parameters.items() if wanted(entry)}
+        if chosen or (name and wanted(name)):
+            _tap_function(taps, function, name if wanted(name) else "", chosen)
+
+
+def function_of(value: Any) -> FunctionType | None:
+    """The innermost function of a function, method, property or class (its constructor)."""
+    if inspect.isclass(value):
+        constructors = (inspect.getattr_static(value, name, None) for name in ("__init__", "__new__"))
+        functions = (getattr(member, "__func__", member) for member in constructors)
+        value = next((member for member in functions if isinstance(member, FunctionType)), None)
+    value = getattr(value, "__func__", value)
+    if isinstance(value, property):
+        value = value.fget
+    if isinstance(value, functools.cached_property):
+        value = value.func
+    value = inspect.unwrap(value) if value is not None else None
+    return value if isinstance(value, FunctionType) else None
+
+
+def tap_calls(function: FunctionType, called: Callable[[], Any]) -> None:
+    """From now on, tell of each call of a function."""
+    original, signature = _copy_of(function), inspect.signature(function)
+
+    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        called()
+        return original(*args, **kwargs)
+
+    function.__signature__ = signature  # type: ignore[attr-defined]  # what asks for it sees the function as it was
+    function.__code__ = _calling(call, function.__code__)
+
+
+def _copy_of(function: FunctionType) -> FunctionType:
+    copy = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
+
+
+def _tap_function(taps: _Taps, function: FunctionType, name: str, parameters: dict[str, str]) -> None:
+    original, signature = _copy_of(function), inspect.signature(function)
+    places = [
+        (position, parameter.name, parameter.default, parameters[parameter.name])
+        for position, parameter in enumerate(signature.parameters.values())
+        if parameter.name in parameters and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    ]
+    nothing = _NOTHING[_kind_of(function.__code__)]
+
+    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if name and not taps.uses(name):
+            return nothing()
+        for position, parameter, default, entry in places:
+            by_name = parameter in kwargs
+            value = kwargs[parameter] if by_name else args[position] if position < len(args) else default
+            if _same(value, default) or taps.uses(entry):
+                continue
+            value = None if default is inspect.Parameter.empty else default
+            if by_name:
+                kwargs = {**kwargs, parameter: value}
+            else:
+                args = (*args[:position], value, *args[position + 1 :])
+        return original(*args, **kwargs)
+
+    function.__signature__ = signature  # type: ignore[attr-defined]  # what asks for it sees the function as it was
+    function.__code__ = _calling(call, function.__code__)
+
+
+def _same(value: Any, default: Any) -> bool:
+    if value is default:
+        return True
+    try:
+        return type(value) is type(default) and bool(value == default)
+    except Exception:  # noqa: BLE001  # a value that cannot be compared is another one
+        return False
+
+
+def _plain(*args: Any, **kwargs: Any) -> Any:
+    return "call".__call__(args, kwargs)  # type: ignore[operator]
+
+
+async def _coroutine(*args: Any, **kwargs: Any) -> Any:
+    return await "call".__call__(args, kwargs)  # type: ignore[operator]
+
+
+def _generator(*args: Any, **kwargs: Any) -> Any:
+    return (yield from "call".__call__(args, kwargs))  # type: ignore[operator]
+
+
+async def _async_generator(*args: Any, **kwargs: Any) -> Any:
+    items = "call".__call__(args, kwargs)  # type: ignore[operator]
+    try:
+        async for item in items:
+            yield item
+    finally:
+        await items.aclose()
+
+
+async def _no_answer() -> None:
+    return None
+
+
+async def _no_items() -> Any:
+    for item in ():
+        yield item
+
+
+# Kind of function → a function of that kind that hands its arguments to the constant "call".
+_SHAPES: Final = {0: _plain, 1: _coroutine, 2: _generator, 3: _async_generator}
+_NOTHING: Final[dict[int, Callable[[], Any]]] = {0: lambda: None, 1: _no_answer, 2: lambda: iter(()), 3: _no_items}
+
+
+def _kind_of(code: CodeType) -> int:
+    if code.co_flags & inspect.CO_ASYNC_GENERATOR:
+        return 3
+    if code.co_flags & inspect.CO_GENERATOR:
+        return 2
+    return 1 if code.co_flags & inspect.CO_COROUTINE else 0
+
+
+def _calling(call: Callable[..., Any], old: CodeType) -> CodeType:
+    """Code of the same kind that hands its arguments to `call`: a constant of a code object may be any object."""
+    code = _SHAPES[_kind_of(old)].__code__
+    constants: tuple[Any, ...] = tuple(call if constant == "call" else constant for constant in code.co_consts)
+    flags = code.co_flags | (old.co_flags & inspect.CO_ITERABLE_COROUTINE)
+    return code.replace(
+        co_consts=constants, co_freevars=old.co_freevars, co_name=old.co_name, co_qualname=old.co_qualname, co_flags=flags
+    )
+
+
+# ---------------------------------------------------------------- fields
+def _tap_fields(taps: _Taps, struct: type[msgspec.Struct], fields: dict[str, str]) -> None:
+    for info in msgspec.structs.fields(struct):
+        if info.name in fields:
+            setattr(struct, info.name, _field(taps, struct, info, fields[info.name]))
+
+
+def _field(taps: _Taps, struct: type[msgspec.Struct], info: Any, entry: str) -> Any:
+    inner = inspect.getattr_static(struct, info.name)
+
+    def read(value: Any) -> Any:
+        given = inner.__get__(value, type(value))
+        default = info.default if info.default is not msgspec.NODEFAULT else None
+        if info.default_factory is not msgspec.NODEFAULT:
+            default = info.default_factory()
+        return given if _same(given, default) or taps.uses(entry) else default
+
+    return property(read, lambda value, given: inner.__set__(value, given))
+
+
+def _tap_pipelines(taps: _Taps, wanted: Callable[[str], bool]) -> None:
+    """The keys of a pipeline are the fields of what it becomes."""
+    for group, struct in _PIPELINE_STRUCTS.items():
+        entries = {field: f"pipeline:{group}.{field}" for field in struct.__struct_fields__}
+        _tap_fields(taps, struct, {field: entry for field, entry in entries.items() if wanted(entry)})
+
+
+_PIPELINE_STRUCTS: Final[dict[str, type[msgspec.Struct]]] = {
+    "pipeline": pipeline_declaration.PipelineConfig,
+    "stage": pipeline_declaration.AgentConfig,
+    "rule": pipeline_declaration.RoutingRule,
+    "edge": pipeline_declaration.EdgeLimit,
+    "generation": pipeline_declaration.Generation,
+    "retry": pipeline_declaration.RetryPolicy,
+}
+
+
+# ---------------------------------------------------------------- events and errors
+def _tap_events(taps: _Taps) -> None:
+    say = Listeners._say
+
+    def tapped(self: Listeners, event: Any) -> None:
+        if taps.uses(f"event:{event.kind}"):
+            say(self, event)
+
+    Listeners._say = tapped  # type: ignore[method-assign]
+
+
+def _tap_errors(taps: _Taps) -> None:
+    for value in vars(errors).values():
+        if inspect.isclass(value) and issubclass(value, errors.LyraError) and f"error:{value.code}" == taps.off:
+            value.code = "switched_off"
+    begin = errors.LyraError.__init__
+
+    def tapped(self: Any, *args: Any, **kwargs: Any) -> None:
+        taps.uses(f"error:{self.code}")
+        begin(self, *args, **kwargs)
+
+    errors.LyraError.__init__ = tapped  # type: ignore[method-assign]
+
+
+# ---------------------------------------------------------------- the command line
+def _tap_commands(taps: _Taps) -> None:
+    parse, invoke = click.Command.parse_args, click.Command.invoke
+
+    def tapped_parse(self: click.Command, ctx: click.Context, args: list[str]) -> list[str]:
+        typed = {word.partition("=")[0] for word in args}
+        rest = parse(self, ctx, args)
+        for option in (param for param in self.get_params(ctx) if isinstance(param, click.Option)):
+            for spelling in typed.intersection((*option.opts, *option.secondary_opts)):
+                if not taps.uses(f"flag:{_path(ctx)} {spelling}"):
+                    ctx.params[str(option.name)] = option.get_default(ctx)
+        return rest
+
+    def tapped_invoke(self: click.Command, ctx: click.Context) -> Any:
+        return invoke(self, ctx) if taps.uses(f"command:{_path(ctx)}") else None
+
+    click.Command.parse_args = tapped_parse  # type: ignore[method-assign]
+    click.Command.invoke = tapped_invoke  # type: ignore[method-assign]
+
+
+def _path(ctx: click.Context) -> str:
+    """The command as the entries name it: `vega run` is `lyra vega run`."""
+    path = ctx.command_path
+    return path if path.startswith("lyra") else f"lyra {path}"
+
+
+# ---------------------------------------------------------------- Vega
+def _tap_vega(taps: _Taps) -> None:
+    """Settings are taken away once they are checked, before they are compiled."""
+
+    def without(settings: dict[str, Any], prefix: str) -> None:
+        for name in list(settings):
+            if not taps.uses(f"vega:{prefix}{name}"):
+                del settings[name]
+
+    def agent(check: Any, declared: Any) -> None:
+        without(declared.fields, "agent ")
+        for block, settings in declared.fields.items():
+            if isinstance(settings, dict):
+                without(settings, f"agent {block}.")
+
+    _after(vega_settings.check_agent_settings, agent)
+    _after(vega_settings.check_tool_settings, lambda check, declared: without(declared.settings, "tool "))
+    _after(vega_settings.check_supervision, lambda check, settings, places: without(settings, "supervisor "))
+
+
+def _after(function: Any, then: Callable[..., None]) -> None:
+    original = _copy_of(function)
+
+    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        original(*args, **kwargs)
+        then(*args, **kwargs)
+
+    function.__code__ = _calling(call, function.__code__)

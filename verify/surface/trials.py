@@ -1,0 +1,148 @@
+"""Tries entries one by one: with the entry switched off, a test that uses it must fail.
+
+Which tests use an entry is known from a run of all tests with `verify.recorder`. Of those the quickest whose names and files
+speak of the entry are run, in a process of their own in which the entry is off; the first that fails shows the entry.
+What was shown stands in `shown.toml`, which the next trial begins with: a test that still fails is enough.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import time
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from verify.surface.entries import KINDS, Entry
+from verify.surface.taps import TAPPED, switch_off
+
+__all__ = ["SHOWN", "Trial", "candidates", "shown", "trial", "try_all", "write_shown"]
+
+SHOWN: Final = Path(__file__).parent / "shown.toml"
+_BATCHES: Final = (4, 12)  # how many tests are tried, first and then
+_LIMIT_S: Final = 90.0
+_REFUSES: Final = re.compile(r"wrong|refuse|invalid|mistake|nonsense|bad_|rejected|hostile")
+
+
+class Trial(NamedTuple):
+    """An entry, and the test that failed when it was off; "" where none did."""
+
+    entry: str
+    test: str
+
+
+# ---------------------------------------------------------------- which tests
+def candidates(entry: Entry, tests: list[tuple[float, str]]) -> list[str]:
+    """The tests to try, the likeliest first; of one with parameters, two.
+
+    That a wrong value is refused does not show what a right one does."""
+    if entry.kind != "error":
+        tests = [(seconds, test) for seconds, test in tests if not _REFUSES.search(test.partition("::")[2])]
+    ranked = sorted(tests, key=lambda row: (-_speaks(entry, row[1]) + min(row[0], 5.0), row[1]))
+    chosen: list[str] = []
+    count: dict[str, int] = {}
+    for _, test in ranked:
+        plain = test.partition("[")[0]
+        count[plain] = count.get(plain, 0) + 1
+        if count[plain] <= 2:
+            chosen.append(test)
+    return chosen
+
+
+def _speaks(entry: Entry, test: str) -> float:
+    """How much the name of a test and its file speak of an entry."""
+    file, _, name = test.partition("::")
+    places = [part.removeprefix("test_").removesuffix(".py") for part in file.split("/")]
+    near = sum(part in places for part in entry.home.split(".") if part != "lyra")
+    words = [part for word in entry.words[-2:] for part in re.split(r"[._-]", word.lower()) if len(part) > 2]
+    return near + 2.0 * sum(word in name for word in words)
+
+
+# ---------------------------------------------------------------- one trial
+class _FirstFailure:
+    """A plugin that keeps the name of the first test that failed."""
+
+    def __init__(self) -> None:
+        self.test = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and not self.test:
+            self.test = report.nodeid
+
+
+def trial(entry: Entry, tests: list[str]) -> Trial:
+    """Run these tests with the entry off, in a child of this process."""
+    tests = list(tests)
+    for size in _BATCHES:
+        batch, tests = tests[:size], tests[size:]
+        failed = _in_child(lambda batch=batch: _failing(entry, batch)) if batch else ""  # type: ignore[misc]
+        if failed:
+            return Trial(entry.id, failed.partition("[")[0])
+    return Trial(entry.id, "")
+
+
+def _failing(entry: Entry, tests: list[str]) -> str:
+    switch_off(entry)
+    first = _FirstFailure()
+    pytest.main([*tests, "-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"], plugins=[first])
+    return first.test
+
+
+def _in_child(work: Callable[[], str]) -> str:
+    """What `work` gives in a child process; "" where it takes too long."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.setsid()
+        silence = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(silence, stream)
+        try:
+            os.write(writer, work().encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    text = b""
+    if select.select([reader], [], [], _LIMIT_S)[0]:
+        text = os.read(reader, 65536)
+    os.close(reader)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return text.decode()
+
+
+# ---------------------------------------------------------------- all of them
+def try_all(
+    entries: list[Entry], tests: Mapping[str, list[tuple[float, str]]], *, progress: Callable[[int, int], None]
+) -> Iterator[Trial]:
+    """Try each of these entries, with the test that showed it last first."""
+    known = shown()
+    for done, entry in enumerate(entries, start=1):
+        likely = candidates(entry, list(tests.get(entry.id, ())))
+        before = known.get(entry.id)
+        ordered = [*([before] if before else []), *(test for test in likely if test != before)]
+        yield trial(entry, ordered)
+        progress(done, len(entries))
+
+
+def shown() -> dict[str, str]:
+    """What was shown so far: entry → test."""
+    if not SHOWN.exists():
+        return {}
+    tables: Mapping[str, Mapping[str, str]] = tomllib.loads(SHOWN.read_text(encoding="utf-8"))
+    return {f"{kind}:{name}": test for kind, rows in tables.items() for name, test in rows.items()}
+
+
+def write_shown(tests: Mapping[str, str]) -> None:
+    lines = ["# Entry → a test that fails with the entry switched off. Written by `python -m verify surface --try`."]
+    for kind in TAPPED:
+        rows = [entry.name for entry in KINDS[kind]() if tests.get(entry.id)]
+        lines += ["", f"[{kind}]", *(f"{json.dumps(row)} = {json.dumps(tests[f'{kind}:{row}'])}" for row in rows)]
+    SHOWN.write_text("\n".join(lines) + "\n", encoding="utf-8")
