@@ -78,6 +78,10 @@ class Using:
             while not holds():
                 await asyncio.sleep(0.01)
 
+    async def given_up(self, name: str) -> None:
+        """Until no more tries are made."""
+        await self.until(lambda: self.state(name).state != "connecting")
+
 
 def free_port() -> int:
     with socket.socket() as listener:

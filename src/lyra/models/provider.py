@@ -20,7 +20,8 @@ __all__ = ["LLMProvider"]
 
 
 class LLMProvider(ABC):
-    """`name` is the first half of `provider/model`; `images` whether messages may hold images."""
+    """`name` is the first half of `provider/model` (for one without, rights and traces have the name of its class);
+    `images` is whether messages may hold images."""
 
     name: str = ""
     images: bool = False

@@ -102,7 +102,7 @@ def test_new_overwrites_nothing(vega: Vega):
     vega.write("team/notes.txt", "mine")
     done = vega("new", "team")
     assert done.returncode == 2
-    assert "team is there already" in done.stderr
+    assert "team already exists" in done.stderr
     assert [path.name for path in (vega.folder / "team").iterdir()] == ["notes.txt"]
     assert vega("new", "-- odd\n").returncode == 2
 

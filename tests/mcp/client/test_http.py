@@ -158,6 +158,7 @@ def test_a_redirect_elsewhere_is_not_followed(tmp_path, recorder):
         other, heard = recorder(status=200)
         port, first = recorder(status=307, location=f"http://127.0.0.1:{other}/mcp")
         async with using(settings_at(port), folder=tmp_path) as use:
+            await use.given_up("web")
             assert use.state("web").state == "connection_error"
             assert first.heard
             assert heard.heard == []
@@ -172,6 +173,7 @@ def test_an_answer_that_is_nothing(tmp_path, recorder, kind):
     async def main():
         port, _ = recorder(status=200, body=b"<html>not MCP</html>", kind=kind)
         async with using(settings_at(port), folder=tmp_path, start_s=5) as use:
+            await use.given_up("web")
             assert use.state("web").state in ("connection_error", "schema_error")
 
     run(main())
@@ -184,6 +186,7 @@ def test_an_answer_without_end(tmp_path, recorder):
     async def main():
         port, _ = recorder(status=200, body=body)
         async with using(settings_at(port), folder=tmp_path) as use:
+            await use.given_up("web")
             assert use.state("web").state == "connection_error"
             assert "32 MiB" in use.state("web").failure.message
 
@@ -195,6 +198,7 @@ def test_no_server_there(tmp_path):
 
     async def main():
         async with using(settings_at(free_port()), folder=tmp_path) as use:
+            await use.given_up("web")
             assert use.state("web").state == "connection_error"
             assert use.state("web").failure.kind == "connect"
             assert use.state("web").failure.recoverable

@@ -417,7 +417,7 @@ class Runtime:
         resolved = None if recorded else self._resolved.get(model)
         if resolved is None:
             if isinstance(model, LLMProvider):
-                resolved = (model, "", model.name)
+                resolved = (model, "", model.name or type(model).__name__)
             else:
                 resolved = self._named(model)
             if not recorded:

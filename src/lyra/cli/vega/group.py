@@ -29,7 +29,7 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "replay": Lazy(
         "lyra.cli.vega.replay",
         "replay",
-        "Step through a durable run in both directions; fork it with another reply.",
+        "Step through a durable run both ways; fork it with another reply.",
     ),
     "repl": Lazy("lyra.cli.vega.repl", "repl", "Run Vega interactively, line by line."),
     "resume": Lazy("lyra.cli.vega.runs", "resume", "Continue a stopped run and print its whole output."),

@@ -40,7 +40,7 @@ _PROMPT: Final = "replay> "
 def replay(
     ctx: click.Context, /, *, run: str, db: str | None, plain: bool, commands: str | None, live: bool, as_json: bool
 ) -> None:
-    """Step through a durable run in both directions; fork it with another reply.
+    """Step through a durable run both ways; fork it with another reply.
 
     `help` at the prompt, or ? on the screen, lists what there is. With --json every command is answered by one JSON
     object on a line of its own.

@@ -233,6 +233,9 @@ class RecordedAnswers:
             row = rows.DECODERS[record.kind].decode(record.data)
             self._begun[record.pid, row.key] = row
             self._open.setdefault(record.pid, {})[row.key] = None
+        elif record.kind == "message.withdrawn":
+            if is_answer:
+                self._add_unheard(self._replies.answering(codec.decode(record.data)["request"]))
         elif record.kind == "effect.finished":
             row = rows.DECODERS[record.kind].decode(record.data)
             self._open.get(record.pid, {}).pop(row.key, None)
@@ -242,7 +245,10 @@ class RecordedAnswers:
     def _add_late(self, pid: str, row: rows.Finished) -> None:
         """The time of a call is over: its answer reaches no caller. What it asks ends a little later, if it
         ends at all."""
-        answering = row.name if row.form == "wait" else self._replies.answering(f"~{pid}:{row.key}")
+        self._add_unheard(row.name if row.form == "wait" else self._replies.answering(f"~{pid}:{row.key}"))
+
+    def _add_unheard(self, answering: str) -> None:
+        """What a process has under way answers a call whose caller gave up."""
         for key in self._open.get(answering, ()):
             self._late.add((answering, key))
             self._add(answering, rows.Finished(key, error={"code": "cut_off"}))
