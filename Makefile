@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check versions lint style types tests cases sim crash damage races fuzz vegacrash vegaedits vegafaults parallel tiers soak recovery security bench docs coverage clean postgres otp erlang bubblewrap ripgrep node lua
+.PHONY: help run test check versions lint style types tests cases sim crash damage races fuzz vegacrash vegaedits vegafaults parallel tiers soak recovery security surface mutants bench docs coverage clean postgres otp erlang bubblewrap ripgrep node lua
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -102,6 +102,19 @@ soak: $(VENV)/.installed-check ## Run thousands of supervised processes for ten 
 recovery: $(VENV)/.installed-check ## Recover a large journal and take the time
 	$(BIN)/python -m verify recovery
 
+# Which tests use which entry of the surface, and call which function of the sampled changes.
+USES = $(VENV)/uses
+
+$(USES)/main.json: $(VENV)/.installed-check
+	@rm -rf $(USES) && mkdir -p $(USES)
+	-LYRA_TESTS_USES=$(CURDIR)/$(USES) $(BIN)/python -m pytest -p verify.recorder -m "not timed" -n auto --dist worksteal --tb=no
+
+surface: $(USES)/main.json ## Switch each entry of the surface off, and look that a test fails
+	$(BIN)/python -m verify surface --again --uses $(USES) $(if $(N),--n $(N))
+
+mutants: $(USES)/main.json ## Change one small thing in the source at a time, and look that a test fails (N=…)
+	$(BIN)/python -m verify mutants --uses $(USES) $(if $(N),--n $(N))
+
 bench: $(VENV)/.installed-bench lua ## Measure speed and memory
 	$(BIN)/python -m benchmarks $(ARGS)
 
@@ -162,7 +175,20 @@ $(VENV)/.installed-check: $(VENV)/.made pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[check]'
 	@touch $@ $(VENV)/.installed
 
-$(VENV)/.installed-bench: $(VENV)/.installed-check
+$(VENV)/.installed-# Which tests use which entry of the surface, and call which function of the sampled changes.
+USES = $(VENV)/uses
+
+$(USES)/main.json: $(VENV)/.installed-check
+	@rm -rf $(USES) && mkdir -p $(USES)
+	-LYRA_TESTS_USES=$(CURDIR)/$(USES) $(BIN)/python -m pytest -p verify.recorder -m "not timed" -n auto --dist worksteal --tb=no
+
+surface: $(USES)/main.json ## Switch each entry of the surface off, and look that a test fails
+	$(BIN)/python -m verify surface --again --uses $(USES) $(if $(N),--n $(N))
+
+mutants: $(USES)/main.json ## Change one small thing in the source at a time, and look that a test fails (N=…)
+	$(BIN)/python -m verify mutants --uses $(USES) $(if $(N),--n $(N))
+
+bench: $(VENV)/.installed-check
 	@echo "installing the peers that the benchmarks compare with into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	@touch $@

@@ -33,11 +33,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tests import warm_client
+from tests.source import PYTHONPATH, SOURCE
 from tests.warm_client import call, exit_code
 
 FRESH = "LYRA_TESTS_FRESH"
 _ROOT = Path(__file__).parents[1]
-_IMPORTED_FROM = (str(_ROOT / "src"), sys.prefix, sys.base_prefix)
+_IMPORTED_FROM = (str(SOURCE), sys.prefix, sys.base_prefix)
 
 
 def fresh(target: str) -> list[str]:
@@ -165,7 +166,7 @@ def place() -> str:
     server = subprocess.Popen(
         [sys.executable, "-m", "tests.warm", path],
         cwd=_ROOT,
-        env={**os.environ, "PYTHONPATH": str(_ROOT / "src"), "LC_ALL": "C.UTF-8"},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH, "LC_ALL": "C.UTF-8"},
         stdin=theirs.fileno(),
         stdout=subprocess.DEVNULL,
     )

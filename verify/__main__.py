@@ -12,6 +12,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 __all__ = ["main"]
@@ -243,19 +244,59 @@ def _structure(options: argparse.Namespace) -> int:
 def _surface(options: argparse.Namespace) -> int:
     from verify.surface import page
 
-    if options.find:
-        from verify.surface.candidates import find
-
-        print(find(page.read()))
+    failed = _try_surface(options) if options.uses or options.again else 0
     surface = page.read()
     print(page.write(surface))
     without = surface.without()
     print(*(entry.id for entry in without), *surface.faults(), sep="\n")
+    print(f"surface: {len(surface.entries)} entries, {len(without)} without a test that shows them")
+    return 1 if failed else 0
+
+
+def _try_surface(options: argparse.Namespace) -> int:
+    """Switch entries off, one after the other; how many that were shown are no longer."""
+    from verify.recorder import read_uses
+    from verify.surface import trials
+    from verify.surface.entries import entries
+    from verify.surface.taps import TAPPED
+
+    known = trials.shown()
+    uses = read_uses(Path(options.uses)) if options.uses else {}
+    chosen = [entry for entry in entries() if entry.kind in TAPPED and (entry.id in known) is options.again]
+    chosen = trials.part_of(chosen, options.n) if options.n else chosen
+    lost = []
+    for done, outcome in enumerate(trials.try_all(chosen, uses, jobs=options.jobs, progress=_progress)):
+        if done % 100 == 99:
+            trials.write_shown(known)
+        if not outcome.test:
+            lost += [outcome.entry] if options.again else []
+            known.pop(outcome.entry, None)
+        else:
+            known[outcome.entry] = outcome.test
+    trials.write_shown(known)
+    print(*(f"{entry}: no test fails without it any more" for entry in lost), sep="\n")
+    return len(lost)
+
+
+def _mutants(options: argparse.Namespace) -> int:
+    from verify.mutants import trial
+    from verify.mutants.sample import sample
+    from verify.recorder import read_uses
+
+    uses = read_uses(Path(options.uses))
+    equal = trial.equivalent()
+    chosen = [mutation for mutation in sample(skip=options.skip) if mutation.key[:12] not in equal][: options.n]
+    survivors = []
+    for done, outcome in enumerate(trial.try_all(chosen, uses, jobs=options.jobs), start=1):
+        if not outcome.killed_by:
+            survivors.append(outcome)
+            print(f"survives {outcome.tests} tests: {outcome.mutation} [{outcome.mutation.key[:12]}]", flush=True)
+        _progress(done, len(chosen))
+    killed = len(chosen) - len(survivors)
     print(
-        f"surface: {len(surface.entries)} entries, {len(surface.shown)} shown by a test, "
-        f"{len(surface.used)} used by one, {len(without)} without"
+        f"mutants: {killed} of {len(chosen)} killed, {100 * killed / max(1, len(chosen)):.1f} %; {len(equal)} left out"
     )
-    return 0
+    return 0 if killed >= 0.95 * len(chosen) else 1
 
 
 class _LongTest(NamedTuple):
@@ -338,7 +379,17 @@ def _parser() -> argparse.ArgumentParser:
     what = "write docs/reference/surface.md, and list what has no test"
     surface = commands.add_parser("surface", help=what, description=f"{what.capitalize()}.")
     surface.set_defaults(run=_surface)
-    surface.add_argument("--find", action="store_true", help="look for tests that use the entries without one")
+    surface.add_argument("--uses", metavar="FOLDER", help="try the entries without a test, with tests that use them")
+    surface.add_argument("--again", action="store_true", help="try the entries that have a test again")
+    surface.add_argument("--n", type=int, default=0, help="how many of them (all)")
+    surface.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at once")
+    what = "change one small thing in the source at a time, and look whether a test fails"
+    mutants = commands.add_parser("mutants", help=what, description=f"{what.capitalize()}.")
+    mutants.set_defaults(run=_mutants)
+    mutants.add_argument("--uses", metavar="FOLDER", required=True, help="what a run with verify.recorder wrote")
+    mutants.add_argument("--n", type=int, default=200, help="how many changes (200)")
+    mutants.add_argument("--skip", type=int, default=0, help="leave out the first so many: another sample (0)")
+    mutants.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at once")
     return parser
 
 

@@ -15,8 +15,8 @@ import pytest
 from lyra.cli.main import main
 from tests import warm
 from tests.cli.agent_runner import Runner
+from tests.source import KEPT, PYTHONPATH
 
-SOURCE = Path(__file__).parents[2] / "src"
 TARGET = "lyra.cli.main:main"
 COMMAND = warm.fresh(TARGET)
 
@@ -35,8 +35,8 @@ class Lyra:
         self.folder = folder / "work"
         self.folder.mkdir()
         (folder / "home").mkdir()
-        kept = {name: os.environ[name] for name in ("PATH", "TMPDIR", "LD_LIBRARY_PATH") if name in os.environ}
-        self.env = {**kept, "HOME": str(folder / "home"), "PYTHONPATH": str(SOURCE), "LC_ALL": "C.UTF-8"}
+        kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+        self.env = {**kept, "HOME": str(folder / "home"), "PYTHONPATH": PYTHONPATH, "LC_ALL": "C.UTF-8"}
         self._monkeypatch = monkeypatch
 
     def __call__(self, *args: str, **env: str) -> Done:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests import warm
-from tests.cli.conftest import SOURCE, Done
+from tests.cli.conftest import Done
+from tests.source import KEPT, PYTHONPATH
 
 TARGET = "lyra.cli.main:vega"
 COMMAND = warm.fresh(TARGET)
@@ -22,8 +23,8 @@ class Vega:
         self.folder = folder / "work"
         self.folder.mkdir()
         (folder / "home").mkdir()
-        kept = {name: os.environ[name] for name in ("PATH", "TMPDIR", "LD_LIBRARY_PATH") if name in os.environ}
-        self.env = {**kept, "HOME": str(folder / "home"), "PYTHONPATH": str(SOURCE), "LC_ALL": "C.UTF-8"}
+        kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+        self.env = {**kept, "HOME": str(folder / "home"), "PYTHONPATH": PYTHONPATH, "LC_ALL": "C.UTF-8"}
 
     def __call__(self, *args: str, given: str | None = None, command: list[str] = COMMAND, **env: str) -> Done:
         """Run it to its end; another `command` than `vega` is started in a fresh interpreter."""

@@ -19,9 +19,9 @@ from lyra.errors import ConfigError
 from lyra.mcp.server.offer import Offer, OfferOptions
 from tests import warm
 from tests.mcp.support import PYTHON, free_port, run, wait_for_port
+from tests.source import PYTHONPATH
 
 LYRA = [PYTHON, "-m", "lyra.cli.main"]
-SOURCE = str(Path(__file__).parents[2] / "src")
 OWN = '''
 import asyncio
 import lyra
@@ -60,7 +60,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    return {"PATH": os.environ["PATH"], "HOME": str(folder.parent / "home"), "PYTHONPATH": SOURCE}
+    return {"PATH": os.environ["PATH"], "HOME": str(folder.parent / "home"), "PYTHONPATH": PYTHONPATH}
 
 
 def server(folder: Path, *args: str) -> StdioServerParameters:

@@ -82,7 +82,7 @@ class _Finder(ast.NodeVisitor):
             self._add(left.end_lineno or left.lineno, start + at, start + at + len(before), after)
 
     # ---------------------------------------------------------------- what is left alone
-    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:  # noqa: N802
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         if node.name in ("__repr__", "__str__"):
             return
         self._around.append(node.name)
@@ -99,33 +99,33 @@ class _Finder(ast.NodeVisitor):
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> None:  # noqa: N802
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self._around.append(node.name)
         for statement in node.body:
             self.visit(statement)
         self._around.pop()
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:  # noqa: N802
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None:
             self.visit(node.value)
 
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:  # noqa: N802
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
         """A text."""
 
-    def visit_Assert(self, node: ast.Assert) -> None:  # noqa: N802
+    def visit_Assert(self, node: ast.Assert) -> None:
         """Says what is known already."""
 
     # ---------------------------------------------------------------- what is changed
-    def visit_Raise(self, node: ast.Raise) -> None:  # noqa: N802
+    def visit_Raise(self, node: ast.Raise) -> None:
         self._add(node.lineno, self._begin(node), self._end(node), "pass")
 
-    def visit_If(self, node: ast.If) -> None:  # noqa: N802
+    def visit_If(self, node: ast.If) -> None:
         if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             return
         self._turn_around(node.test)
         self.generic_visit(node)
 
-    def visit_IfExp(self, node: ast.IfExp) -> None:  # noqa: N802
+    def visit_IfExp(self, node: ast.IfExp) -> None:
         self._turn_around(node.test)
         self.generic_visit(node)
 
@@ -134,18 +134,18 @@ class _Finder(ast.NodeVisitor):
             text = self.source[self._begin(test) : self._end(test)].decode()
             self._add(test.lineno, self._begin(test), self._end(test), f"(not ({text}))")
 
-    def visit_Compare(self, node: ast.Compare) -> None:  # noqa: N802
+    def visit_Compare(self, node: ast.Compare) -> None:
         if len(node.ops) == 1:
             self._between(node.left, node.comparators[0], *_COMPARISONS[type(node.ops[0])])
         self.generic_visit(node)
 
-    def visit_BoolOp(self, node: ast.BoolOp) -> None:  # noqa: N802
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
         if len(node.values) == 2:
             words = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
             self._between(node.values[0], node.values[1], *words)
         self.generic_visit(node)
 
-    def visit_BinOp(self, node: ast.BinOp) -> None:  # noqa: N802
+    def visit_BinOp(self, node: ast.BinOp) -> None:
         is_text = any(isinstance(side, (ast.JoinedStr, ast.Constant)) for side in (node.left, node.right)) and not all(
             isinstance(side.value, (int, float)) for side in (node.left, node.right) if isinstance(side, ast.Constant)
         )
@@ -153,18 +153,18 @@ class _Finder(ast.NodeVisitor):
             self._between(node.left, node.right, *_SUMS[type(node.op)])
         self.generic_visit(node)
 
-    def visit_Constant(self, node: ast.Constant) -> None:  # noqa: N802
+    def visit_Constant(self, node: ast.Constant) -> None:
         if isinstance(node.value, bool):
             self._add(node.lineno, self._begin(node), self._end(node), str(not node.value))
         elif isinstance(node.value, int):
             self._add(node.lineno, self._begin(node), self._end(node), str(node.value + 1))
 
-    def visit_Expr(self, node: ast.Expr) -> None:  # noqa: N802
+    def visit_Expr(self, node: ast.Expr) -> None:
         if isinstance(node.value, (ast.Call, ast.Await)):
             self._add(node.lineno, self._begin(node), self._end(node), "pass")
         self.generic_visit(node)
 
-    def visit_Return(self, node: ast.Return) -> None:  # noqa: N802
+    def visit_Return(self, node: ast.Return) -> None:
         if node.value is not None and not isinstance(node.value, ast.Constant):
             self._add(node.lineno, self._begin(node), self._end(node), "return None")
         self.generic_visit(node)

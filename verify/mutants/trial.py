@@ -11,20 +11,27 @@ import os
 import shutil
 import subprocess  # noqa: TID251 - tests of a changed copy run in a process of their own
 import sys
-from collections.abc import Iterator
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Final, NamedTuple
 
 from verify.mutants.mutations import Mutation
 from verify.mutants.sample import SOURCE
 
-__all__ = ["Outcome", "copy_of_source", "trial"]
+__all__ = ["Outcome", "copy_of_source", "equivalent", "trial", "try_all"]
 
 ROOT: Final = Path(__file__).parents[2]
 _BATCHES: Final = (30, 150, 600)  # how many tests are run, the quickest first
+_EQUIVALENT: Final = Path(__file__).with_name("equivalent.toml")
 _LIMIT_S: Final = 240.0
 # Compare files of the source with each other, and would fail with any change.
-_SEE_EVERY_CHANGE: Final = ("tests/vega/bytecode/test_opcodes.py::test_the_machine_is_generated_from_its_template_and_the_table",)
+_SEE_EVERY_CHANGE: Final = (
+    "tests/vega/bytecode/test_opcodes.py::test_the_machine_is_generated_from_its_template_and_the_table",
+)
 
 
 class Outcome(NamedTuple):
@@ -33,6 +40,38 @@ class Outcome(NamedTuple):
     mutation: Mutation
     killed_by: str
     tests: int
+
+
+def equivalent() -> dict[str, str]:
+    """Changes that no test can see, by the beginning of their keys, each with the reason."""
+    table: dict[str, str] = tomllib.loads(_EQUIVALENT.read_text(encoding="utf-8"))
+    return table
+
+
+def try_all(mutations: list[Mutation], uses: Mapping[str, list[tuple[float, str]]], *, jobs: int) -> Iterator[Outcome]:
+    """Try each of these, so many at once, each in a copy of the source of its own."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
+        copies: SimpleQueue[Path] = SimpleQueue()
+        for number in range(jobs):
+            copies.put(copy_of_source(Path(folder, str(number))))
+
+        def one(mutation: Mutation) -> Outcome:
+            copy = copies.get()
+            try:
+                return trial(mutation, _functions(uses.get(mutation.key, [])), copy)
+            finally:
+                copies.put(copy)
+
+        yield from pool.map(one, mutations)
+
+
+def _functions(tests: list[tuple[float, str]]) -> list[str]:
+    """Each test with parameters once, as a whole; the quickest first."""
+    seconds: dict[str, float] = {}
+    for took, test in tests:
+        name = test.partition("[")[0]
+        seconds[name] = seconds.get(name, 0.0) + took
+    return sorted(seconds, key=seconds.__getitem__)
 
 
 def copy_of_source(folder: Path) -> Path:
@@ -80,7 +119,9 @@ def _failing(tests: list[str], copy: Path) -> str:
     command = [sys.executable, "-m", "pytest", *options, *tests]
     environment = {**os.environ, "PYTHONPATH": str(copy)}
     try:
-        run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=_LIMIT_S)  # noqa: S603
+        run = subprocess.run(  # noqa: S603 - pytest, with names of tests
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=_LIMIT_S, check=False
+        )
     except subprocess.TimeoutExpired:
         return "too slow"
     if run.returncode in (0, 5):

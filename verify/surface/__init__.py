@@ -1,5 +1,6 @@
 """The whole surface of Lyra and the test that shows each part of it at work.
 
-`entries` lists the surface from the tables in the code, `claims.toml` names a test for each entry, `evidence` checks
-that the test is there and uses the entry, and `page` writes docs/reference/surface.md. Start with `entries`.
+`entries` lists the surface from the tables in the code. `taps` switch an entry off, `trials` look which test fails
+then, and `shown.toml` has the result; `claims.toml` names the tests of the few kinds without a switch, which `evidence`
+checks by reading them. `page` writes docs/reference/surface.md. Start with `entries`.
 """

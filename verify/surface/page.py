@@ -1,24 +1,26 @@
 """docs/reference/surface.md: every entry with its test, and how many have none.
 
-`claims.toml` names tests that were read and show what the entry does. `calls.toml` names tests that use the entry and
-assert something, found by `candidates`; moving a line from there to `claims.toml` says that its test was read.
+`shown.toml` names tests that were seen to fail with the entry switched off (`trials`). `claims.toml` names tests of
+entries without a switch; they were read. A class is shown by what shows one of its members or parameters, and the class
+of an error by what shows its code.
 """
 
 from __future__ import annotations
 
+import inspect
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from verify.surface.entries import KINDS, Entry, entries
-from verify.surface.evidence import ROOT, fault
+from verify.surface.entries import KINDS, Entry, entries, tapped_callables
+from verify.surface.evidence import ROOT, fault, usage_of
+from verify.surface.trials import shown
 
-__all__ = ["CALLS", "PAGE", "Surface", "read", "text", "write"]
+__all__ = ["PAGE", "Surface", "read", "text", "write"]
 
 PAGE: Final = ROOT / "docs" / "reference" / "surface.md"
 _CLAIMS: Final = Path(__file__).parent / "claims.toml"
-CALLS: Final = Path(__file__).parent / "calls.toml"
 _TITLES: Final = {
     "config": "Configuration keys",
     "provider": "Columns of providers",
@@ -43,9 +45,8 @@ _PAGE: Final = """\
 
 <!-- Written by `python -m verify surface`; change the code, or verify/surface/claims.toml, not this page. -->
 
-Everything that Lyra offers by a name, from the tables in the code, with the test behind it. *Shown* is by a test that
-fails when the entry does not do what it says; *used* is by one that uses it and asserts something; *none* has neither,
-and their number may only go down.
+Everything that Lyra offers by a name, from the tables in the code, with a test that shows it at work: one that fails
+when the entry is switched off, so that it does nothing. `make surface` switches each of them off and looks.
 
 {counts}
 
@@ -54,28 +55,52 @@ and their number may only go down.
 
 
 class Surface(NamedTuple):
-    """The entries, and the tests that are claimed for them by id."""
+    """The entries, and the test that shows each, by id: claimed by a reader, seen in a trial, or that of a member."""
 
     entries: list[Entry]
-    shown: dict[str, str]
-    used: dict[str, str]
+    claimed: dict[str, str]
+    seen: dict[str, str]
+    derived: dict[str, str]
+
+    def test_of(self, entry: Entry) -> str:
+        return self.seen.get(entry.id) or self.claimed.get(entry.id) or self.derived.get(entry.id, "")
 
     def without(self) -> list[Entry]:
         """The entries without a test."""
-        return [entry for entry in self.entries if entry.id not in self.shown and entry.id not in self.used]
+        return [entry for entry in self.entries if not self.test_of(entry)]
 
     def faults(self) -> list[str]:
         """Claims for what is no entry, and those whose test is not there or does not use the entry."""
         by_id = {entry.id: entry for entry in self.entries}
-        claims = [*self.shown.items(), *self.used.items()]
-        strangers = [f"{name}: no such entry" for name, _ in claims if name not in by_id]
-        twice = [f"{name}: claimed twice" for name in self.shown if name in self.used]
-        wrong = (fault(by_id[name], test) for name, test in claims if name in by_id)
-        return [*strangers, *twice, *(sentence for sentence in wrong if sentence)]
+        strangers = [f"{name}: no such entry" for name in (*self.claimed, *self.seen) if name not in by_id]
+        twice = [f"{name}: claimed, and seen in a trial" for name in self.claimed if name in self.seen]
+        wrong = (fault(by_id[name], test) for name, test in self.claimed.items() if name in by_id)
+        gone = [f"{name}: there is no test {test}" for name, test in self.seen.items() if usage_of(test) is None]
+        return [*strangers, *twice, *gone, *(sentence for sentence in wrong if sentence)]
 
 
 def read() -> Surface:
-    return Surface(entries(), _claims(_CLAIMS), _claims(CALLS))
+    seen = shown()
+    claimed = _claims(_CLAIMS)
+    return Surface(entries(), claimed, seen, dict(_derived({**claimed, **seen})))
+
+
+def _derived(tests: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Classes and groups of commands, each with a test of one of their members."""
+    for command in KINDS["command"]():
+        test = next((test for name, test in tests.items() if name.startswith(f"{command.id} ")), "")
+        if test and command.id not in tests:
+            yield command.id, test
+    for full, value in tapped_callables():
+        if inspect.isclass(value):
+            test = next((test for name, test in tests.items() if _is_member(name, full, value)), "")
+            if test:
+                yield f"name:{full}", test
+
+
+def _is_member(name: str, full: str, value: Any) -> bool:
+    prefixes = (f"parameter:{full}(", f"name:{full}.", f"parameter:{full}.")
+    return name.startswith(prefixes) or (hasattr(value, "code") and name == f"error:{value.code}")
 
 
 def _claims(file: Path) -> dict[str, str]:
@@ -89,24 +114,18 @@ def text(surface: Surface) -> str:
     counts = [_count(_TITLES[kind], rows, surface) for kind, rows in by_kind.items()]
     counts.append(_count("All", surface.entries, surface))
     sections = (_section(_TITLES[kind], rows, surface) for kind, rows in by_kind.items())
-    return _PAGE.format(
-        counts=_table(("kind", "entries", "shown", "used", "none"), counts), sections="\n\n".join(sections)
-    )
+    return _PAGE.format(counts=_table(("kind", "entries", "shown", "not"), counts), sections="\n\n".join(sections))
 
 
 def _count(title: str, rows: list[Entry], surface: Surface) -> tuple[str, ...]:
-    shown = sum(entry.id in surface.shown for entry in rows)
-    used = sum(entry.id in surface.used for entry in rows)
-    return title, str(len(rows)), str(shown), str(used), str(len(rows) - shown - used)
+    count = sum(bool(surface.test_of(entry)) for entry in rows)
+    return title, str(len(rows)), str(count), str(len(rows) - count)
 
 
 def _section(title: str, rows: list[Entry], surface: Surface) -> str:
-    lines = []
-    for entry in rows:
-        test = surface.shown.get(entry.id) or surface.used.get(entry.id, "")
-        how = "shown" if entry.id in surface.shown else "used" if test else "none"
-        lines.append((f"`{entry.name}`", how, f"`{test.removeprefix('tests/')}`" if test else ""))
-    return f"## {title}\n\n{_table(('entry', 'is', 'by'), lines)}"
+    tests = ((entry.name, surface.test_of(entry).removeprefix("tests/")) for entry in rows)
+    lines = [(f"`{name}`", f"`{test}`" if test else "none") for name, test in tests]
+    return f"## {title}\n\n{_table(('entry', 'shown by'), lines)}"
 
 
 def _table(titles: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

@@ -26,7 +26,7 @@ from lyra.kernel.pipelines import declaration as pipeline_declaration
 from lyra.vega.checker import settings as vega_settings
 from verify.surface.entries import KINDS, Entry, tapped_callables
 
-__all__ = ["TAPPED", "function_of", "record", "switch_off", "tap_calls"]
+__all__ = ["TAPPED", "function_of", "record", "switch_off", "switch_off_named", "tap_calls"]
 
 # The kinds with taps; the tests of the others are named by hand, in claims.toml.
 TAPPED: Final = ("command", "flag", "name", "parameter", "agent", "vega", "event", "error", "pipeline")
@@ -49,12 +49,18 @@ class _Taps:
 
 def record(used: Callable[[str], None]) -> None:
     """From now on, tell of every use of an entry in this process."""
-    _install(_Taps("", used), lambda entry: True)
+    _install(_Taps("", used), lambda _: True)
 
 
 def switch_off(entry: Entry) -> None:
     """From now on, in this process, the entry does nothing."""
-    _install(_Taps(entry.id, lambda used: None), lambda other: other == entry.id)
+    _install(_Taps(entry.id, lambda _: None), lambda other: other == entry.id)
+
+
+def switch_off_named(name: str) -> None:
+    """`switch_off` of the entry with this id."""
+    kind = name.partition(":")[0]
+    switch_off(next(entry for entry in KINDS[kind]() if entry.id == name))
 
 
 def _install(taps: _Taps, wanted: Callable[[str], bool]) -> None:
@@ -210,7 +216,11 @@ def _calling(call: Callable[..., Any], old: CodeType) -> CodeType:
     constants: tuple[Any, ...] = tuple(call if constant == "call" else constant for constant in code.co_consts)
     flags = code.co_flags | (old.co_flags & inspect.CO_ITERABLE_COROUTINE)
     return code.replace(
-        co_consts=constants, co_freevars=old.co_freevars, co_name=old.co_name, co_qualname=old.co_qualname, co_flags=flags
+        co_consts=constants,
+        co_freevars=old.co_freevars,
+        co_name=old.co_name,
+        co_qualname=old.co_qualname,
+        co_flags=flags,
     )
 
 
@@ -231,7 +241,7 @@ def _field(taps: _Taps, struct: type[msgspec.Struct], info: Any, entry: str) -> 
             default = info.default_factory()
         return given if _same(given, default) or taps.uses(entry) else default
 
-    return property(read, lambda value, given: inner.__set__(value, given))
+    return property(read, inner.__set__)
 
 
 def _tap_pipelines(taps: _Taps, wanted: Callable[[str], bool]) -> None:
@@ -310,15 +320,15 @@ def _tap_vega(taps: _Taps) -> None:
             if not taps.uses(f"vega:{prefix}{name}"):
                 del settings[name]
 
-    def agent(check: Any, declared: Any) -> None:
+    def agent(_: Any, declared: Any) -> None:
         without(declared.fields, "agent ")
         for block, settings in declared.fields.items():
             if isinstance(settings, dict):
                 without(settings, f"agent {block}.")
 
     _after(vega_settings.check_agent_settings, agent)
-    _after(vega_settings.check_tool_settings, lambda check, declared: without(declared.settings, "tool "))
-    _after(vega_settings.check_supervision, lambda check, settings, places: without(settings, "supervisor "))
+    _after(vega_settings.check_tool_settings, lambda _, declared: without(declared.settings, "tool "))
+    _after(vega_settings.check_supervision, lambda _, settings, __: without(settings, "supervisor "))
 
 
 def _after(function: Any, then: Callable[..., None]) -> None:

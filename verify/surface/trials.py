@@ -1,34 +1,37 @@
 """Tries entries one by one: with the entry switched off, a test that uses it must fail.
 
-Which tests use an entry is known from a run of all tests with `verify.recorder`. Of those the quickest whose names and files
-speak of the entry are run, in a process of their own in which the entry is off; the first that fails shows the entry.
-What was shown stands in `shown.toml`, which the next trial begins with: a test that still fails is enough.
+Which tests use an entry is known from a run of all tests with `verify.recorder`. Of those the quickest whose names and
+files speak of the entry are run, in a process of their own in which the entry is off; the first that fails shows the
+entry. What was shown stands in `shown.toml`, which the next trial begins with: a test that still fails is enough.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import select
 import signal
-import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import IO, Final, NamedTuple
 
 import pytest
 
 from verify.surface.entries import KINDS, Entry
 from verify.surface.taps import TAPPED, switch_off
 
-__all__ = ["SHOWN", "Trial", "candidates", "shown", "trial", "try_all", "write_shown"]
+__all__ = ["SHOWN", "Trial", "candidates", "part_of", "shown", "trial", "try_all", "write_shown"]
 
 SHOWN: Final = Path(__file__).parent / "shown.toml"
+_SITE: Final = Path(__file__).parent / "site"
 _BATCHES: Final = (4, 12)  # how many tests are tried, first and then
 _LIMIT_S: Final = 90.0
 _REFUSES: Final = re.compile(r"wrong|refuse|invalid|mistake|nonsense|bad_|rejected|hostile")
+
+Uses = Mapping[str, list[tuple[float, str]]]  # entry → the tests that use it, with their seconds
 
 
 class Trial(NamedTuple):
@@ -90,6 +93,8 @@ def trial(entry: Entry, tests: list[str]) -> Trial:
 
 def _failing(entry: Entry, tests: list[str]) -> str:
     switch_off(entry)
+    os.environ["LYRA_SURFACE_OFF"] = entry.id  # and in the programs that the tests start
+    os.environ["PYTHONPATH"] = os.pathsep.join((str(_SITE), str(_SITE.parents[2]), os.environ.get("PYTHONPATH", "")))
     first = _FirstFailure()
     pytest.main([*tests, "-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"], plugins=[first])
     return first.test
@@ -120,16 +125,51 @@ def _in_child(work: Callable[[], str]) -> str:
 
 # ---------------------------------------------------------------- all of them
 def try_all(
-    entries: list[Entry], tests: Mapping[str, list[tuple[float, str]]], *, progress: Callable[[int, int], None]
+    entries: list[Entry],
+    uses: Uses,
+    *,
+    jobs: int,
+    progress: Callable[[int, int], None],
 ) -> Iterator[Trial]:
-    """Try each of these entries, with the test that showed it last first."""
+    """Try each of these entries, in `jobs` processes, with the test that showed it last first."""
     known = shown()
-    for done, entry in enumerate(entries, start=1):
-        likely = candidates(entry, list(tests.get(entry.id, ())))
-        before = known.get(entry.id)
-        ordered = [*([before] if before else []), *(test for test in likely if test != before)]
-        yield trial(entry, ordered)
-        progress(done, len(entries))
+    readers = [_worker(entries[number::jobs], known, uses) for number in range(jobs)]
+    done = 0
+    while readers:
+        for reader in select.select(readers, [], [])[0]:
+            line = reader.readline()
+            if not line:
+                readers.remove(reader)
+                reader.close()
+                continue
+            done += 1
+            progress(done, len(entries))
+            yield Trial(*json.loads(line))
+
+
+def _worker(entries: list[Entry], known: Mapping[str, str], uses: Uses) -> IO[bytes]:
+    """A process that tries these entries, each in a child of its own; what it writes, a line for each."""
+    reader, writer = os.pipe()
+    if not os.fork():
+        try:
+            for entry in entries:
+                outcome = trial(entry, _ordered(entry, known, uses))
+                os.write(writer, json.dumps(outcome).encode() + b"\n")
+        finally:
+            os._exit(0)
+    os.close(writer)
+    return open(reader, "rb", buffering=0)
+
+
+def _ordered(entry: Entry, known: Mapping[str, str], uses: Uses) -> list[str]:
+    before = known.get(entry.id)
+    likely = candidates(entry, uses.get(entry.id, []))
+    return [*([before] if before else []), *(test for test in likely if test != before)]
+
+
+def part_of(entries: list[Entry], count: int) -> list[Entry]:
+    """So many of these entries, always the same ones."""
+    return sorted(entries, key=lambda entry: hashlib.sha256(entry.id.encode()).digest())[:count]
 
 
 def shown() -> dict[str, str]:
