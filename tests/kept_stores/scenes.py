@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from lyra import Kernel
+from lyra.errors import DeadlineExceeded
 from lyra.kernel import Child, ServiceInfo
 from tests.kept_stores import programs
 
@@ -31,6 +32,7 @@ HELD: dict[str, set[str]] = {
         "model and now", "model stream", "model after the fall",
     },
     "parallel": {"model one", "model after [two]"},
+    "withdrawals": {"model given up", "model kept", "model the last"},
 }  # fmt: skip
 
 SNAPSHOT_EVERY_EVENTS = {"supervisors": 40, "agents": 40}  # rows between snapshots, so that some follow the last one
@@ -282,6 +284,23 @@ async def parallel(kernel: Kernel) -> None:
     await settle()
 
 
+async def withdrawals(kernel: Kernel) -> None:
+    """Messages to agents whose senders gave up: one in the middle of its turn, one that waited, one just before the
+    kill; and a process with few rights."""
+    asked = await kernel.spawn(programs.plain_agent, pid="asked")
+    given_up = asked.send_async("given up")
+    waiting = asked.send_async("never begun")
+    asked.send_async("kept")
+    other = await kernel.spawn(programs.plain_agent, pid="other")
+    waiting.cancel()
+    with suppress(TimeoutError):
+        await asyncio.wait_for(given_up, 0.5)
+    with suppress(DeadlineExceeded):
+        await other.send("the last", timeout=0.5)
+    await kernel.spawn(programs.worker, "few", pid="few", grant={"allow": ["process.send:few"]})
+    await settle()
+
+
 Scene = Callable[[Kernel], Awaitable[None]]
 SCENES: dict[str, Scene] = {
     "supervisors": supervisors,
@@ -295,4 +314,5 @@ SCENES: dict[str, Scene] = {
     "memories": memories,
     "agents": agents,
     "parallel": parallel,
+    "withdrawals": withdrawals,
 }

@@ -44,6 +44,7 @@ _ALL = [
 KEPT = {  # by folder; a store is never taken off this list
     "v0.1.0": _ALL,
     "v0.1.0-fixed-names": _ALL,  # the first with fixed names for the programs of Lyra itself
+    "v0.1.0-store-ids": [*_ALL, "withdrawals", f"withdrawals{COMPACTED}"],  # the first with ids and withdrawn messages
 }
 LATER_S = 90.0  # from the beginning of the first life to the next one
 WAIT_S = 100_000.0  # of virtual time, for a process that has to end
@@ -535,6 +536,24 @@ def test_the_script_makes_stores_of_today(tmp_path):
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "made")], cwd=HERE.parents[1], timeout=60, check=True)
     assert [path.name for path in (tmp_path / "made").iterdir()] == ["groups.db"]
     test_groups(tmp_path / "made" / "groups.db", tmp_path)
+
+
+@pytest.mark.parametrize("kept", stores("withdrawals"))
+def test_withdrawals(kept, tmp_path):
+    """What a sender gave up is not carried out; what waited behind it is."""
+
+    async def work(kernel):
+        await came_back(kernel)
+        asked = await kernel.spawn(programs.plain_agent, pid="asked")
+        other = await kernel.spawn(programs.plain_agent, pid="other")
+        assert programs.performed == ["model kept"]
+        assert await asked.send("again") == "[again]"
+        assert await other.send("again") == "[again]"
+        assert programs.performed == ["model kept", "model again", "model again"]
+        assert [message.text for message in asked.messages] == ["kept", "[kept]", "again", "[again]"]
+        assert kernel.process("few").grant.to_data() == {"allow": ["process.send:few"]}
+
+    finish(kept, tmp_path, work)
 
 
 # ---------------------------------------------------------------------- durable runs of Vega programs
