@@ -15,7 +15,7 @@ from lyra.kernel.kernel import Kernel
 from lyra.mcp import Approvals, McpServers
 from lyra.tools.function import tool
 from tests.agents.support import calls, says
-from tests.mcp.support import HERE, PYTHON, SEEN, run, tiny, using
+from tests.mcp.support import HERE, PYTHON, QUICK, SEEN, run, tiny, using
 
 
 @asynccontextmanager
@@ -190,6 +190,34 @@ def test_a_slow_server_brings_its_tools_later(tmp_path):
             ended = [line for line in lines if line["type"] == "tool_end"]
             assert [line.get("error_code", "") for line in ended] == ["", "", "permission_denied"]
             assert ended[1]["output"] == "3"
+
+    run(main())
+
+
+def test_the_model_is_told_of_servers_that_are_not_there(tmp_path):
+    """By the description of a tool, without a word that a server said; once they are there, no more."""
+
+    async def main():
+        servers = McpServers(
+            [tiny("slow", "slow:1"), tiny("dies", "dies")],
+            workspace=str(tmp_path),
+            approvals=Approvals(None),
+            supervision=QUICK,
+            folder=None,
+        )
+        async with servers:
+            await servers.start(within_s=0.2)
+            provider = says(calls("McpStatus"), "done")
+            agent = Agent("a", model=provider, tools=servers, permissions={"allow": ["McpStatus"], "mode": "default"})
+            assert await lyra.run(agent, "go") == "done"
+            (status,) = [tool for tool in provider.requests[0].tools if tool.name == "McpStatus"]
+            assert "slow (still starting)" in status.description
+            assert "dies (" in status.description
+            while servers["slow"].state.state != "connected" or servers["dies"].state.state == "connecting":
+                await asyncio.sleep(0.01)
+            (status,) = [tool for tool in servers.__lyra_tools__() if tool.name == "McpStatus"]
+            assert status.description.endswith("Not there now, with all of their tools: dies (did not start).")
+            assert await status.run() == "dies (did not start)"
 
     run(main())
 

@@ -79,10 +79,13 @@ class _SearchableSource:
 
     def __lyra_tools__(self) -> tuple[Tool, ...]:
         tools = self._source.__lyra_tools__()
-        if len(tools) <= OFFERED_MAX:
+        notices = getattr(self._source, "notices", ())  # names of tools whose descriptions tell the model something
+        searched = [tool for tool in tools if tool.name not in notices]
+        if len(searched) <= OFFERED_MAX:
             return tools
-        self._deferred = {tool.name: self._pair(tool) for tool in tools}
-        return tuple(deferred for _, deferred in self._deferred.values())
+        self._deferred = {tool.name: self._pair(tool) for tool in searched}
+        deferred = (deferred for _, deferred in self._deferred.values())
+        return (*deferred, *(tool for tool in tools if tool.name in notices))
 
     def _pair(self, tool: Tool) -> tuple[Tool, Tool]:
         before = self._deferred.get(tool.name)

@@ -16,7 +16,7 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -36,6 +36,11 @@ from lyra.mcp.state import ServerState
 from lyra.tools.function import tool
 
 __all__ = ["McpServers", "load_settings"]
+
+_STATUS_TOOL: Final = "McpStatus"
+_STATUS: Final = "Says whether MCP servers that were not there have come."
+# The states of a server that was started and is not there, in words for a model.
+_MISSING: Final = {"connecting": "still starting", "connection_error": "did not start"}
 
 
 def load_settings(
@@ -63,6 +68,8 @@ class McpServers:
     """`options` are those of `SharedContext`: `consent`, `reapprove`, `elicit`, `sample`, `authorize`, `supervision`,
     …"""
 
+    notices = (_STATUS_TOOL,)  # tools that a model has to see, however many others there are
+
     def __init__(
         self,
         servers: Iterable[ServerSettings] = (),
@@ -86,6 +93,7 @@ class McpServers:
         self._has: set[str] = set()
         self._resource_tool = self._tool(self._resource, "McpResource")
         self._prompt_tool = self._tool(self._prompt, "McpPrompt")
+        self._status_tool = tool(self._status, name=_STATUS_TOOL, needs=(Capability.of(f"tool.use:{_STATUS_TOOL}"),))
         self._connections = {server.name: Connection(server, keys[server.name], self._shared) for server in settings}
 
     @classmethod
@@ -163,7 +171,7 @@ class McpServers:
             for name, called in connection.names().items()
             if name in connection.offered
         ]
-        return (*offered_tools, *self._extra())
+        return (*offered_tools, *self._extra(), *self._told_missing())
 
     def _tool_for(self, connection: Connection, name: str, called: str) -> Tool:
         """The Tool of an offered tool; the same object as long as its description does not change."""
@@ -194,6 +202,29 @@ class McpServers:
         if "prompts" in self._has:
             extra.append(self._prompt_tool)
         return extra
+
+    def _told_missing(self) -> list[Tool]:
+        """A tool whose description tells the model which servers are not there. Nothing that a server said is in it."""
+        missing = self._missing()
+        if not missing:
+            return []
+        description = f"{_STATUS} Not there now, with all of their tools: {', '.join(missing)}."
+        if self._status_tool.description != description:
+            self._status_tool = msgspec.structs.replace(self._status_tool, description=description)
+        return [self._status_tool]
+
+    def _missing(self) -> list[str]:
+        """The servers that were started and have no tools yet, each with how it is."""
+        states = ((connection, connection.state) for connection in self._connections.values())
+        return [
+            f"{connection.key} ({_MISSING[state.state]})"
+            for connection, state in states
+            if state.state in _MISSING and not connection.offered
+        ]
+
+    async def _status(self) -> str:
+        """Says how the MCP servers are that are not there."""
+        return ", ".join(self._missing()) or "all servers are there"
 
     def _tool(self, function: Any, name: str) -> Tool:
         needs = (Capability.of(f"tool.use:{name}"),)
