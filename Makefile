@@ -109,7 +109,8 @@ $(USES)/main.json: $(VENV)/.installed-check
 	@rm -rf $(USES) && mkdir -p $(USES)
 	-LYRA_TESTS_USES=$(CURDIR)/$(USES) $(BIN)/python -m pytest -p verify.recorder -m "not timed" -n auto --dist worksteal --tb=no
 
-surface: $(USES)/main.json ## Switch each entry of the surface off, and look that a test fails
+surface: $(USES)/main.json ## Find the tests of new entries of the surface; switch each entry off, and look that a test fails
+	$(BIN)/python -m verify surface --uses $(USES)
 	$(BIN)/python -m verify surface --again --uses $(USES) $(if $(N),--n $(N))
 
 mutants: $(USES)/main.json ## Change one small thing in the source at a time, and look that a test fails (N=…)
@@ -182,7 +183,8 @@ $(USES)/main.json: $(VENV)/.installed-check
 	@rm -rf $(USES) && mkdir -p $(USES)
 	-LYRA_TESTS_USES=$(CURDIR)/$(USES) $(BIN)/python -m pytest -p verify.recorder -m "not timed" -n auto --dist worksteal --tb=no
 
-surface: $(USES)/main.json ## Switch each entry of the surface off, and look that a test fails
+surface: $(USES)/main.json ## Find the tests of new entries of the surface; switch each entry off, and look that a test fails
+	$(BIN)/python -m verify surface --uses $(USES)
 	$(BIN)/python -m verify surface --again --uses $(USES) $(if $(N),--n $(N))
 
 mutants: $(USES)/main.json ## Change one small thing in the source at a time, and look that a test fails (N=…)
