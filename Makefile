@@ -176,21 +176,7 @@ $(VENV)/.installed-check: $(VENV)/.made pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[check]'
 	@touch $@ $(VENV)/.installed
 
-$(VENV)/.installed-# Which tests use which entry of the surface, and call which function of the sampled changes.
-USES = $(VENV)/uses
-
-$(USES)/main.json: $(VENV)/.installed-check
-	@rm -rf $(USES) && mkdir -p $(USES)
-	-LYRA_TESTS_USES=$(CURDIR)/$(USES) $(BIN)/python -m pytest -p verify.recorder -m "not timed" -n auto --dist worksteal --tb=no
-
-surface: $(USES)/main.json ## Find the tests of new entries of the surface; switch each entry off, and look that a test fails
-	$(BIN)/python -m verify surface --uses $(USES)
-	$(BIN)/python -m verify surface --again --uses $(USES) $(if $(N),--n $(N))
-
-mutants: $(USES)/main.json ## Change one small thing in the source at a time, and look that a test fails (N=…)
-	$(BIN)/python -m verify mutants --uses $(USES) $(if $(N),--n $(N))
-
-bench: $(VENV)/.installed-check
+$(VENV)/.installed-bench: $(VENV)/.installed-check
 	@echo "installing the peers that the benchmarks compare with into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	@touch $@
