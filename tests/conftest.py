@@ -21,6 +21,8 @@ from tests.limits import LimitMissed
 
 _HERE = Path(__file__).parent
 
+pytest_plugins = ["tests.own_stores"]
+
 # A shell that starts the tests in the background ignores these signals, and so would the programs that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
