@@ -449,7 +449,7 @@ class Run:
                 told = reason if ended.error is None else text_of(ended.error)
         most = self._allowance
         why = ProcessExit(
-            f"supervisor {self._ctx.pid} gave up after {most}: child {row.spec.id!r} ended: {told}",
+            f"the supervisor gave up after {most}: child {row.spec.id!r} ended: {told}",
             gave_up_after=most,
             pid=self._ctx.pid,
             reason="shutdown",

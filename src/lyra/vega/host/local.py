@@ -167,7 +167,7 @@ class LocalHost:
         if process.on_end is not None:
             process.on_end(value, error)
         elif error is not None and not process.links and not process.watchers:
-            self.warn(f"process {process.pid} ended: {error}")
+            self.warn(f"process {process.fiber.begun_as if process.fiber else process.pid} ended: {error}")
         for pid in process.watchers:
             self.deliver(pid, ["DOWN", Process(process.pid), reason])
         process.fiber = None

@@ -133,6 +133,14 @@ class Fiber:
         closure, arguments, globals_ = copied([closure, arguments, globals_])
         return self.call(self.linked, closure, arguments, globals_)
 
+    @property
+    def begun_as(self) -> str:
+        """The name of the function that it began with; `main` for the program itself."""
+        frame, code = self.stack, self.code
+        while frame is not None:
+            frame, code = frame[0], frame[1]
+        return "main" if code.index == self.linked.program.entry else code.name
+
     def move_to(self, linked: LinkedProgram) -> None:
         """Go on with a program that was fitted to this one, and in which the calls in progress are the same."""
         frames = []

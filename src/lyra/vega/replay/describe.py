@@ -7,7 +7,7 @@ from typing import Any, Final
 from lyra.vega.machine.fiber import Fiber, VmEffect
 from lyra.vega.replay.journal import RunJournal
 from lyra.vega.replay.timeline import TimelineStep, brief
-from lyra.vega.values.values import Process, shown
+from lyra.vega.values.values import Process, shown, shown_with_id
 
 __all__ = ["described"]
 
@@ -22,13 +22,13 @@ def described(journal: RunJournal, pid: str, fiber: Fiber, effect: VmEffect) -> 
         target, message = arguments[-4], arguments[-3]
         step.agent, step.target = _whom(journal, target)
         step.message = _whole(message)
-        step.what = f"{step.agent or shown(target)} {_SENDS[effect.kind]} {brief(message, 120, program)}"
+        step.what = f"{step.agent or shown_with_id(target)} {_SENDS[effect.kind]} {brief(message, 120, program)}"
     elif effect.kind == "ahead_take":
         call = arguments[1]
         if call.kind == "send":
             step.agent, step.target = _whom(journal, call.arguments[0])
             step.message = _whole(call.arguments[1])
-            step.what = f"{step.agent or shown(call.arguments[0])} <- {brief(call.arguments[1], 120, program)}"
+            step.what = f"{step.agent or shown_with_id(call.arguments[0])} <- {brief(call.arguments[1], 120, program)}"
         else:
             given = ", ".join(brief(value, 40, program) for value in call.arguments[1])
             step.what = f"{brief(call.arguments[0], 60, program)[10:-1]}({given})"

@@ -14,7 +14,7 @@ import msgspec
 
 from lyra.vega.replay.agents import AgentHistory
 from lyra.vega.replay.replies import Replies
-from lyra.vega.values.values import Closure, ErrorValue, Fault, shown
+from lyra.vega.values.values import Closure, ErrorValue, Fault, shown_with_id
 
 if TYPE_CHECKING:
     from lyra.vega.bytecode.program import Program
@@ -194,7 +194,7 @@ def brief(value: Any, limit: int = _CUT, program: Program | None = None) -> str:
         text = _listed(first, "{}", limit, program, is_more=len(value) > _SHOWN_ITEMS)
     else:
         try:
-            text = shown(value)[:_LOOKED]
+            text = shown_with_id(value)[:_LOOKED]
         except Fault:
             text = "<a value too large to show>"
     text = " ".join(text.split()) if "\n" in text else text

@@ -155,7 +155,7 @@ def _uncaught(job: VegaJob, outcome: Done, *, is_main: bool) -> VegaError:
         error.fields[NO_ROOM] = True  # so that a replay knows that the call was refused early
     is_heard = early is not None or job.ctx.pid in job.world.awaited  # the caller reports the error
     if not is_main and not is_heard and not job.world.is_over:  # one stopped at the end of the run did not fail
-        job.world.options.warn(f"process {job.ctx.pid} ended: {error.render()}")
+        job.world.options.warn(f"process {job.fiber.begun_as} ended: {error.render()}")
     return error
 
 

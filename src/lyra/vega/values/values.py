@@ -44,6 +44,7 @@ __all__ = [
     "kind_of",
     "marked",
     "shown",
+    "shown_with_id",
 ]
 
 INT_MIN: Final = -(1 << 63)
@@ -112,7 +113,9 @@ class Err(msgspec.Struct, frozen=True):
 
 
 class Process(msgspec.Struct, frozen=True):
-    """A handle on a process; two handles are equal when their pids are."""
+    """A handle on a process; two handles are equal when their pids are.
+
+    Programs do not see the pid: it depends on how a run is saved, and on which calls were made ahead of their turn."""
 
     pid: str
 
@@ -257,9 +260,9 @@ _SCALARS_SHOWN: Final[dict[type, Any]] = {
     float: _float_shown,
     Money: str,
     Duration: str,
-    Process: lambda value: f"<process {value.pid}>",
-    Future: lambda value: f"<future {value.id}>",
-    Stream: lambda value: f"<stream {value.id}>",
+    Process: lambda _: "<process>",
+    Future: lambda _: "<future>",
+    Stream: lambda _: "<stream>",
     Span: lambda value: f"<span {value.name}>",
     Response: lambda value: f"<response {value.status}>",
     Closure: lambda _: "<function>",
@@ -295,6 +298,15 @@ def shown(value: Any) -> str:
                 raise Fault("LimitExceeded", "the value is too large to be shown")
     WORK.units += len(parts) >> 1
     return "".join(parts)
+
+
+def shown_with_id(value: Any) -> str:
+    """The same for a reader of a run's records, who tells processes, futures and streams apart by their ids."""
+    if type(value) is Process:
+        return f"<process {value.pid}>"
+    if type(value) is Future or type(value) is Stream:
+        return f"<{kind_of(value)} {value.id}>"
+    return shown(value)
 
 
 def _pieces(item: Any) -> list[tuple[str, Any]]:
