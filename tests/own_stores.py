@@ -26,7 +26,7 @@ def _opening(store: SqliteStore, *args: Any, **kwargs: Any) -> None:
         _opened.append(store)
 
 
-SqliteStore.__init__ = _opening  # type: ignore[method-assign]
+SqliteStore.__init__ = _opening  # type: ignore[method-assign, assignment]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -135,3 +135,14 @@ def test_entropy():
         Entropy(5).token()
     assert len(Entropy().token()) == 64
     assert Entropy().token() != Entropy().token()
+
+
+@pytest.mark.parametrize("name", [5, b"x", ["x"], "\ud800"])
+def test_a_name_that_no_journal_can_hold_is_refused(name):
+    """A store with such a row would not open again."""
+
+    async def act() -> int:
+        return 1
+
+    with pytest.raises(ConfigError, match="an effect's name"):
+        Effect(act, name=name)

@@ -125,6 +125,8 @@ WRITES = {
     "terminate": lambda kernel: kernel.terminate("worker"),
     "create_interrupt": lambda kernel: kernel.create_interrupt("worker", "confirmation", question="q"),
     "get_next_instruction": lambda kernel: kernel.get_next_instruction("line"),
+    "resolve": lambda kernel: kernel.interrupts.resolve(kernel.interrupts.pending()[0].id, {"approved": True}),
+    "cancel": lambda kernel: kernel.interrupts.cancel(kernel.interrupts.pending()[0].id),
     "handle.kill": lambda kernel: kernel.process("program").kill(),
 }
 

@@ -21,6 +21,7 @@ from lyra.errors import StoreError
 from lyra.kernel import Child, Kernel
 from lyra.kernel.journal import rows
 from lyra.store.sqlite import SqliteStore
+from verify.crash.workload import call_of
 
 __all__ = ["Trees", "run"]
 
@@ -40,7 +41,7 @@ async def _act(path: str, number: int, idempotency_key: str) -> int:
     """One line in the outside world: that survives whatever becomes of us."""
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        os.write(handle, f"{idempotency_key.partition(':')[2]}\n".encode())
+        os.write(handle, f"{call_of(idempotency_key)}\n".encode())
     finally:
         os.close(handle)
     return number

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -58,6 +59,11 @@ def _outside() -> World:
     return _world
 
 
+def call_of(idempotency_key: str) -> str:
+    """The `pid:call` in a key, without the store's id and the number of the pid's life."""
+    return re.sub(r"~\d+:", ":", idempotency_key.partition(":")[2], count=1)
+
+
 async def _read(value: int, idempotency_key: str) -> int:
     return await _act("read", value, idempotency_key)
 
@@ -67,7 +73,7 @@ async def _pay(value: int, idempotency_key: str) -> int:
 
 
 async def _act(what: str, value: int, key: str) -> int:
-    _outside().note("act", key.partition(":")[2], what, str(value))
+    _outside().note("act", call_of(key), what, str(value))
     await asyncio.sleep(_DELAY_S)
     return answer_to(value)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,4 +58,9 @@ def tap_functions(used: Callable[[str], None]) -> None:
             value = inspect.getattr_static(value, name, None)
         found = function_of(value) if function else None
         if found is not None:
-            tap_calls(found, lambda ids=ids: [used(key) for key in ids])  # type: ignore[misc]
+            tap_calls(found, partial(_each, used, ids))
+
+
+def _each(used: Callable[[str], None], keys: list[str]) -> None:
+    for key in keys:
+        used(key)

@@ -24,6 +24,7 @@ from lyra.store.memory import MemoryStore
 from lyra.store.protocol import Record
 from lyra.testing.clock import SimClock
 from lyra.testing.loop import Deadlock, LoopClock, SimLoop
+from verify.crash.workload import call_of
 from verify.simulation import driver, inspections, invariants
 from verify.simulation import replay as replayed
 from verify.simulation.failing_disk import FaultStore
@@ -235,7 +236,7 @@ class World:
             return
         effect = EFFECTS[request["kind"]]
         tries = effect.retry.max_attempts if effect.retry is not None else 1
-        call = key.removeprefix(f"{self.disk.identity().id}:")
+        call = call_of(key)
         count = self.provider.performed[key]
         self.report(self.ledger.judge_act(call, request, count, idempotent=effect.idempotent, tries=tries))
         for need in request["needs"]:

@@ -193,7 +193,8 @@ async def _no_answer() -> None:
 
 
 async def _no_items() -> Any:
-    for item in ():
+    nothing: tuple[Any, ...] = ()
+    for item in nothing:
         yield item
 
 

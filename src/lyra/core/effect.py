@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypedDict, Type
 import msgspec
 
 from lyra.core.budgets.budget import NOTHING, Amount, Usage
-from lyra.core.checking.check import known_keys
+from lyra.core.checking.check import known_keys, sendable_text
 from lyra.core.codec import canonical, decode, decoder_for
 from lyra.core.hints import resolve_hint
 from lyra.core.naming import qualified_name
@@ -155,7 +155,7 @@ class Effect(Generic[Parameters, Result_co]):
             timeout_s=timeout_s if timeout_s is not None else whole.timeout_s,
         )
         self.run = run
-        self.name = name if name is not None else qualified_name(run)
+        self.name = sendable_text(name, "an effect's name") if name is not None else qualified_name(run)
         self.idempotent = idempotent
         self.digest = canonical_hash(self.name, (), {})  # the hash of a call without arguments
         self.cost = Usage.of(cost) if cost is not None else NOTHING

@@ -179,6 +179,7 @@ class Recovery:
                 f"which is that of process {core.names[created.name].pid}",
                 seq=state.created_seq,
             )
+        process.life = state.created_seq if state.created.chosen else 0
         self._rebuilt[pid] = process
         if (
             isinstance(scope, JoinableBudget) and state.created.budget is not None

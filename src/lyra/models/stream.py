@@ -168,9 +168,13 @@ class Fold:
     def feed(self, event: StreamEvent) -> None:
         kind = type(event)
         if kind is TextDelta:
-            self._text.append(event.text)  # type: ignore[union-attr]  # its type was checked
+            text = event.text  # type: ignore[union-attr]  # its type was checked
+            self._text.append(text if type(text) is str else _plain_text(text))
         else:
-            _FEED[kind](self, event)
+            feed = _FEED.get(kind)
+            if feed is None:
+                raise _malformed(f"{event!r} is no event of a stream")
+            feed(self, event)
 
     def _started(self, event: Started) -> None:
         self._id, self._model = event.id or self._id, event.model or self._model
@@ -180,7 +184,7 @@ class Fold:
             self._end_thought()
             self._parts.append({"type": "text", "text": "".join(self._text)})
             self._text = []
-        self._thinking.append(event.text)
+        self._thinking.append(event.text if type(event.text) is str else _plain_text(event.text))
         if event.signature:  # a signature ends a block: blocks are sent back as they came, never joined
             self._end_thought(event.signature)
 
@@ -194,7 +198,7 @@ class Fold:
         self._calls.append((event.index, event.call))
 
     def _counted(self, event: UsageSeen) -> None:
-        self._usage = event.usage
+        self._usage = event.usage.checked()
 
     def _finished(self, event: Finished) -> None:
         self._stop = event.stop_reason
@@ -224,6 +228,11 @@ class Fold:
     def completion(self) -> Completion:
         if not self._stop:
             raise ModelError("the stream ended without its last event", kind="stream_truncated")
+        if not all(isinstance(word, str) for word in (self._stop, self._model, self._id)):
+            raise _malformed("a stop reason or a name in the stream is not text")
+        names: list[Any] = [name for _, call in self._calls for name in (call.id, call.name)]
+        if not all(isinstance(name, str) for name in names):
+            raise _malformed("a tool call in the stream has an id or a name that is not text")
         return Completion(self._message(), self._usage, self._stop, self._model, self._id)
 
     def _message(self) -> Message:
@@ -245,6 +254,16 @@ _FEED: Final[dict[type, Any]] = {
     UsageSeen: Fold._counted,
     Finished: Fold._finished,
 }
+
+
+def _plain_text(text: Any) -> str:
+    if not isinstance(text, str):
+        raise _malformed(f"a piece of its text is {text!r}")
+    return str.__str__(text)
+
+
+def _malformed(what: str) -> ModelError:
+    return ModelError(f"the provider's answer cannot be used: {what}", kind="malformed")
 
 
 def _index(pair: tuple[int, ToolCall]) -> int:

@@ -6,9 +6,13 @@ the others count them in; `total_input` means the same for all providers. Prices
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import msgspec
 
-__all__ = ["TokenUsage"]
+from lyra.core.limits import COUNTED_MAX
+
+__all__ = ["TokenUsage", "count_of"]
 
 
 class TokenUsage(msgspec.Struct, frozen=True):
@@ -42,6 +46,21 @@ class TokenUsage(msgspec.Struct, frozen=True):
             left.estimated or right.estimated,
         )
 
+    def checked(self) -> TokenUsage:
+        """The same without counts that cannot be, since a server may report anything: such a count is 0, as unsaid."""
+        counts = {name: getattr(self, name) for name in _COUNTS}
+        if all(type(count) is int and 0 <= count <= COUNTED_MAX for count in counts.values()):
+            return self
+        return msgspec.structs.replace(self, **{name: count_of(count) for name, count in counts.items()})
+
     def flat(self) -> TokenUsage:
         """This usage with cached tokens counted in `input_tokens`."""
         return msgspec.structs.replace(self, input_tokens=self.total_input, cached_apart=False)
+
+
+_COUNTS: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+
+
+def count_of(count: Any) -> int:
+    """A count as a server reports it; 0 where it reports none, or one that cannot be."""
+    return int(count) if type(count) in (int, float) and 0 <= count <= COUNTED_MAX else 0

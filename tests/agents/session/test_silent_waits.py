@@ -159,8 +159,9 @@ def test_answer_and_on_exclude_each_other():
 # ---------------------------------------------------------------------- an effect in doubt
 
 
-def in_doubt(path, then, clock=None):
-    """A kernel is killed while a tool of its agent runs; `then` gets the next kernel, and the agent's process."""
+def in_doubt(path, then, clock=None, *, lives=1):
+    """A kernel is killed while a tool of its agent runs; `then` gets the next kernel, and the agent's process. Of more
+    `lives`, kernels that raise the question are killed, too."""
     began: list[int] = []
 
     @tool
@@ -183,13 +184,22 @@ def in_doubt(path, then, clock=None):
         async with Kernel(path, clock, programs=[agent]) as kernel:
             await then(kernel, await kernel.spawn(agent, pid="shop"))
 
+    async def between():
+        async with Crash(Kernel(path, clock, programs=[agent])) as kernel:
+            await settle(kernel)
+            assert [question.kind for question in kernel.interrupts.pending()] == ["in_doubt"]
+            await kernel.durable()
+
     run(first())
+    for _ in range(lives - 1):
+        run(between())
     run(second())
 
 
+@pytest.mark.parametrize("lives", [1, 2, 3])
 @pytest.mark.parametrize("asked", ["send", "send_async", "stream"])
 @pytest.mark.parametrize("early", [True, False])
-def test_a_message_behind_an_effect_in_doubt_fails_in_bounded_time(path, caplog, asked, early):
+def test_a_message_behind_an_effect_in_doubt_fails_in_bounded_time(path, caplog, asked, early, lives):
     """Whether it is sent before or after the question is raised; the error and the log name the question."""
     clock = SimClock(1_900_000_000.0)
 
@@ -208,7 +218,7 @@ def test_a_message_behind_an_effect_in_doubt_fails_in_bounded_time(path, caplog,
         return await getattr(process, asked)("again")
 
     with caplog.at_level(logging.WARNING, logger="lyra"):
-        in_doubt(path, then, clock)
+        in_doubt(path, then, clock, lives=lives)
     assert any("waits for a person" in record.getMessage() for record in caplog.records)
 
 

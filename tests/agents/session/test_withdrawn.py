@@ -15,7 +15,7 @@ import pytest
 
 from lyra import Agent, Kernel, tool
 from lyra.agents.session.shared import runtime_of
-from lyra.errors import AgentFailed, DeadlineExceeded, ProcessExit
+from lyra.errors import AgentFailed, Conflict, DeadlineExceeded, ProcessExit
 from lyra.kernel.journal.history import Fold
 from lyra.models.sim import SimProvider
 from tests.agents.support import calls, run, says
@@ -102,7 +102,19 @@ async def stream_that_was_left(process) -> None:
                 pass
 
 
-WAYS = [send_with_timeout, cancelled_wait_for, cancelled_pending, seconds_of_a_budget, stream_that_was_left]
+async def whole_stream_that_was_given_up(process) -> None:
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(process.stream("bread"), 0.05)
+
+
+WAYS = [
+    send_with_timeout,
+    cancelled_wait_for,
+    cancelled_pending,
+    seconds_of_a_budget,
+    stream_that_was_left,
+    whole_stream_that_was_given_up,
+]
 
 
 @pytest.mark.parametrize("supervision", [None, "restart"])
@@ -114,7 +126,7 @@ def test_a_message_that_timed_out_is_not_carried_out_after_a_crash(path, way, su
     async def first():
         async with Crash(Kernel(path)) as kernel:
             await way(await shop.busy(kernel))
-            if way is stream_that_was_left:  # its end is told without a wait
+            if way in (stream_that_was_left, whole_stream_that_was_given_up):  # its end is told without a wait
                 await kernel.durable()
 
     run(first())
@@ -187,6 +199,54 @@ def test_a_turn_that_was_given_up_is_not_gone_on_with_after_a_crash(path):
     assert shop.began == 1
     assert run(second()) == ["milk", "milk"]  # a third life reads the same
     assert shop.charged == ["milk", "milk"]
+
+
+def test_what_the_turn_has_asked_another_agent_is_withdrawn_with_it(path):
+    """A tool asks a busy shop; the asker of the whole is told that it failed, and the kernel dies before the tool is
+    cancelled: the shop does not charge in its next life."""
+    shop = Shop()
+
+    @tool
+    async def order(what: str) -> str:
+        """Order something from the shop."""
+        return str(await kernels[0].agent("shop").send(what))
+
+    kernels: list[Kernel] = []
+    clerk = Agent("clerk", model=says(calls("order", what="bread"), "ordered"), tools=[order])
+
+    async def first():
+        async with Crash(Kernel(path, programs=[shop.agent, clerk])) as kernel:
+            kernels.append(kernel)
+            await shop.busy(kernel)
+            process = await kernel.spawn(clerk, pid="clerk")
+            pending = process.send_async("go")
+            while not [other for other in runtime_of(kernel).pending.values() if other.asker == "clerk"]:
+                await asyncio.sleep(0.001)
+            pending.cancel()  # what follows runs in the same step: nothing is cancelled yet
+            inner = next(other for other in runtime_of(kernel).pending.values() if other.asker == "clerk")
+            assert kernel.withdrawals.holds(kernel.processes["shop"], inner.id)
+            await kernel.durable()
+
+    run(first())
+    assert run(shop.after_restart(path)) == ["the last one"]
+
+
+def test_senders_are_told_when_the_store_is_lost(path):
+    """Another kernel has it now: no answer will come here, also not to a message that is sent later."""
+    shop = Shop()
+
+    async def main():
+        async with Kernel(path) as kernel:
+            process = await shop.busy(kernel)
+            queued = process.send_async("bread")
+            kernel.core.abort(Conflict("another kernel has the store"))
+            with pytest.raises(Conflict, match="another kernel has"):
+                await asyncio.wait_for(queued, 5)
+            with pytest.raises(Conflict, match="another kernel has"):
+                await asyncio.wait_for(process.send("milk"), 5)
+
+    run(main())
+    assert shop.charged == []
 
 
 def test_a_snapshot_keeps_what_was_withdrawn(path):

@@ -469,7 +469,8 @@ def test_keywords_reach_the_function_and_options_do_not(target):
 
 
 def test_the_idempotency_key(path):
-    """A function with a parameter `idempotency_key` gets store:pid:key, whatever the branch."""
+    """A function with a parameter `idempotency_key` gets store:pid:key, whatever the branch; the pid
+    that a caller chose has the number of its life."""
     keys = []
 
     async def act(idempotency_key):
@@ -483,7 +484,7 @@ def test_the_idempotency_key(path):
         async with Kernel(path) as kernel:
             await kernel.run(program, pid="main")
             store_id = kernel.journal.store.identity().id
-        assert keys == [f"{store_id}:main:{number}" for number in range(3)]
+        assert keys == [f"{store_id}:main~1:{number}" for number in range(3)]
 
     run(main())
 

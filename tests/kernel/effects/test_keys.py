@@ -12,6 +12,7 @@ from lyra.kernel import Kernel
 from lyra.store.memory import MemoryStore
 from lyra.store.space import Space
 from lyra.store.sqlite import SqliteStore
+from lyra.testing import SimClock
 from tests.kernel.conftest import run
 from tests.store.conftest import postgres_server, postgres_url  # noqa: F401 - fixtures
 
@@ -117,6 +118,28 @@ def make_unnamed(path: str) -> None:
     connection.close()
 
 
+@pytest.mark.parametrize("kept", ["memory", "sqlite"])
+def test_a_pid_that_is_used_again_has_new_keys(tmp_path, kept):
+    """A process whose pid was chosen, is forgotten, and is started again, pays again."""
+    service = Charges()
+    pays = _program(service)
+    clock = SimClock(1_800_000_000.0)
+    target = "memory" if kept == "memory" else str(tmp_path / "run.db")
+
+    async def main():
+        async with Kernel(target, clock, programs=[pays], retention_s=0.0) as kernel:
+            for amount in (5, 70):
+                process = await kernel.spawn(pays, amount, pid="daily")
+                assert (await process.wait()).result == amount
+                clock.advance(90_000.0)
+                kernel.cleanup_process("daily")
+                if kept == "sqlite":
+                    await kernel._recovery.snapshot()
+
+    run(main())
+    assert len(set(service.keys)) == 2
+
+
 def test_a_process_of_an_earlier_version_keeps_its_keys(path):
     """A call in flight when the store was upgraded is made again under the key that the outside has seen; so are the
     calls after it, in every later life. A process that begins after the upgrade has the store's id in its keys."""
@@ -155,11 +178,11 @@ def test_a_process_of_an_earlier_version_keeps_its_keys(path):
         (first_key,) = seen
         seen.clear()
         store_id = await life(spawns="new")
-        assert seen == {"old": ["0"], f"{store_id}:new": ["0"]}
-        assert first_key.endswith(":old")
+        assert seen == {"old": ["0"], f"{store_id}:new~3": ["0"]}
+        assert first_key.endswith(":old~1")
         seen.clear()
         assert await life(ends=True) == store_id
-        assert seen == {"old": ["0", "1"], f"{store_id}:new": ["0", "1"]}
+        assert seen == {"old": ["0", "1"], f"{store_id}:new~3": ["0", "1"]}
 
     run(main())
 

@@ -8,6 +8,7 @@ import pytest
 
 from lyra.errors import ConfigError, InvalidTransition
 from lyra.kernel import Kernel
+from lyra.testing import SimClock
 from tests.kernel.conftest import Crash, pass_time, run, settle
 
 LINE = {"name": "line", "agents": [{"name": "a", "default_next": "b"}, {"name": "b"}]}
@@ -383,6 +384,53 @@ def test_a_question_that_ends_between_two_polls_counts(path, clock, kind, end, c
             assert kernel.get_next_instruction("p") == told
 
     run(work())
+
+
+@pytest.mark.parametrize("end", ["answered", "denied"])
+@pytest.mark.parametrize("kind", ["confirmation", "clarification", "agent_review"])
+def test_an_answer_outlives_the_cleanup_until_a_worker_asks(clock, kind, end):
+    async def work():
+        async with Kernel(clock=clock) as kernel:
+            kernel.submit("p")
+            kernel.schedule("p")
+            kernel.get_next_runnable()
+            kernel.initialize_orchestration("p", OUTSIDE)
+            kernel.get_next_instruction("p")
+            asked = kernel.create_interrupt("p", kind, question="May it?")
+            await end_question(kernel, clock, asked, end)
+            clock.advance(90_000.0)
+            kernel.cleanup()
+            told = kernel.report_agent_result("p", {"agent_name": "a"})
+            assert (told.agent_name or told.terminal_reason) == expected(kind, end)
+            assert kernel.cleanup()["interrupts"] == 1  # it is taken up, and goes now
+
+    run(work())
+
+
+def test_a_stage_ends_in_time_though_the_clock_was_ahead(path):
+    """The first life's clock was a year ahead: the stage's time runs from the opening of the second."""
+    year_s = 365 * 86_400.0
+    config = {"name": "timed", "agents": [{"name": "a", "timeout_seconds": 10}, {"name": "b"}]}
+
+    async def first():
+        async with Crash(Kernel(path, SimClock(1_800_000_000.0 + year_s))) as kernel:
+            await kernel.submit("p")
+            await kernel.initialize_orchestration("p", config)
+            assert kernel.get_next_instruction("p").agent_name == "a"
+            await kernel.durable()
+
+    async def second():
+        clock = SimClock(1_800_000_000.0)
+        async with Kernel(path, clock) as kernel:
+            clock.advance(9.0)
+            assert kernel.get_next_instruction("p").kind == "run_agent"
+            clock.advance(2.0)
+            told = kernel.get_next_instruction("p")
+            assert told.kind == "terminate"
+            assert "took longer than 10 s" in told.envelope.termination_reason
+
+    run(first())
+    run(second())
 
 
 @pytest.mark.parametrize("end", ENDS)

@@ -217,6 +217,7 @@ def test_the_model_is_told_of_servers_that_are_not_there(tmp_path):
                 await asyncio.sleep(0.01)
             (status,) = [tool for tool in servers.__lyra_tools__() if tool.name == "McpStatus"]
             assert status.description.endswith("Not there now, with all of their tools: dies (did not start).")
+            assert status.run is not None
             assert await status.run() == "dies (did not start)"
 
     run(main())

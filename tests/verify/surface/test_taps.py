@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,7 +50,7 @@ result = asyncio.run(main())
 ERROR = "from lyra.errors import ConfigError\nresult = ConfigError('x').code"
 
 
-def run(program: str) -> object:
+def run(program: str) -> Any:
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=ROOT,

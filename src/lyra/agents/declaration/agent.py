@@ -172,6 +172,8 @@ class AgentDeclaration:
 
 
 def _model(value: Any, agent: str) -> str | LLMProvider:
+    if isinstance(value, LLMProvider) and not isinstance(value.name, str):
+        raise ConfigError(f"the name of a provider is text, not {value.name!r}", key="model")
     if isinstance(value, LLMProvider) or (isinstance(value, str) and value):
         return value
     raise ConfigError(

@@ -160,4 +160,7 @@ def message_of(content: Any) -> Message:
         return Message("user", content)
     if isinstance(content, (list, tuple)) and all(isinstance(part, dict) and "type" in part for part in content):
         return Message("user", tuple(content))
-    return Message("user", msgspec.json.encode(content).decode())
+    try:
+        return Message("user", msgspec.json.encode(content).decode())
+    except (TypeError, ValueError):  # it has no JSON, such as a mapping whose keys are not texts
+        return Message("user", str(content))

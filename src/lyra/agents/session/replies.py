@@ -368,9 +368,13 @@ class Stream(Generic[Out_co, Piece_co]):
         pending = await self._begin()
         sink = pending.sink
         assert sink is not None
-        while await sink.next() is not None:
-            pass
-        return await pending
+        try:
+            while await sink.next() is not None:
+                pass
+            return await pending
+        finally:
+            if not pending.done():  # the reader gave up
+                pending.cancel()
 
     def __iter__(self) -> Iterator[Piece_co]:
         """Read the answer in a plain script: in an event loop of its own, one step for each piece."""

@@ -6,6 +6,7 @@ is in the journal. A replay finds no caller waiting, so its answers are not deli
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -74,10 +75,14 @@ def runtime_of(kernel: Kernel) -> Runtime:
     return runtime
 
 
+_log: Final = logging.getLogger("lyra.agents")
+
+
 class Runtime:
     __slots__ = (
         "_asked",
         "_doubts",
+        "_has_read_doubts",
         "_known",
         "_life",
         "_loaded",
@@ -126,6 +131,8 @@ class Runtime:
         self._doubts: dict[str, Interrupt] = {}  # pid → what a person has to say about an effect in it or below it
         kernel.core.subsystems.stop.append(self._withdraw_queued)
         kernel.interrupts.on_doubt.append(self._in_doubt)
+        kernel.core.after_abort.append(self._store_lost)
+        self._has_read_doubts = kernel.journal is None
 
     # ------------------------------------------------------------------ asking
 
@@ -166,6 +173,9 @@ class Runtime:
                 return pending
         if process.exit is not None:
             pending.fail(_process_ended(process))
+            return pending
+        if kernel.failure is not None:
+            pending.fail(kernel.failure)
             return pending
         missing = kernel.missing_program(process)
         if missing is not None and not keyed and not kernel.may_become_known(missing):
@@ -273,9 +283,19 @@ class Runtime:
     def limit_doubt(self, pending: Pending) -> None:
         """Fail a question that comes to stand behind an effect in doubt, after `DOUBT_WAIT_S`."""
         pending.is_impatient = True
+        if not self._has_read_doubts:
+            self._read_doubts()
         interrupt = self._doubts.get(pending.pid)
         if interrupt is not None and interrupt.status == "pending":
             self._limit_doubt(pending, interrupt)
+
+    def _read_doubts(self) -> None:
+        """The doubts of earlier lives, whose questions are still open."""
+        self._has_read_doubts = True
+        for interrupt in self.kernel.interrupts.list_interrupts(status="pending"):
+            if interrupt.kind == "in_doubt":
+                _log.warning("process %s waits for a person: %s (%s)", interrupt.pid, interrupt.question, interrupt.id)
+                self._in_doubt(interrupt)
 
     def _limit_doubt(self, pending: Pending, interrupt: Interrupt) -> None:
         def look() -> None:
@@ -312,9 +332,20 @@ class Runtime:
             asked = self.kernel.processes.get(pending.pid)
             if asked is not None:
                 pending.withdrawn_seq = self.kernel.withdrawals.withdraw(asked, pending.id)
+            if pending.running:
+                self._withdraw_below(pending, {pending.id})
         process = self.kernel.processes.get(pending.running)
         if process is not None and process.kill_reason is None and process.exit is None and pending.id in self.pending:
             process.cancel(GIVEN_UP)
+
+    def _withdraw_below(self, pending: Pending, known: set[str]) -> None:
+        """What the turn has asked of other agents is withdrawn with it, before its cancellation comes there."""
+        for inner in [other for other in self.pending.values() if other.asker in (pending.pid, pending.running)]:
+            asked = self.kernel.processes.get(inner.pid)
+            if inner.id not in known and asked is not None and not inner.done():
+                known.add(inner.id)
+                self.kernel.withdrawals.withdraw(asked, inner.id)
+                self._withdraw_below(inner, known)
 
     def key(self, call: ModelCall, of_call: str) -> str:
         """The idempotency key of a request, from the door's key of the call, `store:pid:number`.
@@ -333,7 +364,7 @@ class Runtime:
             name = canonical_hash(journal.store.location, (), {}).hex()[:12]
         pid, _, number = call_name.partition(":")
         process = self.kernel.processes.get(pid)
-        line = pid if process is None else process.line
+        line = pid if process is None else f"{process.line}~{process.life}" if process.life else process.line
         return f"{name}:{line}:{number}:{(call.digest[-4:] + call.digest[:4]).hex()}"
 
     # ------------------------------------------------------------------ the process's side
@@ -566,6 +597,13 @@ class Runtime:
             status="closed",
             pid=pending.pid,
         )
+
+    def _store_lost(self, error: LyraError) -> None:
+        """Another kernel has the store, or it is gone: no answer will come here."""
+        followers = [pending for waiting in self.followers.values() for pending in waiting]
+        for pending in [*self.pending.values(), *self.awaited.values(), *followers]:
+            pending.fail(error)
+        self.pending.clear()
 
     async def close(self) -> None:
         for pending in list(self.pending.values()):

@@ -147,7 +147,7 @@ async def once(ctx: Context, agent: AgentDeclaration, content: Any) -> str:
 
 def parse_message(message: Any) -> tuple[str, Any]:
     """(id of the request, content) of a message. A plain message has no caller; a signal of the kernel no content."""
-    if isinstance(message, dict) and "lyra.ask" in message:
+    if isinstance(message, dict) and isinstance(message.get("lyra.ask"), str) and "content" in message:
         return message["lyra.ask"], message["content"]
     if isinstance(message, msgspec.Struct):
         return "", None

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -39,6 +40,9 @@ __all__ = ["AnyEntry", "AnyJournal", "AnyScheduler", "Core"]
 P = TypeVar("P", bound=AnyProcess)
 
 _encode_row = msgspec.msgpack.Encoder(enc_hook=codec.to_plain).encode  # as `journal.rows` does
+
+
+_LIFE: Final = re.compile(r"~\d+:")  # in an idempotency key, behind a pid that a caller chose
 
 
 class AnyJournal(Protocol):
@@ -268,17 +272,19 @@ class Core(Generic[P]):
         if isinstance(error, LyraError) and not isinstance(error, StoreFull):
             self.abort(error)
 
-    def idempotency_key(self, pid: str, call: int | str) -> str:
+    def idempotency_key(self, pid: str, call: int | str, life: int = 0) -> str:
         """The key of a call, unlike that of any call in another store and the same in every life of this one.
 
         A process that began before its store had an id keeps the keys without it: a call of it that was in flight then
-        is made again under the key that the outside has seen.
+        is made again under the key that the outside has seen. `life` tells processes apart that had one pid after the
+        other.
         """
-        return f"{pid}:{call}" if pid in self.is_before_id else f"{self.store_id}:{pid}:{call}"
+        name = f"{pid}~{life}" if life else pid
+        return f"{pid}:{call}" if pid in self.is_before_id else f"{self.store_id}:{name}:{call}"
 
     def call_named(self, idempotency_key: str) -> str:
         """The `pid:call` in an idempotency key of this store."""
-        return idempotency_key.removeprefix(f"{self.store_id}:")
+        return _LIFE.sub(":", idempotency_key.removeprefix(f"{self.store_id}:"), count=1)
 
     # ------------------------------------------------------------------ draining
 

@@ -281,7 +281,8 @@ class Door:
         """Call the function, again while the policy says so; the breaker hears of each try, and which was the last."""
         process, effect, gate = attempt.process, attempt.effect, attempt.gate
         if effect.takes_key:
-            attempt.kwargs = {**attempt.kwargs, "idempotency_key": self._core.idempotency_key(process.pid, attempt.key)}
+            key = self._core.idempotency_key(process.pid, attempt.key, process.life)
+            attempt.kwargs = {**attempt.kwargs, "idempotency_key": key}
         tries = 1
         while True:
             try:

@@ -90,6 +90,7 @@ class InterruptService(Subsystem):
         "_line",
         "_timers",
         "_waiters",
+        "is_needed",
         "on_answered",
         "on_asked",
         "on_doubt",
@@ -109,6 +110,7 @@ class InterruptService(Subsystem):
         ] = []  # with the pid of such a question that was answered, cancelled or expired
         self.on_doubt: list[Callable[[Interrupt], None]] = []  # with a question about an effect in doubt
         self.on_raised: list[Callable[[Interrupt], None]] = []  # with every question of a program
+        self.is_needed: list[Callable[[Interrupt], bool]] = []  # whether an answer is still to be taken up
         self._line = Line()
         self._by_id: dict[str, Interrupt] = {}
         self._by_pid: dict[str, dict[str, None]] = {}
@@ -160,6 +162,7 @@ class InterruptService(Subsystem):
 
     def resolve(self, interrupt_id: str, response: Answer | Mapping[str, Any], *, user_id: str | None = None) -> int:
         """Answer a question; gives the journal seq of the answer. A second answer is refused."""
+        self._core.raise_if_elsewhere()
         interrupt = self.get(interrupt_id)
         if self._overdue(interrupt):
             self._expire(interrupt)
@@ -188,6 +191,7 @@ class InterruptService(Subsystem):
         return self._end(interrupt, "resolved", row=rows.InterruptEnded(interrupt_id, raw))
 
     def cancel(self, interrupt_id: str, reason: str = "cancelled") -> int:
+        self._core.raise_if_elsewhere()
         interrupt = self._still_open(interrupt_id)
         reason, interrupt_id = sendable_text(reason, "a reason to cancel"), interrupt.id
         if interrupt_id in self.state.by_id:
@@ -339,14 +343,17 @@ class InterruptService(Subsystem):
         return self._forget([ended.id for ended in self._all(pid) if ended.id in self.state.by_id])
 
     def cleanup_resolved(self, age_s: float) -> int:
-        """Forget questions from outside programs that ended at least `age_s` ago; gives how many."""
+        """Forget questions from outside programs that ended at least `age_s` ago; gives how many. An answer that its
+        pipeline has not taken up yet is kept."""
         self._core.raise_if_closed()
         before = self._core.now() - age_s
         ended = (self.state.by_id[key] for key in self.state.ended)
         old = [
             interrupt for interrupt in ended if interrupt.resolved_at is not None and interrupt.resolved_at <= before
         ]
-        return self._forget([interrupt.id for interrupt in old])
+        return self._forget(
+            [interrupt.id for interrupt in old if not any(needs(interrupt) for needs in self.is_needed)]
+        )
 
     def set_config(self, kind: str, config: InterruptConfig | Mapping[str, Any]) -> None:
         """Change how questions of this kind behave, also after a restart; those already asked keep their time to

@@ -71,6 +71,7 @@ class Created(Row):
     blob: str = ""
     guarded: bool = False  # its parent is a guard: to the others it is known by that one's pid
     rights: int = 0  # RIGHTS of the version that wrote it
+    chosen: bool = False  # a caller chose its pid, which another process may have had: its calls' keys tell them apart
 
 
 class Terminated(Row):

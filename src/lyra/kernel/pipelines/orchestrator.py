@@ -85,6 +85,10 @@ class Orchestrator(Subsystem):
         interrupts.on_answered.append(self.runner.look_again)
         interrupts.on_doubt.append(self.in_doubt)
         self._feeds: dict[str, list[Feed]] = {}
+        self._restored_at: float | None = None
+
+    def restored(self) -> None:
+        self._restored_at = self._core.now()
 
     # ------------------------------------------------------------------ sessions
 
@@ -185,7 +189,8 @@ class Orchestrator(Subsystem):
         core = self._core
         core.raise_if_closed()
         forgotten = 0
-        for pid in list(self.state.idle_since(core.now() - idle_s)):
+        now = core.now()
+        for pid in list(self.state.idle_since(now - idle_s, lambda at: self._not_ahead(at, now))):
             if self.state.sessions[pid].terminated or not self._is_alive(pid):
                 process = core.processes.get(pid)
                 if process is None or process.exit is not None:
@@ -261,11 +266,17 @@ class Orchestrator(Subsystem):
             return  # the runner limits the time of its own runs
         for token in [running for running in session.tokens if running.state == "running"]:
             timeout_s = session.pipeline_config.by_name[token.stage].timeout_seconds
-            if timeout_s is None or now - token.began_at <= timeout_s or token not in session.tokens:
+            began_at = self._not_ahead(token.began_at, now)
+            if timeout_s is None or now - began_at <= timeout_s or token not in session.tokens:
                 continue
             error = f"{token.stage} took longer than {timeout_s:g} s"
             row = report_row({"agent_name": token.stage, "run_id": token.run, "success": False, "error": error})
             self.record_report(pid, token, {**row, "retry": True})
+
+    def _not_ahead(self, began_at: float, now: float) -> float:
+        """When something began. A clock that was ahead in an earlier life put it into the future: then it is when this
+        kernel opened."""
+        return began_at if began_at <= now or self._restored_at is None else self._restored_at
 
     def _reported_token(self, session: Session, row: dict[str, Any]) -> Token | None:
         agent, run = row["agent_name"], row["run_id"]

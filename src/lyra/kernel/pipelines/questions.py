@@ -34,6 +34,12 @@ class Questions:
         self._orchestrator = orchestrator
         self._asks = False  # a stage's question is being put to the kernel
         interrupts.on_asked.append(self._asked_outside)
+        interrupts.is_needed.append(self._is_waited_for)
+
+    def _is_waited_for(self, interrupt: Interrupt) -> bool:
+        """Whether its pipeline has not taken the answer up yet: that happens when a worker asks what comes next."""
+        session = self._orchestrator.state.sessions.get(interrupt.pid)
+        return session is not None and any(question.id == interrupt.id for question in session.waiting)
 
     def _asked_outside(self, pid: str) -> None:
         """A question about a process was raised: its pipeline waits for it from now on, also when the question is

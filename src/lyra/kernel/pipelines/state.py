@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -84,8 +84,8 @@ class PipelineState:
     def load(self, data: Any) -> None:
         self.sessions = {pid: session_of(session) for pid, session in data.items()}
 
-    def idle_since(self, moment: float) -> Iterable[str]:
-        """Sessions that ended, or without activity since `moment`."""
+    def idle_since(self, moment: float, at: Callable[[float], float]) -> Iterable[str]:
+        """Sessions that ended, or without activity since `moment`; `at` corrects the time of the last activity."""
         return [
-            pid for pid, session in self.sessions.items() if session.terminated or session.last_activity_at < moment
+            pid for pid, session in self.sessions.items() if session.terminated or at(session.last_activity_at) < moment
         ]

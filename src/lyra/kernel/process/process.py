@@ -107,6 +107,7 @@ class Process:
         "keys",
         "kill_reason",
         "known_as",
+        "life",
         "line",
         "name",
         "parent",
@@ -139,6 +140,7 @@ class Process:
         self.core = core
         self.pid = pid
         self.known_as = pid  # to the others: its guard's pid, if it has a guard
+        self.life = 0  # of a pid that a caller chose: which process of that pid this is, by the row that made it
         self.line = pid  # path of creating calls from the root; stable across restarts, unlike the pid
         self.program = program
         self.parent = parent

@@ -78,6 +78,7 @@ class Lifetimes:
         "_due",
         "_ended",
         "_links",
+        "_lives",
         "_mailboxes",
         "_members",
         "_numbered",
@@ -101,7 +102,7 @@ class Lifetimes:
         self._branches: dict[Process, dict[asyncio.Task[Any], None]] = {}
         self._causes: dict[Process, LyraError] = {}  # the error of the linked process whose end stops this one
         self._ended: deque[str] = deque()
-        self._numbered = 0
+        self._numbered = self._lives = 0
         self._pids = pids
         self._deadlines: dict[Budget, Timer] = {}
         self._due: dict[Budget, float] = {}  # when each of them rings
@@ -145,8 +146,7 @@ class Lifetimes:
         own_right = right
         if grant is not None or (maker is not None and not maker.grant.is_all):
             own_right = self._narrowed(right, maker, program, args, grant)
-        if pid is None:
-            pid = self.next_pid(parent, key)
+        chosen, pid = pid is not None, self.next_pid(parent, key) if pid is None else pid
         process = Process(core, pid, self._programs.name(program), parent, own_scope, own_right, level, copy_context())
         process.name = name
         if guarded and parent is not None:
@@ -170,6 +170,7 @@ class Lifetimes:
                 blob,
                 guarded,
                 rights=0 if own_right is right else rows.RIGHTS,
+                chosen=chosen,
             )
             args = tuple(self._programs.taken(program, args, data))
         # Begun before anything is written: a call that does not fit its program leaves no trace.
@@ -184,6 +185,7 @@ class Lifetimes:
             process.created_at = core.now()
             if core.listening:
                 core.publish(pid, "process.created", {"program": process.program, "name": name or ""})
+        process.life = self._next_life() if chosen else 0
         self.enter(process)
         if own_scope.seconds is not None:
             self.limit_time(own_scope, own_scope.seconds)
@@ -210,6 +212,11 @@ class Lifetimes:
         for whom they stand (`__lyra_spawns__`): a supervisor for its children, Vega's process for a function."""
         own = getattr(program, "__lyra_spawns__", None)
         return (program_names(self._programs.name(program)),) if own is None else own(self._core.face, args)
+
+    def _next_life(self) -> int:
+        """The number of the row that has just made a process; without a journal, its own."""
+        self._lives += 1
+        return self._lives if self._core.journal is None else self._core.journal.seq
 
     def next_pid(self, parent: Process | None = None, key: rows.Key | None = None) -> str:
         """Numbered by the journal: unique in a store, and short enough to read aloud."""

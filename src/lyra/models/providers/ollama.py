@@ -28,7 +28,7 @@ from lyra.models.conversation_parts import (
 from lyra.models.request import Request
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, UsageSeen
 from lyra.models.toolcalls import ToolCalls
-from lyra.models.usage import TokenUsage
+from lyra.models.usage import TokenUsage, count_of
 from lyra.models.wire.faults import not_an_answer, of_status, pause_in, truncated, unknown_stop
 from lyra.models.wire.http import usual_sentence
 from lyra.models.wire.reader import EventReader
@@ -197,7 +197,7 @@ class OllamaReader(EventReader):
         if line.message is not None:
             self._message(line.message, events)
         if line.done:
-            events.append(UsageSeen(TokenUsage(int(line.prompt_eval_count or 0), int(line.eval_count or 0))))
+            events.append(UsageSeen(TokenUsage(count_of(line.prompt_eval_count), count_of(line.eval_count))))
             stop = _STOPS.get(line.done_reason or "stop")
             if stop is None:
                 raise unknown_stop(line.done_reason or "")

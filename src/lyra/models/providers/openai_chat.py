@@ -18,7 +18,7 @@ from lyra.models.request import Request
 from lyra.models.schemas import closed, is_strict
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, UsageSeen
 from lyra.models.toolcalls import ToolCalls
-from lyra.models.usage import TokenUsage
+from lyra.models.usage import TokenUsage, count_of
 from lyra.models.wire.faults import of_code, truncated, unknown_stop
 from lyra.models.wire.http import usual_sentence
 from lyra.models.wire.reader import ServerEventReader
@@ -334,9 +334,9 @@ def _usage(usage: _Usage) -> TokenUsage:
     prompt = usage.prompt_tokens_details or _PromptDetails()
     completion = usage.completion_tokens_details or _CompletionDetails()
     return TokenUsage(
-        int(usage.prompt_tokens or 0),
-        int(usage.completion_tokens or 0),
-        int(prompt.cached_tokens or 0),
-        int(prompt.cache_write_tokens or 0),
-        int(completion.reasoning_tokens or 0),
+        count_of(usage.prompt_tokens),
+        count_of(usage.completion_tokens),
+        count_of(prompt.cached_tokens),
+        count_of(prompt.cache_write_tokens),
+        count_of(completion.reasoning_tokens),
     )
