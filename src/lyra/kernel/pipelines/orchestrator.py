@@ -190,7 +190,7 @@ class Orchestrator(Subsystem):
         core.raise_if_closed()
         forgotten = 0
         now = core.now()
-        for pid in list(self.state.idle_since(now - idle_s, lambda at: self._not_ahead(at, now))):
+        for pid in list(self.state.idle_since(now - idle_s, lambda moment: self._not_ahead(moment, now))):
             if self.state.sessions[pid].terminated or not self._is_alive(pid):
                 process = core.processes.get(pid)
                 if process is None or process.exit is not None:

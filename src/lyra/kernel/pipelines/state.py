@@ -84,8 +84,10 @@ class PipelineState:
     def load(self, data: Any) -> None:
         self.sessions = {pid: session_of(session) for pid, session in data.items()}
 
-    def idle_since(self, moment: float, at: Callable[[float], float]) -> Iterable[str]:
-        """Sessions that ended, or without activity since `moment`; `at` corrects the time of the last activity."""
+    def idle_since(self, moment: float, corrected: Callable[[float], float]) -> Iterable[str]:
+        """Sessions that ended, or without activity since `moment`; `corrected` gives the time of the last activity."""
         return [
-            pid for pid, session in self.sessions.items() if session.terminated or at(session.last_activity_at) < moment
+            pid
+            for pid, session in self.sessions.items()
+            if session.terminated or corrected(session.last_activity_at) < moment
         ]
