@@ -1,4 +1,4 @@
-"""The pids of a durable run: programs see them, so they are the same however often the run was killed.
+"""The pids of a durable run: saved values hold them, so they are the same however often the run was killed.
 
 A kernel numbers processes by the rows of its journal, and a run that was killed has other rows than one that was
 not. Here a pid says which call of whom made the process: `p4` was made by the call 4 of the main process, `p4.0`
