@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lyra.errors import LyraError, ProcessError
-from lyra.kernel import Kernel
+from lyra.kernel import CircuitBreakerMiddleware, Kernel
 from lyra.testing import SimClock
 from tests.kernel.conftest import run, settle
 from verify.fuzz.kernel_calls import ask, furnish, idle, methods, states_of
@@ -129,6 +129,36 @@ WRITES = {
     "cancel": lambda kernel: kernel.interrupts.cancel(kernel.interrupts.pending()[0].id),
     "handle.kill": lambda kernel: kernel.process("program").kill(),
 }
+
+
+REGISTERS = {
+    "on_event": lambda kernel: kernel.on_event(print),
+    "register_agent": lambda kernel: kernel.register_agent("stage", idle),
+    "handle.regrant": lambda kernel: kernel.process("program").regrant(None),
+    "bus.subscribe": lambda kernel: kernel.bus.subscribe("news", print),
+    "bus.stream": lambda kernel: kernel.bus.stream("news"),
+    "bus.use": lambda kernel: kernel.bus.use(CircuitBreakerMiddleware()),
+    "bus.register_handler": lambda kernel: kernel.bus.register_handler("order", print),
+    "bus.unregister_handler": lambda kernel: kernel.bus.unregister_handler("known"),
+    "services.register_handler": lambda kernel: kernel.services.register_handler("service", print),
+    "services.acquire_slot": lambda kernel: kernel.services.acquire_slot("service"),
+    "services.release_slot": lambda kernel: kernel.services.release_slot("service"),
+}
+
+
+@pytest.mark.parametrize("word", REGISTERS)
+def test_what_only_lives_in_memory_is_refused_from_another_thread_too(word):
+    async def main() -> None:
+        async with Kernel(programs=[idle, ask]) as kernel:
+            await furnish(kernel)
+            kernel.bus.register_handler("known", print)
+            kernel.services.register_service({"name": "service"})
+            with ThreadPoolExecutor(1) as thread, pytest.raises(ProcessError, match="belongs to another thread"):
+                await kernel.loop.run_in_executor(thread, REGISTERS[word], kernel)
+            assert kernel.bus.subscribers("news") == 0
+            assert kernel.bus.has_handler("known") and not kernel.bus.has_handler("order")
+
+    run(main())
 
 
 @pytest.mark.parametrize("word", WRITES)

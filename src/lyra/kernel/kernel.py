@@ -727,6 +727,7 @@ class Kernel:
 
         A plain function is called at once and must be quick; an async one is run beside the kernel.
         """
+        self.core.raise_if_elsewhere()
         wanted = None if kinds is None else (kinds,) if isinstance(kinds, str) else tuple(kinds)
         for kind in (EVERYTHING,) if wanted is None else wanted:
             require("events.subscribe", kind)

@@ -177,6 +177,7 @@ class WorkerApi:
 
     def register_agent(self, name: str, agent: Any, *, idempotent: bool = False) -> None:
         """Make an agent known to pipelines: an async function of the envelope that gives a mapping."""
+        self._core.raise_if_elsewhere()
         self._orchestrator.agents.register(name, agent, idempotent=idempotent)
 
     def execute_pipeline(

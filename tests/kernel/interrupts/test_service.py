@@ -44,6 +44,34 @@ def test_the_table_of_kinds():
     assert tuple(InterruptStatus) == STATUSES
 
 
+@pytest.mark.parametrize("listens", [False, True])
+def test_a_question_that_no_listener_hears_of_is_a_line_in_the_log(caplog, listens):
+    """Its program waits for the whole time to live; a program that listens for questions is told by its Event."""
+
+    async def main():
+        async with Kernel(programs=[asks]) as kernel:
+            heard: list[Any] = []
+            if listens:
+                kernel.on_event(heard.append, "interrupt.created")
+            kernel.spawn(asks, pid="p")
+            await settle(kernel)
+            assert len(heard) == listens
+
+    run(main())
+    lines = [record.getMessage() for record in caplog.records if "waits for a person: go on?" in record.getMessage()]
+    assert len(lines) == (not listens)
+
+
+def test_the_age_of_ended_questions_is_a_number(target, clock):
+    async def main():
+        async with Kernel(target, clock) as kernel:
+            for wrong in (None, -1.0, "1", float("nan")):
+                with pytest.raises(ConfigError, match="age_s"):
+                    kernel.interrupts.cleanup_resolved(wrong)
+
+    run(main())
+
+
 def test_a_question_and_its_answer(target, clock):
     """It carries its owner's ids; a running entry waits for it and is ready again when it is answered."""
 

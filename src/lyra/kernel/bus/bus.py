@@ -75,6 +75,7 @@ class CommBus(Subsystem):
 
     def subscribe(self, type: str, fn: Callable[[BusMessage], Any]) -> Callable[[], None]:  # noqa: A002 (a settled name)
         """Have `fn` called with every event of that type; gives a callable that ends it, as often as you like."""
+        self._core.raise_if_elsewhere()
         check_type(type)
         _check_callable(fn, "a subscriber")
         require("events.subscribe", type)
@@ -102,6 +103,7 @@ class CommBus(Subsystem):
 
     def register_handler(self, type: str, fn: Callable[[BusMessage], Any]) -> None:  # noqa: A002
         """Let `fn` answer commands and queries of that type; there is one for each."""
+        self._core.raise_if_elsewhere()
         check_type(type)
         _check_callable(fn, "a handler")
         require("events.subscribe", type)
@@ -112,6 +114,7 @@ class CommBus(Subsystem):
         self._handlers[type] = Subscriber(fn)
 
     def unregister_handler(self, type: str) -> None:  # noqa: A002
+        self._core.raise_if_elsewhere()
         check_type(type)
         require("events.subscribe", type)
         if self._handlers.pop(type, None) is None:
@@ -124,6 +127,7 @@ class CommBus(Subsystem):
     def use(self, middleware: Any) -> Callable[[], None]:
         """Put a middleware behind those that are there; gives a callable that takes it out again. It sees and changes
         every message, so a process needs the rights over all of them."""
+        self._core.raise_if_elsewhere()
         require("events.subscribe", EVERYTHING)
         require("events.publish", EVERYTHING)
         if not callable(getattr(middleware, "before", None)) and not callable(getattr(middleware, "after", None)):
@@ -140,6 +144,7 @@ class CommBus(Subsystem):
 
     def stream(self, types: str | Iterable[str], *, size: int = BUS_STREAM_MESSAGES_MAX) -> BusStream:
         """Events of these types as an async iterator, from now on; it has room for `size` unread ones."""
+        self._core.raise_if_elsewhere()
         self._open()
         wanted = [types] if isinstance(types, str) else list(types)
         if not wanted:

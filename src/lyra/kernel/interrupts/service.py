@@ -346,7 +346,7 @@ class InterruptService(Subsystem):
         """Forget questions from outside programs that ended at least `age_s` ago; gives how many. An answer that its
         pipeline has not taken up yet is kept."""
         self._core.raise_if_closed()
-        before = self._core.now() - age_s
+        before = self._core.now() - real(age_s, "age_s", least=0.0)
         ended = (self.state.by_id[key] for key in self.state.ended)
         old = [
             interrupt for interrupt in ended if interrupt.resolved_at is not None and interrupt.resolved_at <= before
@@ -497,8 +497,9 @@ class InterruptService(Subsystem):
         row = rows.InterruptRaised(interrupt.id, kind, key, digest, question, message, interrupt.expires_at)
         self._keep(process, interrupt)  # before it is told: a listener may answer at once
         core.record(process.pid, "interrupt.created", row)
-        if kind == "in_doubt":
+        if kind == "in_doubt" or not (self.on_raised or core.listeners.wants("interrupt.created")):
             _log.warning("process %s waits for a person: %s (%s)", interrupt.pid, question, interrupt.id)
+        if kind == "in_doubt":
             for in_doubt in self.on_doubt:
                 in_doubt(interrupt)
         for raised in self.on_raised:

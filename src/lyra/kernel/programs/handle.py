@@ -118,6 +118,7 @@ class Handle(Generic[Result_co]):
         Children that it has keep theirs. After a restart it has again those that it was spawned with.
         """
         process = self._process
+        process.core.raise_if_elsewhere()
         if process.parent is not None:
             raise Denied(f"process {process.pid} has its rights from process {process.parent.pid}", pid=process.pid)
         right = process.core.grant.narrow(Grant.of(grant))

@@ -169,6 +169,7 @@ class ServiceRegistry(Subsystem):
         response's metadata) or None. A plain function runs on the loop and must be quick. A new handler takes the
         place of the old one.
         """
+        self.core.raise_if_elsewhere()
         self._find(name)
         if not callable(handler):
             raise ConfigError(f"a handler is a function of one request, not {handler!r}", name=name)
@@ -270,12 +271,14 @@ class ServiceRegistry(Subsystem):
 
     def acquire_slot(self, name: str) -> bool:
         """Take a slot for work outside `dispatch`; Overloaded when there is none."""
+        self.core.raise_if_elsewhere()
         require("process.send", name)
         self._acquire(name)
         return True
 
     def release_slot(self, name: str) -> bool:
         """Give a slot back."""
+        self.core.raise_if_elsewhere()
         self._find(name)
         require("process.send", name)
         live = self._live[name]
