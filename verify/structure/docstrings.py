@@ -47,7 +47,7 @@ def stale_names(tree: SourceTree, module: Module) -> Iterator[str]:
 
 def _dotted_names(module: Module) -> Iterator[str]:
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, kinds):
             yield from _DOTTED_NAME.findall(ast.get_docstring(node) or "")
 

@@ -90,13 +90,13 @@ def vague_names(module: Module, root: Path = SOURCE) -> Iterator[str]:
     """
     fields = {
         id(target)
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.ClassDef)
         for statement in node.body
-        for target in ast.walk(statement)
         if isinstance(statement, (ast.Assign, ast.AnnAssign))
+        for target in ast.walk(statement)
     }
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         name = ""
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in fields:
             name = node.id

@@ -41,6 +41,11 @@ class Module:
     def tree(self) -> ast.Module:
         return ast.parse(self.text, str(self.path))
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Every node of the tree, which several figures read."""
+        return list(ast.walk(self.tree))
+
     @property
     def is_folder(self) -> bool:
         return self.path.name == "__init__.py"
@@ -62,7 +67,7 @@ class Module:
     def defined_names(self) -> set[str]:
         """The names of all classes and functions, at any depth."""
         kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-        return {node.name for node in ast.walk(self.tree) if isinstance(node, kinds)}
+        return {node.name for node in self.nodes if isinstance(node, kinds)}
 
 
 class SourceTree:
