@@ -2,7 +2,8 @@
 
 An entry that is added to the code appears here by itself. `KINDS` is the order of the page; `Entry.id` is how
 `claims.toml` names one. Python's entries are what the `__all__` of the public packages names: classes, functions, the
-public methods of classes, and their parameters.
+public methods of classes, and their parameters. Left out is what no caller is offered: the moments of which the kernel
+tells its subsystems, and what `inside.toml` names, each with its reason.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import tomllib
 from collections.abc import Callable, Iterator
+from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -23,11 +27,12 @@ from lyra.cli.app import root
 from lyra.config import KEYS, TABLES
 from lyra.core import event
 from lyra.core.rights.capability import VERBS
+from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.pipelines import keys as pipeline_keys
 from lyra.vega.bytecode.opcodes import OPCODES
 from lyra.vega.checker import settings as vega_settings
 
-__all__ = ["KINDS", "PACKAGES", "Entry", "entries", "tapped_callables"]
+__all__ = ["KINDS", "PACKAGES", "Entry", "entries", "inside", "tapped_callables"]
 
 PACKAGES: Final = (
     "lyra",
@@ -46,6 +51,7 @@ PACKAGES: Final = (
 )
 _VARIABLE: Final = re.compile(r"\b_?LYRA_[A-Z_]*[A-Z]\b")
 _SOURCE: Final = Path(lyra.__file__).parent
+_INSIDE: Final = Path(__file__).with_name("inside.toml")
 
 
 class Entry(NamedTuple):
@@ -144,6 +150,8 @@ def _callables() -> Iterator[tuple[str, str, str, Any]]:
         for name, member in inspect.getmembers_static(value):
             if name.startswith(("_", "test_")):  # those of StoreConformance are tests themselves
                 continue
+            if (issubclass(value, Subsystem) and name in vars(Subsystem)) or f"{full}.{name}" in inside():
+                continue
             function = inspect.unwrap(getattr(member, "__func__", member))
             if isinstance(function, property):
                 function = function.fget
@@ -151,6 +159,13 @@ def _callables() -> Iterator[tuple[str, str, str, Any]]:
                 continue
             seen.add(id(function))
             yield f"{full}.{name}", short, name, member
+
+
+@cache
+def inside() -> dict[str, str]:
+    """Public members that Lyra's own layers call, and no caller outside is offered, each with the reason."""
+    table: dict[str, str] = tomllib.loads(_INSIDE.read_text(encoding="utf-8"))
+    return table
 
 
 def tapped_callables() -> Iterator[tuple[str, Any]]:
@@ -172,6 +187,8 @@ def _parameters() -> Iterator[Entry]:
     for full, owner, short, value in _callables():
         if value is lyra.Agent:
             continue  # its settings are a kind of their own
+        if inspect.isclass(value) and issubclass(value, Enum):
+            continue  # its parameters are those of Python's Enum
         function = inspect.unwrap(getattr(value, "__func__", value))
         if isinstance(function, property) or (inspect.isclass(function) and issubclass(function, BaseException)):
             continue

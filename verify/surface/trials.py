@@ -21,13 +21,14 @@ from typing import IO, Final, NamedTuple
 import pytest
 
 from verify.surface.entries import KINDS, Entry
+from verify.surface.evidence import all_tests, usage_of
 from verify.surface.taps import TAPPED, switch_off
 
 __all__ = ["SHOWN", "Trial", "candidates", "part_of", "shown", "trial", "try_all", "write_shown"]
 
 SHOWN: Final = Path(__file__).parent / "shown.toml"
 _SITE: Final = Path(__file__).parent / "site"
-_BATCHES: Final = (4, 12)  # how many tests are tried, first and then
+_BATCHES: Final = (4, 12, 60)  # how many tests are tried, first and then
 _LIMIT_S: Final = 90.0
 _REFUSES: Final = re.compile(r"wrong|refuse|invalid|mistake|nonsense|bad_|rejected|hostile")
 
@@ -163,8 +164,13 @@ def _worker(entries: list[Entry], known: Mapping[str, str], uses: Uses) -> IO[by
 
 def _ordered(entry: Entry, known: Mapping[str, str], uses: Uses) -> list[str]:
     before = known.get(entry.id)
-    likely = candidates(entry, uses.get(entry.id, []))
+    likely = candidates(entry, uses.get(entry.id) or _readers(entry))
     return [*([before] if before else []), *(test for test in likely if test != before)]
+
+
+def _readers(entry: Entry) -> list[tuple[float, str]]:
+    """The tests whose source uses the entry, where no test uses it in its own process: programs that tests start do."""
+    return [(1.0, test) for test in all_tests() if (usage := usage_of(test)) is not None and usage.uses(entry)]
 
 
 def part_of(entries: list[Entry], count: int) -> list[Entry]:
