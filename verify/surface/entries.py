@@ -152,6 +152,8 @@ def _callables() -> Iterator[tuple[str, str, str, Any]]:
                 continue
             if (issubclass(value, Subsystem) and name in vars(Subsystem)) or f"{full}.{name}" in inside():
                 continue
+            if getattr(value, "_is_protocol", False) or getattr(member, "__isabstractmethod__", False):
+                continue  # it does nothing by itself: what it promises is shown by those that implement it
             function = inspect.unwrap(getattr(member, "__func__", member))
             if isinstance(function, property):
                 function = function.fget
