@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from lyra import Money
+from lyra import Grant, Money
 from lyra.core.rights.capability import Capability
 from lyra.kernel import Child, Kernel
 from lyra.kernel.process.process import PRIORITIES
 from tests.kernel.conftest import run, settle
 
 OPTIONS: dict[str, Any] = {
-    "budget": {"usd": 0.25},
-    "grant": {"deny": ["human.ask"]},
+    "budget": "$0.25",
+    "grant": Grant(deny=["human.ask"]),
     "priority": "high",
     "name": "crew",
 }
