@@ -14,7 +14,7 @@ from tests.kernel.conftest import run, settle
 
 OPTIONS: dict[str, Any] = {
     "budget": "$0.25",
-    "grant": Grant(deny=["human.ask"]),
+    "grant": Grant(allow=["*"], deny=["human.ask"]),
     "priority": "high",
     "name": "crew",
 }
