@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from verify.surface.entries import KINDS, Entry, entries, tapped_callables
 from verify.surface.evidence import ROOT, fault, usage_of
+from verify.surface.taps import PIPELINE_STRUCTS
 from verify.surface.trials import shown
 
 __all__ = ["PAGE", "Surface", "read", "text", "write"]
@@ -86,12 +87,17 @@ def read() -> Surface:
 
 
 def _derived(tests: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Classes and groups of commands, each with a test of one of their members."""
+    """Classes and groups of commands, each with a test of one of their members; a field of a pipeline, by its key."""
     for command in KINDS["command"]():
         test = next((test for name, test in tests.items() if name.startswith(f"{command.id} ")), "")
         if test and command.id not in tests:
             yield command.id, test
+    groups = {struct: group for group, struct in PIPELINE_STRUCTS.items()}
     for full, value in tapped_callables():
+        for key in value.__struct_fields__ if value in groups else ():
+            field, test = f"parameter:{full}({key})", tests.get(f"pipeline:{groups[value]}.{key}", "")
+            if test and field not in tests:
+                yield field, test
         if inspect.isclass(value):
             test = next((test for name, test in tests.items() if _is_member(name, full, value)), "")
             if test:

@@ -26,7 +26,7 @@ from lyra.kernel.pipelines import declaration as pipeline_declaration
 from lyra.vega.checker import settings as vega_settings
 from verify.surface.entries import KINDS, Entry, tapped_callables
 
-__all__ = ["TAPPED", "function_of", "record", "switch_off", "switch_off_named", "tap_calls"]
+__all__ = ["PIPELINE_STRUCTS", "TAPPED", "function_of", "record", "switch_off", "switch_off_named", "tap_calls"]
 
 # The kinds with taps; the tests of the others are named by hand, in claims.toml.
 TAPPED: Final = ("command", "flag", "name", "parameter", "agent", "vega", "event", "error", "pipeline")
@@ -247,12 +247,12 @@ def _field(taps: _Taps, struct: type[msgspec.Struct], info: Any, entry: str) -> 
 
 def _tap_pipelines(taps: _Taps, wanted: Callable[[str], bool]) -> None:
     """The keys of a pipeline are the fields of what it becomes."""
-    for group, struct in _PIPELINE_STRUCTS.items():
+    for group, struct in PIPELINE_STRUCTS.items():
         entries = {field: f"pipeline:{group}.{field}" for field in struct.__struct_fields__}
         _tap_fields(taps, struct, {field: entry for field, entry in entries.items() if wanted(entry)})
 
 
-_PIPELINE_STRUCTS: Final[dict[str, type[msgspec.Struct]]] = {
+PIPELINE_STRUCTS: Final[dict[str, type[msgspec.Struct]]] = {
     "pipeline": pipeline_declaration.PipelineConfig,
     "stage": pipeline_declaration.AgentConfig,
     "rule": pipeline_declaration.RoutingRule,

@@ -32,7 +32,7 @@ async def boss(ctx: Any) -> None:
 @pytest.mark.parametrize("inside", [False, True], ids=["of the kernel", "of a process"])
 def test_options_of_a_supervisor_hold_for_its_children(inside: bool) -> None:
     async def main() -> None:
-        async with Kernel(programs=[kid, boss], budget={"usd": 8}) as kernel:
+        async with Kernel(programs=[kid, boss], budget="$8") as kernel:
             if inside:
                 kernel.spawn(boss)
             else:
