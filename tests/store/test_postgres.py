@@ -241,15 +241,16 @@ def test_power_is_refused_where_it_cannot_be_kept(postgres_url: str) -> None:
         PostgresStore(postgres_url, durability="power")
 
 
-def test_power_on_a_server_that_then_dies(postgres_server: PostgresServer) -> None:
+def test_power_on_a_server_that_then_dies(postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """With fsync `power` is accepted; when the server is gone, uses and new connections are StoreErrors."""
+    monkeypatch.setattr("lyra.store.postgres.STORE_RECONNECT_S", 2.0)
     with PostgresServer(fsync=True) as server:
         url = server.url
         store = PostgresStore(url, durability="power")
         assert store._ask("SHOW synchronous_commit") == [("on",)]
         store.append(records(1, 3), 0)
         assert store.schema == "lyra"
-    with pytest.raises(StoreError, match="is lost"):
+    with pytest.raises(StoreError, match=r"is lost.*did not come back within 2 s"):
         store.append(records(4, 1), 0)
     store.close()
     with pytest.raises(StoreError, match="cannot connect"):
