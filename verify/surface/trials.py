@@ -29,7 +29,8 @@ __all__ = ["SHOWN", "Trial", "candidates", "part_of", "shown", "trial", "try_all
 SHOWN: Final = Path(__file__).parent / "shown.toml"
 _SITE: Final = Path(__file__).parent / "site"
 _BATCHES: Final = (4, 12, 60)  # how many tests are tried, first and then
-_LIMIT_S: Final = 90.0
+_LIMIT_S: Final = 30.0  # a test that takes longer fails: those that are tried take a few seconds
+_BEGINS, _FAILS, _TOO_LONG = "begins ", "fails ", "too long"
 _REFUSES: Final = re.compile(r"wrong|refuse|invalid|mistake|nonsense|bad_|rejected|hostile")
 
 Uses = Mapping[str, list[tuple[float, str]]]  # entry → the tests that use it, with their seconds
@@ -70,15 +71,18 @@ def _speaks(entry: Entry, test: str) -> float:
 
 
 # ---------------------------------------------------------------- one trial
-class _FirstFailure:
-    """A plugin that keeps the name of the first test that failed."""
+class _Teller:
+    """A plugin that tells which test begins, and of the first that fails."""
 
-    def __init__(self) -> None:
-        self.test = ""
+    def __init__(self, tell: Callable[[str], object]) -> None:
+        self._tell = tell
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._tell(f"{_BEGINS}{nodeid}")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed and not self.test:
-            self.test = report.nodeid
+        if report.failed:
+            self._tell(f"{_FAILS}{report.nodeid}")
 
 
 def trial(entry: Entry, tests: list[str]) -> Trial:
@@ -86,23 +90,21 @@ def trial(entry: Entry, tests: list[str]) -> Trial:
     tests = list(tests)
     for size in _BATCHES:
         batch, tests = tests[:size], tests[size:]
-        failed = _in_child(lambda batch=batch: _failing(entry, batch)) if batch else ""  # type: ignore[misc]
+        failed = _in_child(entry, batch) if batch else ""
         if failed:
             return Trial(entry.id, failed.partition("[")[0])
     return Trial(entry.id, "")
 
 
-def _failing(entry: Entry, tests: list[str]) -> str:
+def _run(entry: Entry, tests: list[str], tell: Callable[[str], object]) -> None:
     switch_off(entry)
     os.environ["LYRA_SURFACE_OFF"] = entry.id  # and in the programs that the tests start
     os.environ["PYTHONPATH"] = os.pathsep.join((str(_SITE), str(_SITE.parents[2]), os.environ.get("PYTHONPATH", "")))
-    first = _FirstFailure()
-    pytest.main([*tests, "-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"], plugins=[first])
-    return first.test
+    pytest.main([*tests, "-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"], plugins=[_Teller(tell)])
 
 
-def _in_child(work: Callable[[], str]) -> str:
-    """What `work` gives in a child process; "" where it takes too long."""
+def _in_child(entry: Entry, tests: list[str]) -> str:
+    """The first of these tests that fails, or does not end, in a child process; "" where all pass."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
@@ -111,17 +113,29 @@ def _in_child(work: Callable[[], str]) -> str:
         for stream in (0, 1, 2):
             os.dup2(silence, stream)
         try:
-            os.write(writer, work().encode())
+            _run(entry, tests, lambda line: os.write(writer, f"{line}\n".encode()))
         finally:
             os._exit(0)
     os.close(writer)
-    text = b""
-    if select.select([reader], [], [], _LIMIT_S)[0]:
-        text = os.read(reader, 65536)
+    lines = _lines(reader)
     os.close(reader)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    return text.decode()
+    failed = [line[len(_FAILS) :] for line in lines if line.startswith(_FAILS)]
+    begun = [line[len(_BEGINS) :] for line in lines if line.startswith(_BEGINS)]
+    endless = begun[-1:] if lines and lines[-1] == _TOO_LONG else []
+    return next(iter((*failed, *endless)), "")
+
+
+def _lines(reader: int) -> list[str]:
+    """What the child told, with `_TOO_LONG` at the end where it stood still."""
+    text = b""
+    while select.select([reader], [], [], _LIMIT_S)[0]:
+        piece = os.read(reader, 65536)
+        text += piece
+        if not piece or _FAILS.encode() in text:
+            return text.decode().splitlines()
+    return [*text.decode().splitlines(), _TOO_LONG]
 
 
 # ---------------------------------------------------------------- all of them

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lyra.cli.app import CommandGroup, json_option
+from lyra.cli.app import CommandGroup, Invocation, json_option
 from lyra.cli.render import document, note, printable, report
 
 if TYPE_CHECKING:
@@ -70,13 +70,15 @@ def check(*, file: str, as_json: bool) -> None:
     "--agents", "agents_file", default=None, metavar="FILE.py", help="Python file whose functions are the agents."
 )
 @json_option
-def run(*, file: str, given: str, agents_file: str | None, as_json: bool) -> None:
+@click.pass_obj
+def run(invocation: Invocation, /, *, file: str, given: str, agents_file: str | None, as_json: bool) -> None:
     """Run a pipeline in memory and show what happens."""
     from lyra.kernel.pipelines.files import load_file
 
     config = load_file(file)
     agents = _functions(agents_file, config) if agents_file is not None else {}
-    envelope = asyncio.run(_run(config, _envelope(given), agents, echo=agents_file is None, quiet=as_json))
+    work = _run(invocation, config, _envelope(given), agents, echo=agents_file is None, quiet=as_json)
+    envelope = asyncio.run(work)
     reason = envelope.terminal_reason.value if envelope.terminal_reason is not None else ""
     if as_json:
         document({"pipeline": config.name, "reason": reason, "envelope": envelope.to_data()})
@@ -121,12 +123,18 @@ def schema() -> None:
 
 # ------------------------------------------------------------------ running
 async def _run(
-    config: PipelineConfig, envelope: dict[str, Any], agents: dict[str, Any], *, echo: bool, quiet: bool
+    invocation: Invocation,
+    config: PipelineConfig,
+    envelope: dict[str, Any],
+    agents: dict[str, Any],
+    *,
+    echo: bool,
+    quiet: bool,
 ) -> Envelope:
     from lyra.kernel import Kernel
     from lyra.kernel.pipelines.keys import NodeKind
 
-    async with Kernel() as kernel:
+    async with Kernel.from_config(invocation.config, store="memory") as kernel:
         for name, agent in agents.items():
             kernel.register_agent(name, agent)
         if echo:

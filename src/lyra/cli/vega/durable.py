@@ -195,7 +195,6 @@ def live(
         output.loop = asyncio.get_running_loop()
         if output.live is not None:
             options["picture"] = output.live.picture
-        config = invocation.config if invocation.flags else None
         if migration is not None:
             migration.done = migrated
         chosen = RunOptions(write=output.write, warn=output.warn, **options)
@@ -205,7 +204,7 @@ def live(
             chosen,
             before=before,
             migration=migration,
-            config=config,
+            config=invocation.config,
             held=ours,
             began=began,
             asks=asks,

@@ -79,7 +79,7 @@ def _lived(invocation: Invocation, space: Space, run: DurableRun, book: Any, *, 
 
     forked = DurableRun(space)  # at its place the run may have had another program than it has now
     began = run.began
-    flags = [*began.get("settings", ()), *invocation.flags]
+    invocation.flags[:0] = [flag for flag in began.get("settings", ()) if flag not in invocation.flags]
     program = forked.program()
     options: dict[str, Any] = {
         "model": began["model"],
@@ -90,9 +90,10 @@ def _lived(invocation: Invocation, space: Space, run: DurableRun, book: Any, *, 
     }
 
     async def main() -> Any:
-        config = invocation.config if flags else None
         chosen = RunOptions(write=lambda _: None, warn=lambda _: None, **options)
-        life = RunExecution(space, program, chosen, before=forked, config=config, door=fork_door(book, is_live=is_live))
+        life = RunExecution(
+            space, program, chosen, before=forked, config=invocation.config, door=fork_door(book, is_live=is_live)
+        )
         live_on(life)
         return await life.run()
 

@@ -19,7 +19,7 @@ from lyra.cli.vega.call_records import CallRecords
 from lyra.cli.vega.durable import db_option, project_store, store_file
 from lyra.cli.vega.files import Files, problem_data, say_error, say_problems
 from lyra.cli.vega.output import ProgramOutput, print_result
-from lyra.cli.vega.setup import dollars, kernel_of, with_servers
+from lyra.cli.vega.setup import dollars, kernel_of, settings_of, with_servers
 from lyra.errors import ConfigError, SourceError, VegaError
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _ran(
             output.live.start()
         if not heard:
             return await run_program(
-                program, stdout=output.write, stderr=output.warn, settings=_settings(invocation), **options
+                program, stdout=output.write, stderr=output.warn, settings=settings_of(invocation), **options
             )
         async with kernel_of(invocation) as kernel:
             calls.know(program)
@@ -159,13 +159,6 @@ def _ran(
     finally:
         output.end_watch()
         output.check()
-
-
-def _settings(invocation: Invocation) -> dict[str, str]:
-    if not invocation.flags:
-        return {}
-    given = dict(flag.split("=", 1) for flag in invocation.flags)  # loaded once already: each has its `=`
-    return {**given, "kernel.store": "memory"}  # a durable run has a journal, and is another matter
 
 
 # ---------------------------------------------------------------- --json

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.vega.bytecode.program import Program
 
-__all__ = ["dollars", "kernel_of", "with_servers"]
+__all__ = ["dollars", "kernel_of", "settings_of", "with_servers"]
 
 
 def dollars(text: str) -> Any:
@@ -32,9 +32,15 @@ def kernel_of(invocation: Invocation) -> Kernel:
     from lyra.kernel.kernel import Kernel
     from lyra.vega.runtime.run import MAILBOX_MESSAGES
 
-    if invocation.flags:
-        return Kernel.from_config(invocation.config, store="memory", mailbox_messages_max=MAILBOX_MESSAGES)
-    return Kernel(mailbox_messages_max=MAILBOX_MESSAGES)
+    return Kernel.from_config(invocation.config, store="memory", mailbox_messages_max=MAILBOX_MESSAGES)
+
+
+def settings_of(invocation: Invocation) -> dict[str, str]:
+    """The settings of a run that has a kernel of its own: the flags, with which the files and variables are read, so that
+    the user's budget and rights hold. It is not durable."""
+    _ = invocation.config  # a mistake in one of them is reported before anything runs
+    given = dict(flag.split("=", 1) for flag in invocation.flags)
+    return {**given, "kernel.store": "memory"}
 
 
 async def with_servers(

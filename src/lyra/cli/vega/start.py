@@ -234,7 +234,7 @@ def _returned(run: DurableRun) -> Any:
 
 
 def _durability(invocation: Invocation) -> str:
-    return invocation.config.kernel.durability if invocation.flags else "process"
+    return invocation.config.kernel.durability
 
 
 def _folder() -> str:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from lyra.cli.app import CliCommand, json_option
+from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.vega.files import Files, error_data, problem_data, say_error, say_problems
+from lyra.cli.vega.setup import settings_of
 from lyra.errors import ConfigError, SourceError, VegaError
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def test(ctx: click.Context, /, *, files: tuple[str, ...], model: str, part: str
 
     Without FILE: all .vega files below this folder. A FILE may be a folder too.
     """
+    settings = settings_of(ctx.ensure_object(Invocation))
     done: list[Ran] = []
     wrong: list[dict[str, Any]] = []
     for path in files or (".",):
@@ -57,7 +59,7 @@ def test(ctx: click.Context, /, *, files: tuple[str, ...], model: str, part: str
                 if not as_json:
                     say_problems(error)
                 continue
-            for ran in _tests(name, program, model, part):
+            for ran in _tests(name, program, model, part, settings):
                 done.append(ran)
                 if not as_json:
                     _show(ran, source_files)
@@ -82,20 +84,22 @@ def _files_below(path: str) -> list[str]:
     return paths
 
 
-def _tests(file: str, program: Program, model: str, part: str) -> Iterator[Ran]:
+def _tests(file: str, program: Program, model: str, part: str, settings: dict[str, str]) -> Iterator[Ran]:
     for info in program.tests:
         of_import = program.files[program.functions[info.function].file] != program.name  # it is run where it stands
         if part in info.name and not of_import:
-            yield _run(file, program, info, model)
+            yield _run(file, program, info, model, settings)
 
 
-def _run(file: str, program: Program, info: TestInfo, model: str) -> Ran:
+def _run(file: str, program: Program, info: TestInfo, model: str, settings: dict[str, str]) -> Ran:
     from lyra.vega import run as run_program
     from lyra.vega.host.test_blocks import test_program
 
     output: list[str] = []
     try:
-        run_program(test_program(program, info), model=model, stdout=output.append, stderr=output.append)
+        run_program(
+            test_program(program, info), model=model, settings=settings, stdout=output.append, stderr=output.append
+        )
     except VegaError as error:
         return Ran(file, info.name, error, output)
     return Ran(file, info.name, None, output)
