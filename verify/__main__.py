@@ -256,13 +256,14 @@ def _surface(options: argparse.Namespace) -> int:
 def _try_surface(options: argparse.Namespace) -> int:
     """Switch entries off, one after the other; how many that were shown are no longer."""
     from verify.recorder import read_uses
-    from verify.surface import trials
+    from verify.surface import page, trials
     from verify.surface.entries import entries
-    from verify.surface.taps import TAPPED
+    from verify.surface.taps import has_tap
 
     known = trials.shown()
     uses = read_uses(Path(options.uses)) if options.uses else {}
-    chosen = [entry for entry in entries() if entry.kind in TAPPED and (entry.id in known) is options.again]
+    judged = [entry for entry in entries() if entry.id in known] if options.again else page.read().without()
+    chosen = [entry for entry in judged if has_tap(entry)]
     chosen = trials.part_of(chosen, options.n) if options.n else chosen
     lost = []
     for done, outcome in enumerate(trials.try_all(chosen, uses, jobs=options.jobs, progress=_progress)):

@@ -26,7 +26,16 @@ from lyra.kernel.pipelines import declaration as pipeline_declaration
 from lyra.vega.checker import settings as vega_settings
 from verify.surface.entries import KINDS, Entry, tapped_callables
 
-__all__ = ["PIPELINE_STRUCTS", "TAPPED", "function_of", "record", "switch_off", "switch_off_named", "tap_calls"]
+__all__ = [
+    "PIPELINE_STRUCTS",
+    "TAPPED",
+    "function_of",
+    "has_tap",
+    "record",
+    "switch_off",
+    "switch_off_named",
+    "tap_calls",
+]
 
 # The kinds with taps; the tests of the others are named by hand, in claims.toml.
 TAPPED: Final = ("command", "flag", "name", "parameter", "agent", "vega", "event", "error", "pipeline")
@@ -45,6 +54,16 @@ class _Taps:
             return False
         self.used(entry)
         return True
+
+
+@functools.cache
+def _classes() -> frozenset[str]:
+    return frozenset(f"name:{full}" for full, value in tapped_callables() if inspect.isclass(value))
+
+
+def has_tap(entry: Entry) -> bool:
+    """Whether the entry can be switched off."""
+    return entry.kind in TAPPED and entry.id not in _classes()
 
 
 def record(used: Callable[[str], None]) -> None:

@@ -36,8 +36,8 @@ def kernel_of(invocation: Invocation) -> Kernel:
 
 
 def settings_of(invocation: Invocation) -> dict[str, str]:
-    """The settings of a run that has a kernel of its own: the flags, with which the files and variables are read, so that
-    the user's budget and rights hold. It is not durable."""
+    """The settings of a run that has a kernel of its own, and is not durable: the flags. The files and variables are
+    read with them, so that the user's budget and rights hold."""
     _ = invocation.config  # a mistake in one of them is reported before anything runs
     given = dict(flag.split("=", 1) for flag in invocation.flags)
     return {**given, "kernel.store": "memory"}
