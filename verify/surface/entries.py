@@ -135,6 +135,8 @@ def _public() -> Iterator[tuple[str, Any]]:
             value = getattr(module, name)
             if not (inspect.isclass(value) or inspect.isroutine(value)) or id(value) in seen:
                 continue
+            if f"{package}.{name}" in inside():
+                continue
             seen.add(id(value))
             yield f"{package}.{name}", value
 
@@ -165,7 +167,7 @@ def _callables() -> Iterator[tuple[str, str, str, Any]]:
 
 @cache
 def inside() -> dict[str, str]:
-    """Public members that Lyra's own layers call, and no caller outside is offered, each with the reason."""
+    """Names that Lyra's own layers use, and no caller outside is offered, each with the reason."""
     table: dict[str, str] = tomllib.loads(_INSIDE.read_text(encoding="utf-8"))
     return table
 

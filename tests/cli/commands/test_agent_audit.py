@@ -57,6 +57,18 @@ def test_the_configuration_names_the_log_and_its_level(run):
     assert "tool.called" not in kinds(log)
 
 
+def test_variables_name_the_log_and_its_level(run):
+    log = run.folder.parent / "log.jsonl"
+    model = run.script(READS[0], DONE)
+    run.env["LYRA_AUDIT_FILE"] = str(log)
+    assert run("--model", model).returncode == 0
+    assert "tool.decided" in kinds(log)
+    assert "tool.called" not in kinds(log)
+    run.env["LYRA_AUDIT_LEVEL"] = "detailed"
+    assert run("--model", model).returncode == 0
+    assert "tool.called" in kinds(log)
+
+
 def test_the_command_line_says_how_much(run):
     log = run.folder.parent / "log.jsonl"
     mine(run, f'[audit]\nfile = "{log}"\nlevel = "detailed"\n')

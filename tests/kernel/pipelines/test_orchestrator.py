@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from lyra.core.envelope import Envelope
 from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess
-from lyra.kernel import Kernel
+from lyra.kernel import InstructionKind, Kernel
 from lyra.kernel.base.core import Core
 from lyra.kernel.pipelines.runner import AgentResult
 from lyra.kernel.pipelines.session import session_data
@@ -57,6 +57,25 @@ def drive(config, outputs, *, envelope=None, limit=60):
             raise AssertionError("no end")
 
     return run(work())
+
+
+
+def test_an_instruction_is_of_one_of_three_kinds(target):
+    """To run an agent, to wait for an answer, to end: the words of `InstructionKind`, in any case."""
+
+    async def main():
+        async with Kernel(target) as kernel:
+            kernel.initialize_orchestration("p", pipeline({"name": "a", "default_next": "b"}, {"name": "b"}))
+            kinds = [kernel.get_next_instruction("p").kind]
+            asks = {"agent_name": "a", "output": {}, "interrupt": {"kind": "clarification", "question": "which?"}}
+            kinds.append(kernel.report_agent_result("p", asks).kind)
+            kernel.orchestrator.resume_after_interrupt("p", None, {"text": "this"})
+            kernel.get_next_instruction("p")
+            kinds.append(step(kernel, "b").kind)
+            assert kinds == [InstructionKind.RUN_AGENT, InstructionKind.WAIT_INTERRUPT, InstructionKind.TERMINATE]
+            assert InstructionKind("RUN_AGENT") is InstructionKind.RUN_AGENT
+
+    run(main())
 
 
 def execute(config, agents, *, envelope=None, target="memory", pid=None, clock=None):
