@@ -31,6 +31,7 @@ _SITE: Final = Path(__file__).parent / "site"
 _BATCHES: Final = (4, 12, 60)  # how many tests are tried, first and then
 _LIMIT_S: Final = 30.0  # a test that takes longer fails: those that are tried take a few seconds
 _BEGINS, _FAILS, _TOO_LONG = "begins ", "fails ", "too long"
+_SLOW_TO_BEGIN: Final = ("tests/verify/", "tests/test_")  # their fixtures take long, and they speak of no entry
 _REFUSES: Final = re.compile(r"wrong|refuse|invalid|mistake|nonsense|bad_|rejected|hostile")
 
 Uses = Mapping[str, list[tuple[float, str]]]  # entry → the tests that use it, with their seconds
@@ -48,6 +49,7 @@ def candidates(entry: Entry, tests: list[tuple[float, str]]) -> list[str]:
     """The tests to try, the likeliest first; of one with parameters, two.
 
     That a wrong value is refused does not show what a right one does."""
+    tests = [(seconds, test) for seconds, test in tests if not test.startswith(_SLOW_TO_BEGIN)]
     if entry.kind != "error":
         tests = [(seconds, test) for seconds, test in tests if not _REFUSES.search(test.partition("::")[2])]
     ranked = sorted(tests, key=lambda row: (-_speaks(entry, row[1]) + min(row[0], 5.0), row[1]))
