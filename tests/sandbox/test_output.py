@@ -7,6 +7,7 @@ import os
 import resource
 import shutil
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -93,3 +94,16 @@ def test_a_large_workspace_tells_its_news_too(tmp_path, monkeypatch):
     result = asyncio.run(Sandbox().run(["sh", "-c", "touch lyra.toml"], Profile(_made(tmp_path))))
     assert result.appeared == ("lyra.toml",)
     assert len(result.set_aside) == 1
+
+
+def test_the_pid_of_a_running_command(tmp_path):
+    """It is that of a process that this one started; a signal to it ends the command."""
+
+    async def main():
+        job = await Sandbox().start(["sleep", "60"], Profile(_made(tmp_path)))
+        parent = int(Path(f"/proc/{job.pid}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(job.pid, signal.SIGKILL)
+        result = await job.wait()
+        return parent, result.exit_code
+
+    assert asyncio.run(asyncio.wait_for(main(), 20)) == (os.getpid(), 128 + signal.SIGKILL)

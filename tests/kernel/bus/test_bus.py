@@ -633,3 +633,17 @@ class BusMachine(RuleBasedStateMachine):
 
 TestBus = BusMachine.TestCase
 TestBus.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+
+
+def test_a_closed_stream_ends_its_subscription():
+    """After `aclose` nothing is kept for the stream; what was kept before can still be read, then it ends."""
+
+    async def main():
+        async with Kernel() as kernel:
+            stream = kernel.bus.stream("t")
+            await kernel.bus.publish("t", 1)
+            await stream.aclose()
+            assert await kernel.bus.publish("t", 2) == 0
+            return [message.payload async for message in stream]
+
+    assert run(main()) == [1]

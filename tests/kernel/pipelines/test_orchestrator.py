@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from lyra.core.envelope import Envelope
 from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess
-from lyra.kernel import InstructionKind, Kernel
+from lyra.kernel import InstructionKind, Kernel, PipelineConfig
 from lyra.kernel.base.core import Core
 from lyra.kernel.pipelines.runner import AgentResult
 from lyra.kernel.pipelines.session import session_data
@@ -1139,3 +1139,35 @@ class Sessions(RuleBasedStateMachine):
 
 TestSessions = Sessions.TestCase
 TestSessions.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+
+
+# ------------------------------------------------------------------ as plain data
+
+
+def test_what_a_worker_is_told_is_plain_data():
+    """A stage, a session and an entry of the table can be sent to a worker in another program as JSON."""
+
+    async def work():
+        async with Kernel() as kernel:
+            kernel.submit("p", request_id="r", user_id="u")
+            kernel.initialize_orchestration("p", pipeline({"name": "a", "default_next": "b"}, {"name": "b"}))
+            stage = kernel.get_next_instruction("p").agent_config
+            step(kernel, "a", {"x": 1})
+            session = kernel.get_orchestration_state("p")
+            return stage.to_data(), session.to_data(), kernel.get_process("p").to_data()
+
+    stage, session, entry = run(work())
+    assert (stage["name"], stage["default_next"], stage["node_kind"]) == ("a", "b", "agent")
+    assert PipelineConfig.of(pipeline(stage, {"name": "b"})).agents[0].default_next == "b"
+    assert (session["process_id"], session["pipeline"], session["current_stage"]) == ("p", "p", "b")
+    assert session["envelope"]["outputs"] == {"a": {"x": 1}}
+    assert (entry["pid"], entry["request_id"], entry["user_id"]) == ("p", "r", "u")
+
+
+def test_an_event_of_a_pipeline_as_data():
+    """Its kind, its stage, its process and the envelope of that moment."""
+    events = [event.to_data() for event in execute(LINE, {name: gives({"by": name}) for name in "abc"}, pid="p")]
+    completed = [event for event in events if event["type"] == "stage_completed"]
+    assert [event["stage"] for event in completed] == ["a", "b", "c"]
+    assert {event["pid"] for event in events} == {"p"}
+    assert completed[0]["envelope"]["outputs"] == {"a": {"by": "a"}}
