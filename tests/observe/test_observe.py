@@ -229,7 +229,11 @@ def called(number: int, *, model: str = "sim/a", trace: str = "t1", text: str = 
     """The Event of a model call, as a kernel publishes it."""
     data = {
         **dict.fromkeys(FIELDS, 0),
-        **{"trace_id": trace, "span_id": f"s{number}", "parent_span": None, "agent": f"agent{text}", "model": model},
+        "trace_id": trace,
+        "span_id": f"s{number}",
+        "parent_span": None,
+        "agent": f"agent{text}",
+        "model": model,
         "status": "ok",
     }
     return Event(number, 100.0 + number, f"p{number}", "model.called", data)

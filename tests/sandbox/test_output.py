@@ -98,12 +98,16 @@ def test_a_large_workspace_tells_its_news_too(tmp_path, monkeypatch):
     assert len(result.set_aside) == 1
 
 
+def _parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def test_the_pid_of_a_running_command(tmp_path):
     """It is that of a process that this one started; a signal to it ends the command."""
 
     async def main():
         job = await Sandbox().start(["sleep", "60"], Profile(_made(tmp_path)))
-        parent = int(Path(f"/proc/{job.pid}/stat").read_text().rpartition(")")[2].split()[1])
+        parent = _parent_of(job.pid)
         os.kill(job.pid, signal.SIGKILL)
         result = await job.wait()
         return parent, result.exit_code

@@ -78,7 +78,10 @@ class Places(StoreConformance):
         return store
 
 
-@pytest.mark.parametrize(("ask", "method"), [(lambda suite: suite.fresh(), "make_store"), (lambda suite: suite.reopen(MemoryStore()), "another")])
+@pytest.mark.parametrize(
+    ("ask", "method"),
+    [(lambda suite: suite.fresh(), "make_store"), (lambda suite: suite.reopen(MemoryStore()), "another")],
+)
 def test_a_suite_says_which_method_is_missing(ask: Any, method: str) -> None:
     """One that gives no store of its own fails by the name of the method, not somewhere inside a test."""
     suite = StoreConformance()

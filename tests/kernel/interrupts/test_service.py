@@ -67,7 +67,7 @@ def test_the_age_of_ended_questions_is_a_number(target, clock):
         async with Kernel(target, clock) as kernel:
             for wrong in (None, -1.0, "1", float("nan")):
                 with pytest.raises(ConfigError, match="age_s"):
-                    kernel.interrupts.cleanup_resolved(wrong)
+                    kernel.interrupts.cleanup_resolved(wrong)  # type: ignore[arg-type]
 
     run(main())
 
