@@ -143,7 +143,9 @@ def test_a_provider_sets_its_price_and_gives_back_its_connections() -> None:
             costs = []
             for model in ("dear", "dearer"):
                 agent = await kernel.spawn(Agent("a", model=f"priced/{model}"))
-                costs.append((await agent.send("hi")).cost_usd)
+                reply = await agent.send("hi")
+                assert isinstance(reply, lyra.Reply)
+                costs.append(reply.cost_usd)
             assert "closed" not in provider.seen
             return costs
 

@@ -32,7 +32,10 @@ _BATCHES: Final = (4, 12, 60)  # how many tests are tried, first and then
 _LIMIT_S: Final = 30.0  # a test that takes longer fails: those that are tried take a few seconds
 _BEGINS, _FAILS, _ENDED = "begins ", "fails ", "ended"
 # Their fixtures take long, and they speak of no entry.
-_SLOW_TO_BEGIN: Final = ("tests/verify/", *(f"tests/test_{name}" for name in ("surface", "structure", "glossary", "examples")))
+_SLOW_TO_BEGIN: Final = (
+    "tests/verify/",
+    *(f"tests/test_{name}" for name in ("surface", "structure", "glossary", "examples")),
+)
 _REFUSES: Final = re.compile(r"wrong|refuse|invalid|mistake|nonsense|bad_|rejected|hostile")
 
 Uses = Mapping[str, list[tuple[float, str]]]  # entry → the tests that use it, with their seconds

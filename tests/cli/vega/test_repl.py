@@ -140,7 +140,9 @@ def test_every_agent_has_the_model_that_is_named(vega: Vega):
     lines = ('agent A { model "claude-x" }', "let a = spawn A;", 'a <- "hi"')
     out, _ = typed(vega, *lines, model="sim/echo")
     assert out[-1] == '"hi"'
-    vega.write("priced.yaml", "price: {input_usd_per_mtok: 1000, output_usd_per_mtok: 1000}\nreplies:\n  - text: done\n")
+    vega.write(
+        "priced.yaml", "price: {input_usd_per_mtok: 1000, output_usd_per_mtok: 1000}\nreplies:\n  - text: done\n"
+    )
     out, err = typed(vega, *lines, model="sim/script:priced.yaml", budget="0.000001")
     assert "budget" in err.lower()
     assert '"done"' not in out

@@ -337,6 +337,8 @@ def test_settings_and_tracebacks_before_the_command(vega: Vega):
     """`vega --set` and `vega --debug` hold for whatever follows."""
     file = vega.write("a.vega", 'agent Writer { model "sim/echo" }\nlet w = spawn Writer;\nprint(w <- "hi");\n')
     assert vega("--set", "grant.deny=model.use", "run", file).returncode == 3
+    assert vega("vega", "--set", "grant.deny=model.use", "run", file, command=LYRA).returncode == 3
+    assert "Traceback" in vega("vega", "--debug", "run", "gone.vega", command=LYRA).stderr
     plain, debugged = vega("run", "gone.vega"), vega("--debug", "run", "gone.vega")
     assert (plain.returncode, debugged.returncode) == (2, 2)
     assert ("Traceback" in plain.stderr, "Traceback" in debugged.stderr) == (False, True)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from lyra import vega
-from lyra.core.event import Event
 from lyra.core.clock import SystemClock
+from lyra.core.event import Event
 from lyra.errors import ConfigError
 from lyra.store.space import Space
 from lyra.vega import compile as compile_source
