@@ -141,20 +141,6 @@ def test_a_failure_is_that_of_its_agent():
     assert envelope.errors[0]["agent"] == "writer"
 
 
-def test_a_copy_shares_nothing():
-    """What is changed in a copy, down to the lists in its outputs, is not changed in the envelope."""
-    envelope = make(outputs={"a": {"b": [1]}}, stage_order=["a"], metadata={"k": [1]})
-    envelope.start_stage("a", now=1.0)
-    twin = envelope.copy()
-    assert twin == envelope
-    twin.outputs["a"]["b"].append(2)
-    twin.metadata["k"].append(2)
-    twin.stage_order.append("b")
-    twin.complete_stage("a", now=2.0)
-    assert (envelope.outputs, envelope.metadata, envelope.stage_order) == ({"a": {"b": [1]}}, {"k": [1]}, ["a"])
-    assert envelope.active_stages == {"a": True}
-
-
 def test_a_bound_of_its_own_and_an_end_that_came_with_it():
     """Fewer hops than usual stop it sooner; an envelope that was ended elsewhere does not go on here."""
     few = make(max_agent_hops=1)

@@ -272,7 +272,7 @@ def test_the_rows_of_a_run_can_be_read_by_others(tmp_path):
 
 
 def test_who_listens_to_a_run_hears_what_it_does(tmp_path, monkeypatch):
-    """That it began and ended, what it printed, the names it gave, what a session was paid, what it learned of tokens."""
+    """Its beginning and end, what it printed, the names it gave, what a session was paid, what it learned."""
     monkeypatch.setattr("lyra.vega.durable.record._PACK_BYTES", 100)
     source = AGENT + 'process::register("boss");\nlet m = spawn M;\n'
     source += 'session budget $500.00 {\n  print(m <- "word");\n}\nprint("x".repeat(200));\n'
