@@ -15,6 +15,7 @@ import lyra
 from lyra import Agent, Kernel, LLMProvider
 from lyra.agents.session.shared import runtime_of
 from lyra.errors import AgentFailed, ModelError
+from lyra.models.pricing import Price
 from lyra.models.record import Recorder
 from lyra.models.request import Request
 from lyra.models.stream import Finished, StreamEvent, TextDelta
@@ -108,3 +109,67 @@ def test_a_model_that_answers_in_order_is_not_asked_early() -> None:
 
     assert asyncio.run(main()) == [True, False]
     assert provider.asked_about == ["counted", "free"]
+
+
+class Priced(Own):
+    """It says what its models cost, and what it was asked to do."""
+
+    name = "priced"
+
+    def __init__(self) -> None:
+        super().__init__("x", "x")
+        self.seen: list[str] = []
+
+    def price(self, model: str) -> Price | None:
+        self.seen.append(f"price of {model}")
+        return Price.from_data(
+            {"input_usd_per_mtok": 0, "output_usd_per_mtok": 0, "request_usd": 1 if model == "dear" else 2}
+        )
+
+    def load(self) -> None:
+        self.seen.append("loaded")
+
+    async def close(self) -> None:
+        self.seen.append("closed")
+
+
+def test_a_provider_sets_its_price_and_gives_back_its_connections() -> None:
+    """It is asked about the model that is called, loaded before the first request, and closed with the kernel."""
+    provider = Priced()
+
+    async def main() -> list[Any]:
+        async with Kernel() as kernel:
+            runtime_of(kernel).client.register("priced", provider)
+            costs = []
+            for model in ("dear", "dearer"):
+                agent = await kernel.spawn(Agent("a", model=f"priced/{model}"))
+                reply = await agent.send("hi")
+                assert isinstance(reply, lyra.Reply)
+                costs.append(reply.cost_usd)
+            assert "closed" not in provider.seen
+            return costs
+
+    assert asyncio.run(main()) == [1.0, 2.0]
+    assert {"price of dear", "price of dearer", "loaded", "closed"} <= set(provider.seen)
+
+
+def test_an_agent_is_killed_for_a_reason() -> None:
+    async def main() -> str:
+        async with Kernel() as kernel:
+            agent = await kernel.spawn(Agent("a", model=Own("x")))
+            await agent.kill("no longer needed")
+            return (await agent.wait()).reason
+
+    assert asyncio.run(main()) == "no longer needed"
+
+
+def test_an_answer_on_its_way_is_done_when_it_is_there() -> None:
+    async def main() -> list[bool]:
+        async with Kernel() as kernel:
+            agent = await kernel.spawn(Agent("a", model=Own("x")))
+            pending = agent.send_async("hi")
+            before = pending.done()
+            await pending
+            return [before, pending.done()]
+
+    assert asyncio.run(main()) == [False, True]

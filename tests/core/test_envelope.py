@@ -118,6 +118,40 @@ def test_stages_are_booked():
     assert envelope.start_stage("elsewhere", now=105.0).stage_order == 0
 
 
+def test_a_stage_that_is_no_longer_needed_is_skipped():
+    """Its record ends as skipped, under the name of its agent; it has no output and no error."""
+    envelope = make(stage_order=["plan", "write"])
+    envelope.start_stage("plan", now=100.0)
+    envelope.start_stage("write", now=100.0, agent="writer")
+    envelope.skip_stage("write", now=102.0, agent="writer")
+    assert envelope.active_stages == {"plan": True}
+    assert [(record.agent, record.status) for record in envelope.processing_history] == [
+        ("plan", "running"),
+        ("writer", "skipped"),
+    ]
+    assert (envelope.processing_history[-1].completed_at, envelope.outputs, envelope.errors) == (102.0, {}, [])
+
+
+def test_a_failure_is_that_of_its_agent():
+    envelope = make()
+    envelope.start_stage("write", now=100.0, agent="writer")
+    envelope.fail_stage("write", "no ink", now=101.0, agent="writer")
+    (record,) = envelope.processing_history
+    assert (record.agent, record.status, record.error) == ("writer", "error", "no ink")
+    assert envelope.errors[0]["agent"] == "writer"
+
+
+def test_a_bound_of_its_own_and_an_end_that_came_with_it():
+    """Fewer hops than usual stop it sooner; an envelope that was ended elsewhere does not go on here."""
+    few = make(max_agent_hops=1)
+    few.start_stage("a", now=1.0)
+    assert few.check_bounds().terminal_reason is TerminalReason.MAX_AGENT_HOPS_EXCEEDED
+    ended = make(terminated=True)
+    assert not ended.check_bounds().can_continue
+    ended.terminate("completed", now=2.0)
+    assert ended.terminal_reason is None
+
+
 def test_goals_are_struck_off():
     """False when no goal remains or the stages are used up."""
     envelope = make(all_goals=["a", "b", "c"], remaining_goals=["a", "b", "c"], max_stages=2)

@@ -755,3 +755,29 @@ def test_a_question_brings_its_message(target):
             return question.question, question.message
 
     assert run(main()) == ("Go on?", "Two files would be deleted.")
+
+
+def test_a_program_knows_that_it_replays(path):
+    """What it said before a crash it does not say again."""
+    said = []
+
+    async def program(ctx):
+        for number in range(2):
+            if not ctx.replaying:
+                said.append(number)
+            await ctx.do(act, number)
+        await ctx.ask("go on?", kind="confirmation")
+        said.append("answered" if not ctx.replaying else "replayed")
+
+    async def main():
+        async with Crash(Kernel(path)) as kernel:
+            await kernel.spawn(program, pid="main")
+            while not kernel.interrupts.pending():
+                await asyncio.sleep(0.001)
+        async with Kernel(path, programs=[program]) as kernel:
+            await settle(kernel)
+            await kernel.resolve_interrupt(kernel.interrupts.pending()[0].id, {"approved": True})
+            await kernel.process("main").wait()
+        assert said == [0, 1, "answered"]
+
+    run(main())

@@ -248,3 +248,12 @@ def test_many_calls_wait_for_no_more_than_they_must(folder, monkeypatch):
             assert loop.time() - began < 1.2
 
     run(main())
+
+
+def test_a_rule_takes_a_tool_back(folder):
+    async def main(*rules):
+        async with Client(server(folder, "--tools", "Read", *rules)) as client:
+            return await call(client, "Read", file_path="a.txt")
+
+    assert not run(main())[0]
+    assert run(main("--disallowed-tools", "Read(a.txt)"))[0]

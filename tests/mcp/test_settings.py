@@ -17,7 +17,7 @@ from lyra.errors import ConfigError, LyraError, ParseError
 from lyra.mcp import Approvals, McpServers, ServerSettings, load_settings
 from lyra.mcp.client.project_file import read_file
 from tests.cases import cases
-from tests.mcp.support import run, tiny, using
+from tests.mcp.support import QUICK, run, tiny, using
 from tests.test_config import Place
 
 
@@ -398,3 +398,33 @@ def test_what_is_no_file_is_told(tmp_path, kind):
         os.mkfifo(path)
     with pytest.raises(ConfigError, match=r"not a file|not there"):
         read_file(str(tmp_path), {})
+
+
+def test_variables_of_a_file_are_those_that_are_given(place):
+    """And not those of this process."""
+    entry = {"command": "node", "env": {"T": "${TOK}"}}
+    (place.project / ".mcp.json").write_text(json.dumps({"mcpServers": {"a": entry}}))
+    (server,) = load_settings(place.load(), str(place.project), {**place.env, "TOK": "given"})
+    assert server.env["T"].reveal() == "given"
+
+
+def test_the_servers_of_a_configuration_are_loaded(place):
+    """Of the one that is given, not of the one that is in force here."""
+    place.user('[mcp.servers.mine]\ncommand = "node"\n')
+    loaded = McpServers.load(place.load(), str(place.project), approvals=Approvals(None))
+    assert [state.name for state in loaded.states()] == ["mine"]
+
+
+def test_closing_ends_the_programs(tmp_path):
+    """None of them runs on."""
+
+    async def main():
+        servers = McpServers(
+            [tiny()], workspace=str(tmp_path), approvals=Approvals(None), supervision=QUICK, folder=None
+        )
+        await servers.start()
+        assert [state.state for state in servers.states()] == ["connected"]
+        await servers.close()
+        return [state.state for state in servers.states()]
+
+    assert run(main()) == ["disconnected"]

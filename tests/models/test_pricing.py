@@ -199,3 +199,10 @@ def test_a_price_that_changes_with_the_date_is_looked_up_again():
     assert prices.of(name).cost(million) == before.input_mtok * 1_000_000
     clock.set(change.isoformat())
     assert prices.of(name).cost(million) == after.input_mtok * 1_000_000
+
+
+def test_thoughts_have_a_price_of_their_own():
+    """They are part of the output, and paid at their own rate where there is one."""
+    price = Price((Rates(above=-1, input=0, output=1_000_000, cache_read=0, cache_write=0, reasoning=3_000_000),))
+    plain = price.cost(TokenUsage(0, 10**6))
+    assert price.cost(TokenUsage(0, 10**6, reasoning_tokens=10**6)) == 3 * plain

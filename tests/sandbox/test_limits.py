@@ -336,3 +336,14 @@ def test_a_command_is_words(sandbox, tmp_path):
     for argv in ([], [""], ["a\0b"]):
         with pytest.raises(ConfigError):
             asyncio.run(sandbox.run(argv, Profile(str(tmp_path))))
+
+
+def test_the_limit_of_processes_is_set(sandbox, tmp_path, monkeypatch):
+    """As a limit of the kernel where no control group counts them: that many more than run already."""
+    monkeypatch.setattr(cgroup, "make", lambda *_, **__: None, raising=False)
+
+    def limit(processes):
+        profile = Profile(str(tmp_path), limits=Limits(processes=processes))
+        return int(asyncio.run(sandbox.run(["bash", "-c", "ulimit -u"], profile)).output.text)
+
+    assert limit(900) - limit(100) > 400

@@ -152,3 +152,15 @@ def test_a_naive_open_loses_the_race(tmp_path, monkeypatch):
     monkeypatch.setattr(Beneath, "open", lambda self, path, **_: os.open(f"{self.root}/{path}", os.O_RDONLY))
     report = swaps.run(2_000, 1)
     assert any("outside" in failure for failure in report.failures)
+
+
+def test_the_walk_does_without_the_call_of_the_kernel(tmp_path, monkeypatch):
+    """On kernels that have none, and wherever it is asked for."""
+    (tmp_path / "file").write_text("inside")
+
+    def missing(*_: object, **__: object) -> int:
+        raise AssertionError("openat2 was called")
+
+    monkeypatch.setattr(Beneath, "_ask_kernel", missing)
+    with Beneath(str(tmp_path), by_kernel=False) as folder:
+        assert _read(folder, "file") == "inside"

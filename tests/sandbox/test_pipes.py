@@ -116,3 +116,21 @@ def test_descriptors_are_given_back(sandbox, tmp_path):
         return len(os.listdir("/proc/self/fd")) - before
 
     assert asyncio.run(main()) <= 0
+
+
+def test_a_long_line_is_read_where_there_is_room_for_it(sandbox, tmp_path):
+    async def work(pipes):
+        assert len(await pipes.reader.readline()) == 1_500_001
+        await pipes.close(0)
+
+    argv = ["sh", "-c", "head -c 1500000 /dev/zero; echo; sleep 60"]
+    running(Profile(str(tmp_path)), sandbox, argv, work, line_bytes_max=2_000_000)
+
+
+def test_one_that_tidies_up_is_given_the_time_it_is_allowed(sandbox, tmp_path):
+    async def work(pipes):
+        assert await pipes.reader.readline() == b"ready\n"
+        return await pipes.close(15)
+
+    argv = ["sh", "-c", "echo ready; cat; sleep 2; exit 5"]
+    assert running(Profile(str(tmp_path)), sandbox, argv, work).exit_code == 5

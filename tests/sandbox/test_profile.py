@@ -10,7 +10,7 @@ import pytest
 
 from lyra.core.rights.capability import Grant
 from lyra.errors import CapabilityDenied, ConfigError, SandboxUnavailable
-from lyra.sandbox import Profile
+from lyra.sandbox import Limits, Profile, Sandbox
 from lyra.sandbox.protected import appeared, find
 
 
@@ -254,3 +254,11 @@ def test_a_profile_of_a_grant_may_allow_unix_sockets(sandbox, tmp_path):
         result = asyncio.run(sandbox.run([os.path.realpath(sys.executable), "-IS", "-c", code], profile))
         made.append("made" in result.output.text)
     assert made == [False, True]
+
+
+def test_the_limits_of_a_profile_of_a_grant_hold(tmp_path):
+    """Those that are given, and not the usual ones."""
+    grant = _grant(f"fs.read:{tmp_path}/**")
+    profile = Profile.of(grant, str(tmp_path), limits=Limits(wall_s=0.5))
+    result = asyncio.run(Sandbox().run(["sleep", "20"], profile))
+    assert (result.limits_hit, result.ok) == (("wall",), False)

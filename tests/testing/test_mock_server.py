@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from typing import Any, cast
@@ -440,3 +441,18 @@ def test_the_command_refuses_a_public_host_and_a_wrong_script(tmp_path):
         assert done.returncode == 2
         assert message in done.stderr
         assert done.stdout == ""
+
+
+def test_the_command_listens_where_it_is_told_to():
+    """At that port; on a public address only where that is said, too."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "lyra.cli.main", "mock", "serve"]
+    words = ["--port", str(port), "--host", "0.0.0.0", "--public"]
+    started = subprocess.Popen([*command, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    first = started.stdout.readline()
+    started.send_signal(signal.SIGINT)
+    _, errors = started.communicate(timeout=20)
+    assert first.startswith("# the mock server listens on http://"), errors
+    assert f":{port};" in first

@@ -10,7 +10,7 @@ import pytest
 import lyra
 from lyra import Agent, Backoff, CircuitBreaker, Kernel, RateLimit, Retry, effect, tool
 from lyra.errors import CircuitOpen, ModelError
-from lyra.testing import run_in_virtual_time
+from lyra.testing import SimClock, run_in_virtual_time
 from tests.agents.support import says
 
 
@@ -100,3 +100,20 @@ def test_timers_of_agents() -> None:
     assert run_in_virtual_time(main()) == ["x"] * 4 + ["done"]
     assert monotonic() - began < 30
     assert model.requests[-1].messages[-1].tool_results[0].error_code == "timeout"
+
+
+def test_the_clock_that_is_given_is_the_one_that_runs() -> None:
+    """A test reads and sets the wall clock of what it ran."""
+    clock = SimClock(5_000.0)
+
+    async def main() -> float:
+        async with Kernel() as kernel:
+            return await kernel.run(sleeper)
+
+    assert run_in_virtual_time(main(), clock=clock) == 8_600.0
+    assert clock.now() >= 8_600.0
+
+
+async def sleeper(ctx: Any) -> float:
+    await ctx.sleep(3_600)
+    return float(ctx.now())

@@ -204,6 +204,8 @@ def _parameters() -> Iterator[Entry]:
         for position, parameter in enumerate(names):
             if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL) or parameter.name.startswith("_"):
                 continue
+            if f"{full}({parameter.name})" in inside():
+                continue
             by_position = None if parameter.kind is parameter.KEYWORD_ONLY else position
             yield Entry(
                 "parameter", f"{full}({parameter.name})", (short, parameter.name), by_position, owner, _home(value)

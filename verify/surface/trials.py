@@ -30,11 +30,11 @@ SHOWN: Final = Path(__file__).parent / "shown.toml"
 _SITE: Final = Path(__file__).parent / "site"
 _BATCHES: Final = (4, 12, 60)  # how many tests are tried, first and then
 _LIMIT_S: Final = 30.0  # a test that takes longer fails: those that are tried take a few seconds
-_BEGINS, _FAILS, _TOO_LONG = "begins ", "fails ", "too long"
+_BEGINS, _FAILS, _ENDED = "begins ", "fails ", "ended"
 # Their fixtures take long, and they speak of no entry.
 _SLOW_TO_BEGIN: Final = (
-    *("tests/verify/", "tests/test_surface.py", "tests/test_structure.py", "tests/test_glossary.py"),
-    "tests/test_examples.py",
+    "tests/verify/",
+    *(f"tests/test_{name}" for name in ("surface", "structure", "glossary", "examples")),
 )
 _REFUSES: Final = re.compile(r"wrong|refuse|invalid|mistake|nonsense|bad_|rejected|hostile")
 
@@ -80,8 +80,12 @@ def _speaks(entry: Entry, test: str) -> float:
 class _Teller:
     """A plugin that tells which test begins, and of the first that fails."""
 
-    def __init__(self, tell: Callable[[str], object]) -> None:
+    def __init__(self, tell: Callable[[str], object], once_collected: Callable[[], None]) -> None:
         self._tell = tell
+        self._once_collected = once_collected
+
+    def pytest_collection_finish(self) -> None:
+        self._once_collected()
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._tell(f"{_BEGINS}{nodeid}")
@@ -96,21 +100,36 @@ def trial(entry: Entry, tests: list[str]) -> Trial:
     tests = list(tests)
     for size in _BATCHES:
         batch, tests = tests[:size], tests[size:]
-        failed = _in_child(entry, batch) if batch else ""
+        failed = _first_failed(entry, batch) if batch else ""
         if failed:
             return Trial(entry.id, failed.partition("[")[0])
     return Trial(entry.id, "")
 
 
-def _run(entry: Entry, tests: list[str], tell: Callable[[str], object]) -> None:
-    switch_off(entry)
+def _run(entry: Entry, tests: list[str], tell: Callable[[str], object], *, late: bool) -> None:
+    """`late`: off once the tests are collected. Without some entries the files of the tests cannot even be imported."""
+    if not late:
+        switch_off(entry)
     os.environ["LYRA_SURFACE_OFF"] = entry.id  # and in the programs that the tests start
     os.environ["PYTHONPATH"] = os.pathsep.join((str(_SITE), str(_SITE.parents[2]), os.environ.get("PYTHONPATH", "")))
-    pytest.main([*tests, "-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"], plugins=[_Teller(tell)])
+    teller = _Teller(tell, lambda: switch_off(entry) if late else None)
+    pytest.main([*tests, "-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"], plugins=[teller])
+    tell(_ENDED)
 
 
-def _in_child(entry: Entry, tests: list[str]) -> str:
-    """The first of these tests that fails, or does not end, in a child process; "" where all pass."""
+def _first_failed(entry: Entry, tests: list[str]) -> str:
+    """The first of these tests that fails, or does not come to its end; "" where all pass."""
+    lines = _in_child(entry, tests)
+    if not any(line.startswith(_BEGINS) for line in lines):
+        lines = _in_child(entry, tests, late=True)
+    failed = [line[len(_FAILS) :] for line in lines if line.startswith(_FAILS)]
+    begun = [line[len(_BEGINS) :] for line in lines if line.startswith(_BEGINS)]
+    endless = begun[-1:] if _ENDED not in lines else []
+    return next(iter((*failed, *endless)), "")
+
+
+def _in_child(entry: Entry, tests: list[str], *, late: bool = False) -> list[str]:
+    """What a child process that runs these tests tells."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
@@ -119,7 +138,7 @@ def _in_child(entry: Entry, tests: list[str]) -> str:
         for stream in (0, 1, 2):
             os.dup2(silence, stream)
         try:
-            _run(entry, tests, lambda line: os.write(writer, f"{line}\n".encode()))
+            _run(entry, tests, lambda line: os.write(writer, f"{line}\n".encode()), late=late)
         finally:
             os._exit(0)
     os.close(writer)
@@ -127,21 +146,18 @@ def _in_child(entry: Entry, tests: list[str]) -> str:
     os.close(reader)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    failed = [line[len(_FAILS) :] for line in lines if line.startswith(_FAILS)]
-    begun = [line[len(_BEGINS) :] for line in lines if line.startswith(_BEGINS)]
-    endless = begun[-1:] if lines and lines[-1] == _TOO_LONG else []
-    return next(iter((*failed, *endless)), "")
+    return lines
 
 
 def _lines(reader: int) -> list[str]:
-    """What the child told, with `_TOO_LONG` at the end where it stood still."""
+    """What the child told until it was done, died or stood still."""
     text = b""
     while select.select([reader], [], [], _LIMIT_S)[0]:
         piece = os.read(reader, 65536)
         text += piece
         if not piece or _FAILS.encode() in text:
             return text.decode().splitlines()
-    return [*text.decode().splitlines(), _TOO_LONG]
+    return text.decode().splitlines()
 
 
 # ---------------------------------------------------------------- all of them

@@ -461,3 +461,11 @@ def test_after_kill_9_what_was_answered_is_not_asked_again(tmp_path: Path):
     asked = [line.split() for line in (tmp_path / "asked").read_text().splitlines()]
     assert [text for text, _ in asked] == ["one", "two", "three", "three"]
     assert asked[2] == asked[3]  # the same idempotency key
+
+
+def test_a_call_that_was_made_ahead_is_told_when_it_is_taken():
+    _, decorated = both(lambda: [agent(name) for name in "abc"], scope="$1.00")
+    ahead = [data["pid"] for kind, data in decorated.events if kind == "call.ahead"]
+    taken = [data["pid"] for kind, data in decorated.events if kind == "call.taken"]
+    assert ahead
+    assert set(taken) == set(ahead)

@@ -387,3 +387,27 @@ def test_a_question_with_a_key_is_withdrawn_until_it_is_asked_again(path, asked_
     run(first())
     run(second())
     assert shop.charged == (["bread", "milk"] if asked_again else ["milk"])
+
+
+def test_a_message_that_is_withdrawn_and_passed_is_told(path):
+    """The same request, when its sender gave up and when the agent has come past it."""
+    shop, heard = Shop(), []
+
+    async def main():
+        async with Kernel(path) as kernel:
+            kernel.on_event(heard.append, ("message.withdrawn", "message.passed"))
+            process = await shop.busy(kernel)
+            await send_with_timeout(process)
+            await kernel.durable()
+            kernel.core.in_flight = 0  # the tool hangs: the drain need not wait for it
+        shop.is_slow = False
+        kernel = Kernel(path, programs=[shop.agent])
+        kernel.on_event(heard.append, ("message.withdrawn", "message.passed"))
+        async with kernel:
+            process = await kernel.spawn(shop.agent, pid="shop")
+            await process.send("the last one", timeout=5)
+            await kernel.durable()
+
+    run(main())
+    assert [event.kind for event in heard] == ["message.withdrawn", "message.passed"]
+    assert heard[0].data["request"]

@@ -296,3 +296,20 @@ def test_a_thousand_turns_do_not_get_slower(context):
 
     early, late = asyncio.run(main())
     within(late, early * (3.0 if context is None else 2.0), (early, late))
+
+
+def test_a_cut_is_told():
+    """Which agent, in which way, and from which message on."""
+    heard: list[Any] = []
+
+    async def main() -> None:
+        async with Kernel() as kernel:
+            kernel.on_event(heard.append, "context.cut")
+            process = await kernel.spawn(Agent("a", model=says("ok"), context={"kind": "window", "tokens": 1_000}))
+            for n in range(20):
+                await process.send(f"{n} {LONG}")
+
+    run(main())
+    assert {(event.data["agent"], event.data["kind"]) for event in heard} == {("a", "window")}
+    starts = [event.data["start"] for event in heard]
+    assert 0 < starts[0] < starts[-1] < heard[-1].data["messages"]

@@ -505,3 +505,7 @@ def test_the_example(run):
         "    return a + b",
     ]
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_task_by_its_long_name(lyra):
+    assert lyra("agent", "--prompt", "say it", "--model", "sim/echo").stdout == "say it\n"

@@ -221,3 +221,9 @@ def test_answers_may_be_piped_in(lyra, monkeypatch, answers, code):
     done = lyra("pipeline", "run", "p.toml", "--json")
     assert done.returncode == code
     assert ("b" in json.loads(done.stdout)["envelope"]["outputs"]) == (code == 0)
+
+
+def test_the_graph_goes_into_the_file_that_is_named(lyra):
+    shown = lyra("pipeline", "graph", EXAMPLE).stdout
+    assert lyra("pipeline", "graph", EXAMPLE, "--output", "out.svg").stdout != shown
+    assert (lyra.folder / "out.svg").read_text().strip() == shown.strip()

@@ -250,3 +250,11 @@ def test_an_argument_needs_no_option(place):
     done = place("tools", "call", "Read", "notes/a.md")
     assert done.returncode == 2
     assert "NAME=VALUE" in done.stderr
+
+
+def test_a_tool_of_the_project_is_called_once_the_project_is_trusted(place):
+    (place.folder / ".lyra").mkdir()
+    (place.folder / "mine").rename(place.folder / ".lyra/tools")
+    call = ("tools", "call", "note", "--arg", "name=a", "--allow", "note")
+    assert place(*call).returncode == 2
+    assert place(*call, "--trust-project").stdout == "hello\n"

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from lyra.cli.demo.team import FILES
+from lyra.cli.main import main
 from lyra.core.codec import decode
 from lyra.store.sqlite import SqliteStore
 from tests import warm
@@ -226,3 +227,26 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path):
     assert running.returncode == 130
     assert list(tmp_path.iterdir()) == []
     assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
+
+
+@pytest.mark.parametrize(
+    ("words", "seed", "pauses"), [((), 1, True), (("--fast",), 1, False), (("--seed", "7"), 7, True)]
+)
+def test_the_flags_of_the_show(monkeypatch, words, seed, pauses):
+    """The seed of the service's failures, and whether there are pauses."""
+    shown = []
+
+    class Show:
+        def __init__(self, *_: object, **settings: object) -> None:
+            shown.append(settings)
+
+        def run(self) -> dict[str, object]:
+            return {"problems": []}
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr("lyra.cli.demo.command.Demo", Show)
+    assert main(["demo", "--json", *words]) == 0
+    (settings,) = shown
+    assert (settings["seed"], settings["pace"] > 0) == (seed, pauses)

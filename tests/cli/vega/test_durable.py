@@ -435,3 +435,16 @@ def test_a_trace_says_why_a_run_failed(vega: Vega):
     assert "process bad.vega  Broken: pipe" in vega("trace", "r", "--db", "run.db").stdout
     told = vega.json("trace", "r", "--db", "run.db")
     assert (told["trace"]["status"], told["trace"]["error"], told["unlisted_calls"]) == ("Broken", "pipe", 0)
+
+
+@pytest.mark.parametrize(("flag", "sign"), [("--trace", '"agent"'), ("--live", "Q")])
+def test_a_run_that_goes_on_is_shown_as_it_is_asked_for(vega: Vega, flag: str, sign: str):
+    vega.write("says.json", json.dumps(SCRIPT))
+    vega.write("asks.vega", ASKS)
+    child = begin(vega, "run", "asks.vega", "--db", "run.db", "--run-id", "r")
+    waiting(vega)
+    kill(child)
+    vega("answer", "r", "green", "--db", "run.db")
+    done = vega("resume", "r", "--db", "run.db", flag)
+    assert done.stdout.endswith("You said green.\n")
+    assert sign in done.stderr

@@ -133,3 +133,16 @@ def until(fd: int, wanted: bytes) -> bytes:
         assert ready, received
         received += os.read(fd, 4096)
     return received
+
+
+def test_every_agent_has_the_model_that_is_named(vega: Vega):
+    """And the session the budget that is given."""
+    lines = ('agent A { model "claude-x" }', "let a = spawn A;", 'a <- "hi"')
+    out, _ = typed(vega, *lines, model="sim/echo")
+    assert out[-1] == '"hi"'
+    vega.write(
+        "priced.yaml", "price: {input_usd_per_mtok: 1000, output_usd_per_mtok: 1000}\nreplies:\n  - text: done\n"
+    )
+    out, err = typed(vega, *lines, model="sim/script:priced.yaml", budget="0.000001")
+    assert "budget" in err.lower()
+    assert '"done"' not in out

@@ -320,3 +320,25 @@ def test_a_denied_right_ends_the_run(vega, right):
     assert done.stderr.startswith("error[capability_denied]")
     assert f"{right}:" in done.stderr
     assert "is denied: a deny rule touches it" in done.stderr
+
+
+def test_lyra_run_takes_the_same_flags(vega: Vega):
+    """What is shown while it runs, how many threads it has, and the one document."""
+    vega.write("agent.vega", AGENT)
+    sim = ("--model", "sim/echo")
+    assert "Coder" in vega("run", "agent.vega", *sim, "--live", command=LYRA).stderr
+    told = json.loads(vega("run", "agent.vega", *sim, "--json", command=LYRA).stdout)
+    assert (told["ok"], told["output"]) == (True, ["write it"])
+    refused = vega("run", "agent.vega", *sim, "--workers", "2", "--db", "runs.db", command=LYRA)
+    assert (refused.returncode, "one worker" in refused.stderr) == (2, True)
+
+
+def test_settings_and_tracebacks_before_the_command(vega: Vega):
+    """`vega --set` and `vega --debug` hold for whatever follows."""
+    file = vega.write("a.vega", 'agent Writer { model "sim/echo" }\nlet w = spawn Writer;\nprint(w <- "hi");\n')
+    assert vega("--set", "grant.deny=model.use", "run", file).returncode == 3
+    assert vega("vega", "--set", "grant.deny=model.use", "run", file, command=LYRA).returncode == 3
+    assert "Traceback" in vega("vega", "--debug", "run", "gone.vega", command=LYRA).stderr
+    plain, debugged = vega("run", "gone.vega"), vega("--debug", "run", "gone.vega")
+    assert (plain.returncode, debugged.returncode) == (2, 2)
+    assert ("Traceback" in plain.stderr, "Traceback" in debugged.stderr) == (False, True)

@@ -124,3 +124,22 @@ def test_the_sentence_of_each_row_is_the_commands_own():
     for row in COMMANDS.values():
         command = getattr(importlib.import_module(row.module), row.attribute)
         assert command.get_short_help_str(limit=200) == row.help
+
+
+def test_check_says_what_is_wrong_with_a_file(vega: Vega):
+    """One line a mistake and exit code 2, or the same as data."""
+    vega.write("good.vega", "print(1);")
+    vega.write("wrong.vega", "let x = nope;")
+    assert vega("check", "good.vega").returncode == 0
+    done = vega("check", "wrong.vega")
+    assert done.returncode == 2
+    assert "wrong.vega:1:9: error: unknown name `nope`" in done.stdout + done.stderr
+    (problem,) = vega.json("check", "wrong.vega", code=2)["problems"]
+    assert (problem["line"], problem["column"]) == (1, 9)
+
+
+def test_compile_writes_where_it_is_told_to(vega: Vega):
+    vega.write("main.vega", "print(2);")
+    assert vega("compile", "main.vega", "--output", "out.vgb").returncode == 0
+    assert not (vega.folder / "main.vgb").exists()
+    assert vega("run", "out.vgb").stdout == "2\n"

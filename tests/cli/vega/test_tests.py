@@ -121,3 +121,16 @@ def test_as_json(vega: Vega):
 
 def test_no_tests_are_said(vega: Vega):
     assert vega("test").stdout.startswith("no tests found")
+
+
+def test_agents_without_a_mock_have_the_model_that_is_named(vega: Vega):
+    vega.write("script.yaml", "replies:\n  - text: from the script\n")
+    source = 'agent A { model "claude-x" }\ntest "t" { let a = spawn A; assert((a <- "hi") == "from the script"); }'
+    vega.write("a.vega", source)
+    assert vega("test", "a.vega").returncode == 1
+    assert vega("test", "a.vega", "--model", "sim/script:script.yaml").returncode == 0
+
+
+def test_only_tests_with_that_text_in_their_name(vega: Vega):
+    vega.write("a.vega", 'test "one" { }\ntest "two" { throw Broken("b"); }')
+    assert vega("test", "a.vega", "--match", "one").stdout == "ok  a.vega: one\n1 passed\n"

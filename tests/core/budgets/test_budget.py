@@ -425,3 +425,21 @@ def test_what_is_reserved_is_told_by_dimension():
     assert (budget.reserved(), budget.reserved("hops"), budget.reserved("iterations")) == (5, 2, 0)
     budget.settle(held)
     assert budget.reserved("hops") == 0
+
+
+@pytest.mark.parametrize("dimension", ["output_tokens", "tool_calls"])
+def test_an_amount_is_refused_where_its_own_limit_is_reached(dimension):
+    """And no other dimension stands in for it."""
+    budget = Budget.of({dimension: 3})
+    budget.charge(Usage(**{dimension: 2}))
+    with pytest.raises(BudgetExceeded):
+        budget.reserve(Usage(**{dimension: 2}))
+    budget.reserve(Usage(llm_calls=2))
+    budget.reserve(Usage(**{dimension: 1}))
+
+
+def test_a_budget_of_tool_calls():
+    budget = Budget(tool_calls=1)
+    budget.charge(Usage(tool_calls=1))
+    with pytest.raises(BudgetExceeded):
+        budget.reserve(Usage(tool_calls=1))

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import pytest
 
 from lyra.core.budgets.budget import Usage
-from lyra.core.effect import Charged, effect
+from lyra.core.effect import Charged, Effect, effect
 from lyra.core.policies.breaker import CircuitBreaker
+from lyra.core.policies.rate import RateLimit
 from lyra.errors import (
     BudgetExceeded,
     CapabilityDenied,
@@ -653,5 +654,49 @@ def test_budget_exceeded_says_how_much():
             assert isinstance(error, BudgetExceeded)
             assert (error.asked, error.remaining, error.scope) == (2_000_000, 1_500_000, "trip")
             assert "$1.50" in str(error)
+
+    run(main())
+
+
+def test_a_lasting_effect_is_admitted_by_what_other_kernels_did():
+    """Its rate limit counts the calls of all kernels in this process; that of another begins anew in each."""
+
+    async def act() -> int:
+        return 1
+
+    limit = {"rate_limit": RateLimit(requests_per_minute=1, burst=1, strategy="reject")}
+    lasting, other = Effect(act, policy=limit, lasting=True), Effect(act, policy=limit)
+
+    async def program(ctx, name):
+        return await ctx.do({"lasting": lasting, "other": other}[name])
+
+    async def main():
+        for _ in range(2):
+            async with Kernel() as kernel:
+                assert await kernel.run(program, "other") == 1
+        async with Kernel() as kernel:
+            assert await kernel.run(program, "lasting") == 1
+        async with Kernel() as kernel:
+            with pytest.raises(RateLimited):
+                await kernel.run(program, "lasting")
+
+    run(main())
+
+
+def test_what_an_effect_says_is_unchanged_is_not_read_back(path):
+    """Any other value is what was written and read: a list, for a tuple."""
+
+    async def act() -> object:
+        return (1, [2])
+
+    async def program(ctx):
+        plain = await ctx.do(Effect(act, name="plain"))
+        kept = await ctx.do(Effect(act, name="kept", unchanged=lambda value: True))
+        read = await ctx.do(Effect(act, name="read", unchanged=lambda value: False))
+        return [type(value).__name__ for value in (plain, kept, read)]
+
+    async def main():
+        async with Kernel(path) as kernel:
+            assert await kernel.run(program) == ["list", "tuple", "list"]
 
     run(main())

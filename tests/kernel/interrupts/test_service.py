@@ -658,3 +658,21 @@ def test_an_answer_has_its_time(target, clock):
 
     run(main())
     assert seen == [1_007.0]
+
+
+def test_the_questions_of_one_process(target):
+    """And of all, where none is named."""
+
+    async def asks(ctx, text):
+        await ctx.ask(text)
+
+    async def main():
+        async with Kernel(target) as kernel:
+            for name in ("a", "b"):
+                kernel.spawn(asks, f"{name}?", pid=name)
+            await settle(kernel)
+            for listed in (kernel.interrupts.pending, kernel.interrupts.list_interrupts):
+                assert sorted(interrupt.pid for interrupt in listed()) == ["a", "b"]
+                assert [interrupt.pid for interrupt in listed("b")] == ["b"]
+
+    run(main())

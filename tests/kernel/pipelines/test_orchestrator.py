@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
 
@@ -14,11 +15,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from lyra.core.envelope import Envelope
 from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess
-from lyra.kernel import AgentExecutionMetrics, InstructionKind, Kernel, PipelineConfig
+from lyra.kernel import AgentExecutionMetrics, AgentExecutionResult, InstructionKind, Kernel, PipelineConfig
 from lyra.kernel.base.core import Core
 from lyra.kernel.pipelines.runner import AgentResult
 from lyra.kernel.pipelines.session import session_data
-from lyra.testing import SimClock
+from lyra.testing import SimClock, run_in_virtual_time
 from tests.kernel.conftest import Crash, crash, pass_time, run, settle
 
 LINE = {
@@ -1202,16 +1203,21 @@ def test_a_worker_is_told_the_settings_of_its_stage(target, key):
     assert getattr(told.agent_config, key) == TOLD[key]
 
 
-def test_a_worker_is_told_how_to_sample(target):
-    """The settings of `generation` come with the stage."""
+@pytest.mark.parametrize(
+    ("key", "value"), [("stop", ("END",)), ("repeat_penalty", 1.5), ("top_p", 0.25), ("top_k", 4), ("seed", 7)]
+)
+def test_a_worker_is_told_how_to_sample(target, key, value):
+    """The settings of `generation` come with the stage; what is not said is left to the model."""
 
     async def work():
         async with Kernel(target) as kernel:
-            kernel.initialize_orchestration("p", pipeline({"name": "a", "generation": {"top_p": 0.25, "seed": 7}}))
+            said = {key: list(value) if isinstance(value, tuple) else value}
+            kernel.initialize_orchestration("p", pipeline({"name": "a", "generation": said}))
             return kernel.get_next_instruction("p").agent_config.generation
 
     told = run(work())
-    assert (told.top_p, told.seed, told.top_k) == (0.25, 7, None)
+    given = {name: getattr(told, name) for name in told.__struct_fields__ if getattr(told, name) not in (None, ())}
+    assert given == {key: value}
 
 
 def test_stages_run_by_their_number(target):
@@ -1320,3 +1326,67 @@ def test_the_route_of_a_stage_that_is_not_the_current_one():
             return routing("p"), routing("p", "b")
 
     assert run(work()) == ("b", "c")
+
+
+def test_the_pauses_of_a_stage_that_is_retried():
+    """The first pause, each one longer by the factor, none longer than the longest."""
+    times: list[float] = []
+
+    async def fails(_envelope):
+        times.append(asyncio.get_running_loop().time())
+        raise ConnectionError("down")
+
+    policy = {"max_retries": 3, "initial_ms": 4_000, "multiplier": 3, "max_ms": 20_000}
+
+    async def work():
+        async with Kernel() as kernel:
+            kernel.register_agent("a", fails)
+            async for _ in kernel.execute_pipeline(pipeline({"name": "a", "retry_policy": policy})):
+                pass
+
+    run_in_virtual_time(work())
+    assert [round(after - before, 3) for before, after in pairwise(times)] == [4.0, 12.0, 20.0]
+
+
+def test_a_pipeline_works_on_the_envelope_that_is_given():
+    async def work():
+        async with Kernel() as kernel:
+            kernel.register_agent("a", lambda envelope: {"seen": envelope.raw_input})
+            events = kernel.execute_pipeline(pipeline({"name": "a"}), {"raw_input": "hello"}, pid="x")
+            return [event async for event in events]
+
+    events = run(work())
+    assert events[-1].envelope.outputs["a"] == {"seen": "hello"}
+    assert {event.pid for event in events} == {"x"}
+
+
+def test_an_agent_may_say_its_result_whole():
+    """Its output is the stage's."""
+
+    async def work():
+        async with Kernel() as kernel:
+            kernel.register_agent("a", lambda _: AgentExecutionResult(output={"x": 1}))
+            return [event async for event in kernel.execute_pipeline(pipeline({"name": "a"}))][-1].envelope
+
+    assert run(work()).outputs["a"] == {"x": 1}
+
+
+def test_the_state_of_a_pipeline_has_its_reason():
+    """None until it has ended."""
+
+    async def work():
+        async with Kernel() as kernel:
+            assert kernel.initialize_orchestration("p", pipeline({"name": "a"})).terminal_reason is None
+            kernel.get_next_instruction("p")
+            step(kernel, "a")
+            return kernel.get_orchestration_state("p")
+
+    assert run(work()).terminal_reason == "completed"
+
+
+def test_state_may_be_declared_as_a_list():
+    """Each with its key, and how it is merged."""
+    stages = ({"name": "a", "default_next": "b"}, {"name": "b"})
+    config = pipeline(*stages, state_schema=[{"key": "log", "merge": "append"}, {"key": "last", "merge": "replace"}])
+    state = drive(config, {"a": {"log": 1, "last": 1, "other": 1}, "b": {"log": 2, "last": 2}})[2]
+    assert state.envelope.metadata["state"] == {"log": [1, 2], "last": 2}

@@ -283,3 +283,25 @@ def test_a_handle_names_its_process(target):
                 kernel.process(17)  # type: ignore[arg-type]
 
     run(main())
+
+
+def test_a_program_unlinks_itself(target):
+    """The end of the other is no longer its own."""
+
+    async def tied(ctx, other):
+        ctx.link(other)
+        ctx.unlink(other)
+        await ctx.receive()
+
+    async def main():
+        async with Kernel(target) as kernel:
+            ending = kernel.spawn(ends)
+            handle = kernel.spawn(tied, ending.pid)
+            await settle(kernel)
+            kernel.send(ending, "crash")
+            await ending.wait()
+            await settle(kernel)
+            assert handle.alive
+            assert kernel.links.linked(handle.pid) == []
+
+    run(main())

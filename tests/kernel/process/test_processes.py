@@ -498,3 +498,22 @@ def test_a_child_ends_with_the_reason_its_parent_gave(target):
             return await kernel.run(parent)
 
     assert run(main()) == "not needed"
+
+
+def test_a_child_may_do_what_its_grant_says_and_no_more(target):
+    """Of what its parent may do itself."""
+
+    async def child(ctx):
+        await ctx.do(double, 1, needs="fs.read:/project/a/x")
+        with pytest.raises(CapabilityDenied):
+            await ctx.do(double, 1, needs="fs.read:/project/b/x")
+
+    async def parent(ctx):
+        await ctx.do(double, 1, needs="fs.read:/project/b/x")
+        assert (await ctx.spawn(child, grant=["fs.read:/project/a/**"]).wait()).reason == "normal"
+
+    async def main():
+        async with Kernel(target) as kernel:
+            await kernel.run(parent, grant={"allow": ["fs.read:/project/**", "process.spawn"]})
+
+    run(main())

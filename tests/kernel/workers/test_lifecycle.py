@@ -630,3 +630,19 @@ def test_a_program_shows_its_times_without_a_journal(clock):
             assert (block.created_at, block.started_at, block.completed_at) == (1000.0, 1000.0, 1005.0)
 
     run(main())
+
+
+def test_a_program_is_ended_by_hand(target):
+    """With everything that it started."""
+
+    async def forever(ctx):
+        await ctx.receive()
+
+    async def main():
+        async with Kernel(target) as kernel:
+            handle = kernel.spawn(forever, pid="p")
+            await settle(kernel)
+            kernel.terminate("p", "enough", force=True)
+            assert (await handle.wait()).reason == "enough"
+
+    run(main())

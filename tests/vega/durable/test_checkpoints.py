@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lyra import vega
+from lyra.core.event import Event
 from lyra.models.client import LLMClient
 from lyra.models.pricing import Price, Prices
 from lyra.models.request import Request
@@ -47,6 +48,7 @@ class Lives:
         self.asked: list[str] = []
         self.lines: list[str] = []
         self.life: RunExecution | None = None
+        self.heard: list[Event] = []
 
     def live_once(self, *, until: str | None = None) -> list[str]:
         """One life, to its end or until it has printed a line; what it printed."""
@@ -67,6 +69,7 @@ class Lives:
         self.life = life = RunExecution(
             space, self.program, RunOptions(write=write, warn=self.lines.append, **self.options), before=before
         )
+        life.kernel.on_event(self.heard.append)
         client = LLMClient()
         client.register("sim", Priced(script=self._answer))
         life.kernel.parts["models"] = client
@@ -266,3 +269,23 @@ def test_the_rows_of_a_run_can_be_read_by_others(tmp_path):
     assert [json.loads(json.dumps(row.kind)) for row in run.rows(kind="run.printed")] == ["run.printed"]
     assert run.brief()["lines"] == 1
     assert run.spent["llm_calls"] == 1
+
+
+def test_who_listens_to_a_run_hears_what_it_does(tmp_path, monkeypatch):
+    """Its beginning and end, what it printed, the names it gave, what a session was paid, what it learned."""
+    monkeypatch.setattr("lyra.vega.durable.record._PACK_BYTES", 100)
+    source = AGENT + 'process::register("boss");\nlet m = spawn M;\n'
+    source += 'session budget $500.00 {\n  print(m <- "word");\n}\nprint("x".repeat(200));\n'
+    source += 'a <- "some words ".repeat(300);\nprint("end");'
+    lives = Lives(tmp_path, source)
+    assert lives.live_once()[-1] == "end"
+    heard: dict[str, list[Event]] = {}
+    for event in lives.heard:
+        heard.setdefault(event.kind, []).append(event)
+    assert heard["run.began"][0].data["file"] == "x.vega"
+    assert [event.data["text"] for event in heard["run.printed"]] == ["word", "x" * 200, "end"]
+    assert [event.data["name"] for event in heard["run.named"]] == ["boss"]
+    assert heard["run.paid"][0].data["usage"]
+    assert heard["run.learned"][0].data["model"].startswith("sim")
+    assert heard["run.packed"][0].data["lines"] >= 1
+    assert (heard["run.ended"][0].data["state"], heard["run.ended"][0].data["lines"]) == ("finished", 3)

@@ -7,6 +7,7 @@ refused goes on with the program that the run has, to the output that it would h
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from lyra import vega
 from lyra.core.clock import SystemClock
+from lyra.core.event import Event
 from lyra.errors import ConfigError
 from lyra.store.space import Space
 from lyra.vega import compile as compile_source
@@ -62,7 +64,11 @@ EDITS: dict[str, tuple[tuple[str, str], list[str]]] = {
 
 
 def live(
-    space: Space, folder: Path, facts: dict[str, Any] | None = None, migration: ProgramMigration | None = None
+    space: Space,
+    folder: Path,
+    facts: dict[str, Any] | None = None,
+    migration: ProgramMigration | None = None,
+    listener: Callable[[Event], object] = lambda _: None,
 ) -> list[str]:
     before = None if facts is not None else DurableRun(space)
     program = compile_source(SOURCE, "a.vega") if before is None else before.program()
@@ -72,6 +78,7 @@ def live(
     async def main() -> None:
         options = RunOptions(write=lambda _: None, warn=lambda _: None, folder=str(folder))
         life = RunExecution(space, program, options, before=before, migration=migration)
+        life.kernel.on_event(listener)
         await asyncio.wait_for(life.run(facts), 20)
 
     asyncio.run(main())
@@ -121,6 +128,30 @@ def test_every_edit_behind_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "a function at the end" in accepted, outcomes
     assert len(accepted) > 4, outcomes
     assert refused, outcomes
+
+
+def test_who_listens_hears_of_another_program(tmp_path: Path):
+    """With what changed, once it is in force."""
+    path = str(tmp_path / "run.db")
+    facts: dict[str, Any] = {"id": "whole", "file": "a.vega", "model": None, "budget": None, "args": []}
+    facts |= {"folder": str(tmp_path), "sources": {"a.vega": SOURCE}}
+    whole = Space(path, "whole")
+    assert live(whole, tmp_path, facts) == OUTPUT
+    rows = list(DurableRun(whole).rows())
+    whole.close()
+    last = max(number for number, row in enumerate(rows) if row.kind == "run.printed")
+    space = Space(path, "cut")
+    lease = space.acquire("test", now=SystemClock().now(), ttl_s=60)
+    space.append(rows[:last], lease.epoch)
+    space.release(lease)
+    edited = SOURCE.replace('"last ${x}"', '"later ${x}"')
+    heard: list[Event] = []
+    migration = migrated(DurableRun(space), compile_source(edited, "a.vega"), {"a.vega": edited})
+    assert live(space, tmp_path, migration=migration, listener=heard.append)[:3] == OUTPUT[:3]
+    (event,) = [event for event in heard if event.kind == "run.migrated"]
+    (ended,) = [event for event in heard if event.kind == "run.ended"]
+    assert event.data["hash"] == ended.data["hash"] != DurableRun(space).began["hash"]
+    space.close()
 
 
 # ---------------------------------------------------------------- fitting

@@ -187,3 +187,13 @@ def test_processes_that_ended_are_not_kept_in_mind():
 
     asyncio.run(main())
     assert kept[0] <= 1_001
+
+
+def test_imports_are_found_by_the_function_that_is_given():
+    """Nothing is read from a disk."""
+    files = {"lib.vega": "fn two() { return 2; }"}
+    source = 'import "lib.vega" as lib;\nprint(lib::two());'
+    program = vega.compile(source, "main.vega", load=lambda name, _: (name, files[name]))
+    lines: list[str] = []
+    vega.run(program, stdout=lines.append)
+    assert lines == ["2"]
