@@ -154,7 +154,7 @@ def login(ctx: click.Context, name: str) -> None:
 
 
 async def _login(invocation: Invocation, name: str) -> ServerState:
-    from lyra.mcp.client.approvals import own_folder
+    from lyra.config.own_folder import own_folder
     from lyra.mcp.client.oauth import TokenStore
 
     async def authorize(server: str, url: str) -> None:
