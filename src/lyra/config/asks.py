@@ -1,11 +1,10 @@
 """What the files of a folder ask for, in plain words, before a person says whether they trust them.
 
 `folder_asks` reads the files of a project that can do more than tighten: its `lyra.toml`, `.mcp.json`,
-`.lyra/permissions.toml`, `.lyra/permissions.local.toml` and `.lyra/tools`. A file that asks for nothing is left out. The
-sentences are made of the same bytes that `FileAsks.sha256` is the hash of. Every text of the project is shown with
+`.lyra/permissions.toml`, `.lyra/permissions.local.toml` and `.lyra/tools`. A file that asks for nothing is left out.
+The sentences are made of the same bytes that `FileAsks.sha256` is the hash of. Every text of the project is shown with
 invisible characters as their codes, on one line, and is never cut: a file with a text that is too long to be shown, or
-with too many of them, cannot be trusted by an answer (`problem`).
-Decides nothing; next: `trust`.
+with too many of them, cannot be trusted by an answer (`problem`). Decides nothing; next: `trust`.
 """
 
 from __future__ import annotations
@@ -219,7 +218,7 @@ def _details(entry: Mapping[str, Any]) -> Iterator[str]:
         yield f"in the folder {_shown(entry['cwd'])}"
     for key, word in (("env", "with the variable"), ("headers", "with the header")):
         for name, value in entry.get(key, {}).items():
-            yield f"{word} {_shown(name)}={_literal(str(name), str(value))}"
+            yield f"{word} {_shown(name)}{_given(str(name), str(value))}"
     auth = entry.get("auth", {})
     for key, word in (("token_env", "the token"), ("client_secret_env", "the client's secret")):
         if key in auth:
@@ -231,10 +230,13 @@ def _details(entry: Mapping[str, Any]) -> Iterator[str]:
             yield f"{word} {', '.join(map(_shown, entry[key]))}"
 
 
-def _literal(name: str, value: str) -> str:
-    """A variable's or header's value as it is written; a literal that looks like a key is masked."""
-    is_key = _SECRET_NAME.search(name) and _TOKEN.fullmatch(value.rpartition(" ")[2]) and not is_reference(value)
-    return MASK if is_key else _shown(value)
+def _given(name: str, value: str) -> str:
+    """A variable's or header's value: your variable, or the text as it is written; one that looks like a key is
+    masked."""
+    if is_reference(value):
+        return f" from your variable {_shown(value.removeprefix('env:'))}"
+    is_key = _SECRET_NAME.search(name) and _TOKEN.fullmatch(value.rpartition(" ")[2])
+    return f"={MASK if is_key else _shown(value)}"
 
 
 # ---------------------------------------------------------------- permissions

@@ -1,10 +1,10 @@
 """Merging the tables, and what a project's file may set there.
 
-A project's file comes with a repository. It may only raise prices and lower limits, so that budgets stay correct. What it
-says of providers counts once its folder is trusted (`passed_over` until then), since a key or a conversation goes there:
-it may then name a server on this machine and say how a known provider is called, and still not send a key, a header or a
-conversation to any other address of its choice. `_REFUSALS` is the table of these rules. A setting that is refused
-becomes a note.
+A project's file comes with a repository. It may only raise prices and lower limits, so that budgets stay correct. What
+it says of providers counts once its folder is trusted (`passed_over` until then), since keys and conversations go
+there: it may then name a server on this machine and say how a known provider is called, and still not send a key, a
+header or a conversation to any other address of its choice. `_REFUSALS` is the table of these rules. A setting that is
+refused becomes a note.
 """
 
 from __future__ import annotations

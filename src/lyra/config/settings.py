@@ -161,7 +161,8 @@ class Config:
         if not self.passed_over:
             return ""
         file = next(path for kind, path in self.files if kind == "project")
-        return f"{visible(file)} is not trusted, so it can only tighten; passed over: {', '.join(self.passed_over)}. {HOW_TO_TRUST}"
+        names = ", ".join(map(visible, self.passed_over))
+        return f"{visible(file)} is not trusted, so it can only tighten; passed over: {names}. {HOW_TO_TRUST}"
 
     def store_target(self) -> str:
         """Where the journal is kept: what a store is opened with.

@@ -109,7 +109,9 @@ class TrustAnswers:
         if not names & self._read().folders.keys():
             return False
         with self._change() as kept:
-            return any([kept.folders.pop(name, None) is not None for name in names])
+            for name in names:
+                kept.folders.pop(name, None)
+        return True
 
     # ------------------------------------------------------------ the file
     def _read(self) -> _AnswersFile:
@@ -224,7 +226,8 @@ def using(trust: FolderTrust) -> Iterator[None]:
     try:
         yield
     finally:
-        _running.reset(token)
+        with contextlib.suppress(ValueError):  # it was set in a task, whose context is over
+            _running.reset(token)
 
 
 def is_told() -> bool:
