@@ -11,18 +11,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from lyra.cli.app import Invocation
 from lyra.cli.render import moment, note, printable
+from lyra.errors import LyraError
 
 if TYPE_CHECKING:
     from lyra.config.asks import FileAsks
     from lyra.config.trust import FolderTrust
 
-__all__ = ["ask_for_trust", "asking_files", "keep_answer", "passed_over_line", "show_asks"]
+__all__ = ["ask_for_trust", "asking_files", "keep_answer", "passed_over_line", "show_asks", "waiting_files"]
 
 _NAMES_MAX: Final = 20  # in the line about what was passed over
 _NAME_CHARS_MAX: Final = 60
@@ -41,20 +43,43 @@ def ask_for_trust(invocation: Invocation, *folders: str, quiet: bool = False) ->
     for folder in folders:
         invocation.trust_folder(folder)
     trust = invocation.trust
-    files = [file for file in asking_files(*folders) if file.state(trust) != "trusted"]
+    files = waiting_files(invocation, *folders)
     if not files or quiet:
         return
     unanswered = [file for file in files if file.state(trust) != "refused" and not file.problem]
     if unanswered and _is_attended():
         show_asks(unanswered, trust, err=True)
-        trusted = _answer()
-        keep_answer(unanswered, trust, trusted=trusted)
-        if not trusted:
+        if not _answer():
+            # A no is for all files of the folders, also for those that were trusted before one of them changed.
+            keep_answer((file for file in asking_files(*folders) if not file.problem), trust, trusted=False)
             note("its files can only tighten; `lyra trust add` changes the answer")
             return
+        keep_answer(unanswered, trust, trusted=True)
         files = [file for file in files if file.state(trust) != "trusted"]
     if files:
         note(passed_over_line(files))
+
+
+def waiting_files(invocation: Invocation, *folders: str) -> list[FileAsks]:
+    """The files that ask for something that the person has not agreed to: not by trust, nor for single MCP servers."""
+    waiting = [file for file in asking_files(*folders) if file.state(invocation.trust) != "trusted"]
+    if not any(ask.server for file in waiting for ask in file.asks):
+        return waiting
+    agreed = {name for folder in folders for name in _agreed_servers(invocation, folder)}
+    return [file for file in waiting if not file.asks or any(ask.server not in agreed for ask in file.asks)]
+
+
+def _agreed_servers(invocation: Invocation, folder: str) -> list[str]:
+    """The MCP servers of a folder that the person agreed to with `lyra mcp approve`."""
+    from lyra.config import Config
+    from lyra.mcp.client.approvals import Approvals
+    from lyra.mcp.client.servers import load_settings
+
+    workspace, approvals = os.path.realpath(folder), Approvals.of_user()
+    with suppress(LyraError):  # a mistake in a file is reported by the command itself
+        servers = load_settings(Config.load(folder, trust=invocation.trust), workspace)
+        return [server.name for server in servers if approvals.consented(server.fingerprint(workspace))]
+    return []
 
 
 def keep_answer(files: Iterable[FileAsks], trust: FolderTrust, *, trusted: bool) -> None:

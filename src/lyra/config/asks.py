@@ -38,10 +38,12 @@ _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)")
 
 
 class Ask(NamedTuple):
-    """One thing that a file asks for: its short name (a setting, a rule's effect, a tool), and the sentence."""
+    """One thing that a file asks for: its short name (a setting, a rule's effect, a tool), and the sentence. `server`
+    is the MCP server that it is about."""
 
     name: str
     sentence: str
+    server: str = ""
 
 
 class FileAsks(NamedTuple):
@@ -205,7 +207,7 @@ def _server(name: str, entry: Mapping[str, Any]) -> Iterator[Ask]:
         words = [str(word) for word in (entry.get("command", ""), *entry.get("args", ()))]
         parts = [f"starts the MCP server {shown}: {_shown(shlex.join(words))}"]
     parts += _details(entry)
-    yield Ask(f"server {shown}", "; ".join(parts))
+    yield Ask(f"server {shown}", "; ".join(parts), str(name))
 
 
 def _details(entry: Mapping[str, Any]) -> Iterator[str]:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Self
@@ -29,9 +28,6 @@ from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError
 
 __all__ = ["AgentCommandConfig", "AuditConfig", "BudgetConfig", "Config", "KernelConfig", "SettingRow", "nested"]
-
-
-_log = logging.getLogger("lyra.config")
 
 
 class SettingRow(NamedTuple):
@@ -153,7 +149,9 @@ class Config:
         config.project_trusted, config.trust, config._base = loading.project_trusted, trusted, loading.base
         config.demanded = merged.demanded
         if trust is None and config.passed_over and not is_told():
-            _log.warning("%s", config.passed_over_sentence())
+            import logging
+
+            logging.getLogger("lyra.config").warning("%s", config.passed_over_sentence())
         return config
 
     def passed_over_sentence(self) -> str:

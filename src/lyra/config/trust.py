@@ -25,7 +25,6 @@ import msgspec
 
 from lyra.config.files import FILE_NAME, project_file
 from lyra.config.own_folder import alone, own_folder, write_private
-from lyra.core.clock import SystemClock
 from lyra.errors import ConfigError
 
 __all__ = [
@@ -93,6 +92,8 @@ class TrustAnswers:
 
     def keep(self, folder: str, files: Mapping[str, FileAnswer]) -> None:
         """Keep the answers for files of a folder; those of its other files stay."""
+        from lyra.core.clock import SystemClock  # imports asyncio, which reading needs not
+
         real = _named(folder)
         with self._change() as kept:
             before = kept.folders.pop(real, None)
@@ -194,7 +195,7 @@ class FolderTrust:
 
     def trust_folder(self, folder: str, *, user_file: str | None = None) -> None:
         """Trust the files of a folder for this run, and the `lyra.toml` above it that counts there, if it belongs to
-        the same user: in a folder such as /tmp anyone can put one above."""
+        the same user: in a folder such as /tmp other users can put one above."""
         real = os.path.realpath(folder)
         self._folders.add(real)
         for start in (real, os.path.abspath(folder)):  # a folder that is named by a link has two ways up

@@ -31,6 +31,7 @@ from lyra.tools.source import ToolSource
 if TYPE_CHECKING:
     from lyra.agents.headless.headless import HeadlessOptions
     from lyra.config.trust import FolderTrust
+    from lyra.sandbox import Sandbox
 
 __all__ = ["OFFERED_MAX", "HeadlessSetup", "all_tools", "setup_of", "unknown_tools"]
 
@@ -57,8 +58,11 @@ class HeadlessSetup(NamedTuple):
         return Grant([*rights, *memory], _denied(self.permissions))
 
 
-def setup_of(options: HeadlessOptions, *, logs: Sequence[str] = ()) -> HeadlessSetup:
-    """The setup that the options ask for; ConfigError where one cannot be used. The agent cannot write to `logs`."""
+def setup_of(
+    options: HeadlessOptions, *, logs: Sequence[str] = (), sandbox: Sandbox | None = None
+) -> HeadlessSetup:
+    """The setup that the options ask for; ConfigError where one cannot be used. The agent cannot write to `logs`. Its
+    commands run in `sandbox`; one is made where none is given."""
     folder = _folder(options.folder, "the folder")
     also = tuple(dict.fromkeys(_folder(path, "--add-dir") for path in options.also))
     permissions = _permissions(options, folder, also, logs)
@@ -66,7 +70,8 @@ def setup_of(options: HeadlessOptions, *, logs: Sequence[str] = ()) -> HeadlessS
     added = (*options.tools, *_from_files(workspace, trusted=options.trust))
     more = (tool if isinstance(tool, Tool) else _SearchableSource(tool) for tool in added)
     commands = Grant([*_folder_rights((folder, *also)), Capability("process.exec"), *_hosts(permissions, whole=True)])
-    tools = (*builtin_tools(workspace, permissions=permissions, commands=commands), task_tool(), *more)
+    built_in = builtin_tools(workspace, permissions=permissions, commands=commands, sandbox=sandbox)
+    tools = (*built_in, task_tool(), *more)
     return HeadlessSetup(folder, also, tools, permissions, Memory(_scope(folder), tools=True))
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from lyra.cli.app import CommandGroup, Invocation, json_option
 from lyra.cli.render import document, note, printable, table
-from lyra.cli.trust_question import asking_files, passed_over_line
+from lyra.cli.trust_question import passed_over_line, waiting_files
 from lyra.errors import ApprovalRefused, ConfigError
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _all(
 
 def _tell_passed_over(invocation: Invocation) -> None:
     """Say which files of the folder wait for trust; nothing is asked here."""
-    files = [file for file in asking_files(os.curdir) if file.state(invocation.trust) != "trusted"]
+    files = waiting_files(invocation, os.curdir)
     if files:
         note(passed_over_line(files))
 
