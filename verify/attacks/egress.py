@@ -154,5 +154,3 @@ def _tried(attempt: Attempt, tier: str, folder: str) -> _Outside:
     if "exit code" not in output:
         outside.dialled.append(f"nothing: the command did not run: {output[:200]}")
     return outside
-
-

@@ -18,6 +18,7 @@ __all__ = [
     "check_no_way_out",
     "folder",
     "is_inside",
+    "is_own",
     "parse_toml",
     "project_file",
     "read_bytes",
@@ -51,6 +52,15 @@ def project_file(cwd: str, user: str | None) -> str | None:
         if above == cwd:
             return None
         cwd = above
+
+
+def is_own(path: str, folder: str) -> bool:
+    """Whether a file above a folder belongs to the user, to the folder's owner or to root. In a folder such as /tmp
+    other users can put a `lyra.toml` above."""
+    try:
+        return os.lstat(path).st_uid in (os.geteuid(), os.stat(folder).st_uid, 0)
+    except OSError:
+        return False
 
 
 def is_inside(path: str, root: str) -> bool:

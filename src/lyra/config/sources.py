@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from lyra.config.cells import check_name, read_cell
-from lyra.config.files import FILE_NAME, MANAGED_FILE, parse_toml, project_file, read_bytes
+from lyra.config.files import FILE_NAME, MANAGED_FILE, is_own, parse_toml, project_file, read_bytes
 from lyra.config.keys import ELSEWHERE, KEYS, NONE, SECTIONS, hint_for
 from lyra.config.own_folder import own_folder
 from lyra.config.tables import TABLES, TableCell, cell_of, groups, hint_for_cell
@@ -59,7 +59,9 @@ class Loading:
         """Read every source, the weakest first; raise the first mistake in any of them."""
         user = os.fspath(user_file) if user_file is not None else self.user_file()
         project = self.project_file(user)
-        base = self.base = os.path.dirname(project) if project else self.cwd
+        if project is not None and is_own(project, self.cwd):
+            self.base = os.path.dirname(project)  # another user's file does not choose where something is written
+        base = self.base
         defaults = self.layer("default", base, ((name, key.default, "") for name, key in KEYS.items()))
         layers = [
             defaults,

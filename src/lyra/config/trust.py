@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from lyra.config.files import FILE_NAME, project_file
+from lyra.config.files import FILE_NAME, is_own, project_file
 from lyra.config.own_folder import alone, own_folder, write_private
 from lyra.errors import ConfigError
 
@@ -194,26 +194,19 @@ class FolderTrust:
         return None if kept is None else kept.files.get(name)
 
     def trust_folder(self, folder: str, *, user_file: str | None = None) -> None:
-        """Trust the files of a folder for this run, and the `lyra.toml` above it that counts there, if it belongs to
-        the same user: in a folder such as /tmp other users can put one above."""
+        """Trust the files of a folder for this run, and the `lyra.toml` above it that counts there, unless another user
+        has put it there."""
         real = os.path.realpath(folder)
         self._folders.add(real)
         for start in (real, os.path.abspath(folder)):  # a folder that is named by a link has two ways up
             above = project_file(start, user_file)
-            if above is not None and _owner(above) in (os.geteuid(), _owner(real)):
+            if above is not None and is_own(above, real):
                 self._folders.add(os.path.realpath(os.path.dirname(above)))
 
     def keep(self, folder: str, files: Mapping[str, FileAnswer]) -> None:
         """Keep answers of a person, which count from here on."""
         self.answers.keep(folder, files)
         self._kept = None
-
-
-def _owner(path: str) -> int | None:
-    try:
-        return os.lstat(path).st_uid
-    except OSError:
-        return None
 
 
 # ---------------------------------------------------------------- one way to learn of it

@@ -58,9 +58,7 @@ class HeadlessSetup(NamedTuple):
         return Grant([*rights, *memory], _denied(self.permissions))
 
 
-def setup_of(
-    options: HeadlessOptions, *, logs: Sequence[str] = (), sandbox: Sandbox | None = None
-) -> HeadlessSetup:
+def setup_of(options: HeadlessOptions, *, logs: Sequence[str] = (), sandbox: Sandbox | None = None) -> HeadlessSetup:
     """The setup that the options ask for; ConfigError where one cannot be used. The agent cannot write to `logs`. Its
     commands run in `sandbox`; one is made where none is given."""
     folder = _folder(options.folder, "the folder")
