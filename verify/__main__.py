@@ -92,13 +92,14 @@ def _security(options: argparse.Namespace) -> int:
     theirs = project_files.run()
     _show(theirs.failures, again)
     print(
-        f"security: {theirs.attempts} attempts of repositories by their own files, {theirs.agreed} that take effect once "
-        f"trusted, {len(theirs.failures)} failures"
+        f"security: {theirs.attempts} attempts of repositories by their own files, {len(theirs.failures)} failures; "
+        f"{theirs.agreed} take effect once they are trusted"
     )
     sent = egress.run()
     _show(sent.failures, again)
     print(
-        f"security: {sent.attempts} commands for other hosts in {' and '.join(sent.tiers)}, {len(sent.failures)} failures"
+        f"security: {sent.attempts} commands for hosts that no rule names, in {' and '.join(sent.tiers)}, "
+        f"{len(sent.failures)} failures"
     )
     tasks = benign.run()
     _show(tasks.failures, again)
