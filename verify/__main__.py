@@ -78,7 +78,7 @@ def _damage(options: argparse.Namespace) -> int:
 
 
 def _security(options: argparse.Namespace) -> int:
-    from verify.attacks import swaps
+    from verify.attacks import egress, project_files, swaps
     from verify.attacks.injection import attacks, benign, run
 
     again = f"python -m verify security --seed {options.seed} --n {options.n}"
@@ -89,10 +89,23 @@ def _security(options: argparse.Namespace) -> int:
     failures = [*injected.failures, *(f"{attack}: it never reached the model" for attack in injected.unheard)]
     _show(failures, again)
     print(f"security: {injected.attacks} injection attacks, {injected.tries} calls tried, {len(failures)} failures")
+    theirs = project_files.run()
+    _show(theirs.failures, again)
+    print(
+        f"security: {theirs.attempts} attempts of repositories by their own files, {len(theirs.failures)} failures; "
+        f"{theirs.agreed} take effect once they are trusted"
+    )
+    sent = egress.run()
+    _show(sent.failures, again)
+    print(
+        f"security: {sent.attempts} commands for hosts that no rule names, in {' and '.join(sent.tiers)}, "
+        f"{len(sent.failures)} failures"
+    )
     tasks = benign.run()
     _show(tasks.failures, again)
     print(f"security: {tasks.tasks} harmless tasks, {tasks.questions} questions, {len(tasks.failures)} failures")
     failure_count = len(swapped.failures) + len(failures) + len(tasks.failures)
+    failure_count += len(theirs.failures) + len(sent.failures)
     return _verdict(f"security: {options.n} symlink races from seed {options.seed}", failure_count)
 
 

@@ -321,7 +321,7 @@ class Kernel:
         """A kernel as the configuration files, the environment and the flags describe it."""
         kernel, budget = config.kernel, config.budget
         settings: dict[str, Any] = {
-            "store": kernel.store.reveal(),
+            "store": overrides["store"] if "store" in overrides else config.store_target(),
             "durability": kernel.durability,
             "lease_s": kernel.lease_s,
             "lease_wait_s": kernel.lease_wait_s,

@@ -14,6 +14,7 @@ import pytest
 import lyra
 from lyra import Agent, Config, Kernel
 from lyra.errors import BudgetExceeded, ConfigError, ModelError
+from tests import trusting
 from tests.agents.turn.test_policies import MODEL, text_reply
 from tests.models.server import Asked, Reply, Server, run, sse
 
@@ -37,7 +38,9 @@ def users(home: Path, text: str) -> None:
 
 
 def projects(home: Path, text: str) -> None:
+    """A project that the user trusts: what it may not do even then is tested here."""
     (home / "project" / "lyra.toml").write_text(text)
+    trusting.answer(home / "project")
 
 
 def chat(text: str) -> Reply:

@@ -61,7 +61,8 @@ class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
     mode: str | None = None
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
-    trusted: bool = False  # the project's own files may allow, and bring tools
+    # True: the folder's own files may do more than tighten. False: those may that the user answered yes to.
+    trusted: bool = False
     attended: bool = False  # a person reads `interrupt` events and answers
     budget: Any = None  # money, or what a Budget is made of
     max_turns: int = TURNS_MAX
@@ -71,6 +72,11 @@ class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
     audit_level: str | None = None  # None: as the configuration says
     tools: tuple[Tool | ToolSource, ...] = ()  # beside the built-in ones
     facts: Mapping[str, Any] = {}  # more for the first line
+
+    @property
+    def trust(self) -> bool | None:
+        """The word of the options for `trust_for`."""
+        return True if self.trusted else None
 
 
 class HeadlessOutcome(NamedTuple):
@@ -104,7 +110,7 @@ class Headless:
 
     def __init__(self, options: HeadlessOptions, config: Config | None = None) -> None:
         self.options = options
-        self.config = config if config is not None else Config.load(options.folder)
+        self.config = config if config is not None else Config.load(options.folder, trust=options.trust)
         self.setup: HeadlessSetup = setup_of(options, logs=self._logs())
         # The agent has this name too: sessions of earlier runs in the same store have other names, and are not resumed.
         self.session_id = f"session-{Entropy().text(12)}"

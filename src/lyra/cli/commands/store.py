@@ -210,7 +210,7 @@ def _must_be_a_kind(kind: str) -> None:
 def _opened(invocation: Invocation, target: str | None) -> Iterator[Store]:
     """Open the store that the argument names, or the configured one; it has to exist."""
     if target is None:
-        target = invocation.config.kernel.store.reveal()
+        target = invocation.config.store_target()
     elif is_reference(target):
         from lyra.core.secrets.secret import Secret
 

@@ -84,10 +84,13 @@ def _configured(config: Config, folder: str) -> str:
     """The store that the settings name. The usual one lies in the project, also where only Python knows of that."""
     base = None if _is_project(config) else _above(folder, _PYTHON)
     if base is None or config.origin("kernel.store").kind != "default":
-        return config.kernel.store.reveal()
+        return config.store_target()
+    from lyra.config.files import check_no_way_out
     from lyra.config.keys import KEYS
 
-    return os.path.join(base, str(KEYS["kernel.store"].default))
+    target = os.path.join(base, str(KEYS["kernel.store"].default))
+    check_no_way_out(target, base)
+    return target
 
 
 def _is_project(config: Config) -> bool:

@@ -208,10 +208,11 @@ class Connection:
         if settings.transport in UNSPOKEN:
             message = f"it wants {settings.transport}, which is not spoken; there are stdio and http"
             return ServerFailed(Failure("transport", settings.transport, message), "unsupported_transport")
-        if settings.trusted or self._shared.approvals.consented(self._fingerprint):
+        consented = settings.trusted or settings.folder_trusted
+        if consented or self._shared.approvals.consented(self._fingerprint):
             return None
         where = settings.place or settings.origin
-        message = f"{where} names it, and no person agreed: lyra mcp approve {settings.name}"
+        message = f"{where} names it, and no person agreed: lyra mcp approve {settings.name}, or lyra trust add"
         return ServerFailed(Failure("consent", "no_consent", message), "consent_required")
 
     async def _keep(self, client: Client) -> None:

@@ -22,8 +22,8 @@ import msgspec
 from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider, OAuthFlowError
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 
+from lyra.config.own_folder import write_private
 from lyra.core.clock import SystemClock
-from lyra.mcp.client.approvals import write_private
 from lyra.mcp.settings import ServerSettings
 from lyra.mcp.state import AuthRequired, Failure, ServerFailed
 

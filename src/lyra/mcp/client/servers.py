@@ -21,11 +21,13 @@ from typing import Any, Final, Self
 import msgspec
 
 from lyra.config import Config
+from lyra.config.own_folder import own_folder
+from lyra.config.trust import trust_for
 from lyra.core.checking.check import did_you_mean
 from lyra.core.rights.capability import Capability
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError
-from lyra.mcp.client.approvals import Approvals, own_folder
+from lyra.mcp.client.approvals import Approvals
 from lyra.mcp.client.connection import Connection
 from lyra.mcp.client.project_file import ignored_keys, read_file
 from lyra.mcp.client.shared import SharedContext
@@ -50,16 +52,18 @@ def load_settings(
     where = os.path.realpath(folder or os.getcwd())
     env = os.environ if env is None else env
     config = config if config is not None else Config.load(where, env)
+    trust = trust_for(where, config.trust, env=env)
     servers = {
         name: settings_of(
             name,
             entry,
             origin="project" if name in config.project_servers else "user",
+            folder_trusted=config.project_trusted,
             place=config.origin(f"mcp.servers.{name}.{next(iter(entry))}").place or "",
         )
         for name, entry in config.mcp_servers.items()
     }
-    for settings in read_file(where, env):
+    for settings in read_file(where, env, trust):
         servers.setdefault(settings.name, settings)
     return list(servers.values())
 

@@ -1,0 +1,47 @@
+"""The folder of a person's own settings, and files in it that only their owner can read.
+
+`own_folder` follows the XDG specification: `$XDG_CONFIG_HOME/lyra`, else `~/.config/lyra`. `write_private` replaces a
+file in one step; `alone` holds a lock beside it, so that two processes that change it at the same time both succeed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+__all__ = ["alone", "own_folder", "write_private"]
+
+
+def own_folder(env: Mapping[str, str]) -> str | None:
+    """The folder of a person's own settings, where there is one."""
+    config, home = env.get("XDG_CONFIG_HOME", ""), env.get("HOME", "")
+    if os.path.isabs(config):  # the XDG specification ignores a relative path
+        return os.path.join(config, "lyra")
+    return os.path.join(home, ".config", "lyra") if os.path.isabs(home) else None
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file atomically, readable only by its owner."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        os.fchmod(fd, 0o600)
+        file.write(data)
+        file.flush()
+        os.fsync(fd)
+    os.replace(temporary, path)
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Hold the lock of a file; makes its folder, which only its owner can enter."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
