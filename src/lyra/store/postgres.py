@@ -247,8 +247,8 @@ class PostgresStore(SigningStore):
     def begin_signing(self, epoch: int) -> None:
         self._lasting(super().begin_signing, epoch)
 
-    def sign_all(self, epoch: int) -> None:
-        self._lasting(super().sign_all, epoch)
+    def sign_all(self, epoch: int, fingerprint: bytes) -> None:
+        self._lasting(super().sign_all, epoch, fingerprint)
 
     def clock_s(self) -> float:
         return float(self._lasting(self._ask, "SELECT extract(epoch FROM clock_timestamp())")[0][0])

@@ -12,16 +12,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Final, NamedTuple
 
+from lyra.errors import Conflict, Tampered
 from lyra.store.batch import Batch, signed, unseal, unsigned_crc
 from lyra.store.checksum import state_crc, total_of
 from lyra.store.migrations import signature_crc
+from lyra.store.protocol import Record, Snapshot
 from lyra.store.rows import span, unsigned
 from lyra.store.signature import BEGINNING, ChainPosition, ChainReader, Signatures, Signer, is_same
-from lyra.store.sql import Row, SqlStore
+from lyra.store.sql import STATES, Row, SqlStore
 
-__all__ = ["SigningStore"]
+__all__ = ["SigningStore", "StoreContents"]
 
 _SIGNATURE: Final = "SELECT key_id, seq, link, code, crc FROM signatures"
 
@@ -33,6 +36,14 @@ class _SnapshotSignature(NamedTuple):
     seq: int
     link: bytes
     code: bytes
+
+
+class StoreContents(NamedTuple):
+    """The snapshot, the rows after it, and a hash of both."""
+
+    snapshot: Snapshot
+    rows: list[Record]
+    fingerprint: bytes
 
 
 class SigningStore(SqlStore):
@@ -79,47 +90,72 @@ class SigningStore(SqlStore):
             assert self.holds_nothing()
             self._put_signature(0, BEGINNING, {})
 
-    def sign_all(self, epoch: int) -> None:
-        """Sign every row and state as it stands. The caller has shown them to a person."""
+    def contents(self) -> StoreContents:
+        """What a kernel reads when it opens the store, as it is at one moment, whatever its signatures say."""
+        with self._reading():
+            head = self._head()
+            states = self._ask(self._readable(STATES))
+            batches = self._batches(head.snapshot_seq + 1, head.last_seq)
+        for pid, data, crc, signature in states:
+            if not isinstance(data, bytes) or state_crc(pid, data, signature) != crc:
+                raise self._corrupt("the saved state of a process is damaged")
+        rows: list[Record] = []
+        for batch in batches:
+            rows += [row for row in self._unsealed(batch) if row.seq > head.snapshot_seq]
+        snapshot = Snapshot(head.snapshot_seq, {pid: data for pid, data, _, _ in states})
+        return StoreContents(snapshot, rows, _fingerprint(head.snapshot_seq, states, batches))
+
+    def _batches(self, first: int, last: int) -> list[Row]:
+        batches: list[Row] = []
+        while first <= last:
+            page = self._page(first, last)
+            if not page:
+                raise self._corrupt(f"journal row {first} is missing")
+            batches += page
+            first = page[-1][0] + page[-1][1]
+        return batches
+
+    def _unsealed(self, batch: Row) -> list[Record]:
+        rows = unseal(batch)
+        if rows is None:
+            raise self._corrupt(f"{span(batch, batch[0])} not what was written")
+        return rows
+
+    def sign_all(self, epoch: int, fingerprint: bytes) -> None:
+        """Sign every row and state; Conflict unless they are still the `contents` with this fingerprint, which the
+        caller has shown to a person."""
         signatures = self._signatures
         assert signatures is not None
         with self._writing():
             self._fence(epoch)
             head = self._head()
+            states = self._ask(STATES)
+            batches = self._batches(head.first_seq, head.last_seq)
+            tail = [batch for batch in batches if batch[0] + batch[1] - 1 > head.snapshot_seq]
+            if _fingerprint(head.snapshot_seq, states, tail) != fingerprint:
+                raise Conflict(f"{self.location} was changed since its rights were listed", hint="list them again")
             link = link_of_snapshot = BEGINNING
-            seq = head.first_seq
-            while seq <= head.last_seq:
-                for batch in self._page(seq, head.last_seq):
-                    link = self._sign_again(batch, signatures, link)
-                    seq = batch[0] + batch[1]
-                    if seq - 1 <= head.snapshot_seq:
-                        link_of_snapshot = link
-            self._sign_states_again(signatures, head.snapshot_seq, link_of_snapshot)
+            for batch in batches:
+                link = self._sign_again(batch, signatures, link)
+                if batch[0] + batch[1] - 1 <= head.snapshot_seq:
+                    link_of_snapshot = link
+            codes = {pid: signatures.of_state(pid, data) for pid, data, _, _ in states}
+            crcs = {pid: state_crc(pid, data, codes[pid]) for pid, data, _, _ in states}
+            changes = [(crcs[pid], code, pid) for pid, code in codes.items()]
+            self._run_many("UPDATE snapshots SET crc = ?, signature = ? WHERE pid = ?", changes)
+            self._put_head(head._replace(states_total=total_of(0, added=sum(crcs.values()))))
+            self._put_signature(head.snapshot_seq, link_of_snapshot, codes)
         self._written = self._reader = None
 
     def _sign_again(self, batch: Row, signatures: Signatures, link: bytes) -> bytes:
         """Sign a batch as it stands; gives its code."""
-        if unseal(batch) is None:
-            raise self._corrupt(f"{span(batch, batch[0])} not what was written")
+        self._unsealed(batch)
         seq, count, data = batch[:3]
-        ((_, _, _, crc, signature),) = signed(
-            [(seq, count, data, unsigned_crc(seq, count, data), None)], signatures, link
-        )
+        plain: Batch = (seq, count, data, unsigned_crc(seq, count, data), None)
+        ((_, _, _, crc, signature),) = signed([plain], signatures, link)
         assert signature is not None
         self._run("UPDATE journal SET crc = ?, signature = ? WHERE seq = ?", (crc, signature, seq))
         return ChainPosition.of(seq, count, signature).code
-
-    def _sign_states_again(self, signatures: Signatures, seq: int, link: bytes) -> None:
-        rows = self._ask("SELECT pid, data, crc, signature FROM snapshots")
-        for pid, data, crc, signature in rows:
-            if state_crc(pid, data, signature) != crc:
-                raise self._corrupt("the saved state of a process is damaged")
-        states = {pid: signatures.of_state(pid, data) for pid, data, _, _ in rows}
-        crcs = {pid: state_crc(pid, data, states[pid]) for pid, data, _, _ in rows}
-        changes = [(crcs[pid], code, pid) for pid, code in states.items()]
-        self._run_many("UPDATE snapshots SET crc = ?, signature = ? WHERE pid = ?", changes)
-        self._put_head(self._head()._replace(states_total=total_of(0, added=sum(crcs.values()))))
-        self._put_signature(seq, link, states)
 
     # ------------------------------------------------------------ journal
     def _signed(self, batches: list[Batch]) -> list[Batch]:
@@ -223,13 +259,28 @@ class SigningStore(SqlStore):
 
     # ------------------------------------------------------------ care
     def _check_signatures(self) -> list[str]:
-        """What is not signed, where this store is; the record itself is checked in any case."""
-        if not self._has_signatures:
-            return []
-        self._signature()
-        if self._signatures is None:
-            return []
+        if self._has_signatures:
+            self._signature()
+        return [] if self._signatures is None else self.check_signatures()
+
+    def check_signatures(self) -> list[str]:
+        """Everything that is not what was signed with this key, as sentences."""
+        assert self._signatures is not None
         head = self._head()
-        self.load_snapshots()
+        try:
+            self.load_snapshots()
+            sentences = []
+        except Tampered as error:
+            sentences = [error.message]
         link = BEGINNING if head.first_seq == 1 else None
-        return unsigned(self._page, head.first_seq, head.last_seq, ChainReader(self._signatures, link))
+        return sentences + unsigned(self._page, head.first_seq, head.last_seq, ChainReader(self._signatures, link))
+
+
+def _fingerprint(seq: int, states: Sequence[Row], batches: Sequence[Row]) -> bytes:
+    """A hash of a snapshot and the batches after it, without their signatures."""
+    digest = blake2b(str(seq).encode(), digest_size=32)
+    for values in (*sorted(state[:2] for state in states), *(batch[:3] for batch in batches)):
+        for value in values:
+            data = value if isinstance(value, bytes) else str(value).encode(errors="surrogatepass")
+            digest.update(b"%d:" % len(data) + data)
+    return digest.digest()

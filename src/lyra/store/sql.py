@@ -33,7 +33,7 @@ from lyra.store.protocol import Identity, Lease, Record, Snapshot
 from lyra.store.rows import PAGE_BATCHES, faults, scan
 from lyra.store.signature import ChainReader
 
-__all__ = ["FOLLOW_BATCH", "INSERT_BATCH", "Head", "Row", "SqlStore"]
+__all__ = ["FOLLOW_BATCH", "INSERT_BATCH", "STATES", "Head", "Row", "SqlStore"]
 
 Row = tuple[Any, ...]
 
@@ -57,7 +57,7 @@ _HEAD: Final = (
 )
 _IDENTITY: Final = "SELECT name, since, crc FROM identity"
 _LEASE: Final = "SELECT owner, epoch, expires_at, crc FROM lease"
-_STATES: Final = "SELECT pid, data, crc, signature FROM snapshots"
+STATES: Final = "SELECT pid, data, crc, signature FROM snapshots"
 _PUT_STATE: Final = (
     "INSERT INTO snapshots (pid, data, crc, signature) VALUES (?, ?, ?, ?)"
     " ON CONFLICT (pid) DO UPDATE SET data = excluded.data, crc = excluded.crc, signature = excluded.signature"
@@ -244,7 +244,7 @@ class SqlStore(ABC):
     def load_snapshots(self) -> Snapshot:
         with self._reading():
             head = self._head()
-            rows = self._ask(self._readable(_STATES))
+            rows = self._ask(self._readable(STATES))
             for pid, data, crc, signature in rows:
                 if not _is_state(pid, data, signature) or state_crc(pid, data, signature) != crc:
                     raise self._corrupt("the saved state of a process is damaged")

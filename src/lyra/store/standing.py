@@ -52,25 +52,37 @@ class Standing(NamedTuple):
         return STANDINGS[self.name]
 
 
-def standing_of(store: Store, *, make_key: bool = False) -> Standing:
+def standing_of(store: Store | SigningStore, *, make_key: bool = False) -> Standing:
     """How a store stands, as far as its record of signatures says: reading it shows whether they are right."""
     if not isinstance(store, SigningStore):
         return Standing("out_of_reach")
     signer = own_signer(make=make_key)
+    # In this order: its owner writes the record of signatures, and where the store is, before the first row.
+    is_empty = store.holds_nothing()
     signed_by = store.signed_by()
     if signer is None:
         return Standing("no_key", None, signed_by)
-    known = known_id(store.location, signer.key_id)
-    is_new_file = known is not None and known != store.file_id() and not store.keys_of_file()
-    if known is not None and known != store.file_id() and not is_new_file:
+    is_known, is_another = _known(store, signer)
+    if is_another:
         return Standing("replaced", signer, signed_by)
-    if store.holds_nothing():
+    if is_empty:
         return Standing("empty", signer, signed_by)
     if signed_by == signer.key_id:
         return Standing("signed", signer, signed_by)
-    if known is not None and not is_new_file:
+    if is_known:
         return Standing("stripped", signer, signed_by)
     return Standing("other_key" if signed_by else "unsigned", signer, signed_by)
+
+
+def _known(store: SigningStore, signer: Signer) -> tuple[bool, bool]:
+    """Whether this place is known to have this store, and whether it is known to have another one. A file in which
+    nothing is written is a new one: the one that was here was deleted."""
+    file_id = store.file_id()
+    known = known_id(store.location, signer.key_id)
+    if known is not None and known != file_id:
+        is_new = not store.keys_of_file()
+        known = None if is_new else known_id(store.location, signer.key_id)  # its owner may have begun meanwhile
+    return known == file_id, known is not None and known != file_id
 
 
 def vouch(store: Store, *, make_key: bool = False) -> Standing:
@@ -99,10 +111,10 @@ def open_signed(store: Store, epoch: int) -> Standing:
     return standing
 
 
-def adopt(store: SigningStore, signer: Signer, epoch: int) -> None:
-    """Sign a store as it stands. The caller has shown a person what is in it."""
+def adopt(store: SigningStore, signer: Signer, epoch: int, fingerprint: bytes) -> None:
+    """Sign a store whose `contents` with this fingerprint the caller has shown to a person."""
     store.sign_with(signer)
-    store.sign_all(epoch)
+    store.sign_all(epoch, fingerprint)
     _remember(store, signer)
 
 
