@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from verify.home import use_own_home
+
 __all__ = ["main"]
 
 _SHOWN_MAX: Final = 20
@@ -409,6 +411,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     options: Any = _parser().parse_args(arguments)
+    use_own_home()
     exit_code: int = options.run(options)
     return exit_code
 

@@ -17,12 +17,12 @@ from typing import Any, Final, NamedTuple
 
 from lyra.config.files import FILE_NAME, parse_toml, project_file, read_bytes
 from lyra.config.keys import KEYS
-from lyra.config.own_folder import own_folder
 from lyra.config.trust import FolderTrust, digest_of
 from lyra.core.checking.document import FORMATS, form_of, parse, text_of
 from lyra.core.providers import COMPATIBLE, USUAL
 from lyra.core.secrets.secret import MASK, is_reference
 from lyra.core.secrets.visible import visible
+from lyra.core.user_folder import user_folder
 from lyra.errors import LyraError
 
 __all__ = ["ASKS_MAX", "SENTENCE_CHARS_MAX", "TIGHT_MODES", "Ask", "FileAsks", "folder_asks"]
@@ -73,7 +73,7 @@ class FileAsks(NamedTuple):
 
 def folder_asks(folder: str, env: Mapping[str, str] | None = None) -> list[FileAsks]:
     """The files that ask for something when a program runs in this folder, the one above it included."""
-    own = own_folder(os.environ if env is None else env)
+    own = user_folder(os.environ if env is None else env)
     user = os.path.join(own, FILE_NAME) if own else None
     files = {}
     for place, name, read in (*_settings(folder, user), *_workspace(folder)):

@@ -14,11 +14,11 @@ from typing import Any, Final, NamedTuple
 from lyra.config.cells import check_name, read_cell
 from lyra.config.files import FILE_NAME, MANAGED_FILE, is_own, parse_toml, project_file, read_bytes
 from lyra.config.keys import ELSEWHERE, KEYS, NONE, SECTIONS, hint_for
-from lyra.config.own_folder import own_folder
 from lyra.config.tables import TABLES, TableCell, cell_of, groups, hint_for_cell
 from lyra.config.trust import FolderTrust
 from lyra.config.values import READERS, Kind, SettingSource, shape
 from lyra.core.checking.check import did_you_mean
+from lyra.core.user_folder import user_folder
 from lyra.errors import ConfigError
 
 __all__ = ["ALSO_MAX", "Flags", "Loading", "SettingsLayer"]
@@ -103,8 +103,8 @@ class Loading:
 
     # ------------------------------------------------------------ files
     def user_file(self) -> str | None:
-        folder = own_folder(self.env)
-        return os.path.join(folder, FILE_NAME) if folder is not None else None
+        folder = user_folder(self.env)
+        return None if folder is None else os.path.join(folder, FILE_NAME)
 
     def project_file(self, user: str | None) -> str | None:
         """The nearest `lyra.toml` from the working folder up; the user's own file is no project's."""

@@ -24,7 +24,8 @@ from typing import Final
 import msgspec
 
 from lyra.config.files import FILE_NAME, is_own, project_file
-from lyra.config.own_folder import alone, own_folder, write_private
+from lyra.config.private_file import alone, write_private
+from lyra.core.user_folder import user_folder
 from lyra.errors import ConfigError
 
 __all__ = [
@@ -81,7 +82,7 @@ class TrustAnswers:
 
     @classmethod
     def of_user(cls, env: Mapping[str, str] | None = None) -> TrustAnswers:
-        return cls(own_folder(os.environ if env is None else env))
+        return cls(user_folder(os.environ if env is None else env))
 
     def folders(self) -> dict[str, FolderAnswer]:
         """Every folder that was answered for."""
@@ -244,6 +245,6 @@ def trust_for(
     if not given:
         return FolderTrust(TrustAnswers(None))
     trust = FolderTrust(TrustAnswers.of_user(env))
-    own = own_folder(os.environ if env is None else env)
+    own = user_folder(os.environ if env is None else env)
     trust.trust_folder(folder, user_file=os.path.join(own, FILE_NAME) if own else None)
     return trust

@@ -436,6 +436,7 @@ class Kernel:
         try:
             self._ownership = Ownership(core, store, lease_s=self._lease_s, wait_s=self._lease_wait_s)
             lease = await self._ownership.take(owner_name(self.entropy.text(8), self._lease_s))
+            self._ownership.open_signed()
             if owned is not None:
                 owned()
             self._recovery = Recovery(

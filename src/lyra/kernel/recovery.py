@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from lyra.kernel.programs.registry import Programs
     from lyra.kernel.supervision.handle import Supervisors
 
-__all__ = ["Recovery"]
+__all__ = ["Recovery", "grant_of"]
 
 _log: Final = logging.getLogger("lyra.kernel")
 _ROWS_A_SLICE = 500
@@ -165,7 +165,7 @@ class Recovery:
         right = parent.grant if parent is not None else core.grant
         if created.grant is not None:
             # Narrowed once more by today's root: what the journal allows, the user may have taken back since.
-            right = right.narrow(_grant_of(created))
+            right = right.narrow(grant_of(created))
         process = Process(core, pid, created.program, parent, scope, right, created.priority, copy_context())
         process.created_at = min(state.created_at, core.now())  # the clock of then may have been ahead
         if created.key is not None and parent is not None:
@@ -359,7 +359,7 @@ class Recovery:
             self._snapshotting = None
 
 
-def _grant_of(created: rows.Created) -> Grant:
+def grant_of(created: rows.Created) -> Grant:
     """The Grant of a row. An earlier version did not check some rights, so a list of what it allows did not name them:
     a process that it started keeps them. What such a list denies counts from now on."""
     grant = Grant.from_data(created.grant)

@@ -3,7 +3,8 @@
 `scan` walks a journal page by page, checks each batch's checksum and that no sequence number is missing, and only then
 applies the caller's filters: a filter pushed down into the database would quietly drop the very rows that are
 damaged. Pages are short reads, so a reader that pauses holds no transaction open and never keeps a write-ahead log
-from shrinking. `faults` is the same walk for `check()`: it goes on after damage and reports all of it. `dense` checks
+from shrinking. `faults` is the same walk for `check()`: it goes on after damage and reports all of it;
+`unsigned` does that for signatures. `dense` checks
 rows before they are appended. This module never writes and knows no database; the page comes from the caller.
 """
 
@@ -17,8 +18,9 @@ from lyra.errors import Corrupt, StoreError
 from lyra.store import conflicts
 from lyra.store.batch import Rows, unseal
 from lyra.store.protocol import Record
+from lyra.store.signature import ChainReader
 
-__all__ = ["FAULTS_MAX", "PAGE_BATCHES", "Page", "dense", "faults", "scan"]
+__all__ = ["FAULTS_MAX", "PAGE_BATCHES", "Page", "dense", "faults", "scan", "span", "unsigned"]
 
 PAGE_BATCHES: Final = 64
 FAULTS_MAX: Final = 100
@@ -45,10 +47,13 @@ def scan(
     *,
     begins: Callable[[], int],
     damaged: Callable[[str], Corrupt],
+    tampered: Callable[[str, int], Corrupt],
+    chain: ChainReader | None,
     pid: str | None,
     kind: str | None,
 ) -> Iterator[Record]:
-    """The rows `first` to `last`, each verified; `begins()` is the journal's first seq now, `damaged` the error."""
+    """The rows `first` to `last`, each verified; `begins()` is the journal's first seq now, `damaged` the error.
+    With a `chain` every batch has to be signed; `tampered` is the error for one that is not."""
 
     def missing(seq: int) -> StoreError:
         # The owner may have compacted the journal between two pages; otherwise the row is lost.
@@ -62,9 +67,11 @@ def scan(
         for batch in batches:
             rows = unseal(batch)
             if rows is None:
-                raise damaged(f"{_span(batch, expected)} not what was written")
+                raise damaged(f"{span(batch, expected)} not what was written")
             if not rows[0].seq <= expected <= rows[-1].seq:
                 raise missing(expected)
+            if chain is not None and not chain.follows(batch[0], batch[1], batch[2], batch[4]):
+                raise tampered(f"{span(batch, expected)} not what was signed", rows[0].seq)
             for row in rows[expected - rows[0].seq : last - rows[0].seq + 1]:
                 if (pid is None or row.pid == pid) and (kind is None or row.kind == kind):
                     yield row
@@ -80,7 +87,7 @@ def faults(page: Page, first: int, last: int) -> list[str]:
         for batch in batches:
             rows = unseal(batch)
             if rows is None:
-                sentences.append(f"{_span(batch, expected)} damaged")
+                sentences.append(f"{span(batch, expected)} damaged")
             begins, ends = (rows[0].seq, rows[-1].seq) if rows else _claimed(batch, expected)
             if begins > expected:
                 sentences.append(_gap(expected, begins - 1))
@@ -93,6 +100,23 @@ def faults(page: Page, first: int, last: int) -> list[str]:
     return sentences[:FAULTS_MAX]
 
 
+def unsigned(page: Page, first: int, last: int, chain: ChainReader) -> list[str]:
+    """Every batch of the range that is not signed, or not linked to the one before it, as a sentence."""
+    sentences: list[str] = []
+    expected = first
+    while expected <= last and len(sentences) < FAULTS_MAX:
+        batches = page(expected, last)
+        for batch in batches:
+            if unseal(batch) is None:  # `faults` tells of it
+                continue
+            if not chain.follows(batch[0], batch[1], batch[2], batch[4]):
+                sentences.append(f"{span(batch, expected)} not what was signed")
+        if not batches:
+            break
+        expected = max(_claimed(batches[-1], expected)[1], expected) + 1
+    return sentences[:FAULTS_MAX]
+
+
 def _claimed(batch: Sequence[Any], expected: int) -> tuple[int, int]:
     """The rows that a damaged batch says it has; its own columns may be what is damaged."""
     begins = batch[0] if isinstance(batch[0], int) else expected
@@ -100,7 +124,8 @@ def _claimed(batch: Sequence[Any], expected: int) -> tuple[int, int]:
     return begins, begins + count - 1
 
 
-def _span(batch: Sequence[Any], expected: int) -> str:
+def span(batch: Sequence[Any], expected: int) -> str:
+    """The rows of a batch as the beginning of a sentence."""
     begins, ends = _claimed(batch, expected)
     return f"journal row {begins} is" if begins == ends else f"journal rows {begins} to {ends} are"
 

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
 
 from lyra.core.ids import unique_id
-from lyra.errors import Corrupt, StoreError
+from lyra.errors import Corrupt, StoreError, Tampered
 from lyra.store import conflicts
 from lyra.store.batch import seal, unseal
 from lyra.store.checksum import blob_digest, state_crc, total_of
@@ -31,34 +31,36 @@ from lyra.store.migrations import (
 )
 from lyra.store.protocol import Identity, Lease, Record, Snapshot
 from lyra.store.rows import PAGE_BATCHES, faults, scan
+from lyra.store.signature import ChainReader
 
-__all__ = ["FOLLOW_BATCH", "INSERT_BATCH", "Head", "SqlStore"]
+__all__ = ["FOLLOW_BATCH", "INSERT_BATCH", "STATES", "Head", "Row", "SqlStore"]
 
 Row = tuple[Any, ...]
 
-INSERT_BATCH: Final = "INSERT INTO journal (seq, rows, data, crc) VALUES (?, ?, ?, ?)"
+INSERT_BATCH: Final = "INSERT INTO journal (seq, rows, data, crc, signature) VALUES (?, ?, ?, ?, ?)"
 # INSERT_BATCH with the fence in one statement: nothing is inserted when the epoch is not the newest one, or when the
 # sequence number is taken.
 FOLLOW_BATCH: Final = (
-    "INSERT OR IGNORE INTO journal (seq, rows, data, crc) SELECT ?, ?, ?, ? FROM lease, meta"
+    "INSERT OR IGNORE INTO journal (seq, rows, data, crc, signature) SELECT ?, ?, ?, ?, ? FROM lease, meta"
     " WHERE lease.id = 1 AND lease.epoch = ? AND meta.id = 1 AND meta.first_seq <= ?"
 )
 
 # The batch that holds row n is the last one whose first row is not after n.
 _PAGE: Final = (
-    "SELECT seq, rows, data, crc FROM journal"
+    "SELECT seq, rows, data, crc, signature FROM journal"
     " WHERE seq >= (SELECT coalesce(max(seq), 0) FROM journal WHERE seq <= ?) AND seq <= ? ORDER BY seq LIMIT ?"
 )
-_TAIL: Final = "SELECT seq, rows, data, crc FROM journal ORDER BY seq DESC LIMIT ?"
+_TAIL: Final = "SELECT seq, rows, data, crc, signature FROM journal ORDER BY seq DESC LIMIT ?"
 _HEAD: Final = (
     "SELECT first_seq, snapshot_seq, states, states_total, crc,"
     " (SELECT min(seq) FROM journal), (SELECT seq + rows - 1 FROM journal ORDER BY seq DESC LIMIT 1) FROM meta"
 )
 _IDENTITY: Final = "SELECT name, since, crc FROM identity"
 _LEASE: Final = "SELECT owner, epoch, expires_at, crc FROM lease"
+STATES: Final = "SELECT pid, data, crc, signature FROM snapshots"
 _PUT_STATE: Final = (
-    "INSERT INTO snapshots (pid, data, crc) VALUES (?, ?, ?)"
-    " ON CONFLICT (pid) DO UPDATE SET data = excluded.data, crc = excluded.crc"
+    "INSERT INTO snapshots (pid, data, crc, signature) VALUES (?, ?, ?, ?)"
+    " ON CONFLICT (pid) DO UPDATE SET data = excluded.data, crc = excluded.crc, signature = excluded.signature"
 )
 _PUT_BLOB: Final = (
     "INSERT INTO blobs (digest, data) VALUES (?, ?) ON CONFLICT (digest) DO UPDATE SET data = excluded.data"
@@ -82,6 +84,7 @@ class SqlStore(ABC):
     """The Store protocol over a database with the tables of `migrations`."""
 
     _is_named = True  # False where an older store is only read, so that it was given no id
+    _has_signatures = True  # False where an older store is only read, so that it was given no room for them
 
     # ------------------------------------------------------------ what each driver implements
     @property
@@ -112,6 +115,31 @@ class SqlStore(ABC):
     def _engine_faults(self) -> list[str]:
         """What the database itself finds wrong."""
 
+    # ------------------------------------------------------------ what `signing` implements
+    @abstractmethod
+    def _chain_from(self, first: int) -> ChainReader | None:
+        """What checks the signatures of a reading that begins with row `first`; None where they are not checked."""
+
+    @abstractmethod
+    def _state_signature(self, pid: str, data: bytes) -> bytes | None:
+        """The signature of one process's state; None where this store is not signed."""
+
+    @abstractmethod
+    def _check_snapshot(self, seq: int, rows: Sequence[Row]) -> None:
+        """Raise Tampered where the snapshot at `seq`, as it was just read, is not what was signed."""
+
+    @abstractmethod
+    def _signed_states(self, seq: int) -> dict[str, bytes]:
+        """The signature of each state in the snapshot at `seq`, which is about to be replaced."""
+
+    @abstractmethod
+    def _sign_snapshot(self, seq: int, states: Mapping[str, bytes]) -> None:
+        """Sign the snapshot that the caller's transaction has written."""
+
+    @abstractmethod
+    def _check_signatures(self) -> list[str]:
+        """What is not signed as it should be, as sentences."""
+
     has_clock: bool = False
 
     def clock_s(self) -> float:
@@ -127,14 +155,25 @@ class SqlStore(ABC):
         return self._rows(first, last, pid, kind)
 
     def _rows(self, first: int, last: int, pid: str | None = None, kind: str | None = None) -> Iterator[Record]:
-        return scan(self._page, first, last, begins=self.first_seq, damaged=self._corrupt, pid=pid, kind=kind)
+        return scan(
+            self._page,
+            first,
+            last,
+            begins=self.first_seq,
+            damaged=self._corrupt,
+            tampered=self._tampered,
+            chain=self._chain_from(first),
+            pid=pid,
+            kind=kind,
+        )
 
-    def _batch_around(self, seq: int) -> list[Record]:
+    def _batch_around(self, seq: int) -> tuple[list[Record], bool]:
+        """The rows of the batch that has row `seq`, and whether it is signed."""
         (batch,) = self._page(seq, seq)
         rows = unseal(batch)
         if rows is None or rows[-1].seq < seq:
             raise self._corrupt(f"journal row {seq} is not what was written")
-        return rows
+        return rows, bool(batch[4])
 
     def first_seq(self) -> int:
         return self._head().first_seq
@@ -143,7 +182,11 @@ class SqlStore(ABC):
         return self._head().last_seq
 
     def _page(self, first: int, last: int) -> list[Row]:
-        return self._ask(_PAGE, (first, last, PAGE_BATCHES))
+        return self._ask(self._readable(_PAGE), (first, last, PAGE_BATCHES))
+
+    def _readable(self, statement: str) -> str:
+        """The statement without the signatures, where the store has no room for them."""
+        return statement if self._has_signatures else statement.replace(", signature FROM", ", NULL FROM")
 
     def _head(self) -> Head:
         row = self._single(_HEAD, "meta")
@@ -166,20 +209,27 @@ class SqlStore(ABC):
 
     # ------------------------------------------------------------ snapshots
     def save_snapshots(self, seq: int, states: Mapping[str, bytes | None], epoch: int) -> None:
-        kept = [(pid, data, state_crc(pid, data)) for pid, data in states.items() if data is not None]
+        kept = []
+        for pid, data in states.items():
+            if data is not None:
+                signature = self._state_signature(pid, data)
+                kept.append((pid, data, state_crc(pid, data, signature), signature))
         with self._writing():
             self._fence(epoch)
             head = self._head()
             if not head.snapshot_seq <= seq <= head.last_seq:
                 raise conflicts.snapshot_outside(seq, head.snapshot_seq, head.last_seq)
             old = self._state_crcs(list(states))
+            signed = self._signed_states(head.snapshot_seq)
             self._run_many(
                 "DELETE FROM snapshots WHERE pid = ?", [(pid,) for pid, data in states.items() if data is None]
             )
             self._run_many(_PUT_STATE, kept)
-            total = total_of(head.states_total, added=sum(crc for _, _, crc in kept), removed=sum(old.values()))
+            total = total_of(head.states_total, added=sum(crc for _, _, crc, _ in kept), removed=sum(old.values()))
             count = head.states + len(kept) - len(old)
             self._put_head(head._replace(snapshot_seq=seq, states=count, states_total=total))
+            changed = {pid: signature for pid, _, _, signature in kept if signature is not None}
+            self._sign_snapshot(seq, {pid: code for pid, code in signed.items() if pid not in states} | changed)
 
     def _state_crcs(self, pids: list[str]) -> dict[str, int]:
         crcs: dict[str, int] = {}
@@ -194,14 +244,15 @@ class SqlStore(ABC):
     def load_snapshots(self) -> Snapshot:
         with self._reading():
             head = self._head()
-            rows = self._ask("SELECT pid, data, crc FROM snapshots")
-        for pid, data, crc in rows:
-            if not isinstance(pid, str) or not isinstance(data, bytes) or state_crc(pid, data) != crc:
-                raise self._corrupt("the saved state of a process is damaged")
-        total = total_of(0, added=sum(crc for _, _, crc in rows))
-        if (len(rows), total) != (head.states, head.states_total):
-            raise self._corrupt("the saved states do not belong to one snapshot")
-        return Snapshot(head.snapshot_seq, {pid: data for pid, data, _ in rows})
+            rows = self._ask(self._readable(STATES))
+            for pid, data, crc, signature in rows:
+                if not _is_state(pid, data, signature) or state_crc(pid, data, signature) != crc:
+                    raise self._corrupt("the saved state of a process is damaged")
+            total = total_of(0, added=sum(crc for _, _, crc, _ in rows))
+            if (len(rows), total) != (head.states, head.states_total):
+                raise self._corrupt("the saved states do not belong to one snapshot")
+            self._check_snapshot(head.snapshot_seq, rows)
+        return Snapshot(head.snapshot_seq, {pid: data for pid, data, _, _ in rows})
 
     # ------------------------------------------------------------ blobs
     def put_blob(self, data: bytes) -> str:
@@ -289,6 +340,7 @@ class SqlStore(ABC):
             self._check_lease,
             self._check_identity,
             self._check_blobs,
+            self._check_signatures,
         ):
             try:
                 sentences.extend(part())
@@ -330,8 +382,13 @@ class SqlStore(ABC):
             cut = next((row.seq for row in covered if row.time >= before), head.snapshot_seq + 1)
             if cut == head.first_seq:
                 return 0
-            # The batch that the cut goes through is written again without the rows before it.
-            rest = self._batch_around(cut) if cut <= head.last_seq else []
+            # The batch that the cut goes through is written again without the rows before it. One that is signed stays
+            # whole: only its owner could sign the rest of it.
+            rest, is_signed = self._batch_around(cut) if cut <= head.last_seq else ([], False)
+            if is_signed:
+                cut = rest[0].seq
+                if cut == head.first_seq:
+                    return 0
             self._run("DELETE FROM journal WHERE seq < ?", (cut,))
             if rest and rest[0].seq < cut:
                 self._run_many(INSERT_BATCH, seal(rest[cut - rest[0].seq :]))
@@ -344,7 +401,7 @@ class SqlStore(ABC):
         with self._reading():  # an owner may be writing meanwhile
             head = self._head()
             self._lease()
-            tail = self._ask(_TAIL, (_TAIL_BATCHES,))
+            tail = self._ask(self._readable(_TAIL), (_TAIL_BATCHES,))
         ends = head.last_seq
         for batch in tail:
             rows = unseal(batch)
@@ -395,3 +452,17 @@ class SqlStore(ABC):
             hint="stop using it and restore it from a backup",
             location=self.location,
         )
+
+    def _tampered(self, what: str, seq: int | None = None) -> Tampered:
+        error = Tampered(
+            f"{self.location} was changed by a program that does not have your key: {what}",
+            hint=f"restore it from a backup, or look at the rights in it: lyra store adopt {self.location}",
+            location=self.location,
+        )
+        if seq is not None:
+            error.fields["seq"] = seq
+        return error
+
+
+def _is_state(pid: object, data: object, signature: object) -> bool:
+    return isinstance(pid, str) and isinstance(data, bytes) and isinstance(signature, bytes | None)

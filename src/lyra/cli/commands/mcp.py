@@ -157,7 +157,7 @@ def login(ctx: click.Context, name: str) -> None:
 
 
 async def _login(invocation: Invocation, name: str) -> ServerState:
-    from lyra.config.own_folder import own_folder
+    from lyra.core.user_folder import user_folder
     from lyra.mcp.client.oauth import TokenStore
 
     async def authorize(server: str, url: str) -> None:
@@ -169,7 +169,7 @@ async def _login(invocation: Invocation, name: str) -> ServerState:
             raise ConfigError(
                 f"MCP server {name} has no login", hint='set auth = {kind = "oauth"}', place=settings.place
             )
-        TokenStore(own_folder(os.environ), servers.fingerprint(name)).forget()
+        TokenStore(user_folder(os.environ), servers.fingerprint(name)).forget()
         return (await servers.start(name))[0]
 
 

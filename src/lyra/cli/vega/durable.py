@@ -139,11 +139,17 @@ def come_to(
     """The space of a run, and the run as it is there; None when it has not begun. One that has to be there may be
     looked at where nothing can be written."""
     from lyra.store.space import Space
+    from lyra.store.standing import vouch
     from lyra.vega.durable.runs import DurableRun
 
     space = Space(path, run_id, durability=durability, make=make, writes=make)
-    run = DurableRun(space)
-    has_begun = run.has_begun and run.facts.began is not None  # all of it is read here, and found sound
+    try:
+        vouch(space)
+        run = DurableRun(space)
+        has_begun = run.has_begun and run.facts.began is not None  # all of it is read here, and found sound
+    except BaseException:
+        space.close()
+        raise
     return space, run if has_begun else None
 
 

@@ -18,7 +18,8 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.config.own_folder import alone, own_folder, write_private
+from lyra.config.private_file import alone, write_private
+from lyra.core.user_folder import user_folder
 from lyra.errors import ConfigError
 
 __all__ = ["Approvals", "pin_of"]
@@ -43,7 +44,7 @@ class Approvals:
 
     @classmethod
     def of_user(cls, env: Mapping[str, str] | None = None) -> Approvals:
-        return cls(own_folder(os.environ if env is None else env))
+        return cls(user_folder(os.environ if env is None else env))
 
     # ------------------------------------------------------------ servers
     def consented(self, fingerprint: str) -> bool:

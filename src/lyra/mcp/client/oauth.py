@@ -22,7 +22,7 @@ import msgspec
 from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider, OAuthFlowError
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 
-from lyra.config.own_folder import write_private
+from lyra.config.private_file import write_private
 from lyra.core.clock import SystemClock
 from lyra.mcp.settings import ServerSettings
 from lyra.mcp.state import AuthRequired, Failure, ServerFailed

@@ -21,11 +21,11 @@ from typing import Any, Final, Self
 import msgspec
 
 from lyra.config import Config
-from lyra.config.own_folder import own_folder
 from lyra.config.trust import trust_for
 from lyra.core.checking.check import did_you_mean
 from lyra.core.rights.capability import Capability
 from lyra.core.tool import Tool
+from lyra.core.user_folder import user_folder
 from lyra.errors import ConfigError
 from lyra.mcp.client.approvals import Approvals
 from lyra.mcp.client.connection import Connection
@@ -85,7 +85,7 @@ class McpServers:
     ) -> None:
         settings = list({server.name: server for server in servers}.values())
         keys = server_keys(server.name for server in settings)
-        options.setdefault("folder", own_folder(os.environ))
+        options.setdefault("folder", user_folder(os.environ))
         self._shared = SharedContext(
             workspace=os.path.realpath(workspace or os.getcwd()),
             approvals=approvals if approvals is not None else Approvals.of_user(),

@@ -6,8 +6,8 @@ import os
 from collections.abc import Collection
 from typing import Final
 
-from lyra.config.own_folder import own_folder
 from lyra.config.trust import FolderTrust, trust_for
+from lyra.core.user_folder import user_folder
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.yaml.folder import DynamicTools
 
@@ -21,7 +21,7 @@ def sources_here(
 ) -> list[DynamicTools]:
     """The tools of `~/.config/lyra/tools`, and those files of `.lyra/tools` whose content is trusted, which read no
     variable. `trusted` is as for `load_layers`."""
-    own = own_folder({**os.environ, "HOME": os.path.expanduser("~")}) or ""
+    own = user_folder({**os.environ, "HOME": os.path.expanduser("~")}) or ""
     mine = os.path.join(own, "tools")
     sources = [DynamicTools(mine, workspace=workspace, inside=inside)] if os.path.isdir(mine) else []
     theirs = os.path.join(workspace.root, _PROJECTS)

@@ -1,7 +1,6 @@
-"""The folder of a person's own settings, and files in it that only their owner can read.
+"""Files that only their owner can read, such as those in the folder of the user's own settings.
 
-`own_folder` follows the XDG specification: `$XDG_CONFIG_HOME/lyra`, else `~/.config/lyra`. `write_private` replaces a
-file in one step; `alone` holds a lock beside it, so that two processes that change it at the same time both succeed.
+`write_private` replaces a file in one step; `alone` holds a lock beside it, so that two processes that change it at the same time both succeed.
 """
 
 from __future__ import annotations
@@ -9,18 +8,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["alone", "own_folder", "write_private"]
-
-
-def own_folder(env: Mapping[str, str]) -> str | None:
-    """The folder of a person's own settings, where there is one."""
-    config, home = env.get("XDG_CONFIG_HOME", ""), env.get("HOME", "")
-    if os.path.isabs(config):  # the XDG specification ignores a relative path
-        return os.path.join(config, "lyra")
-    return os.path.join(home, ".config", "lyra") if os.path.isabs(home) else None
+__all__ = ["alone", "write_private"]
 
 
 def write_private(path: Path, data: bytes) -> None:
