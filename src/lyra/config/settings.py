@@ -20,6 +20,7 @@ from lyra.config.sources import Flags, Loading
 from lyra.config.tables import TABLES, TableCell, groups
 from lyra.config.values import Kind
 from lyra.core.budgets.money import Money
+from lyra.core.own_files import add_own_file
 from lyra.core.policies.rate import RateLimit
 from lyra.core.rights.capability import ANY_NAME, Grant
 from lyra.core.secrets.secret import Secret
@@ -127,6 +128,8 @@ class Config:
         config = cls(merged.values, merged.origins, merged.grant, tables)
         config.files, config.notes = loading.files, merged.notes + tables.notes
         config.demanded = merged.demanded
+        for value in (config.kernel.store.reveal(), config.audit.file, merged.demanded.get("audit.file")):
+            add_own_file(value or "")
         return config
 
     def origin(self, name: str) -> SettingOrigin:

@@ -17,6 +17,7 @@ from lyra.config.keys import ELSEWHERE, KEYS, NONE, SECTIONS, hint_for
 from lyra.config.tables import TABLES, TableCell, cell_of, groups, hint_for_cell
 from lyra.config.values import READERS, Kind, SettingSource, shape
 from lyra.core.checking.check import did_you_mean
+from lyra.core.own_files import user_folder
 from lyra.errors import ConfigError
 
 __all__ = ["ALSO_MAX", "Flags", "Loading", "SettingsLayer"]
@@ -94,11 +95,8 @@ class Loading:
 
     # ------------------------------------------------------------ files
     def user_file(self) -> str | None:
-        folder = self.env.get("XDG_CONFIG_HOME", "")
-        home = self.env.get("HOME", "")
-        if os.path.isabs(folder):  # the XDG specification ignores a relative path
-            return os.path.join(folder, "lyra", FILE_NAME)
-        return os.path.join(home, ".config", "lyra", FILE_NAME) if os.path.isabs(home) else None
+        folder = user_folder(self.env)
+        return os.path.join(folder, FILE_NAME) if folder else None
 
     def project_file(self, user: str | None) -> str | None:
         """The nearest `lyra.toml` from the working folder up; the user's own file is no project's."""

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
+from lyra.core.own_files import make_folder, user_folder
 from lyra.errors import ConfigError
 
 __all__ = ["Approvals", "own_folder", "pin_of", "write_private"]
@@ -110,7 +111,7 @@ class Approvals:
         if self._path is None:
             yield self._memory
             return
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(self._path.parent, private=True)
         lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -142,10 +143,7 @@ def _with_agreed(known: Mapping[str, str], given: Mapping[str, str]) -> dict[str
 
 def own_folder(env: Mapping[str, str]) -> str | None:
     """The folder of a person's own settings, where there is one."""
-    config, home = env.get("XDG_CONFIG_HOME", ""), env.get("HOME", "")
-    if os.path.isabs(config):
-        return os.path.join(config, "lyra")
-    return os.path.join(home, ".config", "lyra") if os.path.isabs(home) else None
+    return user_folder(env) or None
 
 
 def write_private(path: Path, data: bytes) -> None:

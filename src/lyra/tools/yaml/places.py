@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection
 
 from lyra.tools.builtin.workspace import Workspace
+from lyra.tools.permissions.answers import config_folder
 from lyra.tools.yaml.folder import DynamicTools
 
 __all__ = ["sources_here"]
@@ -13,9 +14,7 @@ __all__ = ["sources_here"]
 
 def sources_here(workspace: Workspace, *, trusted: bool, inside: Collection[str] = ()) -> list[DynamicTools]:
     """The tools of `~/.config/lyra/tools`, and of `.lyra/tools` in a trusted project, which read no variable."""
-    config = os.environ.get("XDG_CONFIG_HOME", "")
-    own = config if os.path.isabs(config) else os.path.expanduser("~/.config")
-    places: list[tuple[str, tuple[str, ...] | None]] = [(os.path.join(own, "lyra", "tools"), None)]
+    places: list[tuple[str, tuple[str, ...] | None]] = [(os.path.join(config_folder(), "tools"), None)]
     if trusted:
         places.append((os.path.join(workspace.root, ".lyra", "tools"), ()))
     return [
