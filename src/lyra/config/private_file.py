@@ -1,6 +1,7 @@
 """Files that only their owner can read, such as those in the folder of the user's own settings.
 
-`write_private` replaces a file in one step; `alone` holds a lock beside it, so that two processes that change it at the same time both succeed.
+`write_private` replaces a file in one step; `alone` holds a lock beside it, so that two processes that change it at the
+same time both succeed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
+
+from lyra.core.own_files import make_folder
 
 __all__ = ["alone", "write_private"]
 
@@ -29,7 +32,7 @@ def write_private(path: Path, data: bytes) -> None:
 @contextlib.contextmanager
 def alone(path: Path) -> Iterator[None]:
     """Hold the lock of a file; makes its folder, which only its owner can enter."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(path.parent, private=True)
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

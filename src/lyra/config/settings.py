@@ -21,6 +21,7 @@ from lyra.config.tables import TABLES, TableCell, groups
 from lyra.config.trust import HOW_TO_TRUST, FolderTrust, is_told, trust_for
 from lyra.config.values import Kind
 from lyra.core.budgets.money import Money
+from lyra.core.own_files import add_own_file
 from lyra.core.policies.rate import RateLimit
 from lyra.core.rights.capability import ANY_NAME, Grant
 from lyra.core.secrets.secret import Secret
@@ -152,6 +153,8 @@ class Config:
             import logging
 
             logging.getLogger("lyra.config").warning("%s", config.passed_over_sentence())
+        for value in (config.kernel.store.reveal(), config.audit.file, merged.demanded.get("audit.file")):
+            add_own_file(value or "")
         return config
 
     def passed_over_sentence(self) -> str:

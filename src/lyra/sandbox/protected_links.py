@@ -25,7 +25,7 @@ class LinkTarget(NamedTuple):
 
     link: str
     text: str  # the text of the symlink
-    target: str
+    target: str  # "": it may lead anywhere, and only its text counts
 
 
 class _Held:
@@ -65,6 +65,8 @@ def put_back(root: str) -> tuple[list[str], list[str]]:
 def _leads(root: str, lead: LinkTarget) -> bool:
     """Whether the link leads to its target; True also where the target is gone and nothing is left to protect."""
     target, link = f"{root}/{lead.target}", f"{root}/{lead.link}"
+    if not lead.target:
+        return os.path.islink(link) and os.readlink(link) == lead.text
     return not os.path.lexists(target) or (os.path.islink(link) and os.path.realpath(link) == target)
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+from lyra.core.own_files import add_own_path, make_folder
 from lyra.errors import ConfigError, Conflict, Corrupt, StoreError, StoreFull
 from lyra.store import conflicts
 from lyra.store.batch import Batch, Rows, seal
@@ -71,6 +72,7 @@ class SqliteStore(SigningStore):
         if "\0" in os.fspath(path):
             raise StoreError("a path cannot hold a NUL character")
         self.path = Path(os.path.abspath(path))
+        add_own_path(self.path, is_store=True)
         self._durability = durability
         self._busy_timeout_s = busy_timeout_s
         self._insert, self._follow = INSERT_BATCH, FOLLOW_BATCH
@@ -130,7 +132,7 @@ class SqliteStore(SigningStore):
 
     def _create(self) -> None:
         """Make the file beside its place and link it in: it appears complete or, after a crash, not at all."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path.parent)
         handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", suffix=".new", dir=self.path.parent)
         os.close(handle)
         try:

@@ -59,7 +59,6 @@ def drive(config, outputs, *, envelope=None, limit=60):
     return run(work())
 
 
-
 def test_an_instruction_is_of_one_of_three_kinds(target):
     """To run an agent, to wait for an answer, to end: the words of `InstructionKind`, in any case."""
 

@@ -37,7 +37,7 @@ from lyra.core.ids import Entropy
 from lyra.core.tool import Tool
 from lyra.errors import AgentFailed, ConfigError, LimitExceeded, LyraError, SandboxUnavailable
 from lyra.kernel.kernel import Kernel
-from lyra.sandbox.protected import is_protected
+from lyra.sandbox.protected_names import NAMES
 from lyra.tools.source import ToolSource
 
 __all__ = ["TURNS_MAX", "Headless", "HeadlessOptions", "HeadlessOutcome", "error_line", "result_line", "status_of"]
@@ -269,7 +269,7 @@ class Headless:
 def _check_log(path: str, folder: str) -> None:
     """Refuse a log file that a project has put where programs act on it, or in place of a key."""
     parts = os.path.relpath(os.path.realpath(path), os.path.realpath(folder)).split("/")
-    bad = next((part for part in parts if part != ".lyra" and is_protected(part)), None)
+    bad = NAMES.part("/".join(part for part in parts if part != ".lyra"))
     if ".." not in parts and bad is not None:
         raise ConfigError(
             f"the audit log {path} cannot be there: {bad} is protected", hint="such as .lyra/audit/", key="audit"

@@ -42,6 +42,10 @@ def bash_tools(
 ) -> list[Tool]:
     """Bash and its jobs; `readable` are folders outside the workspace that commands may read, besides the system's.
     `most` narrows what commands may do, beyond the Grant of the process."""
+    from lyra.sandbox.tiers import clean_up
+
+    for root in workspace.roots:
+        clean_up(root)
     jobs = Jobs()
     family = _Bash(workspace, sandbox, tuple(readable), jobs, most)
     bash = tool(

@@ -18,14 +18,18 @@ a rule from then on; the function `keep` receives it and can store it beyond the
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, NamedTuple, Self
 
 from lyra.core.checking.check import one_of
+from lyra.core.own_files import own_paths
 from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import ApprovalRefused, ConfigError
-from lyra.sandbox.protected import HIDDEN, READ_ONLY
+from lyra.sandbox.git_repositories import made_repository
+from lyra.sandbox.protected_names import HIDDEN, protected_part
+from lyra.sandbox.protected_places import is_own, is_protected_at_home
 from lyra.tools.permissions.answers import config_folder
 from lyra.tools.permissions.rules import Effect, Rule
 from lyra.tools.permissions.subjects import Subject, check_workspace
@@ -122,10 +126,11 @@ class Permissions:
         )  # count as inside, like the workspace
         self.home = home
         self._named = tuple(protected)
-        self._protected = _names((*READ_ONLY, *HIDDEN, *self._named))
+        self._protected = _names(self._named) if self._named else None
         self._narrowed: dict[Grant, Grant] = {}
-        folders = {config_folder(), config_folder(home)} - {""}
-        self._own = tuple(f"{folder}/" for folder in folders)  # the user's own settings and answers
+        folders = {config_folder(), config_folder(home), *own_paths().hidden} - {""}
+        folders |= {os.path.realpath(folder) for folder in folders}
+        self._own = tuple(f"{folder}/" for folder in folders)  # the user's own settings, answers and keys
         self._rules = tuple(rules)
         self._rules_by_tool: dict[str, _ToolRules] = {}
         self._answers = list(answers)  # of earlier runs
@@ -181,7 +186,7 @@ class Permissions:
         return self._unless_asked(subject, rules.allow, tainted)
 
     def _unless_asked(self, subject: Subject, rules: _Rules, tainted: bool) -> PermissionDecision:
-        consequential = tainted and _consequential(subject)
+        consequential = tainted and self._consequential(subject)
         weaker: Rule | None = None
         for rule in _candidates(rules, subject):
             if rule.speaks_of(subject):
@@ -194,7 +199,7 @@ class Permissions:
         if subject.kind == "path" and subject.inside and subject.doubt is None:
             if self.mode == "accept-edits" and subject.act == "write":
                 return PermissionDecision("allow", None, "the mode is accept-edits", "mode")
-            if subject.act == "read" and _is_secret(subject):
+            if subject.act == "read" and self._is_secret(subject):
                 return PermissionDecision("ask", None, f"{subject.value} may hold secrets", "protected")
             if subject.act == "read":
                 return PermissionDecision("allow", None, "reading in the workspace needs no rule")
@@ -225,14 +230,38 @@ class Permissions:
     def _protected_part(self, subject: Subject) -> str | None:
         if subject.value is None:
             return None
-        match = self._protected.search(subject.value) or self._protected.search(subject.called)
-        if match is None and subject.value.startswith(self._own):
-            return subject.value
-        return match[1] if match else None
+        roots = (self.workspace, *self.extra_folders)
+        for path in filter(None, (subject.value, subject.called)):
+            match = self._protected.search(path) if self._protected is not None else None
+            if match is not None:
+                return match[1]
+            part = protected_part(path, roots)
+            if part is not None:
+                return part
+            if f"{path}/".startswith(self._own) or is_own(path) or is_protected_at_home(path, roots):
+                return path
+            for root in roots:
+                if path.startswith(f"{root.rstrip('/')}/") and made_repository(root, path) is not None:
+                    return f"{path}, which makes its folder a git repository,"
+        return None
+
+    def _consequential(self, subject: Subject) -> bool:
+        """Whether a call is egress, runs a program, writes outside the workspace, reads secrets or uses an unknown
+        tool."""
+        if subject.act in ("run", "fetch", "other"):
+            return True
+        if subject.act == "write":
+            return not subject.inside
+        return subject.act == "read" and (not subject.inside or self._is_secret(subject))
+
+    def _is_secret(self, subject: Subject) -> bool:
+        """By the name of the file, or of the link that the call names; the user's own folder of Lyra has keys."""
+        paths = (subject.value or "", subject.called)
+        return any(_SECRETS.search(path) is not None or f"{path}/".startswith(self._own) for path in paths)
 
     def hidden(self, path: str) -> bool:
         """Whether a search skips this file: it may hold secrets, or a rule denies reading it."""
-        if _SECRETS.search(path) is not None:
+        if _SECRETS.search(path) is not None or path.startswith(self._own):
             return True
         subject = Subject("Read", "path", "read", path, inside=True, workspace=self.workspace)
         return any(_first_match(self._rules_for(tool).deny, subject) is not None for tool in _READERS)
@@ -364,20 +393,6 @@ def _decided_by(rule: Rule, subject: Subject, decision: Effect) -> PermissionDec
     if doubt and decision != "allow" and not rule.bare:
         reason = f"{reason}: it cannot be read for certain, because {doubt}"
     return PermissionDecision(decision, rule.text, reason, rule.source)
-
-
-def _consequential(subject: Subject) -> bool:
-    """Whether a call is egress, runs a program, writes outside the workspace, reads secrets or uses an unknown tool."""
-    if subject.act in ("run", "fetch", "other"):
-        return True
-    if subject.act == "write":
-        return not subject.inside
-    return subject.act == "read" and (not subject.inside or _is_secret(subject))
-
-
-def _is_secret(subject: Subject) -> bool:
-    """By the name of the file, or of the link that the call names."""
-    return any(_SECRETS.search(path) is not None for path in (subject.value or "", subject.called))
 
 
 def _exact(subject: Subject) -> str:

@@ -20,6 +20,7 @@ from typing import Final
 
 from lyra.core.checking.document import FORMATS
 from lyra.core.clock import Clock, loop_clock
+from lyra.core.own_files import add_own_path
 from lyra.core.tool import Tool
 from lyra.sandbox.addresses import Lookup
 from lyra.sandbox.proxy import system_lookup
@@ -72,6 +73,7 @@ class DynamicTools:
     ) -> None:
         place = workspace if isinstance(workspace, Workspace) else Workspace(workspace or os.getcwd())
         self.path = os.fspath(path)
+        add_own_path(self.path)  # its tools act with rights that the file names
         self._environment = ToolEnvironment(
             workspace=place,
             sandbox=sandbox or Sandbox(),
