@@ -241,11 +241,13 @@ class FunctionTool(Tool, Generic[Parameters, Result_co], frozen=True):
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """A model asks for a tool to be run; `id` ties the result to it."""
+    """A model asks for a tool to be run; `id` ties the result to it. `masked`: its arguments had a key in them that the
+    process knows. The key is masked in what is kept and shown, and the call is not run."""
 
     id: str
     name: str
     arguments: dict[str, Any] = {}
+    masked: bool = False
 
     def __post_init__(self) -> None:
         short_text(self.id, "a tool call's id", most=NAME_LENGTH_MAX)
@@ -255,7 +257,8 @@ class ToolCall(msgspec.Struct, frozen=True):
             raise ConfigError(f"the arguments of {self.name!r} are a mapping of names to values", key="arguments")
 
     def to_data(self) -> dict[str, Any]:
-        return {"id": self.id, "name": self.name, "arguments": dict(self.arguments)}
+        data = {"id": self.id, "name": self.name, "arguments": dict(self.arguments)}
+        return {**data, "masked": True} if self.masked else data
 
     @classmethod
     def from_data(cls, data: Any) -> ToolCall:

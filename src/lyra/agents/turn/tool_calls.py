@@ -38,7 +38,7 @@ from lyra.core.tool import (
     progress,
     rights,
 )
-from lyra.errors import BudgetExceeded, Denied, Divergence, LyraError, StoreError, ToolError
+from lyra.errors import BudgetExceeded, CapabilityDenied, Denied, Divergence, LyraError, StoreError, ToolError
 from lyra.kernel.base.acting import act_as
 from lyra.kernel.process.call_keys import comes_next, current_branch, next_key
 from lyra.kernel.process.process import GIVEN_UP, Process
@@ -61,6 +61,8 @@ _OUTPUT_CHARS_MAX: Final = 200_000  # of one result; a model reads less than tha
 _PROGRESS_CHARS_MAX: Final = 2_000  # of one progress report
 _GIVEN_UP: Final = "given_up"
 _SHOWN: Final = 300  # characters of a call's arguments, for a person who decides about it
+_KEY_IN_CALL: Final = "a key of a model provider is in its arguments, and keys are given to no tool"
+_WITHOUT_KEY: Final = "leave the key out, or tell the user what you would need it for"
 _ENDS_TURN: Final = (BudgetExceeded, Divergence, StoreError)  # not told to the model: no other call of it helps
 
 
@@ -183,8 +185,10 @@ async def _call(turn: Turn, call: ToolCall) -> ToolResult:
         result = ToolResult(call.id, call.name, message, True, "not_found")
     else:
         process, replaying, taints = turn.process, turn.ctx.replaying, _taints(session, tool)
-        deciding = False  # while a call is decided on, error messages are Lyra's own words
+        deciding = call.masked  # while a call is decided on, error messages are Lyra's own words
         try:
+            if call.masked:
+                raise CapabilityDenied(f"{call.name} was not run: {_KEY_IN_CALL}", hint=_WITHOUT_KEY)
             if not _is_decided_on(session, tool) and not (replaying and comes_next(process, "read")):
                 output = await _output(turn, tool, call, process.grant)
             else:
@@ -249,7 +253,7 @@ class _ProgressReports:
     def __call__(self, text: str, fraction: float | None = None) -> None:
         if fraction is not None:
             fraction = min(1.0, max(0.0, float(fraction)))
-        text = self._runtime.clean(str(text)[:_PROGRESS_CHARS_MAX])
+        text = self._runtime.clean(str(text))[:_PROGRESS_CHARS_MAX]
         event = ToolProgress(self._call.id, self._call.name, text, fraction)
         loop = self._runtime.kernel.loop
         if asyncio._get_running_loop() is loop:
