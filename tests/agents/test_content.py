@@ -63,3 +63,10 @@ def test_an_image_without_content_is_refused(content):
         Image(**content)
     with pytest.raises(ConfigError, match="media_type"):
         content_of([{"type": "image", **content}])
+
+
+def test_bytes_of_another_kind_are_sent_as_what_they_are_said_to_be():
+    """`media_type` decides, also where the bytes are not known to be an image."""
+    assert Image.from_bytes(b"unknown", "image/heic").media_type == "image/heic"
+    with pytest.raises(ConfigError, match="no image that models read"):
+        Image.from_bytes(b"unknown")

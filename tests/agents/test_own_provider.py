@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import httpx2
 import pytest
 
 import lyra
-from lyra import Agent, LLMProvider
+from lyra import Agent, Kernel, LLMProvider
+from lyra.agents.session.shared import runtime_of
 from lyra.errors import AgentFailed, ModelError
+from lyra.models.record import Recorder
 from lyra.models.request import Request
 from lyra.models.stream import Finished, StreamEvent, TextDelta
 from lyra.testing import record
@@ -71,3 +74,37 @@ def test_a_recording_has_the_connection_error(tmp_path: Path) -> None:
     for mode in ("all", "replay"):
         with record(tmp_path / "own.jsonl", Own(ConnectionResetError("gone"), "back"), mode=mode) as provider:
             assert ask(provider) == ["other", "back"]
+
+
+class Counting(Own):
+    """Its answers to the model `counted` depend on the order of the requests."""
+
+    def __init__(self) -> None:
+        super().__init__("x")
+        self.asked_about: list[str] = []
+
+    def answers_in_order(self, model: str) -> bool:
+        self.asked_about.append(model)
+        return model == "counted"
+
+
+def test_a_provider_answers_in_any_order_unless_it_says_otherwise(tmp_path: Path) -> None:
+    """A recording of a provider says what the provider says, for the model in question."""
+    assert Recorder(Own("x"), tmp_path / "own").answers_in_order("any") is False
+    recorder = Recorder(Counting(), tmp_path / "counting")
+    assert [recorder.answers_in_order(model) for model in ("counted", "free")] == [True, False]
+
+
+def test_a_model_that_answers_in_order_is_not_asked_early() -> None:
+    """The provider is asked by the model's name; Lyra keeps the order of the questions for that model alone."""
+    provider = Counting()
+
+    async def main() -> list[bool]:
+        async with Kernel() as kernel:
+            runtime = runtime_of(kernel)
+            runtime.client.register("own", provider)
+            agents = [Agent("a", model=f"own/{model}") for model in ("counted", "free")]
+            return [runtime.answers_in_order(agent) for agent in agents]
+
+    assert asyncio.run(main()) == [True, False]
+    assert provider.asked_about == ["counted", "free"]

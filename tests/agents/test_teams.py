@@ -296,3 +296,49 @@ def test_an_agent_spawned_with_a_task_answers_and_ends():
             return good.result, bad.error.fields["status"]
 
     assert run(main()) == ("did it", "empty")
+
+
+# ---------------------------------------------------------------------- where they run, and how many at a time
+CLERK, WRITER = echo("clerk", "writer"), echo("writer", "about {user}")
+TEAMS: dict[str, Any] = {
+    "fan_in": (lambda on: lyra.fan_in(["x"], WRITER, on=on), ["agent:writer"]),
+    "map_reduce": (lambda on: lyra.map_reduce(["x"], WRITER, len, on=on), ["agent:writer"]),
+    "router": (lambda on: lyra.router("x", {"writer": WRITER}, by=CLERK, on=on), ["agent:clerk", "agent:writer"]),
+}
+
+
+@pytest.mark.parametrize("team", TEAMS)
+def test_a_team_runs_in_the_kernel_it_is_given(team):
+    """By `on`: its agents are processes of that kernel, under its budget and its rights."""
+    ask, agents = TEAMS[team]
+
+    async def main():
+        begun: list[str] = []
+        async with Kernel() as kernel:
+            kernel.on_event(lambda event: begun.append(event.data["program"]), ["process.created"])
+            await ask(kernel)
+        return begun
+
+    assert run(main()) == agents
+
+
+@pytest.mark.parametrize("team", ["fan_out", "map_reduce"])
+def test_a_team_asks_no_more_at_a_time_than_its_limit(team):
+    """The others wait for their turn."""
+    running, most = 0, 0
+
+    async def member(message: Any) -> Any:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(1)
+        running -= 1
+        return message
+
+    async def main():
+        if team == "fan_out":
+            return await lyra.fan_out("x", [member] * 6, limit=2)
+        return await lyra.map_reduce(range(6), member, len, limit=2)
+
+    virtual(main())
+    assert most == 2

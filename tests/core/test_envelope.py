@@ -292,3 +292,24 @@ def test_reasons_have_an_outcome():
     number: Any = 5
     with pytest.raises(ValueError, match="5"):
         TerminalReason(number)
+
+
+def test_a_run_took_as_long_as_its_agent_says():
+    """`duration_ms` is in the record of the run; without it, the time since the start is."""
+    envelope = make(stage_order=["plan", "write"])
+    envelope.start_stage("plan", now=100.0)
+    envelope.complete_stage("plan", now=101.0, duration_ms=40)
+    envelope.start_stage("write", now=101.0)
+    envelope.fail_stage("write", "no ink", now=103.0, llm_calls=2, duration_ms=70)
+    envelope.start_stage("write", now=103.0)
+    envelope.fail_stage("write", "no ink", now=103.5)
+    assert [record.duration_ms for record in envelope.processing_history] == [40, 70, 500]
+
+
+def test_calls_of_a_failed_run_count():
+    """In its record and against the bound."""
+    envelope = make(max_llm_calls=2)
+    envelope.start_stage("write", now=101.0)
+    envelope.fail_stage("write", "no ink", now=102.0, llm_calls=2)
+    assert envelope.processing_history[-1].llm_calls == 2
+    assert envelope.bound_reached() is TerminalReason.MAX_LLM_CALLS_EXCEEDED

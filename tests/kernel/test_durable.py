@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from lyra.core.effect import Effect
 from lyra.core.faultpoint import SimulatedCrash, armed
 from lyra.errors import ConfigError, DeadlineExceeded, Divergence, EffectInDoubt, InvalidTransition, NoSuchInterrupt
 from lyra.kernel import Kernel
@@ -710,3 +711,47 @@ def test_a_store_may_be_a_path(tmp_path):
 
     asyncio.run(main())
     assert (tmp_path / "run.db").exists()
+
+
+def test_what_a_skipped_effect_gives_is_made_of_the_decision(path):
+    """`Effect(skipped=…)` makes the value that the program expects of the data that a person typed."""
+    effect = Effect(act, name="act", skipped=lambda data: {"by hand": data})
+
+    async def program(ctx):
+        return await ctx.do(effect, "did")
+
+    async def main():
+        def hook(name):
+            if name == "door.performed":
+                raise SimulatedCrash
+
+        with armed(hook):
+            kernel = Kernel(path)
+            await kernel.start()
+            kernel.loop.set_exception_handler(lambda loop, context: None)
+            await kernel.spawn(program, pid="main")
+            await settle(kernel)
+            crash(kernel)
+        async with Kernel(path, programs=[program]) as kernel:
+            await settle(kernel)
+            (question,) = kernel.interrupts.pending("main")
+            await kernel.resolve_interrupt(question.id, {"decision": "skip", "data": "seen"})
+            return (await kernel.process("main").wait()).result
+
+    assert run(main()) == {"by hand": "seen"}
+
+
+def test_a_question_brings_its_message(target):
+    """The person who is asked sees the longer text beside the question."""
+
+    async def program(ctx):
+        return (await ctx.ask("Go on?", message="Two files would be deleted.")).text
+
+    async def main():
+        async with Kernel(target, programs=[program]) as kernel:
+            kernel.spawn(program, pid="main")
+            await settle(kernel)
+            (question,) = kernel.interrupts.pending("main")
+            return question.question, question.message
+
+    assert run(main()) == ("Go on?", "Two files would be deleted.")

@@ -143,3 +143,15 @@ def test_pictures_survive_a_kill(path, clock, snapshot):
             assert kernel.get_system_status().uptime_seconds == 3.0
 
     run(main())
+
+
+def test_a_kernel_says_whether_it_was_started():
+    """Not when it is made, only when it is opened: until then nothing can be spawned."""
+
+    async def main():
+        kernel = Kernel()
+        before = kernel.started
+        async with kernel:
+            return before, kernel.started
+
+    assert run(main()) == (False, True)

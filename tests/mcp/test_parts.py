@@ -256,3 +256,12 @@ def test_a_schema_that_is_nested_too_deeply_is_refused_on_every_python():
         assert (problem(schema) == "its schema is nested too deeply") is refused
         while isinstance(inner := schema.pop("not", None), dict):  # taken apart: Python frees it recursively otherwise
             schema = inner
+
+
+def test_the_approvals_of_a_user_lie_in_their_own_folder(tmp_path):
+    """As the environment names it: `XDG_CONFIG_HOME`, or `.config` of the home; nowhere without both."""
+    Approvals.of_user({"XDG_CONFIG_HOME": str(tmp_path / "config")}).consent("f1", "files")
+    Approvals.of_user({"HOME": str(tmp_path / "home")}).consent("f2", "files")
+    assert Approvals(tmp_path / "config" / "lyra").consented("f1")
+    assert Approvals(tmp_path / "home" / ".config" / "lyra").consented("f2")
+    assert not Approvals.of_user({}).consented("f1")

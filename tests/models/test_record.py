@@ -409,3 +409,30 @@ def test_a_call_is_replayed_with_the_arguments_it_had(tmp_path):
     )
     calls = [event.call for event in play(Replayer(file), ask("x"))[0] if isinstance(event, ToolEnd)]
     assert [call.arguments for call in calls] == [{**arguments, "note": "***"}]
+
+
+def test_a_recording_can_be_replayed_in_order_only(tmp_path):
+    """`record(…, in_order=True)`: the same requests in another order are an error."""
+    file = tmp_path / "c.jsonl"
+    client = client_of(["one", "two"])
+    with record(file, client, mode="once"):
+        assert answers(client, "a", "b") == ["one", "two"]
+    with record(file, client, mode="replay", in_order=True):
+        assert answers(client, "a", "b") == ["one", "two"]
+    with pytest.raises(ModelError), record(file, client, mode="replay", in_order=True):
+        answers(client, "b", "a")
+
+
+def test_a_recording_can_be_replayed_with_its_pauses(tmp_path):
+    """`record(…, timings=True)` waits as the provider did."""
+    file = tmp_path / "c.jsonl"
+
+    def took(**options: Any) -> float:
+        clock = SimClock()
+        with record(file, SimProvider({"first_s": 5, "replies": ["a b c"]}), **options) as provider:
+            run_in_virtual_time(events(provider, ask("x")), clock=clock)
+        return clock.monotonic()
+
+    assert took(mode="all") == pytest.approx(5)
+    assert took(mode="replay", timings=True) == pytest.approx(5)
+    assert took(mode="replay") == 0

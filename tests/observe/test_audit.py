@@ -59,6 +59,21 @@ def test_records_are_lines_in_a_chain(tmp_path):
     assert (verdict.ok, verdict.records, verdict.head) == (True, 7, lines[-1]["hash"])
 
 
+def test_the_head_of_a_log_shows_later_that_its_end_was_cut_off(tmp_path):
+    """Kept elsewhere: the rest of the file alone is a whole chain."""
+    path = tmp_path / "a.jsonl"
+    log = AuditLog(path, now=1.0)
+    log(decided(1))
+    log(decided(2))
+    head = log.head
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert verify(path, expect=head).ok
+    path.write_bytes(b"".join(lines[:-1]))
+    assert verify(path).ok
+    assert not verify(path, expect=head).ok
+    asyncio.run(log.close())
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> list[bytes]:
     return written(tmp_path_factory.mktemp("audit") / "whole.jsonl", 7)

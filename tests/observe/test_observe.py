@@ -8,6 +8,7 @@ import json
 import re
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -221,3 +222,125 @@ def test_no_span_is_made_without_a_listener():
 
     assert run(main()) == ""
     assert lyra.Event is Event
+
+
+# ---------------------------------------------------------------- one listener by itself
+def called(number: int, *, model: str = "sim/a", trace: str = "t1", text: str = "") -> Event:
+    """The Event of a model call, as a kernel publishes it."""
+    data = {
+        **dict.fromkeys(FIELDS, 0),
+        "trace_id": trace,
+        "span_id": f"s{number}",
+        "parent_span": None,
+        "agent": f"agent{text}",
+        "model": model,
+        "status": "ok",
+    }
+    return Event(number, 100.0 + number, f"p{number}", "model.called", data)
+
+
+def records_of(path: Path, *events: Event, **settings: Any) -> SqliteRecords:
+    records = SqliteRecords(path, **settings)
+    for event in events:
+        records(event)
+    return records
+
+
+def test_json_lines_say_which_events_they_want(tmp_path):
+    """Model calls by themselves, or the kinds that were asked for; None is every kind."""
+    wanted = []
+    for kinds in (None, "tool.called", ["*"]):
+        lines = JsonLines(tmp_path / "a.jsonl", kinds=kinds)
+        wanted.append(lines.kinds)
+        asyncio.run(lines.close())
+    assert wanted == [{"model.called"}, {"tool.called"}, None]
+
+
+def test_closed_json_lines_write_nothing_more(tmp_path):
+    """An Event that comes after `close` is left out, and is no error."""
+    lines = JsonLines(tmp_path / "a.jsonl")
+    lines(called(1))
+    asyncio.run(lines.close())
+    lines(called(2))
+    assert [json.loads(line)["span_id"] for line in lines.path.read_text().splitlines()] == ["s1"]
+
+
+@pytest.mark.parametrize("kinds", [None, "*"])
+def test_json_lines_redact_the_secrets_they_are_told(tmp_path, kinds):
+    """A text that has not the form of a key is redacted where `secrets` names it; it is asked at every Event."""
+    known: list[str] = []
+    lines = JsonLines(tmp_path / "a.jsonl", kinds=kinds, secrets=lambda: known)
+    lines(called(1, text=" plain-word"))
+    known.append("plain-word")
+    lines(called(2, text=" plain-word"))
+    asyncio.run(lines.close())
+    first, second = lines.path.read_text().splitlines()
+    assert "plain-word" in first
+    assert "plain-word" not in second
+
+
+def test_sqlite_records_redact_the_secrets_they_are_told(tmp_path):
+    """In both tables."""
+    records = records_of(tmp_path / "a.db", called(1, text=" plain-word"), secrets=lambda: ["plain-word"])
+    assert "plain-word" not in repr((records.calls(), records.spans()))
+    assert records.calls()[0]["agent"].startswith("agent")
+
+
+def test_sqlite_records_want_the_events_that_are_spans(tmp_path):
+    """Turns, calls of models and calls of tools: no other Event is handed to them."""
+    records = SqliteRecords(tmp_path / "a.db")
+    assert records.kinds == {"agent.answered", "model.called", "tool.called"}
+
+
+def test_closed_sqlite_records_leave_one_file(tmp_path):
+    """`close` brings the log of changes into the database: that file alone can be copied."""
+    records = records_of(tmp_path / "a.db", called(1))
+    asyncio.run(records.close())
+    assert [file.name for file in tmp_path.iterdir()] == ["a.db"]
+    with pytest.raises(sqlite3.ProgrammingError):
+        records.calls()
+
+
+def test_calls_of_one_model_or_one_trace(tmp_path):
+    """The filters of `calls` and `totals`."""
+    events = [called(1), called(2, model="sim/b"), called(3, model="sim/b", trace="t2")]
+    records = records_of(tmp_path / "a.db", *events)
+    assert [call["span_id"] for call in records.calls(model="sim/b")] == ["s2", "s3"]
+    assert [call["span_id"] for call in records.calls(trace_id="t1")] == ["s1", "s2"]
+    assert {name: row["calls"] for name, row in records.totals("model").items()} == {"sim/a": 1, "sim/b": 2}
+    assert {name: row["calls"] for name, row in records.totals(by="trace_id").items()} == {"t1": 2, "t2": 1}
+
+
+def test_spans_of_one_trace_and_the_last_ones(tmp_path):
+    """By `trace_id`, and so many by `limit`, the newest; `tree` has those of one trace, too."""
+    records = records_of(tmp_path / "a.db", called(1), called(2), called(3, trace="t2"))
+    assert [span.span_id for span in records.spans("t1")] == ["s1", "s2"]
+    assert [span.span_id for span in records.spans(limit=1)] == ["s3"]
+    assert [node.span.span_id for node in records.tree("t2")] == ["s3"]
+
+
+def test_only_the_last_spans_are_kept():
+    """As many as `most` says."""
+    spans = Spans(most=2)
+    for number in range(5):
+        spans(called(number))
+    assert [span.span_id for span in spans] == ["s3", "s4"]
+
+
+def test_a_span_says_who_worked_and_has_the_whole_record():
+    """Its process, its agent, and the record of the call with tokens and retries."""
+    spans = Spans()
+
+    async def main():
+        async with Kernel() as kernel:
+            kernel.on_event(spans)
+            process = await kernel.spawn(Agent("coder", model=says("done"), tools=[add]))
+            await process.send("go")
+            return process.pid
+
+    pid = run(main())
+    model, turn = spans
+    assert (model.kind, turn.kind) == ("model", "turn")
+    assert (model.agent, turn.agent) == ("coder", "coder")
+    assert (model.pid, turn.pid) == (pid, pid)
+    assert (model.data["output_tokens"] > 0, model.data["retries"]) == (True, 0)

@@ -7,11 +7,14 @@ import os
 import resource
 import shutil
 import signal
+from pathlib import Path
 
 import pytest
 
-from lyra.sandbox import Profile, Sandbox
+from lyra.sandbox import Job, Limits, Profile, Sandbox
+from lyra.sandbox.job import LaunchPlan
 from lyra.sandbox.output import Capture
+from lyra.sandbox.protected import News
 
 
 @pytest.fixture
@@ -93,3 +96,44 @@ def test_a_large_workspace_tells_its_news_too(tmp_path, monkeypatch):
     result = asyncio.run(Sandbox().run(["sh", "-c", "touch lyra.toml"], Profile(_made(tmp_path))))
     assert result.appeared == ("lyra.toml",)
     assert len(result.set_aside) == 1
+
+
+def _parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_the_pid_of_a_running_command(tmp_path):
+    """It is that of a process that this one started; a signal to it ends the command."""
+
+    async def main():
+        job = await Sandbox().start(["sleep", "60"], Profile(_made(tmp_path)))
+        parent = _parent_of(job.pid)
+        os.kill(job.pid, signal.SIGKILL)
+        result = await job.wait()
+        return parent, result.exit_code
+
+    assert asyncio.run(asyncio.wait_for(main(), 20)) == (os.getpid(), 128 + signal.SIGKILL)
+
+
+def test_long_output_lies_in_the_folder_of_the_sandbox(tmp_path):
+    """By `spill_folder`, whole; the text shows its head and its tail."""
+    spill = tmp_path / "spill"
+    spill.mkdir()
+    command = ["sh", "-c", "head -c 3000000 /dev/zero; echo end"]
+    work = Sandbox(spill_folder=str(spill)).run(command, Profile(_made(tmp_path)))
+    output = asyncio.run(asyncio.wait_for(work, 20)).output
+    assert [str(path) for path in spill.iterdir()] == [output.file]
+    assert Path(str(output.file)).stat().st_size == 3_000_004
+
+
+def test_a_result_tells_which_folders_were_shut(tmp_path):
+    """What the search after the command found: folders that it shut, and those that nobody could look into."""
+
+    async def main():
+        news = News(reopened=("a",), unread=("b",))
+        plan = LaunchPlan(["true"], {}, str(tmp_path), "none", news=lambda: news)
+        job = Job(plan, Limits(), stdin=None, timeout_s=10.0, apart=False, spill=None)
+        return await job.wait()
+
+    result = asyncio.run(asyncio.wait_for(main(), 20))
+    assert (result.reopened, result.unread) == (("a",), ("b",))

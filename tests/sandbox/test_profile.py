@@ -231,3 +231,26 @@ def test_other_folders_are_searched_too(tmp_path):
     news = appeared(profile, protected)
     assert news.appeared == (f"{root}/.vscode",)
     assert news.set_aside[0].startswith(f"{root}/.vscode.held-")
+
+
+def test_a_profile_of_a_grant_protects_and_hides_what_it_is_told(sandbox, tmp_path):
+    """Beside the usual paths: a protected one can be read and not written, a hidden one not even read."""
+    for name, text in {"kept": "old", "free": "old", "secret": "word"}.items():
+        (tmp_path / name).write_text(text)
+    profile = Profile.of(Grant.all(), str(tmp_path), protected=["kept"], hidden=["secret"])
+    result = asyncio.run(sandbox.run(["sh", "-c", "cat kept secret; echo new > kept; echo new > free"], profile))
+    assert "old" in result.output.text
+    assert "word" not in result.output.text
+    assert ((tmp_path / "kept").read_text(), (tmp_path / "free").read_text()) == ("old", "new\n")
+
+
+def test_a_profile_of_a_grant_may_allow_unix_sockets(sandbox, tmp_path):
+    """Only where it is said."""
+    code = "import socket; socket.socket(socket.AF_UNIX); print('made')"
+    made = []
+    for wanted in (False, True):
+        libraries = (os.path.dirname(os.__file__), sys.base_prefix)
+        profile = Profile.of(_grant(f"fs.read:{tmp_path}/**"), str(tmp_path), readable=libraries, unix_sockets=wanted)
+        result = asyncio.run(sandbox.run([os.path.realpath(sys.executable), "-IS", "-c", code], profile))
+        made.append("made" in result.output.text)
+    assert made == [False, True]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,3 +50,59 @@ class TestPostgres(StoreConformance):
 
     def another(self, store: Store) -> Store:
         return PostgresStore(self.url)
+
+
+# ------------------------------------------------------------------ the suite itself
+class Noting(MemoryStore):
+    def __init__(self, closed: list[Store]) -> None:
+        super().__init__()
+        self.closed_stores = closed
+
+    def close(self) -> None:
+        self.closed_stores.append(self)
+        super().close()
+
+
+class Places(StoreConformance):
+    """A suite for stores in memory that notes what it is asked for."""
+
+    def __init__(self) -> None:
+        self.opened_beside: list[Store] = []
+        self.closed: list[Store] = []
+
+    def make_store(self) -> Store:
+        return Noting(self.closed)
+
+    def another(self, store: Store) -> Store:
+        self.opened_beside.append(store)
+        return store
+
+
+@pytest.mark.parametrize(
+    ("ask", "method"),
+    [(lambda suite: suite.fresh(), "make_store"), (lambda suite: suite.reopen(MemoryStore()), "another")],
+)
+def test_a_suite_says_which_method_is_missing(ask: Any, method: str) -> None:
+    """One that gives no store of its own fails by the name of the method, not somewhere inside a test."""
+    suite = StoreConformance()
+    suite.setup_method()
+    with pytest.raises(NotImplementedError, match=method):
+        ask(suite)
+
+
+def test_a_suite_opens_the_store_of_its_test_a_second_time() -> None:
+    """`another` is given the store that is open, to find its place by."""
+    suite = Places()
+    suite.setup_method()
+    store = suite.fresh()
+    assert suite.reopen(store) is store
+    assert suite.opened_beside == [store]
+
+
+def test_a_suite_closes_what_its_test_opened() -> None:
+    """After the test, every store."""
+    suite = Places()
+    suite.setup_method()
+    stores = [suite.fresh(), suite.fresh()]
+    suite.teardown_method()
+    assert suite.closed == stores

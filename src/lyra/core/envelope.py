@@ -284,18 +284,32 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         now: float,
         agent: str | None = None,
         llm_calls: int = 0,
+        duration_ms: int = 0,
         names: Iterable[str] = (),
     ) -> None:
-        """The stage went well; its output is kept under its name and its agent's, or under `names`."""
-        self._end_stage(agent or stage, StageStatus.SUCCESS, now, llm_calls=llm_calls, error=None)
+        """The stage went well; its output is kept under its name and its agent's, or under `names`. It took
+        `duration_ms`, or where that is 0, the time since its start."""
+        self._end_stage(agent or stage, StageStatus.SUCCESS, now, llm_calls=llm_calls, duration_ms=duration_ms)
         self.active_stages = _without(self.active_stages, stage)
         self.completed_stage_set = {**self.completed_stage_set, stage: True}
         kept = dict(output or {})
         self.outputs = {**self.outputs, **dict.fromkeys(names or (stage, agent or stage), kept)}
 
-    def fail_stage(self, stage: str, error: str, *, now: float, agent: str | None = None, llm_calls: int = 0) -> None:
-        """The stage went wrong; the work itself goes on or ends as the orchestrator decides."""
-        self._end_stage(agent or stage, StageStatus.ERROR, now, llm_calls=llm_calls, error=error)
+    def fail_stage(
+        self,
+        stage: str,
+        error: str,
+        *,
+        now: float,
+        agent: str | None = None,
+        llm_calls: int = 0,
+        duration_ms: int = 0,
+    ) -> None:
+        """The stage went wrong; the work itself goes on or ends as the orchestrator decides. It took `duration_ms`, or
+        where that is 0, the time since its start."""
+        self._end_stage(
+            agent or stage, StageStatus.ERROR, now, llm_calls=llm_calls, duration_ms=duration_ms, error=error
+        )
         self.active_stages = _without(self.active_stages, stage)
         self.failed_stages = {**self.failed_stages, stage: error}
         self.errors = [*self.errors, {"stage": stage, "agent": agent or stage, "error": error, "at": now}]
@@ -318,19 +332,35 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         self.current_stage_number += 1
         return True
 
-    def _end_stage(self, agent: str, status: StageStatus, now: float, *, llm_calls: int, error: str | None) -> None:
+    def _end_stage(
+        self,
+        agent: str,
+        status: StageStatus,
+        now: float,
+        *,
+        llm_calls: int,
+        duration_ms: int,
+        error: str | None = None,
+    ) -> None:
         self.llm_call_count += llm_calls
-        self._end_record(agent, status, now, llm_calls=llm_calls, error=error)
+        self._end_record(agent, status, now, llm_calls=llm_calls, duration_ms=duration_ms, error=error)
 
     def _end_record(
-        self, agent: str, status: StageStatus, now: float, *, llm_calls: int = 0, error: str | None = None
+        self,
+        agent: str,
+        status: StageStatus,
+        now: float,
+        *,
+        llm_calls: int = 0,
+        duration_ms: int = 0,
+        error: str | None = None,
     ) -> None:
         history = self.processing_history.copy()
         for place in range(len(history) - 1, -1, -1):
             record = history[place]
             if record.agent == agent and record.status is StageStatus.RUNNING:
                 began = record.started_at
-                took_ms = max(round((now - (began or now)) * 1000), 0)
+                took_ms = duration_ms or max(round((now - (began or now)) * 1000), 0)
                 history[place] = StageRecord(agent, record.stage_order, began, now, took_ms, status, error, llm_calls)
                 self.processing_history = history
                 return

@@ -137,3 +137,36 @@ def test_the_table_is_closed():
 
     with pytest.raises(InvalidTransition, match="from completed to thinking"):
         run(main()).move(AgentState.THINKING)
+
+
+def test_a_run_names_its_agent():
+    """Of two agents of one kernel, each record says whose run it is, also as data."""
+
+    async def main():
+        async with Kernel() as kernel:
+            executions = []
+            for name in ("sums", "texts"):
+                process = await kernel.spawn(Agent(name, model=says("hello")))
+                await process.send("hi")
+                executions.append(process.execution)
+            return executions
+
+    executions = run(main())
+    assert [execution.agent for execution in executions] == ["sums", "texts"]
+    assert [execution.to_data()["agent"] for execution in executions] == ["sums", "texts"]
+
+
+def test_an_answer_that_was_given_up_is_cancelled():
+    """An answer that came, and one still on its way, are not."""
+
+    async def main():
+        async with Kernel(clock=clock_here()) as kernel:
+            process = await kernel.spawn(Agent("a", model=says({"text": "x", "first_s": 9})))
+            answered = process.send_async("go")
+            await answered
+            pending = process.send_async("again")
+            before = pending.cancelled()
+            pending.cancel()
+            return answered.cancelled(), before, pending.cancelled()
+
+    assert virtual(main()) == (False, False, True)

@@ -7,8 +7,10 @@ from lyra.agents.session.session import AgentSession
 from lyra.agents.turn.model_call import request_digest
 from lyra.core.effect import canonical_hash
 from lyra.core.message import Message
+from lyra.kernel.kernel import Kernel
 from lyra.models.request import Request
 from lyra.models.tokens import ConversationTokens, Estimator
+from tests.agents.support import run
 
 FIRST, SECOND = Message("user", "a"), Message("assistant", "b")
 CHAIN = bytes.fromhex("170bbe1f959b0bfe27ae6ac560d7c8dc")
@@ -71,3 +73,17 @@ def test_a_question_is_known_by_all_its_settings():
             request = Request(model="m", messages=(), system=system, temperature=agent.temperature, max_tokens=5)
             settings = (system, [], 5, agent.temperature)
             assert request_digest(talk, request) == canonical_hash("settings", settings, {})
+
+
+def test_a_stopped_agent_ends_with_the_reason_it_was_given():
+    """Who waits for its process, and the list of processes, see that reason."""
+
+    async def main():
+        async with Kernel() as kernel:
+            process = await kernel.spawn(Agent("a", model="sim/echo"))
+            await process.stop("no longer needed")
+            other = await kernel.spawn(Agent("a", model="sim/echo"))
+            await other.stop()
+            return (await process.wait()).reason, (await other.wait()).reason
+
+    assert run(main()) == ("no longer needed", "shutdown")

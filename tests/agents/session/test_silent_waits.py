@@ -288,3 +288,23 @@ def test_a_pid_of_another_agent_is_refused():
 @pytest.fixture
 def path(tmp_path):
     return str(tmp_path / "run.db")
+
+
+def test_a_stream_may_wait_for_a_person_too(path):
+    """`stream(…, wait_for_person=True)` stands behind an effect in doubt as long as it takes."""
+    clock = SimClock(1_900_000_000.0)
+
+    async def then(kernel, process):
+        waiting = asyncio.ensure_future(whole(process.stream("again", wait_for_person=True)))
+        await settle(kernel)
+        clock.advance(100 * DOUBT_WAIT_S)
+        await settle(kernel)
+        assert not waiting.done()
+        (question,) = kernel.interrupts.pending()
+        await kernel.resolve_interrupt(question.id, {"decision": "skip", "data": "charged"})
+        assert await waiting == "next"
+
+    async def whole(stream):
+        return "".join([piece async for piece in stream])
+
+    in_doubt(path, then, clock)

@@ -11,6 +11,7 @@ import pytest
 
 import lyra
 from lyra import Agent, Image, Kernel, tool
+from lyra.agents.session.events import Text
 from lyra.errors import (
     AgentFailed,
     BudgetExceeded,
@@ -754,3 +755,31 @@ def test_one_liners():
         return await lyra.run(echo, "inside"), [piece async for piece in lyra.stream(echo, "a b")]
 
     assert run(main()) == ("inside", ["a ", "b"])
+
+
+def test_a_stream_of_events():
+    """With `events=True`, `lyra.stream` gives what happens on the way, the text among it."""
+    agent = Agent("a", model=says("one two"))
+    events = list(lyra.stream(agent, "go", events=True))
+    assert "".join(event.text for event in events if isinstance(event, Text)) == "one two"
+    assert not any(isinstance(event, str) for event in events)
+
+
+def test_a_stream_has_a_budget():
+    """`lyra.stream` spends no more than it is given: the model is not asked."""
+    model = says("one two", price={"input_usd_per_mtok": 1, "output_usd_per_mtok": 1_000_000})
+    with pytest.raises(BudgetExceeded):
+        list(lyra.stream(Agent("a", model=model), "go", budget="$0.01"))
+    assert not model.requests
+
+
+def test_questions_of_a_stream_are_answered():
+    """By the function that `lyra.stream` is given as `answer`."""
+
+    @tool
+    async def look(ctx: Any) -> str:
+        """Look."""
+        return str((await ctx.ask("Which?")).text)
+
+    agent = Agent("a", model=says(calls("look"), "{result}"), tools=[look])
+    assert "".join(lyra.stream(agent, "go", answer=lambda question: f"re: {question.question}")) == "re: Which?"

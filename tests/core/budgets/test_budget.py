@@ -397,3 +397,22 @@ def test_a_bare_number_is_no_budget():
         with pytest.raises(ConfigError, match="reads as dollars") as refused:
             Budget.of(limit)
         assert f"${limit}.00" in str(refused.value.hint)
+
+
+def test_input_tokens_have_a_limit_of_their_own():
+    """Output tokens do not count against it."""
+    budget = Budget(input_tokens=10)
+    budget.charge(Usage(output_tokens=99))
+    budget.settle(budget.reserve(Usage(input_tokens=10)))
+    with pytest.raises(BudgetExceeded, match="input_tokens"):
+        budget.reserve(Usage(input_tokens=1))
+
+
+def test_a_budget_that_comes_back_draws_on_its_parent():
+    """What it spends from now on counts for the parent, whose limit holds for it."""
+    parent = Budget(usd=10)
+    again = Budget.from_data(Budget(usd=100).to_data(), parent=parent)
+    again.charge(Usage(usd=4))
+    assert parent.used() == 4
+    with pytest.raises(BudgetExceeded):
+        again.reserve(Usage(usd=7))

@@ -633,3 +633,60 @@ class BusMachine(RuleBasedStateMachine):
 
 TestBus = BusMachine.TestCase
 TestBus.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+
+
+def test_a_closed_stream_ends_its_subscription():
+    """After `aclose` nothing is kept for the stream; what was kept before can still be read, then it ends."""
+
+    async def main():
+        async with Kernel() as kernel:
+            stream = kernel.bus.stream("t")
+            await kernel.bus.publish("t", 1)
+            await stream.aclose()
+            assert await kernel.bus.publish("t", 2) == 0
+            return [message.payload async for message in stream]
+
+    assert run(main()) == [1]
+
+
+def test_a_breaker_has_the_clock_it_is_given(clock):
+    """It opens again when that clock says so, whatever the kernel's clock does."""
+
+    async def main():
+        async with Kernel() as kernel:
+
+            async def fails(message):
+                raise RuntimeError("down")
+
+            kernel.bus.use(CircuitBreakerMiddleware(threshold=1, reset_after=10, clock=clock))
+            kernel.bus.register_handler("q", fails)
+            for expected in (RuntimeError, CircuitOpen):
+                with pytest.raises(expected):
+                    await kernel.bus.query("q")
+            clock.advance(10.0)
+            with pytest.raises(RuntimeError):
+                await kernel.bus.query("q")
+
+    run(main())
+
+
+@pytest.mark.parametrize("way", ["publish", "query", "send"])
+def test_untrusted_text_is_marked(way):
+    """Who gets the message, by any of the three ways, sees it; otherwise it is trusted."""
+
+    async def main():
+        async with Kernel() as kernel:
+            got: list[str] = []
+            kernel.bus.subscribe("t", lambda message: got.append(message.trust))
+            kernel.bus.register_handler("t", lambda message: got.append(message.trust))
+            await getattr(kernel.bus, way)("t", {"text": "x"}, trust="untrusted")
+            await getattr(kernel.bus, way)("t", {"text": "x"})
+            return got
+
+    assert run(main()) == ["untrusted", "trusted"]
+
+
+def test_a_message_is_read_by_its_keys():
+    """`get` gives the value of a key of the payload, or the default."""
+    message = BusMessage("event", "t", {"n": 1})
+    assert (message.get("n"), message.get("m", 5)) == (1, 5)

@@ -67,7 +67,7 @@ def test_the_age_of_ended_questions_is_a_number(target, clock):
         async with Kernel(target, clock) as kernel:
             for wrong in (None, -1.0, "1", float("nan")):
                 with pytest.raises(ConfigError, match="age_s"):
-                    kernel.interrupts.cleanup_resolved(wrong)
+                    kernel.interrupts.cleanup_resolved(wrong)  # type: ignore[arg-type]
 
     run(main())
 
@@ -611,3 +611,50 @@ class Questions(RuleBasedStateMachine):
 
 Questions.TestCase.settings = settings(max_examples=cases(30), stateful_step_count=30, deadline=None)
 test_random_questions = Questions.TestCase
+
+
+def test_a_question_may_belong_to_another_request(target):
+    """The ids that are said go before those of the process."""
+
+    async def main():
+        async with Kernel(target) as kernel:
+            running(kernel, user_id="ada", request_id="r", session_id="s")
+            kernel.interrupts.create_interrupt("p", "clarification", "?", request_id="other", session_id="later")
+            interrupt = kernel.get_pending_interrupt("p")
+            return interrupt.request_id, interrupt.session_id, interrupt.user_id
+
+    assert run(main()) == ("other", "later", "ada")
+
+
+def test_only_its_user_answers_a_question(target):
+    """`resolve_interrupt(…, user_id=…)`: another user is denied, and the question stays open."""
+
+    async def main():
+        async with Kernel(target) as kernel:
+            running(kernel, user_id="ada")
+            asked = kernel.create_interrupt("p", "clarification", "?")
+            with pytest.raises(Denied):
+                kernel.interrupts.resolve_interrupt(asked.id, {"text": "mine"}, user_id="bob")
+            assert kernel.get_pending_interrupt("p") is not None
+            return kernel.interrupts.resolve_interrupt(asked.id, {"text": "mine"}, user_id="ada").status
+
+    assert run(main()) == "resolved"
+
+
+def test_an_answer_has_its_time(target, clock):
+    """That of the kernel's clock, when the answer came; the program that asked reads it, too."""
+    seen: list[Any] = []
+
+    async def waits(ctx):
+        seen.append((await ctx.ask("go on?")).received_at)
+
+    async def main():
+        async with Kernel(target, clock, programs=[waits]) as kernel:
+            process = kernel.spawn(waits, pid="p")
+            await settle(kernel)
+            clock.advance(7.0)
+            kernel.resolve_interrupt(kernel.get_pending_interrupt("p").id, {"text": "yes"})
+            await process.wait()
+
+    run(main())
+    assert seen == [1_007.0]

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from lyra.core.envelope import Envelope
 from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess
-from lyra.kernel import InstructionKind, Kernel
+from lyra.kernel import AgentExecutionMetrics, InstructionKind, Kernel, PipelineConfig
 from lyra.kernel.base.core import Core
 from lyra.kernel.pipelines.runner import AgentResult
 from lyra.kernel.pipelines.session import session_data
@@ -1138,3 +1138,181 @@ class Sessions(RuleBasedStateMachine):
 
 TestSessions = Sessions.TestCase
 TestSessions.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+
+
+# ------------------------------------------------------------------ as plain data
+
+
+def test_what_a_worker_is_told_is_plain_data():
+    """A stage, a session and an entry of the table can be sent to a worker in another program as JSON."""
+
+    async def work():
+        async with Kernel() as kernel:
+            kernel.submit("p", request_id="r", user_id="u")
+            kernel.initialize_orchestration("p", pipeline({"name": "a", "default_next": "b"}, {"name": "b"}))
+            stage = kernel.get_next_instruction("p").agent_config
+            step(kernel, "a", {"x": 1})
+            session = kernel.get_orchestration_state("p")
+            return stage.to_data(), session.to_data(), kernel.get_process("p").to_data()
+
+    stage, session, entry = run(work())
+    assert (stage["name"], stage["default_next"], stage["node_kind"]) == ("a", "b", "agent")
+    assert PipelineConfig.of(pipeline(stage, {"name": "b"})).agents[0].default_next == "b"
+    assert (session["process_id"], session["pipeline"], session["current_stage"]) == ("p", "p", "b")
+    assert session["envelope"]["outputs"] == {"a": {"x": 1}}
+    assert (entry["pid"], entry["request_id"], entry["user_id"]) == ("p", "r", "u")
+
+
+def test_an_event_of_a_pipeline_as_data():
+    """Its kind, its stage, its process and the envelope of that moment."""
+    events = [event.to_data() for event in execute(LINE, {name: gives({"by": name}) for name in "abc"}, pid="p")]
+    completed = [event for event in events if event["type"] == "stage_completed"]
+    assert [event["stage"] for event in completed] == ["a", "b", "c"]
+    assert {event["pid"] for event in events} == {"p"}
+    assert completed[0]["envelope"]["outputs"] == {"a": {"by": "a"}}
+
+
+# ------------------------------------------------------------------ what workers and readers are told
+TOLD: dict[str, Any] = {
+    "stage_order": 3,
+    "has_llm": True,
+    "has_tools": True,
+    "has_policies": True,
+    "tool_access": "read",
+    "allowed_tools": ("Read",),
+    "model_role": "planner",
+    "prompt_key": "plan",
+    "temperature": 0.5,
+    "max_tokens": 77,
+    "token_stream": "debug",
+    "streaming_prompt_key": "plan aloud",
+}
+
+
+@pytest.mark.parametrize("key", TOLD)
+def test_a_worker_is_told_the_settings_of_its_stage(target, key):
+    """What Lyra leaves to the worker: the kernel checks it, keeps it and hands it out with each instruction."""
+
+    async def work():
+        async with Kernel(target) as kernel:
+            kernel.initialize_orchestration("p", pipeline({"name": "a", **TOLD}))
+            return kernel.get_next_instruction("p")
+
+    told = run(work())
+    assert getattr(told.agent_config, key) == TOLD[key]
+
+
+def test_a_worker_is_told_how_to_sample(target):
+    """The settings of `generation` come with the stage."""
+
+    async def work():
+        async with Kernel(target) as kernel:
+            kernel.initialize_orchestration("p", pipeline({"name": "a", "generation": {"top_p": 0.25, "seed": 7}}))
+            return kernel.get_next_instruction("p").agent_config.generation
+
+    told = run(work())
+    assert (told.top_p, told.seed, told.top_k) == (0.25, 7, None)
+
+
+def test_stages_run_by_their_number(target):
+    """The stage of the lowest `stage_order` is the first, wherever it is written."""
+
+    async def work():
+        async with Kernel(target) as kernel:
+            stages = ({"name": "a", "stage_order": 2}, {"name": "b", "stage_order": 1})
+            state = kernel.initialize_orchestration("p", pipeline(*stages))
+            return state.stage_order, kernel.get_next_instruction("p").agent_config.stage_order
+
+    assert run(work()) == (["b", "a"], 1)
+
+
+def test_the_metrics_of_a_run_are_counted(target, clock):
+    """Calls and tokens by the envelope and the quota, the time by the record of the run."""
+
+    async def work():
+        async with Kernel(target, clock) as kernel:
+            kernel.initialize_orchestration("p", pipeline({"name": "a"}))
+            kernel.get_next_instruction("p")
+            clock.advance(9.0)
+            metrics = AgentExecutionMetrics(llm_calls=1, tool_calls=2, tokens_in=3, tokens_out=4, duration_ms=50)
+            step(kernel, "a", metrics=metrics)
+            return kernel.get_envelope("p"), kernel.get_process("p").usage
+
+    envelope, usage = run(work())
+    assert (envelope.llm_call_count, envelope.tool_call_count) == (1, 2)
+    assert (envelope.tokens_in, envelope.tokens_out) == (3, 4)
+    assert (usage.tool_calls, usage.tokens_in, usage.tokens_out) == (2, 3, 4)
+    assert envelope.processing_history[-1].duration_ms == 50
+
+
+def test_an_agent_may_say_that_it_failed():
+    """`success=False` in an AgentResult fails the stage, as an exception does."""
+
+    async def agent(envelope):
+        return AgentResult(success=False, error="no paper")
+
+    envelope = execute(pipeline({"name": "a"}), {"a": agent})[-1].envelope
+    assert envelope.failed_stages == {"a": "no paper"}
+    assert envelope.terminal_reason == "tool_failed_fatally"
+
+
+def test_an_agent_sees_the_trace_of_the_work(target):
+    """The ids that the caller gave come with the envelope to every stage."""
+    seen: list[Any] = []
+
+    async def agent(envelope):
+        seen.append((envelope.trace_id, envelope.span_id))
+
+    execute(LINE, dict.fromkeys("abc", agent), envelope={"trace_id": "t", "span_id": "s"}, target=target)
+    assert seen == [("t", "s")] * 3
+
+
+@pytest.mark.parametrize("mode", ["sequential", "parallel"])
+def test_an_envelope_says_whether_stages_run_side_by_side(mode):
+    """By the run mode of its pipeline."""
+    envelope = execute(pipeline({"name": "a"}, run_mode=mode), {"a": gives()})[-1].envelope
+    assert envelope.parallel_mode is (mode == "parallel")
+
+
+def test_the_state_of_a_session(target, clock):
+    """Whose it is, its stages, those that run, the edges taken, and when anything happened last."""
+
+    async def work():
+        async with Kernel(target, clock) as kernel:
+            kernel.initialize_orchestration("p", LINE)
+            kernel.get_next_instruction("p")
+            clock.advance(5.0)
+            step(kernel, "a")
+            return kernel.get_orchestration_state("p")
+
+    state = run(work())
+    assert (state.process_id, state.stage_order, state.active_stages) == ("p", ["a", "b", "c"], ["b"])
+    assert list(state.edge_traversals.values()) == [1]
+    assert (state.created_at, state.last_activity_at) == (1_000.0, 1_005.0)
+
+
+def test_an_instruction_says_that_a_question_is_open(target):
+    """Until it is answered."""
+
+    async def work():
+        async with Kernel(target) as kernel:
+            kernel.initialize_orchestration("p", pipeline({"name": "a", "default_next": "b"}, {"name": "b"}))
+            first = kernel.get_next_instruction("p").interrupt_pending
+            asks = {"agent_name": "a", "output": {}, "interrupt": {"kind": "clarification", "question": "which?"}}
+            asked = kernel.report_agent_result("p", asks).interrupt_pending
+            kernel.orchestrator.resume_after_interrupt("p", None, {"text": "this"})
+            return first, asked, kernel.get_next_instruction("p").interrupt_pending
+
+    assert run(work()) == (False, True, False)
+
+
+def test_the_route_of_a_stage_that_is_not_the_current_one():
+    """By its name; without one, that of the current stage."""
+
+    async def work():
+        async with Kernel() as kernel:
+            kernel.initialize_orchestration("p", LINE)
+            routing = kernel.orchestrator.evaluate_routing
+            return routing("p"), routing("p", "b")
+
+    assert run(work()) == ("b", "c")

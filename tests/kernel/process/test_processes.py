@@ -480,3 +480,21 @@ def test_context_knows_itself(target):
             assert inner == [kid, "kid", pid]
 
     run(main())
+
+
+def test_a_child_ends_with_the_reason_its_parent_gave(target):
+    """`ctx.stop(child, reason=…)`: who waits for the child sees it."""
+
+    async def child(ctx):
+        await ctx.receive()
+
+    async def parent(ctx):
+        spawned = ctx.spawn(child)
+        ctx.stop(spawned, reason="not needed")
+        return (await spawned.wait()).reason
+
+    async def main():
+        async with Kernel(target, programs=[child, parent]) as kernel:
+            return await kernel.run(parent)
+
+    assert run(main()) == "not needed"

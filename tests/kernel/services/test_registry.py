@@ -672,3 +672,29 @@ class Registry(RuleBasedStateMachine):
 
 TestRegistry = Registry.TestCase
 TestRegistry.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+
+
+def test_a_response_of_a_model(target, clock):
+    """The envelope with the text, how often it was tried again, how long it took; or its error."""
+
+    async def main():
+        async with Kernel(target, clock, seed=1) as kernel:
+            tries: list[int] = []
+
+            async def handler(request):
+                tries.append(1)
+                if len(tries) == 1:
+                    raise RuntimeError("once")
+                failed = "out of paper" if request.envelope.raw_input == "fail" else None
+                return ServiceResponse(envelope=request.envelope, error=failed)
+
+            kernel.register_service(ServiceInfo("s", service_type="inference", capabilities=["m"]))
+            kernel.register_handler("s", handler)
+            work = asyncio.ensure_future(kernel.services.dispatch_inference("m", "hi", max_retries=1))
+            await pass_time(kernel, clock, 30)
+            return await work, await kernel.services.dispatch_inference("m", "fail")
+
+    answer, refused = run(main())
+    assert (answer.envelope.raw_input, answer.error, answer.retries) == ("hi", None, 1)
+    assert answer.duration_s > 0
+    assert (refused.error, refused.success, refused.retries) == ("out of paper", False, 0)

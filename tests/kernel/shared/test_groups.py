@@ -475,3 +475,17 @@ class GroupMachine(RuleBasedStateMachine):
 
 TestGroups = GroupMachine.TestCase
 TestGroups.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+
+
+def test_a_group_as_it_is_read(target, clock):
+    """Its name, its members, the keys of its board and the time when it was made."""
+
+    async def main():
+        async with Kernel(target, clock) as kernel:
+            clock.advance(3.0)
+            await kernel.groups.create("red")
+            clock.advance(3.0)
+            return kernel.groups.get("red")
+
+    group = run(main())
+    assert (group.name, group.members, group.created_at) == ("red", (), 1_003.0)

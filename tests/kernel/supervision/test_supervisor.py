@@ -1207,3 +1207,18 @@ TestSupervisorMachine = SupervisorMachine.TestCase
 TestSupervisorMachine.settings = settings(
     max_examples=15, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )
+
+
+def test_a_list_of_children_says_which_are_significant(target):
+    """Those whose end can end the supervisor."""
+
+    async def main():
+        async with Kernel(target) as kernel:
+            kids = [
+                Child("main", worker, ("main",), restart="transient", significant=True),
+                Child("aide", worker, ("aide",)),
+            ]
+            sup = await kernel.supervise(kids, auto_shutdown="any_significant")
+            return {child.id: child.significant for child in sup.which_children()}
+
+    assert run(main()) == {"main": True, "aide": False}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from lyra.errors import ConfigError, Overloaded, ProcessError
-from lyra.kernel import Kernel, RateLimitConfig
+from lyra.kernel import Kernel, RateLimitConfig, ResourceQuota
 from lyra.kernel.workers.rate_limits import WINDOWS
 from lyra.testing.clock import SimClock
 from tests.cases import cases
@@ -362,3 +362,18 @@ class Requests(RuleBasedStateMachine):
 
 Requests.TestCase.settings = settings(max_examples=cases(40), stateful_step_count=50, deadline=None)
 test_random_requests = Requests.TestCase
+
+
+def test_a_quota_may_limit_requests_an_hour(clock):
+    """`rate_limit_rph` holds for the user of the process, beside the limits of the minute."""
+
+    async def main():
+        async with Kernel("memory", clock) as kernel:
+            kernel.submit("p", user_id="ada", quota=ResourceQuota(rate_limit_rph=2))
+            allowed = []
+            for _ in range(3):
+                allowed.append(kernel.check_rate_limit("ada").allowed)
+                clock.advance(120.0)
+            return allowed, kernel.check_rate_limit("ada").limit_type
+
+    assert run(main()) == ([True, True, False], "hour")

@@ -13,7 +13,7 @@ import pytest
 from lyra.agents.declaration.content import Image
 from lyra.config import Config
 from lyra.core.tool import error_code, progress
-from lyra.mcp import Approvals, McpServers
+from lyra.mcp import Approvals, McpServers, ServerSettings
 from lyra.mcp.settings import SettingValue
 from lyra.mcp.state import Failure, ServerFailed
 from tests.mcp.support import QUICK, Using, free_port, program, run, tiny, using
@@ -391,3 +391,14 @@ def test_what_rules_deny_is_shut_for_programs_too(tmp_path, monkeypatch):
     run(main())
     assert [(tmp_path / name).read_text() for name in ("kept", "infra/main", "private/plan")] == ["ours"] * 3
     assert (tmp_path / "open").read_text() != "ours"
+
+
+def test_a_server_says_how_it_is_reached(tmp_path):
+    """Started as a program, or by an address that nothing listens on."""
+    away = ServerSettings(name="away", transport="http", url="http://127.0.0.1:9/mcp", enabled=False)
+
+    async def main():
+        async with using(tiny(), away, folder=tmp_path) as use:
+            return {state.name: state.transport for state in use.servers.states()}
+
+    assert run(main()) == {"tiny": "stdio", "away": "http"}

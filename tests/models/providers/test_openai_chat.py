@@ -8,7 +8,9 @@ import pytest
 
 from lyra.core.message import Message
 from lyra.errors import ConfigError, ModelError
+from lyra.models.providers.anthropic_body import body_of as anthropic_body
 from lyra.models.providers.openai_chat import ChatReader, chat_body
+from lyra.models.providers.openai_responses import responses_body
 from lyra.models.request import Request
 from lyra.models.schemas import closed, is_strict
 from lyra.models.stream import ThinkingDelta, UsageSeen
@@ -338,3 +340,12 @@ def test_what_compatible_servers_count_and_number_as_they_like() -> None:
     usage = {"choices": [], "usage": {"prompt_tokens": 9.0, "completion_tokens": 3.0}}
     answer = fold(read(ChatReader(), sse(first, usage, done=True)))
     assert (answer.id, answer.text, answer.usage) == ("123", "x", TokenUsage(9, 3))
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+def test_one_call_at_a_time_is_asked_for(parallel):
+    """`parallel_tools=False` has its own words in each API; otherwise nothing is said."""
+    request = Request("m", TALK, tools=(WEATHER,), parallel_tools=parallel)
+    assert chat_body(request).get("parallel_tool_calls", True) is parallel
+    assert responses_body(request).get("parallel_tool_calls", True) is parallel
+    assert anthropic_body(request).get("tool_choice", {}).get("disable_parallel_tool_use", False) is not parallel

@@ -309,3 +309,25 @@ def test_real_connections_are_closed_with_their_loop() -> None:
     http = Http(provider="here")
     assert [run(ask(http)) for _ in range(3)] == [b"ok"] * 3
     gc.collect()
+
+
+def test_a_server_that_does_not_take_the_connection_has_its_own_limit_of_time() -> None:
+    """`connect_s` is over before the other limits, also where the server listens and never agrees on TLS."""
+
+    async def main() -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        http = Http(provider="here", timeouts=Timeouts(connect_s=0.05))
+        try:
+            async with http.post(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}", b"{}", {}):
+                pass
+        finally:
+            await http.close()
+            server.close()
+
+    with pytest.raises(ModelError) as caught:
+        run(asyncio.wait_for(main(), 5))
+    assert caught.value.kind == "timeout"

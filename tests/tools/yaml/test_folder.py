@@ -12,12 +12,17 @@ from typing import Any
 import pytest
 
 import lyra.tools
+import lyra.tools.yaml.folder
 from lyra import Agent, Kernel
 from lyra.core.event import Event
+from lyra.sandbox import Sandbox
+from lyra.testing import SimClock
 from lyra.tools.permissions.decision import Permissions
 from lyra.tools.registry import ToolRegistry
 from lyra.tools.yaml import DynamicTools
 from tests.agents.support import calls, run, says
+from tests.tools.test_http_guard import page, serving
+from tests.tools.yaml.support import call, called
 
 ONE = "name: {name}\ndescription: {says}\nimplementation: {{type: file_read, path: {file}}}\n"
 
@@ -211,3 +216,68 @@ def test_it_is_a_name_of_the_tools_and_comes_when_it_is_wanted():
     assert (done.stdout.strip(), done.stderr) == ("DynamicTools", "")
     with pytest.raises(AttributeError, match="ToolFolder"):
         lyra.tools.ToolFolder  # noqa: B018 - no such name
+
+
+# ---------------------------------------------------------------- what the program gives its tools
+FETCH = """\
+name: fetch
+description: Fetch.
+implementation:
+  type: http
+  url: http://api.example.org/
+  headers: {Authorization: "Bearer env:MY_TOKEN"}
+"""
+
+
+def test_a_folder_of_tools_runs_commands_in_the_sandbox_it_is_given(folder: Path):
+    put(folder, "a.yaml", "name: act\ndescription: x\nimplementation: {type: exec, command: [echo, hello]}\n")
+    used: list[list[str]] = []
+
+    class Noting(Sandbox):
+        async def run(self, argv: Any, *args: Any, **options: Any) -> Any:
+            used.append(list(argv))
+            return await super().run(argv, *args, **options)
+
+    (tool,) = source(folder, sandbox=Noting())
+    assert called(tool).output.strip() == "hello"
+    assert [argv[-1] for argv in used] == ["hello"]
+
+
+def test_a_folder_of_tools_names_no_other_secrets_than_it_may(folder: Path):
+    """A header that names another variable is a mistake of its file."""
+    put(folder, "a.yaml", FETCH)
+    assert names(source(folder, secrets=["MY_TOKEN"])) == ["fetch"]
+    tools = source(folder, secrets=["OTHER"])
+    assert (names(tools), "is not for tools" in tools.problems[0]) == ([], True)
+
+
+def test_a_folder_of_tools_has_the_network_and_the_variables_it_is_given(folder: Path):
+    """The address of a host comes from `lookup`, the connection from `dial`, and the key from `env`."""
+    put(folder, "a.yaml", FETCH)
+
+    async def main() -> Any:
+        async with serving(lambda head: page(b"hello")) as server:
+            given = {"env": {"MY_TOKEN": "planted-key"}, "lookup": server.lookup, "dial": server.dial}
+            (tool,) = source(folder, **given)
+            return server, await call(tool)
+
+    server, result = run(main())
+    assert result.output == "hello"
+    assert server.asked == ["api.example.org"]
+    assert "authorization: bearer planted-key\r\n" in server.heads[0].lower()
+
+
+def test_a_file_that_has_lain_for_a_while_is_not_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """By the clock that is given: a file that was written just now may change within one tick of its time stamp."""
+    put(folder, "a.yaml", declaration())
+    read: list[str] = []
+    read_file = lyra.tools.yaml.folder._read
+    monkeypatch.setattr("lyra.tools.yaml.folder._read", lambda name: (read.append(name), read_file(name))[1])
+    written_s = (folder / "a.yaml").stat().st_mtime
+    counts = []
+    for later_s in (0.0, 60.0):
+        read.clear()
+        tools = source(folder, clock=SimClock(written_s + later_s))
+        tools.refresh()
+        counts.append(len(read))
+    assert counts == [2, 1]

@@ -52,7 +52,7 @@ class InstructionKind(StrEnum):
 
 
 class AgentExecutionMetrics(msgspec.Struct, frozen=True):
-    """The usage of one run."""
+    """The usage of one run; `duration_ms` is how long the agent worked, 0 where that was not measured."""
 
     llm_calls: int = 0
     tool_calls: int = 0

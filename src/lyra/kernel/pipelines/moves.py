@@ -180,9 +180,10 @@ class Move:
         self.envelope.tokens_out += int(metrics.get("tokens_out") or 0)
 
     def _went_well(self, token: Token, stage: AgentConfig, result: Mapping[str, Any], output: dict[str, Any]) -> None:
-        calls = int((result.get("metrics") or {}).get("llm_calls") or 0)
         names, agent = self.config.output_names[stage.name], stage.agent_name
-        self.envelope.complete_stage(stage.name, output, now=self.now, agent=agent, llm_calls=calls, names=names)
+        self.envelope.complete_stage(
+            stage.name, output, now=self.now, agent=agent, names=names, **_recorded(result.get("metrics"))
+        )
         if token.sees is not None:
             token.sees += [name for name in names if name not in token.sees]
         token.last = stage.name
@@ -200,8 +201,8 @@ class Move:
             self._route(token, stage)
 
     def _failed(self, token: Token, stage: AgentConfig, result: Mapping[str, Any], error: str) -> None:
-        calls = int((result.get("metrics") or {}).get("llm_calls") or 0)
-        self.envelope.fail_stage(stage.name, error, now=self.now, agent=stage.agent_name, llm_calls=calls)
+        measured = _recorded(result.get("metrics"))
+        self.envelope.fail_stage(stage.name, error, now=self.now, agent=stage.agent_name, **measured)
         self.tell("stage_failed", stage.name, run_id=token.run, error=error)
         if result.get("retry") and stage.retry is not None and token.tries < stage.retry.max_attempts - 1:
             token.tries += 1
@@ -505,3 +506,9 @@ def _merged(strategy: MergeStrategy, held: Any, value: Any) -> Any:
     if strategy is MergeStrategy.MERGE_DICT and isinstance(held, Mapping) and isinstance(value, Mapping):
         return {**held, **value}
     return value
+
+
+def _recorded(metrics: Mapping[str, Any] | None) -> dict[str, int]:
+    """What the record of a run has of its metrics."""
+    counted = metrics or {}
+    return {name: int(counted.get(name) or 0) for name in ("llm_calls", "duration_ms")}

@@ -300,3 +300,29 @@ def test_a_mock_answers_sends_and_streams_without_a_model():
     lines: list[str] = []
     vega.run(program_of_test(program, program.tests[0]), stdout=lines.append)
     assert lines == ["hi you", "what?", "[hi ]", "[you]", "what?hi you"]
+
+
+@pytest.mark.parametrize(("most", "lines"), [(1, ["open", "again"]), (2, ["again", "again"])])
+def test_a_breaker_lets_so_many_calls_see_whether_the_model_works_again(most, lines):
+    """`half_open_max`, at a time: the others are refused."""
+
+    def answer(request: Request) -> Reply:
+        if request.messages[-1].text == "fail":
+            return Reply.from_data({"error": {"kind": "overloaded"}})
+        return Reply.from_data({"text": "again", "first_s": 1})
+
+    source = f"""
+        agent Bot {{
+            model "sim/script" retry {{ max_attempts 1 }}
+            circuit_breaker {{ threshold 1 reset_after 5s half_open_max {most} }}
+        }}
+        let a = spawn Bot;
+        let b = spawn Bot;
+        try {{ a <- "fail"; }} catch AgentFailed {{ }}
+        process::sleep(6s);
+        fn asks(bot) {{ try {{ print(bot <- "x"); }} catch CircuitOpen {{ print("open"); }} }}
+        spawn fn asks(a);
+        spawn fn asks(b);
+        process::sleep(9s);
+    """
+    assert play(source, Seen(answer)) == lines

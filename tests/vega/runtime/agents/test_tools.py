@@ -262,3 +262,16 @@ def test_an_imported_node_says_what_it_needs():
     lines: list[str] = []
     vega.run('import node "charge.vsp" as charge; try { charge(1); } catch Error(r) { print(r); }', stdout=lines.append)
     assert "Vesper" in lines[0]
+
+
+@pytest.mark.parametrize(("capabilities", "result"), [("fs::read", "CapabilityDenied"), ("fs::read, fs::write", "ok")])
+def test_the_capabilities_of_an_agent_are_those_of_its_tools(tmp_path, capabilities, result):
+    """A tool that declares none of its own has its agent's, and no others."""
+    source = f"""agent G {{ model "sim/script" capabilities [{capabilities}]
+        tool wr() {{ file::write("new.txt", "x"); return "ok"; }}
+    }}
+    let g = spawn G; g <- "go";"""
+    caller = Caller(("wr", {}))
+    _in_real_time(source, caller, folder=str(tmp_path))
+    assert result in caller.results[0]
+    assert (tmp_path / "new.txt").exists() is (result == "ok")
