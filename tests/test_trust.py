@@ -389,11 +389,17 @@ def test_what_a_folder_asks_for_in_plain_words(place):
         '[[tools]]\nname = "get"\nimplementation = {type = "http", url = "https://x.example/{{q}}"}\n'
         '[[tools]]\nname = "put"\nimplementation = {type = "file_write", path = "notes"}\n',
     )
+    server = (
+        "starts the MCP server files: node s.js '${HOME}'; with your variables HOME in that line; in the folder sub; "
+        "with the variable A from your variable B; with the variable C=d e; with the variable API_KEY=***; "
+        "it may reach a.example; it may read /opt; it may write in out"
+    )
+    asked = "asks the models of anthropic at http://localhost:9, and sends your key for anthropic (ANTHROPIC_API_KEY)"
     assert place.sentences() == [
         "keeps the journal of its runs in x.db",
         "has agents ask the model a/b",
         "writes an audit log to log",
-        "asks the models of anthropic at http://localhost:9, and sends your key for anthropic (ANTHROPIC_API_KEY) there",
+        f"{asked} there",
         "asks the models of here at http://localhost:8, and sends TEAM_KEY there",
         "uses TEAM_KEY as the key for openai",
         "sets providers.openai.timeouts to {'idle_s': 1}",
@@ -401,11 +407,7 @@ def test_what_a_folder_asks_for_in_plain_words(place):
         "lets Edit(src/**) happen without a question",
         "sets the permission mode to bypass",
         "connects to the MCP server web at https://a.example; with the token in your variable TOKEN",
-        (
-            "starts the MCP server files: node s.js '${HOME}'; with your variables HOME in that line; in the folder sub; "
-            "with the variable A from your variable B; with the variable C=d e; with the variable API_KEY=***; "
-            "it may reach a.example; it may read /opt; it may write in out"
-        ),
+        server,
         "brings the tool greet, which runs echo 'a b'",
         "brings the tool get, which sends GET https://x.example/{{q}}",
         "brings the tool put, which writes the file notes",
@@ -531,8 +533,9 @@ def test_a_project_without_trust_does_not_replace_a_tight_mode(place):
     own.parent.mkdir(parents=True)
     place.write(".lyra/permissions.toml", 'mode = "deny-unasked"\n')
 
-    def mode(**given: Any) -> str:
-        return permissions_of(load_layers(str(place.work), home=str(place.home), **given)).mode
+    def mode(*, trusted: bool = False) -> str:
+        layers = load_layers(str(place.work), home=str(place.home), trusted=trusted)
+        return str(permissions_of(layers).mode)
 
     own.write_text('mode = "plan"\n')
     assert mode() == "plan"

@@ -9,6 +9,7 @@ import select
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,18 +21,18 @@ RULES = 'allow = ["Bash(echo *)"]\ndeny = ["Read(x)"]\n'
 AGENT = ("agent", "-p", "go", "--model", "sim/echo")
 
 
-def project(lyra, text: str = RULES, name: str = ".lyra/permissions.toml") -> Path:
-    path = lyra.folder / name
+def project(lyra: Any, text: str = RULES, name: str = ".lyra/permissions.toml") -> Path:
+    path: Path = lyra.folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
 
 
-def allows(lyra, *flags: str) -> bool:
-    return lyra.json("permissions", "explain", "Bash", "echo a", *flags)["decision"] == "allow"
+def allows(lyra: Any, *flags: str) -> bool:
+    return bool(lyra.json("permissions", "explain", "Bash", "echo a", *flags)["decision"] == "allow")
 
 
-def at_a_terminal(lyra, answer: str, *args: str, before: str = "") -> tuple[int, str]:
+def at_a_terminal(lyra: Any, answer: str, *args: str, before: str = "") -> tuple[int, str]:
     """The command on a terminal of its own: what it printed there; the answer is typed once it asks."""
     pid, fd = pty.fork()
     if pid == 0:
