@@ -485,7 +485,7 @@ def test_the_states_of_a_file(place):
 
     def state() -> str:
         (file,) = place.asks()
-        return file.state(trust_for(str(place.work), env=place.env))
+        return str(file.state(trust_for(str(place.work), env=place.env)))
 
     assert state() == "new"
     place.answer(trusted=False)
