@@ -94,9 +94,10 @@ def test_a_suite_opens_the_store_of_its_test_a_second_time() -> None:
     """`another` is given the store that is open, to find its place by."""
     suite = Places()
     suite.setup_method()
-    store = suite.fresh()
-    assert suite.reopen(store) is store
-    assert suite.opened_beside == [store]
+    first, second = suite.fresh(), suite.fresh()
+    assert suite.another(first) is first
+    suite.reopen(second)
+    assert suite.opened_beside == [first, second]
 
 
 def test_a_suite_closes_what_its_test_opened() -> None:

@@ -79,7 +79,9 @@ _RULES: Final[tuple[tuple[str, dict[str, tuple[str, ...]]], ...]] = (
     ("bypass and a denied host", {"allow": ("Bash", f"WebFetch({_EVIL})"), "deny": (f"WebFetch({_EVIL})",)}),
 )
 ATTEMPTS: Final = tuple(
-    Attempt(f"{rules}: {way}", command, **given) for rules, given in _RULES for way, command in _WAYS.items()
+    Attempt(f"{rules}: {way}", command, given.get("allow", ()), deny=given.get("deny", ()))
+    for rules, given in _RULES
+    for way, command in _WAYS.items()
 )
 
 

@@ -31,7 +31,11 @@ _SITE: Final = Path(__file__).parent / "site"
 _BATCHES: Final = (4, 12, 60)  # how many tests are tried, first and then
 _LIMIT_S: Final = 30.0  # a test that takes longer fails: those that are tried take a few seconds
 _BEGINS, _FAILS, _TOO_LONG = "begins ", "fails ", "too long"
-_SLOW_TO_BEGIN: Final = ("tests/verify/", "tests/test_")  # their fixtures take long, and they speak of no entry
+# Their fixtures take long, and they speak of no entry.
+_SLOW_TO_BEGIN: Final = (
+    *("tests/verify/", "tests/test_surface.py", "tests/test_structure.py", "tests/test_glossary.py"),
+    "tests/test_examples.py",
+)
 _REFUSES: Final = re.compile(r"wrong|refuse|invalid|mistake|nonsense|bad_|rejected|hostile")
 
 Uses = Mapping[str, list[tuple[float, str]]]  # entry → the tests that use it, with their seconds

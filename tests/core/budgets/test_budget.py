@@ -416,3 +416,12 @@ def test_a_budget_that_comes_back_draws_on_its_parent():
     assert parent.used() == 4
     with pytest.raises(BudgetExceeded):
         again.reserve(Usage(usd=7))
+
+
+def test_what_is_reserved_is_told_by_dimension():
+    """Money unless another is named; settled, it is reserved no more."""
+    budget = Budget()
+    held = budget.reserve(Usage(usd=5, hops=2))
+    assert (budget.reserved(), budget.reserved("hops"), budget.reserved("iterations")) == (5, 2, 0)
+    budget.settle(held)
+    assert budget.reserved("hops") == 0

@@ -1246,14 +1246,18 @@ def test_the_metrics_of_a_run_are_counted(target, clock):
 
 
 def test_an_agent_may_say_that_it_failed():
-    """`success=False` in an AgentResult fails the stage, as an exception does."""
+    """`success=False` in an AgentResult fails the stage, as an exception does; `error` says why."""
 
-    async def agent(envelope):
-        return AgentResult(success=False, error="no paper")
+    def end(**result):
+        async def agent(envelope):
+            return AgentResult(**result)
 
-    envelope = execute(pipeline({"name": "a"}), {"a": agent})[-1].envelope
-    assert envelope.failed_stages == {"a": "no paper"}
-    assert envelope.terminal_reason == "tool_failed_fatally"
+        return execute(pipeline({"name": "a"}), {"a": agent})[-1].envelope
+
+    assert end(success=False, output={"x": 1}).failed_stages == {"a": "a failed"}
+    assert end(success=False, error="no paper").failed_stages == {"a": "no paper"}
+    assert end(success=False).terminal_reason == "tool_failed_fatally"
+    assert end(output={"x": 1}).failed_stages == {}
 
 
 def test_an_agent_sees_the_trace_of_the_work(target):

@@ -1210,7 +1210,7 @@ TestSupervisorMachine.settings = settings(
 
 
 def test_a_list_of_children_says_which_are_significant(target):
-    """Those whose end can end the supervisor."""
+    """Those whose end can end the supervisor; and when each is started again."""
 
     async def main():
         async with Kernel(target) as kernel:
@@ -1219,6 +1219,6 @@ def test_a_list_of_children_says_which_are_significant(target):
                 Child("aide", worker, ("aide",)),
             ]
             sup = await kernel.supervise(kids, auto_shutdown="any_significant")
-            return {child.id: child.significant for child in sup.which_children()}
+            return [(child.id, child.significant, child.restart) for child in sup.which_children()]
 
-    assert run(main()) == {"main": True, "aide": False}
+    assert run(main()) == [("main", True, "transient"), ("aide", False, "permanent")]
