@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, P
 
 import msgspec
 
-from lyra.core.checking.check import known_keys, one_of, real, short_text, whole
-from lyra.core.limits import NAME_LENGTH_MAX
+from lyra.core.checking.check import is_nested_deeper, known_keys, one_of, real, short_text, whole
+from lyra.core.limits import NAME_LENGTH_MAX, VALUE_DEPTH_MAX
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.type_parameters import Parameters, Result_co
 from lyra.errors import ConfigError, DeadlineExceeded, Denied, LyraError
@@ -255,6 +255,10 @@ class ToolCall(msgspec.Struct, frozen=True):
         arguments: object = self.arguments
         if not isinstance(arguments, Mapping) or not all(isinstance(key, str) for key in arguments):
             raise ConfigError(f"the arguments of {self.name!r} are a mapping of names to values", key="arguments")
+        if is_nested_deeper(arguments, VALUE_DEPTH_MAX):
+            raise ConfigError(
+                f"the arguments of {self.name!r} are nested more than {VALUE_DEPTH_MAX} levels deep", key="arguments"
+            )
 
     def to_data(self) -> dict[str, Any]:
         data = {"id": self.id, "name": self.name, "arguments": dict(self.arguments)}

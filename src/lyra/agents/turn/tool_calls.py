@@ -25,6 +25,7 @@ from lyra.core.effect import Effect
 from lyra.core.message import Message
 from lyra.core.rights.capability import Grant
 from lyra.core.secrets.redact import redact
+from lyra.core.secrets.visible import without_invisible
 from lyra.core.tool import (
     Tool,
     ToolCall,
@@ -357,8 +358,8 @@ async def _perform(use: ToolUse, **hidden: str) -> Any:
 
 
 def _shown(runtime: Runtime, output: Any) -> Any:
-    """The output as the model reads it: text, images among texts, or JSON of anything else; known keys masked, long
-    text shortened."""
+    """The output as the model reads it: text, images among texts, or JSON of anything else; known keys masked,
+    characters that no screen shows left out, long text shortened."""
     if _has_image(output):
         return [_text_shown(runtime, part) for part in output]
     if output is None:
@@ -371,7 +372,14 @@ def _shown(runtime: Runtime, output: Any) -> Any:
     if len(text) > _OUTPUT_CHARS_MAX:
         half = _OUTPUT_CHARS_MAX // 2
         text = f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
-    return text
+    return _without_invisible(text)
+
+
+def _without_invisible(text: str) -> str:
+    """The text without invisible characters, and how many there were: an edit of a file has to know."""
+    visible_text = without_invisible(text, keep_controls=True)
+    count = len(text) - len(visible_text)
+    return f"{visible_text}\n({count} invisible characters were left out)" if count else text
 
 
 def _has_image(output: Any) -> bool:
@@ -386,5 +394,7 @@ def _text_shown(runtime: Runtime, part: dict[str, Any]) -> dict[str, Any]:
 
 def _sentence(runtime: Runtime, error: Exception) -> str:
     if isinstance(error, LyraError):
-        return runtime.clean(f"{error.message}. {error.hint}" if error.hint else error.message)
-    return runtime.clean(f"{type(error).__name__}: {error}")
+        sentence = f"{error.message}. {error.hint}" if error.hint else error.message
+    else:
+        sentence = f"{type(error).__name__}: {error}"
+    return without_invisible(runtime.clean(sentence), keep_controls=True)

@@ -260,13 +260,13 @@ class McpServers:
 
         connection = await self._started(server)
         listed: list[dict[str, str]] = await connection.ask(list_resources(connection.client()))
-        return listed
+        return list(_without_secrets(connection, listed))
 
     async def read_resource(self, server: str, uri: str) -> Any:
         from lyra.mcp.client.results import resource_of
 
         connection = await self._started(server)
-        return resource_of(await connection.ask(connection.client().read_resource(uri)))
+        return _without_secrets(connection, resource_of(await connection.ask(connection.client().read_resource(uri))))
 
     async def prompts(self, server: str) -> list[dict[str, Any]]:
         """The prompts of a server: `name`, `description`, `arguments`."""
@@ -274,19 +274,26 @@ class McpServers:
 
         connection = await self._started(server)
         listed: list[dict[str, Any]] = await connection.ask(list_prompts(connection.client()))
-        return listed
+        return list(_without_secrets(connection, listed))
 
     async def get_prompt(self, server: str, name: str, arguments: dict[str, str] | None = None) -> str:
         from lyra.mcp.client.results import prompt_of
 
         connection = await self._started(server)
-        return prompt_of(await connection.ask(connection.client().get_prompt(name, arguments)))
+        result = await connection.ask(connection.client().get_prompt(name, arguments))
+        return str(_without_secrets(connection, prompt_of(result)))
 
     async def _started(self, server: str) -> Connection:
         connection = self[server]
         if connection.state.state == "disconnected":
             await connection.start()
         return connection
+
+
+def _without_secrets(connection: Connection, output: Any) -> Any:
+    from lyra.mcp.client.results import without_secrets
+
+    return without_secrets(output, connection.settings.secrets())
 
 
 def _denied(folder: str) -> tuple[Capability, ...]:

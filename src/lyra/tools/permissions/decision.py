@@ -176,7 +176,7 @@ class Permissions:
             return forbidden
         asked = _first_match(rules.ask, subject) if rules.ask else None
         if rules.always and (asked is None or asked.source.partition(":")[0] != MANAGED):
-            answered = _first_match(rules.always, subject)
+            answered = _answered(rules.always, subject, tainted)
             if answered is not None:
                 return _decided_by(answered, subject, "allow")
         if asked is not None:
@@ -190,7 +190,7 @@ class Permissions:
         weaker: Rule | None = None
         for rule in _candidates(rules, subject):
             if rule.speaks_of(subject):
-                if not consequential or rule.bare or rule.names(subject):
+                if not consequential or _is_answer(rule, subject):
                     return _decided_by(rule, subject, "allow")
                 weaker = weaker or rule
         if weaker is not None:
@@ -290,24 +290,25 @@ class Permissions:
         names = [name.strip("/") for name in self._named if name.strip("/")]
         return (*by_rule, *(Capability("fs.write", f"/**/{name}{end}") for name in names for end in ("", "/**")))
 
-    def asks(self, subject: Subject) -> PermissionDecision | None:
+    def asks(self, subject: Subject, *, tainted: bool = False) -> PermissionDecision | None:
         """The decision of the ask rule that matches, unless a kept answer allows the call."""
         rules = self._rules_for(subject.tool)
         asked = _first_match(rules.ask, subject)
         if asked is None:
             return None
-        if asked.source.partition(":")[0] != MANAGED and _first_match(rules.always, subject) is not None:
+        if asked.source.partition(":")[0] != MANAGED and _answered(rules.always, subject, tainted) is not None:
             return None
         return _decided_by(asked, subject, "ask")
 
     # ------------------------------------------------------------ answers
     def answer(self, subject: Subject, answer: str) -> Rule | None:
-        """Take a person's answer. `always` and `never` become a rule for exactly this call, which is returned."""
+        """Take a person's answer. `always` and `never` become a rule for exactly this call, which is returned; `never` to
+        a URL is a rule for its host."""
         one_of(answer, ANSWERS, "answer")
         if answer in ("allow", "deny"):
             return None
         effect: Effect = "allow" if answer == "always" else "deny"
-        text = self.rule_for(subject)
+        text = self.rule_for(subject, answer)
         if text is None:
             raise ConfigError(f"no rule can say this {subject.tool}", hint="answer for this once")
         rule = Rule(text, effect, source="answers", workspace=self.workspace, home=self.home)
@@ -317,10 +318,11 @@ class Permissions:
             self._narrowed.clear()
         return rule
 
-    def rule_for(self, subject: Subject) -> str | None:
+    def rule_for(self, subject: Subject, answer: str = "always") -> str | None:
         """The rule that an answer of `always` or `never` becomes; None where it can be none."""
         try:
-            rule = Rule(_exact(subject), "allow", workspace=self.workspace, home=self.home)
+            text = _exact(subject) if answer == "always" else _refused(subject)
+            rule = Rule(text, "allow", workspace=self.workspace, home=self.home)
         except ConfigError:
             return None
         return rule.text if rule.speaks_of(subject) else None
@@ -384,6 +386,20 @@ def _first_match(rules: _Rules, subject: Subject) -> Rule | None:
     return None
 
 
+def _answered(answers: _Rules, subject: Subject, tainted: bool) -> Rule | None:
+    """The answer of `always` that covers the call; after untrusted text only one that is for exactly this."""
+    consequential = tainted and _consequential(subject)
+    for rule in _candidates(answers, subject):
+        if rule.speaks_of(subject) and (not consequential or _is_answer(rule, subject)):
+            return rule
+    return None
+
+
+def _is_answer(rule: Rule, subject: Subject) -> bool:
+    """Whether the rule is an answer that a person gave in advance: for the whole tool, or for exactly this."""
+    return rule.bare or rule.names(subject)
+
+
 _VERBS: Final[dict[Effect, str]] = {"allow": "allows", "ask": "asks about", "deny": "denies"}
 
 
@@ -403,12 +419,21 @@ def _exact(subject: Subject) -> str:
         return f"{subject.tool}({subject.whole})"
     if subject.kind == "text" or subject.value is None:
         raise ConfigError(f"this {subject.tool} names nothing that a rule could say", hint="answer for this once")
-    if subject.kind == "url" and subject.url is not None:
-        url = subject.url
-        return f"{subject.tool}({url.scheme}://{url.host}{f':{url.port}' if url.port else ''}/*)"
+    if subject.kind == "url":
+        if "*" in subject.value:
+            raise ConfigError(f"{subject.value[:80]!r} cannot be the URL of a rule", hint="answer for this once")
+        return f"{subject.tool}({subject.value.partition('#')[0]})"
     if subject.kind == "path":
         if any(char in subject.value for char in "*?") or subject.value != subject.value.strip():
             raise ConfigError(f"{subject.value!r} cannot be the path of a rule", hint="answer for this once")
         return f"{subject.tool}({subject.value})"
     escaped = re.sub(r"([*?\\])", r"\\\1", subject.value.strip())
     return f"{subject.tool}({escaped})"
+
+
+def _refused(subject: Subject) -> str:
+    """The rule of a `never`: for a URL all of its host, which otherwise could be asked for with another path."""
+    url = subject.url
+    if url is None:
+        return _exact(subject)
+    return f"{subject.tool}({url.scheme}://{url.host}{f':{url.port}' if url.port else ''}/*)"
