@@ -891,6 +891,9 @@ def test_programs_and_entries_share_names_and_children(target, clock):
 @pytest.mark.parametrize(
     "call",
     [
+        lambda kernel: kernel.submit("q", parent_pid=None),
+        lambda kernel: kernel.submit("q", parent_pid=set()),
+        lambda kernel: kernel.on_event(print, 5),
         lambda k: k.check_quota([]),
         lambda k: k.record_usage([], llm_calls=1),
         lambda k: k.adjust_quota([], {}),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -275,6 +276,7 @@ def run(n: int, seed: int) -> CallsFuzzed:
     """`n` worlds, each from a seed of its own."""
     failures: list[str] = []
     counts = [0, 0, 0]
+    logging.getLogger("lyra").setLevel(logging.ERROR)  # its processes wait for people all the time
     with tempfile.TemporaryDirectory() as folder:
         for number in range(n):
             problems: list[str] = []

@@ -37,7 +37,7 @@ from lyra.core.type_parameters import Taken
 from lyra.errors import ConfigError, LyraError, NameTaken, ProcessError, ProcessExit, StoreError
 from lyra.kernel.base.acting import as_registered, require
 from lyra.kernel.base.core import AnyJournal, Core
-from lyra.kernel.base.listeners import EventHandler, Watchers
+from lyra.kernel.base.listeners import EventHandler, Watchers, words
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.base.tasks import thread_id
 from lyra.kernel.bus.bus import CommBus
@@ -729,7 +729,7 @@ class Kernel:
         A plain function is called at once and must be quick; an async one is run beside the kernel.
         """
         self.core.raise_if_elsewhere()
-        wanted = None if kinds is None else (kinds,) if isinstance(kinds, str) else tuple(kinds)
+        wanted = None if kinds is None else words(kinds)
         for kind in (EVERYTHING,) if wanted is None else wanted:
             require("events.subscribe", kind)
         if callable(listener):  # any other is refused below

@@ -21,7 +21,7 @@ from lyra.errors import ConfigError
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
 
-__all__ = ["OF_AGENTS", "EventHandler", "Listeners", "Watchers"]
+__all__ = ["OF_AGENTS", "EventHandler", "Listeners", "Watchers", "words"]
 
 EventHandler = Callable[[Event], Any]
 Watchers = Mapping[str, Callable[[str, dict[str, Any] | bytes], object]]  # by kind of Event
@@ -89,7 +89,7 @@ class Listeners:
             raise ConfigError(
                 f"a listener is a function of one Event, not {listener!r}", hint="kernel.on_event(print)", key="fn"
             )
-        wanted = None if kinds is None else frozenset(one_of(kind, KINDS, "an event's kind") for kind in _words(kinds))
+        wanted = None if kinds is None else frozenset(one_of(kind, KINDS, "an event's kind") for kind in words(kinds))
         token = object()
         self._listeners[token] = (listener, wanted)
         self._changed()
@@ -248,5 +248,10 @@ def _private(value: Any) -> Any:
 _FIXED: Final = frozenset({str, int, float, bool, bytes, type(None)})
 
 
-def _words(kinds: Iterable[str]) -> Iterable[str]:
-    return (kinds,) if isinstance(kinds, str) else kinds
+def words(kinds: Any) -> tuple[Any, ...]:
+    """The kinds of Events that a caller names: one, or several."""
+    if isinstance(kinds, str):
+        return (kinds,)
+    if not isinstance(kinds, Iterable):
+        raise ConfigError(f"kinds of events are words, not {kinds!r}", hint='such as "process.terminated"', key="kinds")
+    return tuple(kinds)

@@ -127,8 +127,9 @@ class LifecycleManager(Subsystem):
         core = self._core
         if pid in core.names:
             raise NameTaken(f"{pid!r} is the name of another process", hint="use another pid", pid=pid)
-        if given.get("parent_pid"):
-            self.must_exist(given["parent_pid"])
+        parent_pid = sendable_text(given.get("parent_pid", ""), "parent_pid")
+        if parent_pid:
+            self.must_exist(parent_pid)
         if core.live + self.active >= core.processes_max:
             raise Overloaded(
                 "there are as many processes as there may be",
@@ -141,9 +142,9 @@ class LifecycleManager(Subsystem):
             "request_id": sendable_text(given["request_id"], "request_id"),
             "user_id": user_id,
             "session_id": sendable_text(given["session_id"], "session_id"),
+            "parent_pid": parent_pid,
             "priority": level,
             "created_at": core.now(),
-            "parent_pid": given.get("parent_pid", ""),
         }
         with core.listeners.act:
             core.fact(self.state, pid, "pcb.submitted", row)
