@@ -16,7 +16,16 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-__all__ = ["MANAGED_FOLDER", "VARIABLES", "OwnPaths", "add_own_file", "add_own_path", "make_folder", "own_paths", "user_folder"]
+__all__ = [
+    "MANAGED_FOLDER",
+    "VARIABLES",
+    "OwnPaths",
+    "add_own_file",
+    "add_own_path",
+    "make_folder",
+    "own_paths",
+    "user_folder",
+]
 
 MANAGED_FOLDER: Final = "/etc/lyra"  # the machine's own rules, which can only tighten
 VARIABLES: Final = ("LYRA_KERNEL_STORE", "LYRA_AUDIT_FILE", "LYRA_SIM_SCRIPT")  # those that name a file

@@ -23,6 +23,7 @@ __all__ = [
     "INSTALLED",
     "IN_HOME",
     "NAMES",
+    "NOT_SEARCHED",
     "READ_ONLY",
     "SHOWN",
     "Kind",
@@ -67,7 +68,14 @@ _EDITORS: Final = (
 _AGENTS: Final = (
     *(".claude", ".claude.json", ".cursor", ".cursorrules", ".codex", ".gemini", ".windsurf", ".windsurfrules"),
     *(".cline", ".clinerules", ".roo", ".roomodes", ".roorules", ".kilocode", ".continue", ".continuerc.json"),
-    *(".aider.conf.yml", ".aider.model.settings.yml", ".opencode", "opencode.json", "opencode.jsonc", ".config/opencode"),
+    *(
+        ".aider.conf.yml",
+        ".aider.model.settings.yml",
+        ".opencode",
+        "opencode.json",
+        "opencode.jsonc",
+        ".config/opencode",
+    ),
     *(".amp", ".goose", ".goosehints", ".config/goose", ".augment", ".junie", ".kiro", ".qwen", ".trae", ".factory"),
     *(".openhands", ".crush.json", "crush.json", ".crush", ".amazonq", ".copilot", ".agents", ".tabnine", ".codeium"),
     *(".config/github-copilot", ".config/claude", ".config/codex", ".config/cursor", ".vscode-mcp.json"),
@@ -80,7 +88,14 @@ _PACKAGES: Final = (
     *(".cargo/config", ".cargo/config.toml", ".cargo/env", ".cargo/bin", ".config/go", ".gemrc", ".bundle/config"),
     *(".gradle/init.d", ".gradle/init.gradle", ".gradle/init.gradle.kts", ".gradle/gradle.properties"),
     *(".mvn", ".mavenrc", ".m2/settings-security.xml", ".m2/extensions.xml", ".sbtopts", ".jvmopts", ".sbtrc"),
-    *(".config/nixpkgs", ".config/nix", ".config/home-manager", ".config/composer", ".cabal/config", ".stack/config.yaml"),
+    *(
+        ".config/nixpkgs",
+        ".config/nix",
+        ".config/home-manager",
+        ".config/composer",
+        ".cabal/config",
+        ".stack/config.yaml",
+    ),
     *(".terraformrc", ".tofurc", ".terraform.d", ".ansible.cfg", ".config/helm", ".config/containers"),
 )
 _INTERPRETERS: Final = (
@@ -88,7 +103,16 @@ _INTERPRETERS: Final = (
     *("sitecustomize.py", "usercustomize.py", ".irbrc", ".pryrc", ".rdbgrc", ".config/irb", ".config/pry"),
     *(".Rprofile", ".Renviron", ".julia/config", ".ghci", ".ocamlinit", ".erlang", ".iex.exs"),
     *(".perldb", ".proverc", ".user.ini", ".lein", ".clojure", ".nrepl.edn", ".sqliterc", ".psqlrc"),
-    *(".config/sqlite3", ".mongorc.js", ".mongoshrc.js", ".config/usql", ".guile", ".sbclrc", ".clinit.cl", ".lispworks"),
+    *(
+        ".config/sqlite3",
+        ".mongorc.js",
+        ".mongoshrc.js",
+        ".config/usql",
+        ".guile",
+        ".sbclrc",
+        ".clinit.cl",
+        ".lispworks",
+    ),
     *(".gdbinit", ".gdbearlyinit", ".config/gdb", ".lldbinit", ".radare2rc", ".config/radare2", ".rizinrc", ".tclshrc"),
     *(".wishrc", ".octaverc", ".gnuplot"),
 )
@@ -136,8 +160,8 @@ KEYS_IN_HOME: Final = (".local/share/keyrings", ".mozilla", ".thunderbird", ".pk
 INSTALLED: Final = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".tox"})
 # A path inside one of these belongs to it, also where the workspace lies inside it.
 _ENCLOSING: Final = frozenset({".git", ".hg", ".svn", ".bzr", ".jj", ".lyra"})
-
-
+# Read-only folders that are large, or have no keys in them; the others are searched for keys.
+NOT_SEARCHED: Final = _ENCLOSING | INSTALLED | {".sl", ".pijul"}
 _NO_NAMES: Final[dict[str, Kind]] = {}
 _KNOWN_MAX: Final = 20_000
 _STAR: Final = re.compile(r"[*?\[]")
@@ -181,12 +205,11 @@ class NameTable:
         """The kind of a file or folder of this name; None: it is not protected."""
         if beside:
             return beside.get(name.lower()) or self._kind(name)
-        kind = self._known.get(name, "")
-        if kind == "":
+        if name not in self._known:
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
-            kind = self._known[name] = self._kind(name)
-        return kind
+            self._known[name] = self._kind(name)
+        return self._known[name]
 
     def _kind(self, name: str) -> Kind | None:
         lower = name.lower()
@@ -205,14 +228,6 @@ class NameTable:
                 return name if self.kind(name) is not None else f"{folder}/{name}"
             folder = name
         return None
-
-
-NAMES: Final[dict[str, Kind]] = {}
-
-
-def _pattern(patterns: list[str]) -> Callable[[str], object]:
-    assert all("." in pattern for pattern in patterns), patterns
-    return re.compile("|".join(map(translate, patterns)) or r"(?!)").match
 
 
 NAMES: Final = NameTable(READ_ONLY, HIDDEN)

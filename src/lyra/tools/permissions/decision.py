@@ -24,9 +24,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, NamedTuple, Self
 
 from lyra.core.checking.check import one_of
+from lyra.core.own_files import own_paths
 from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import ApprovalRefused, ConfigError
-from lyra.core.own_files import own_paths
 from lyra.sandbox.git_repositories import made_repository
 from lyra.sandbox.protected_names import HIDDEN, protected_part
 from lyra.sandbox.protected_places import is_own, is_protected_at_home
