@@ -9,30 +9,23 @@ binds rights to the file itself, so they hold under the name that it gets.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import shutil
 import tempfile
 from collections.abc import Iterable
 from typing import Final
 
 from lyra.sandbox.creator import Folder, encode
 from lyra.sandbox.landlock import WRITE, Ruleset
+from lyra.sandbox.leftovers import STOCK_PREFIX, lock, remove_tree
 from lyra.sandbox.pre_exec import Creation
 from lyra.sandbox.seccomp import notifying
 
-__all__ = ["ClosedFolders", "is_stock", "remove_stale_stock"]
+__all__ = ["ClosedFolders"]
 
-_PREFIX: Final = ".lyra-new-"
 _NEW_FILES: Final = 64
 _NEW_FOLDERS: Final = 16
 _FOLDERS_MAX: Final = 200  # in more folders than this nothing new is made; each is a descriptor of the reaper
 _O_PATH: Final = getattr(os, "O_PATH", 0) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-def is_stock(name: str) -> bool:
-    """Whether an entry of a workspace is the stock of another command."""
-    return name.startswith(_PREFIX)
 
 
 class ClosedFolders:
@@ -55,8 +48,8 @@ class ClosedFolders:
                 self._files.append(os.open(root, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600))
                 rules.allow(self._files[-1], WRITE)
         with contextlib.suppress(OSError):
-            path = tempfile.mkdtemp(prefix=_PREFIX, dir=root)
-            self._place = path, _locked(path)
+            path = tempfile.mkdtemp(prefix=STOCK_PREFIX, dir=root)
+            self._place = path, lock(path)
             for number in range(_NEW_FOLDERS):
                 os.mkdir(f"{path}/{number}", 0o700)
                 fd = os.open(f"{path}/{number}", _O_PATH)
@@ -79,7 +72,7 @@ class ClosedFolders:
         if self._place is not None:
             path, fd = self._place
             self._place = None
-            _remove(path)
+            remove_tree(path)
             os.close(fd)
 
 
@@ -88,31 +81,3 @@ def _in_memory(data: bytes) -> int:
     os.write(fd, data)
     os.lseek(fd, 0, os.SEEK_SET)
     return fd
-
-
-def _locked(path: str) -> int:
-    """A descriptor of the stock's folder with a lock that ends with this process and the reaper."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with contextlib.suppress(OSError):  # a file system without locks
-        fcntl.flock(fd, fcntl.LOCK_SH)
-    return fd
-
-
-def remove_stale_stock(root: str) -> None:
-    """Remove the stock of commands whose Lyra was killed."""
-    with contextlib.suppress(OSError):
-        for name in filter(is_stock, os.listdir(root)):
-            path = f"{root}/{name}"
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _remove(path)
-            except OSError:
-                continue  # in use
-            finally:
-                os.close(fd)
-
-
-def _remove(path: str) -> None:
-    with contextlib.suppress(RecursionError):  # folders nested too deeply by the command are left
-        shutil.rmtree(path, ignore_errors=True)

@@ -56,7 +56,7 @@ def placeholders(workspace: str, names: Iterable[str] = FOLDERS) -> Callable[[],
         mine.append(path)
 
     def release() -> None:
-        for path in mine:
+        for path in reversed(mine):  # inner folders first
             held = _held[path]
             held.commands -= 1
             if not held.commands:

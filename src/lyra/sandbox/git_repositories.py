@@ -43,11 +43,12 @@ def is_repository(names: Collection[str]) -> bool:
 def made_repository(root: str, path: str) -> str | None:
     """The folder below `root`, or `root` itself, that is a repository once `path` exists, or is one already."""
     folder = root.rstrip("/")
-    for name in os.path.relpath(path, folder).split("/"):
+    for depth, name in enumerate(os.path.relpath(path, folder).split("/")):
         new = name.lower()
-        if (new == HEAD or os.path.lexists(f"{folder}/HEAD")) and is_repository({*_there(folder), new}):
-            if folder != root.rstrip("/") or new in _PARTS:
-                return folder or "/"
+        counts = depth > 0 or new in _PARTS  # in the root itself other files may be written as before
+        has_head = counts and (new == HEAD or os.path.lexists(f"{folder}/HEAD"))
+        if has_head and is_repository({*_there(folder), new}):
+            return folder or "/"
         folder = f"{folder}/{name}"
     return None
 

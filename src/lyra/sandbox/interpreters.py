@@ -25,14 +25,10 @@ _CONFIG_BYTES_MAX: Final = 65_536
 def interpreter_mounts(environments: Iterable[str], visible: Sequence[str]) -> list[tuple[str, str]]:
     """What a sandbox has to show so that the interpreters of these environments start: pairs of a real path and the
     path at which it is looked for. Paths inside the folders of `visible` are there already."""
-    pairs: dict[str, str] = {}
-    for environment in environments:
-        for program in _programs(environment):
-            for place in _way(program):
-                for source, shown in _parts(place):
-                    if not any(_inside(shown, root) for root in (*visible, *_NOT_PLACES)):
-                        pairs[shown] = source
-    return sorted(((source, shown) for shown, source in pairs.items()), key=lambda pair: pair[1])
+    known = (*visible, *_NOT_PLACES)
+    places = [place for environment in environments for program in _programs(environment) for place in _way(program)]
+    pairs = {pair for place in dict.fromkeys(places) for pair in _parts(place)}
+    return sorted(pair for pair in pairs if not any(_inside(pair[1], root) for root in known))
 
 
 def _programs(environment: str) -> Iterator[str]:

@@ -30,7 +30,7 @@ from lyra.sandbox.git_repositories import HEAD, PARTS, SHAPE, is_repository, obe
 from lyra.sandbox.paths import reopen
 from lyra.sandbox.profile import Profile
 from lyra.sandbox.protected_links import LinkTarget, hold, put_back
-from lyra.sandbox.protected_names import HIDDEN, INSTALLED, NAMES, READ_ONLY, SHOWN, Kind, NameTable
+from lyra.sandbox.protected_names import HIDDEN, INSTALLED, NAMES, NOT_SEARCHED, READ_ONLY, SHOWN, Kind, NameTable
 from lyra.sandbox.protected_places import places_in
 
 __all__ = ["HIDDEN", "READ_ONLY", "News", "ProtectedPaths", "appeared", "find", "hold_links", "is_protected"]
@@ -121,7 +121,7 @@ class _Search:
                 name = f"{relative}{entry.name}"
                 if entry.name in _SHAPE:
                     self.git_parts.setdefault(relative, {})[entry.name.lower()] = entry.name
-                if not self.judge(entry, name, beside) and self.opens(entry):
+                if self.judge(entry, name, beside) != "hidden" and self.opens(entry):
                     waiting.append((f"{name}/", self.names.beside(entry.name), self.entries(entry.path, name)))
             if count == _AT_ONCE:
                 large.append((relative, beside, entries))
@@ -129,8 +129,10 @@ class _Search:
     def opens(self, entry: os.DirEntry[str]) -> bool:
         if not entry.is_dir(follow_symlinks=False):
             return False
-        if entry.name not in INSTALLED:
+        if entry.name not in NOT_SEARCHED:
             return True
+        if entry.name not in INSTALLED:
+            return False
         if entry.name in _ENVIRONMENTS:
             self.environments.append(entry.path)
         if os.path.lexists(f"{entry.path}/HEAD"):  # the folder itself may be a repository
@@ -160,17 +162,17 @@ class _Search:
         self.reopened.append(relative or ".")
         return True
 
-    def judge(self, entry: os.DirEntry[str], relative: str, beside: Mapping[str, Kind]) -> bool:
+    def judge(self, entry: os.DirEntry[str], relative: str, beside: Mapping[str, Kind]) -> Kind | None:
         kind = self.kind(entry.name, entry.path, beside)
         if kind is None:
-            return False
+            return None
         if entry.name == ".git":
             self.dot_git.append(entry.path)
         if entry.is_symlink():
             self.link(entry.path, relative, kind)
         else:
             (self.hidden if kind == "hidden" else self.read_only).append(relative)
-        return True
+        return kind
 
     def kind(self, name: str, path: str, beside: Mapping[str, Kind]) -> Kind | None:
         kind = self.names.kind(name, beside)

@@ -73,7 +73,7 @@ def _leads(root: str, lead: LinkTarget) -> bool:
 def _make(root: str, lead: LinkTarget) -> bool:
     """Make the link with its old text, or straight to the target where a link on the path was changed."""
     above, _, name = lead.link.rpartition("/")
-    straight = os.path.relpath(lead.target, above or ".")
+    straight = os.path.relpath(lead.target, above or ".") if lead.target else lead.text
     with Beneath(root) as folder:
         try:
             parent = folder.open(above or ".", os.O_RDONLY | os.O_DIRECTORY, links=False)

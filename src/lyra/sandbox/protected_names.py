@@ -23,6 +23,7 @@ __all__ = [
     "INSTALLED",
     "IN_HOME",
     "NAMES",
+    "NOT_SEARCHED",
     "READ_ONLY",
     "SHOWN",
     "Kind",
@@ -159,8 +160,8 @@ KEYS_IN_HOME: Final = (".local/share/keyrings", ".mozilla", ".thunderbird", ".pk
 INSTALLED: Final = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".tox"})
 # A path inside one of these belongs to it, also where the workspace lies inside it.
 _ENCLOSING: Final = frozenset({".git", ".hg", ".svn", ".bzr", ".jj", ".lyra"})
-
-
+# Read-only folders that are large, or have no keys in them; the others are searched for keys.
+NOT_SEARCHED: Final = _ENCLOSING | INSTALLED | {".sl", ".pijul"}
 _NO_NAMES: Final[dict[str, Kind]] = {}
 _KNOWN_MAX: Final = 20_000
 _STAR: Final = re.compile(r"[*?\[]")
@@ -204,12 +205,11 @@ class NameTable:
         """The kind of a file or folder of this name; None: it is not protected."""
         if beside:
             return beside.get(name.lower()) or self._kind(name)
-        kind = self._known.get(name, "")
-        if kind == "":
+        if name not in self._known:
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
-            kind = self._known[name] = self._kind(name)
-        return kind
+            self._known[name] = self._kind(name)
+        return self._known[name]
 
     def _kind(self, name: str) -> Kind | None:
         lower = name.lower()
@@ -228,14 +228,6 @@ class NameTable:
                 return name if self.kind(name) is not None else f"{folder}/{name}"
             folder = name
         return None
-
-
-NAMES: Final[dict[str, Kind]] = {}
-
-
-def _pattern(patterns: list[str]) -> Callable[[str], object]:
-    assert all("." in pattern for pattern in patterns), patterns
-    return re.compile("|".join(map(translate, patterns)) or r"(?!)").match
 
 
 NAMES: Final = NameTable(READ_ONLY, HIDDEN)

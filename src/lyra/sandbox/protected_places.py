@@ -21,7 +21,7 @@ _O_PATH: Final = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_CLOEX
 
 
 class Places(NamedTuple):
-    """Paths relative to a folder. `missing` do not exist; `folders` are those of them that are made as placeholders."""
+    """Paths relative to a folder. `missing` do not exist; `folders` are made as placeholders for those of Lyra."""
 
     read_only: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ def places_in(root: str) -> Places:
                 continue
             missing[relative] = None
             if paths is own.hidden:
-                folders[_first_missing(root, relative)] = None
+                folders |= dict.fromkeys(_missing(root, relative))
     return Places(*map(tuple, (read_only, hidden, missing, folders, links)))
 
 
@@ -157,11 +157,8 @@ def _links(path: str) -> Iterator[str]:
         todo += target.split("/")[::-1]
 
 
-def _first_missing(root: str, relative: str) -> str:
-    """The outermost folder of a path that does not exist."""
+def _missing(root: str, relative: str) -> list[str]:
+    """The folders of a path that do not exist, the outermost first."""
     parts = relative.split("/")
-    for depth in range(1, len(parts)):
-        outer = "/".join(parts[:depth])
-        if not os.path.lexists(f"{root}/{outer}"):
-            return outer
-    return relative
+    paths = ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
+    return [path for path in paths if not os.path.lexists(f"{root}/{path}")]

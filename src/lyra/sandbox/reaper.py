@@ -40,7 +40,7 @@ def main(command: int, report: int) -> None:
 def _serve(socket: int, settings: int) -> None:
     """Receive the listener from the command's first process, and answer the calls that it passes on."""
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
-    import creator
+    import creator  # type: ignore[import-not-found]  # beside this file, which runs without packages
 
     channel = _socket.socket(fileno=socket)
     _, messages, _, _ = channel.recvmsg(1, _socket.CMSG_SPACE(4))
@@ -56,5 +56,5 @@ def _serve(socket: int, settings: int) -> None:
 if __name__ == "__main__":
     _command, _report, *_creating = map(int, sys.argv[1:])
     if _creating:
-        _thread.start_new_thread(_serve, tuple(_creating))
+        _thread.start_new_thread(_serve, (_creating[0], _creating[1]))
     main(_command, _report)

@@ -169,7 +169,7 @@ async def _probe(tier: SandboxTier) -> str | None:
         job = Job(plan, Limits(), stdin=None, timeout_s=_PROBE_S, apart=False, spill=None)
         problem = _judge(tier.name, folder, secret, (await job.wait()).output.text)
         if isinstance(tier, Landlock):
-            tier.creates = os.path.exists(f"{folder}/workspace/beside")
+            tier.creates = "beside" in os.listdir(f"{folder}/workspace")
         return problem
     except (OSError, LyraError) as error:
         return f"{tier.name} does not work here: {error}"

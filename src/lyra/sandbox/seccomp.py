@@ -249,8 +249,8 @@ def _only(index: int, allowed: tuple[int, ...], error: int, mask: int = 0xFFFFFF
 
 @lru_cache(maxsize=1)
 def notifying() -> bytes:
-    """The filter that passes calls which make or remove an entry of a folder on to `creator`. A call that another filter
-    refuses stays refused, and so does a process of another architecture."""
+    """The filter that passes calls on to `creator` which make or remove an entry of a folder. Calls that another filter
+    refuses stay refused, and so does a process of another architecture."""
     code = _step(_LD, 4) + _step(_JEQ, _ARCHITECTURES[_MACHINE], 1, 0) + _step(_RET, _ALLOW) + _AGAIN
     for name, numbers in CALLS.items():
         pass_on = _step(_RET, _NOTIFY)

@@ -23,7 +23,7 @@ from lyra.core.ids import Entropy
 from lyra.core.limits import SANDBOX_SCAN_ENTRIES_MAX
 from lyra.errors import SandboxUnavailable
 from lyra.sandbox import bubblewrap, cgroup, landlock, seccomp
-from lyra.sandbox.closed_folders import ClosedFolders, remove_stale_stock
+from lyra.sandbox.closed_folders import ClosedFolders
 from lyra.sandbox.forbidden_names import FOLDERS, placeholders, remove_stale
 from lyra.sandbox.job import LaunchPlan
 from lyra.sandbox.landlock_tier import ruleset_of
@@ -33,7 +33,7 @@ from lyra.sandbox.protected import News, ProtectedPaths, appeared, find, hold_li
 from lyra.sandbox.protected_places import own_folders, places_in
 from lyra.sandbox.proxy import Proxy
 
-__all__ = ["TIERS", "Bubblewrap", "Landlock", "SandboxTier", "clean_up"]
+__all__ = ["TIERS", "Bubblewrap", "Landlock", "SandboxTier"]
 
 _RELAY_PORT: Final = 3128
 _PROXY_NAMES: Final = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
@@ -171,12 +171,6 @@ def _placeholders(profile: Profile) -> list[Callable[[], None]]:
 
 def _writable(profile: Profile) -> tuple[str, ...]:
     return (profile.workspace, *profile.writable_also) if profile.writable else profile.writable_also
-
-
-def clean_up(root: str) -> None:
-    """Remove from a workspace what commands of killed processes have left: placeholders, and the stock of new files."""
-    remove_stale(root, (*FOLDERS, *own_folders(root)))
-    remove_stale_stock(root)
 
 
 async def _protected(profile: Profile) -> ProtectedPaths:

@@ -18,6 +18,7 @@ from lyra.core.limits import CAPABILITY_LENGTH_MAX
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import Tool, rights
 from lyra.errors import CapabilityDenied, ConfigError, ToolError
+from lyra.sandbox.leftovers import clean_up
 from lyra.tools.builtin.jobs import Jobs, ended
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.function import tool
@@ -42,8 +43,6 @@ def bash_tools(
 ) -> list[Tool]:
     """Bash and its jobs; `readable` are folders outside the workspace that commands may read, besides the system's.
     `most` narrows what commands may do, beyond the Grant of the process."""
-    from lyra.sandbox.tiers import clean_up
-
     for root in workspace.roots:
         clean_up(root)
     jobs = Jobs()
