@@ -14,7 +14,7 @@ from verify.surface.evidence import Usage, fault, usage_of
 from verify.surface.page import PAGE, Surface, read, text
 
 # A ratchet: this count only goes down, to zero.
-WITHOUT_A_TEST_MAX = 2202
+WITHOUT_A_TEST_MAX = 2199
 _TRIED = 12  # of the entries; `make surface` tries all
 
 
