@@ -136,13 +136,16 @@ def _shared_options(*, hidden: bool, uses_trust: bool = False) -> list[click.Par
     shown where a command uses files that wait for trust."""
     return [
         click.Option(
-            ["--trust-folder", "--trust-project"],
+            ["--trust-folder"],
             is_flag=True,
             expose_value=False,
             hidden=hidden and not uses_trust,
             callback=_set_trust,
             help="Trust this folder's own files for this run: providers, MCP servers, tools, allow rules, stores.",
         ),
+        click.Option(
+            ["--trust-project"], is_flag=True, expose_value=False, hidden=True, callback=_set_trust
+        ),  # its old name
         click.Option(
             ["--set"],
             metavar="KEY=VALUE",

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from lyra.config.files import FILE_NAME, parse_toml, project_file, read_bytes
-from lyra.config.keys import KEYS
+from lyra.config.keys import KEYS, needs_trust
+from lyra.core.user_folder import user_folder
 from lyra.config.trust import FolderTrust, digest_of
 from lyra.core.checking.document import FORMATS, form_of, parse, text_of
 from lyra.core.providers import COMPATIBLE, USUAL
 from lyra.core.secrets.secret import MASK, is_reference
 from lyra.core.secrets.visible import visible
-from lyra.core.user_folder import user_folder
 from lyra.errors import LyraError
 
 __all__ = ["ASKS_MAX", "SENTENCE_CHARS_MAX", "TIGHT_MODES", "Ask", "FileAsks", "folder_asks"]
@@ -167,7 +167,7 @@ _WORDS: Final = {
 
 def _setting(name: str, value: Any) -> Iterator[Ask]:
     key = KEYS.get(name)
-    if key is not None and not key.asks(value):
+    if key is not None and not needs_trust(key, value):
         return
     words = _WORDS.get(name, f"sets {_shown(name)} to {{}}")
     yield Ask(_shown(name), words.format(_shown(value)))

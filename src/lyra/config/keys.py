@@ -13,7 +13,7 @@ from lyra.core import limits
 from lyra.core.checking.check import did_you_mean
 from lyra.core.rights.capability import ANY_NAME
 
-__all__ = ["ELSEWHERE", "KEYS", "NONE", "SECTIONS", "SettingKey", "hint_for"]
+__all__ = ["ELSEWHERE", "KEYS", "NONE", "SECTIONS", "SettingKey", "hint_for", "is_tighter", "needs_trust"]
 
 NONE: Final = "none"  # the word for an absent optional setting, in every source
 
@@ -35,20 +35,6 @@ class SettingKey(NamedTuple):
     optional: bool = False  # may be absent, written "none"
     narrows: bool = False
     tighter: Literal["", "less", "more"] = ""
-
-    def asks(self, value: Any) -> bool:
-        """Whether a project's file needs trust for this value, because it may do more than tighten. A file's name has
-        no order: something is written there."""
-        if self.narrows:
-            return self.type == "file"
-        return value != self.default and not self.is_tighter(value, self.default)
-
-    def is_tighter(self, value: Any, holds: Any) -> bool:
-        """Whether a value is tighter than the one that holds; never for a setting without an order."""
-        if not self.tighter:
-            return False
-        asked, held = (self.words.index(value), self.words.index(holds)) if self.words else (value, holds)
-        return bool(asked < held if self.tighter == "less" else asked > held)
 
     @property
     def section(self) -> str:
@@ -213,6 +199,22 @@ _TABLE: Final = (
 KEYS: Final[dict[str, SettingKey]] = {key.name: key for key in _TABLE}
 SECTIONS: Final[tuple[str, ...]] = tuple(dict.fromkeys(key.section for key in _TABLE))
 ELSEWHERE: Final = ("permissions",)  # sections of the same files that `tools.permissions` reads and checks
+
+
+def needs_trust(key: SettingKey, value: Any) -> bool:
+    """Whether a project's file needs trust for this value, because it may do more than tighten. A file's name has no
+    order: something is written there."""
+    if key.narrows:
+        return key.type == "file"
+    return bool(value != key.default) and not is_tighter(key, value, key.default)
+
+
+def is_tighter(key: SettingKey, value: Any, holds: Any) -> bool:
+    """Whether a value is tighter than the one that holds; never for a setting without an order."""
+    if not key.tighter:
+        return False
+    asked, held = (key.words.index(value), key.words.index(holds)) if key.words else (value, holds)
+    return bool(asked < held if key.tighter == "less" else asked > held)
 
 
 def hint_for(name: str) -> str:

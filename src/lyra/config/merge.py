@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lyra.config.keys import KEYS, SettingKey
+from lyra.config.keys import KEYS, SettingKey, is_tighter
 from lyra.config.origin import SettingOrigin
 from lyra.config.sources import SettingsLayer
 from lyra.core.rights.capability import ANY_NAME, Grant
@@ -62,7 +62,7 @@ class Merged:
         if key.name not in layer.values:
             return False
         asked, holds = _bare(layer.values[key.name]), _bare(self.values[key.name])
-        return asked == holds or key.is_tighter(asked, holds)
+        return bool(asked == holds) or is_tighter(key, asked, holds)
 
     def tighten(self, key: SettingKey, project: SettingsLayer) -> None:
         if key.type == "file" and not project.trusted:

@@ -141,8 +141,8 @@ TABLES: Final[dict[str, SettingTable]] = {
         _table(
             "mcp.servers",
             "NAME",
-            "MCP servers, whose tools agents get as `mcp__NAME__TOOL`. A project's wait for your consent, for one of them "
-            "(`lyra mcp approve`) or for the folder.",
+            "MCP servers, whose tools agents get as `mcp__NAME__TOOL`. A project's wait for your consent, for one of "
+            "them (`lyra mcp approve`) or for the folder.",
             Column("command", "text", "The program that is started; it runs in the sandbox.", project="after consent"),
             Column("args", "texts", "Its arguments.", project="after consent"),
             Column(

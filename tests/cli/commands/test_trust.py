@@ -303,3 +303,69 @@ def test_the_help_says_it(lyra):
     for command in (("agent",), ("run",), ("tools", "call"), ("mcp", "serve"), ()):
         assert "--trust-folder" in lyra(*command, "--help").stdout
     assert "--trust-folder" not in lyra("audit", "--help").stdout
+
+
+# ---------------------------------------------------------------- the flag, command by command
+TOOL = json.dumps({"name": "peek", "description": "x", "implementation": {"type": "file_read", "path": "x"}})
+
+
+def test_the_flag_of_agents_and_explanations(lyra):
+    """`lyra agent --trust-folder`, `lyra permissions explain --trust-folder`, and before the command's name."""
+    project(lyra)
+    for flags in (("agent", "--trust-folder"), ("--trust-folder", "agent")):
+        assert lyra(*flags, *AGENT[1:]).stderr == ""
+    assert "not trusted" in lyra(*AGENT).stderr
+    assert lyra("permissions", "explain", "--trust-folder", "Bash", "echo a").stdout.startswith("allow")
+    assert lyra("permissions", "explain", "Bash", "echo a").stdout.startswith("ask")
+
+
+def test_the_flag_of_tools(lyra):
+    """`lyra tools list --trust-folder` and `lyra tools call --trust-folder` have the folder's own tools."""
+    project(lyra, TOOL, ".lyra/tools/peek.json")
+    (lyra.folder / "x").write_text("content")
+
+    def names(*flags: str) -> list[str]:
+        return [tool["name"] for tool in lyra.json("tools", "list", *flags)["tools"]]
+
+    assert "peek" not in names()
+    assert "peek" in names("--trust-folder")
+    assert lyra("tools", "call", "--trust-folder", "peek", "--allow", "peek").stdout == "content\n"
+    done = lyra("tools", "call", "peek", "--allow", "peek")
+    assert done.returncode != 0
+    assert "peek.json (tool peek)" in done.stderr
+
+
+def test_the_flag_of_mcp(lyra, monkeypatch):
+    """`lyra mcp list --trust-folder` and `lyra mcp test --trust-folder` have the folder's consent, `lyra mcp serve
+    --trust-folder` its rules."""
+    pytest.importorskip("mcp")
+    project(lyra)
+    project(lyra, '{"mcpServers": {"x": {"command": "/nowhere/server"}}}', ".mcp.json")
+    assert lyra.json("mcp", "list", "--trust-folder")[0]["state"] == "disconnected"
+    assert lyra.json("mcp", "list")[0]["state"] == "consent_required"
+    assert "consent_required" not in lyra("mcp", "test", "--trust-folder", "x").stdout
+    assert "consent_required" in lyra("mcp", "test", "x").stdout
+    served: list[Any] = []
+
+    async def serve(offer: Any) -> None:
+        served.append([rule.text for rule in offer._agent.permissions.rules_of("allow", "Bash")])
+
+    monkeypatch.setattr("lyra.cli.commands.mcp._serve_stdio", serve)
+    lyra("mcp", "serve", "--trust-folder")
+    lyra("mcp", "serve")
+    assert served == [["Bash(echo *)"], []]
+
+
+def test_the_flag_of_vega(lyra):
+    """`lyra run --trust-folder`, `lyra vega run --trust-folder`, `lyra vega resume --trust-folder` and `lyra vega
+    --trust-folder` keep runs in the store that the folder names."""
+    project(lyra, 'kernel.store = "state.db"\n', "lyra.toml")
+    (lyra.folder / "hello.vega").write_text('print("hello");')
+    for number, words in enumerate(
+        (("run", "--trust-folder"), ("vega", "run", "--trust-folder"), ("vega", "--trust-folder", "run"))
+    ):
+        assert lyra(*words, "hello.vega", "--run-id", f"r{number}").stderr == f"run r{number}\n"
+        assert f"r{number}" not in lyra("vega", "runs").stdout
+    assert len(lyra.json("vega", "--trust-folder", "runs")) == 3
+    assert lyra("vega", "resume", "--trust-folder", "r0").stdout == "hello\n"
+    assert lyra("vega", "resume", "r0").returncode != 0

@@ -1,1 +1,2 @@
-async def run(tier): return []
+async def run(tier):
+    return []

@@ -101,8 +101,8 @@ _CLI = """\
 
 `lyra` prints results to stdout and everything else to stderr. With `--json` stdout is one JSON document and
 nothing else (`lyra store export` writes one JSON object a line). `--debug`, `--set KEY=VALUE` and
-`--trust-folder` go before or after a command's name. Colours are left out when the output is no terminal or `NO_COLOR` is set. `vega` is
-`lyra vega` under a name of its own.
+`--trust-folder` go before or after a command's name. Colours are left out when the output is no terminal or
+`NO_COLOR` is set. `vega` is `lyra vega` under a name of its own.
 
 ## Errors and exit codes
 

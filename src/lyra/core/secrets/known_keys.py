@@ -224,7 +224,9 @@ def _without_ends(text: str, key: str, least: int) -> str:
     pieces, end = [], 0
     while (found := text.find(key[-least:], end)) >= 0:
         length = least
-        while length < len(key) and found + least - length > end and text[found + least - length - 1] == key[-length - 1]:
+        while (
+            length < len(key) and found + least - length > end and text[found + least - length - 1] == key[-length - 1]
+        ):
             length += 1
         pieces += [text[end : found + least - length], MASK]
         end = found + least
