@@ -82,7 +82,7 @@ def _check_denied(grant: Grant, command: str) -> None:
             f"{line.unsure}",
             hint="write it as plain commands",
         )
-    for text in line.commands:
+    for text in (*line.commands, *line.loose_commands()):
         denies.check(Capability("process.exec", text))
 
 
