@@ -49,6 +49,44 @@ def test_an_answer_through_the_pipeline_is_the_kernels_too():
     run(work())
 
 
+@pytest.mark.parametrize("ending", ["resolved", "expired"])
+def test_a_question_from_outside_that_ends_while_an_agent_works_is_over_for_the_pipeline(target, clock, ending):
+    """The pipeline that this kernel runs waits for it no longer, though its runner waits for the agent."""
+
+    async def work():
+        async with Kernel(target, clock) as kernel:
+            begun, goes_on = asyncio.Event(), asyncio.Event()
+
+            async def slow(envelope):
+                begun.set()
+                await goes_on.wait()
+                return {}
+
+            kernel.register_agent("a", slow)
+            kernel.register_agent("b", nothing)
+            events = asyncio.ensure_future(_all_of(kernel.execute_pipeline(LINE, pid="x")))
+            await begun.wait()
+            asked = kernel.create_interrupt("x", "checkpoint", question="stop for a moment?", ttl_s=20.0)
+            assert kernel.get_envelope("x").interrupt_pending
+            if ending == "resolved":
+                kernel.resolve_interrupt(asked.id, {"text": "no"})
+            else:
+                clock.advance(21.0)
+                kernel.interrupts.expire_old_interrupts()
+            assert kernel.interrupts.get_status(asked.id) == ending
+            assert not kernel.get_envelope("x").interrupt_pending
+            goes_on.set()
+            if ending == "resolved":
+                assert (await events)[-1].envelope.terminal_reason.outcome() == "completed"
+            events.cancel()
+
+    run(work())
+
+
+async def _all_of(events):
+    return [event async for event in events]
+
+
 def test_an_answer_that_the_kernel_refuses_changes_nothing():
     """An empty answer to a question that needs one: the pipeline still waits, and so does the question."""
 

@@ -33,7 +33,9 @@ class Questions:
         self._interrupts = interrupts
         self._orchestrator = orchestrator
         self._asks = False  # a stage's question is being put to the kernel
+        self._answers = False  # a session's question is being answered in the kernel
         interrupts.on_asked.append(self._asked_outside)
+        interrupts.on_answered.append(self._ended_outside)
         interrupts.is_needed.append(self._is_waited_for)
 
     def _is_waited_for(self, interrupt: Interrupt) -> bool:
@@ -49,6 +51,13 @@ class Questions:
             return
         while (raised := self._raised_outside(session)) is not None:
             self._wait_for(pid, raised)
+
+    def _ended_outside(self, pid: str) -> None:
+        """A question about a process is over. A pipeline that this kernel runs knows at once, also while one of its
+        agents works; one that a worker drives, when the worker asks what comes next."""
+        session = self._orchestrator.state.sessions.get(pid)
+        if session is not None and not session.terminated and pid in self._core.processes and not self._answers:
+            self._clear_ended(session)
 
     def _wait_for(self, pid: str, raised: Interrupt) -> None:
         self._orchestrator.fact(pid, "pipeline.waiting", {"interrupt": interrupt_data(raised), "question": 0})
@@ -80,7 +89,11 @@ class Questions:
         asked = self._known(question.id) if question.id else None
         if asked is not None and asked.status == "pending":
             given_fields = {name: value for name, value in answer.items() if value is not None}
-            self._interrupts.resolve(asked.id, given_fields)
+            self._answers = True
+            try:
+                self._interrupts.resolve(asked.id, given_fields)
+            finally:
+                self._answers = False
         self.over(pid, question, answer, given)
 
     def over(
