@@ -146,7 +146,7 @@ def test_a_key_does_not_travel_unencrypted() -> None:
     assert "insecure_http" in str(caught.value.hint)
     assert settings_of("here", {**given, "insecure_http": True}, env={}).base_url == "http://box.example/v1"
     assert settings_of("here", {"base_url": "http://box.example/v1"}, env={}).base_url, "no key, no danger"
-    with pytest.raises(ConfigError, match="to me.localhost unencrypted"):  # a name server is asked for it
+    with pytest.raises(ConfigError, match=r"to me\.localhost unencrypted"):  # a name server is asked for it
         settings_of("here", {"base_url": "http://me.localhost/v1", "api_key": KEY}, env={})
     with pytest.raises(ConfigError, match="unencrypted"):
         settings_of("here", {"base_url": "http://box.example/v1", "headers": {"authorization": KEY}}, env={})
