@@ -49,7 +49,7 @@ class Place:
 
     def fail(self, *flags: str, **env: str) -> ConfigError:
         with pytest.raises(ConfigError) as caught:
-            self.load(*flags, cwd=None, **env)
+            self.load(*flags, cwd=None, trust=True, **env)
         return caught.value
 
 

@@ -18,6 +18,7 @@ from lyra.config.trust import FileAnswer, FolderTrust, TrustAnswers, digest_of, 
 from lyra.core.rights.capability import Grant
 from lyra.errors import ConfigError
 from lyra.kernel.kernel import Kernel
+from lyra.mcp.client.servers import load_settings
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.permissions.settings import load_layers, passed_over, permissions_of
 from lyra.tools.yaml import DynamicTools
@@ -442,12 +443,19 @@ def test_more_than_can_be_shown_cannot_be_agreed_to(place):
     place.write(".lyra/permissions.toml", f"allow = {json.dumps(rules)}\n")
     place.write(".lyra/permissions.local.toml", f'allow = ["Read({"x" * SENTENCE_CHARS_MAX})"]\n')
     many, long = place.asks()
-    assert f"{ASKS_MAX + 1} things" in many.problem
+    assert f"the folder asks for {ASKS_MAX + 2} things" in many.problem
     assert "too long" in long.problem
     trust = FolderTrust(TrustAnswers.of_user(place.env))
     assert [file.state(trust) for file in (many, long)] == ["new", "new"]
+    (place.work / ".lyra/permissions.local.toml").unlink()
     place.write(".lyra/permissions.toml", f"allow = {json.dumps(rules[1:])}\n")
     assert place.asks()[0].problem == ""
+    place.write(".mcp.json", '{"mcpServers": {"x": {"command": "true"}}}')  # one more, in another file
+    assert all("more than can be shown" in file.problem for file in place.asks())
+    place.write(
+        ".lyra/permissions.toml", f"allow = {json.dumps(['Read(' + str(n) + 'x' * 900 + ')' for n in range(25)])}\n"
+    )
+    assert all("more than can be shown" in file.problem for file in place.asks())
 
 
 @pytest.mark.parametrize(
@@ -472,6 +480,54 @@ def test_a_file_that_makes_no_sense_is_no_traceback(place, name, text):
     place.write(name, text)
     for file in place.asks():
         assert file.problem.startswith("it cannot be read") or file.asks
+
+
+def test_a_server_is_not_hidden_by_a_second_word(place):
+    """`disabled` counts before `enabled` when servers are read, and so in the question."""
+    entries = {"on": {"disabled": False, "enabled": False}, "off": {"disabled": True, "enabled": True}}
+    servers = {name: {"command": "true", **words} for name, words in entries.items()}
+    place.write(".mcp.json", json.dumps({"mcpServers": servers}))
+    assert [ask.server for file in place.asks() for ask in file.asks] == ["on"]
+    loaded = {server.name: server.enabled for server in load_settings(place.load(), str(place.work))}
+    assert loaded == {"on": True, "off": False}
+
+
+def test_the_hosts_of_a_tool_are_shown(place):
+    tool = {"name": "x", "needs": ["net.http:evil.example"], "implementation": {"type": "exec", "command": "curl"}}
+    place.write(".lyra/tools/x.json", json.dumps(tool))
+    assert place.sentences() == ["brings the tool x, which runs curl; it needs net.http:evil.example"]
+
+
+@pytest.mark.parametrize("name", ["vertex", "bedrock", "azure", "gemini"])
+def test_that_a_key_is_sent_is_said_of_every_provider_with_one(place, name):
+    place.write("lyra.toml", f'[providers.{name}]\nbase_url = "http://localhost:9"\n')
+    assert f"and sends your key for {name}" in place.sentences()[0]
+
+
+def test_names_of_files_are_harmless_too(place):
+    """A line end in a name makes no line of the question; a name that is no text cannot be answered for."""
+    place.write(".lyra/tools/a\n  lyra.toml\x1b[2J.json", _tool("first"))
+    with open(os.fsencode(place.work) + b"/.lyra/tools/\xff.json", "wb") as file:
+        file.write(_tool("second").encode())
+    first, second = place.asks()
+    assert first.shown_name == ".lyra/tools/a⏎  lyra.toml⟨U+001B⟩[2J.json"
+    assert second.shown_name.isprintable()
+    assert (first.problem, second.problem) == ("", "its name is not UTF-8")
+
+
+def test_an_answer_that_cannot_be_written_counts_for_the_run(place, monkeypatch):
+    place.write("lyra.toml", "kernel.lease_s = 9\n")
+    trust = trust_for(str(place.work), env=place.env)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("lyra.config.trust.write_private", full)
+    (file,) = place.asks()
+    with pytest.raises(OSError, match="No space"):
+        trust.keep(file.folder, {file.name: FileAnswer(file.sha256, trusted=True)})
+    assert place.load(trust=trust).kernel.lease_s == 9
+    assert place.load(trust=trust_for(str(place.work), env=place.env)).kernel.lease_s == 3
 
 
 def test_files_that_cannot_be_opened(place):

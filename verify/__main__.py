@@ -327,7 +327,12 @@ _LONG_TESTS: Final[dict[str, _LongTest]] = {
     "crash": _LongTest(_crash, 1_000, "kills", "kill real processes with SIGKILL and resume their stores"),
     "damage": _LongTest(_damage, 5_000, "stores", "damage store files and open them again"),
     "races": _LongTest(_races, 10_000, "schedules", "let many processes spend from nested budgets and rate limits"),
-    "security": _LongTest(_security, 10_000, "races", "attack: symlink races, prompt injection; and harmless tasks"),
+    "security": _LongTest(
+        _security,
+        10_000,
+        "races",
+        "attack: symlink races, prompt injection, files of repositories, egress; and harmless tasks",
+    ),
     "otp": _LongTest(_otp, 1_000, "traces", "compare supervisors with Erlang's on random traces"),
     "soak": _LongTest(_soak, 10_000, "processes", "run supervised processes for minutes; memory must not grow"),
     "fuzz": _LongTest(_fuzz, 500_000, "inputs", "give bad input to every reader; only a LyraError may come of it"),

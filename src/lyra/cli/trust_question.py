@@ -24,7 +24,15 @@ if TYPE_CHECKING:
     from lyra.config.asks import FileAsks
     from lyra.config.trust import FolderTrust
 
-__all__ = ["ask_for_trust", "asking_files", "keep_answer", "passed_over_line", "show_asks", "waiting_files"]
+__all__ = [
+    "ask_for_trust",
+    "ask_person",
+    "asking_files",
+    "keep_answer",
+    "passed_over_line",
+    "show_asks",
+    "waiting_files",
+]
 
 _NAMES_MAX: Final = 20  # in the line about what was passed over
 _NAME_CHARS_MAX: Final = 60
@@ -49,7 +57,7 @@ def ask_for_trust(invocation: Invocation, *folders: str, quiet: bool = False) ->
     unanswered = [file for file in files if file.state(trust) != "refused" and not file.problem]
     if unanswered and _is_attended():
         show_asks(unanswered, trust, err=True)
-        if not _answer():
+        if not ask_person(err=True):
             # A no is for all files of the folders, also for those that were trusted before one of them changed.
             keep_answer((file for file in asking_files(*folders) if not file.problem), trust, trusted=False)
             note("its files can only tighten; `lyra trust add` changes the answer")
@@ -91,20 +99,24 @@ def keep_answer(files: Iterable[FileAsks], trust: FolderTrust, *, trusted: bool)
         answer = FileAnswer(file.sha256, trusted, tuple(ask.sentence for ask in file.asks))
         by_folder.setdefault(file.folder, {})[file.name] = answer
     for folder, answers in by_folder.items():
-        trust.keep(folder, answers)
+        try:
+            trust.keep(folder, answers)
+        except OSError as error:
+            note(f"note: the answer is for this run alone, because it cannot be kept: {error.strerror}")
 
 
 def show_asks(files: Sequence[FileAsks], trust: FolderTrust, *, err: bool) -> None:
     """What the files ask for, and what changed since they were trusted. Texts of a project are harmless: `asks` shows
     every character that cannot be seen as its code."""
+    from lyra.config.asks import on_one_line
 
     def say(line: str) -> None:
         click.echo(printable(line), err=err)
 
     for folder in dict.fromkeys(file.folder for file in files):
-        say(f"{folder} brings files that ask for something:")
+        say(f"{on_one_line(folder)} brings files that ask for something:")
         for file in (file for file in files if file.folder == folder):
-            say(f"  {file.name}{_since(file, trust)}")
+            say(f"  {file.shown_name}{_since(file, trust)}")
             if file.problem:
                 say(f"      {file.problem}")
             for line in _changes(file, trust):
@@ -145,7 +157,9 @@ def passed_over_line(files: Sequence[FileAsks]) -> str:
 
 
 def _near(file: FileAsks) -> str:
-    return file.name if file.folder == os.path.realpath(os.curdir) else file.path
+    from lyra.config.asks import on_one_line
+
+    return file.shown_name if file.folder == os.path.realpath(os.curdir) else on_one_line(file.path)
 
 
 def _is_attended() -> bool:
@@ -153,9 +167,9 @@ def _is_attended() -> bool:
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
-def _answer() -> bool:
+def ask_person(*, err: bool) -> bool:
     """The person's answer. What was typed or pasted before the question was shown is no answer to it."""
     import termios
 
     termios.tcflush(sys.stdin, termios.TCIFLUSH)
-    return click.confirm("Trust these files? Without it they can only tighten.", default=False, err=True)
+    return click.confirm("Trust these files? Without it they can only tighten.", default=False, err=err)

@@ -3,8 +3,9 @@
 `folder_asks` reads the files of a project that can do more than tighten: its `lyra.toml`, `.mcp.json`,
 `.lyra/permissions.toml`, `.lyra/permissions.local.toml` and `.lyra/tools`. A file that asks for nothing is left out.
 The sentences are made of the same bytes that `FileAsks.sha256` is the hash of. Every text of the project is shown with
-invisible characters as their codes, on one line, and is never cut: a file with a text that is too long to be shown, or
-with too many of them, cannot be trusted by an answer (`problem`). Decides nothing; next: `trust`.
+invisible characters as their codes, on one line, and is never cut: a file with a text that is too long to be shown
+cannot be trusted by an answer (`problem`), and neither can the files of a folder that ask for too many things together.
+Decides nothing; next: `trust`.
 """
 
 from __future__ import annotations
@@ -25,15 +26,26 @@ from lyra.core.secrets.secret import MASK, is_reference
 from lyra.core.secrets.visible import visible
 from lyra.errors import LyraError
 
-__all__ = ["ASKS_MAX", "SENTENCE_CHARS_MAX", "TIGHT_MODES", "Ask", "FileAsks", "folder_asks"]
+__all__ = [
+    "ASKS_MAX",
+    "CHARS_MAX",
+    "SENTENCE_CHARS_MAX",
+    "TIGHT_MODES",
+    "Ask",
+    "FileAsks",
+    "folder_asks",
+    "on_one_line",
+]
 
-ASKS_MAX: Final = 100  # of one file: more than a person reads is no question
+ASKS_MAX: Final = 100  # of all files of a folder: more than a person reads is no question
 SENTENCE_CHARS_MAX: Final = 1_000
+CHARS_MAX: Final = 20_000  # of all sentences
 TIGHT_MODES: Final = ("plan", "deny-unasked")  # permission modes that a file without trust may choose
 _TOOL_FILES_MAX: Final = 500
 _TOOLS: Final = os.path.join(".lyra", "tools")
 _SECRET_NAME: Final = re.compile(r"(?i)key|token|secret|pass|auth|credential")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_+=.-]{8,}")  # a literal key: it has no slash and no blank, as a program has
+_WITHOUT_KEYS: Final = ("ollama", "sim")
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)")
 
 
@@ -59,6 +71,11 @@ class FileAsks(NamedTuple):
     def path(self) -> str:
         return os.path.join(self.folder, self.name)
 
+    @property
+    def shown_name(self) -> str:
+        """Its path in the folder, fit to be shown: a repository can bring a file with a line end in its name."""
+        return on_one_line(self.name)
+
     def state(self, trust: FolderTrust) -> str:
         """`trusted`, `refused`, `changed` since the answer, or `new`: without one."""
         if trust.is_whole(self.folder):
@@ -80,7 +97,16 @@ def folder_asks(folder: str, env: Mapping[str, str] | None = None) -> list[FileA
         real = os.path.realpath(place)
         if (real, name) not in files:
             files[real, name] = _read(real, name, read)
-    return [file for file in files.values() if file is not None]
+    return _bounded([file for file in files.values() if file is not None])
+
+
+def _bounded(files: list[FileAsks]) -> list[FileAsks]:
+    """The files; where they ask for more than can be shown together, none of them can be trusted by an answer."""
+    sentences = [ask.sentence for file in files for ask in file.asks]
+    if len(sentences) <= ASKS_MAX and sum(map(len, sentences)) <= CHARS_MAX:
+        return files
+    problem = f"the folder asks for {len(sentences)} things, more than can be shown"
+    return [file if file.problem else file._replace(problem=problem) for file in files]
 
 
 Reader = Callable[[bytes, str], Iterable[Ask]]
@@ -129,16 +155,28 @@ def _read(folder: str, name: str, read: Reader) -> FileAsks | None:
     if not asks:
         return None
     problem = ""
-    if len(asks) > ASKS_MAX:
-        problem = f"it asks for {len(asks)} things, more than can be shown"
-    elif any(len(ask.sentence) > SENTENCE_CHARS_MAX for ask in asks):
+    if any(len(ask.sentence) > SENTENCE_CHARS_MAX for ask in asks):
         problem = "it asks for something that is too long to be shown"
+    elif not _is_text(os.path.join(folder, name)):
+        problem = "its name is not UTF-8"
     return FileAsks(folder, name, digest, asks, problem)
 
 
-def _shown(value: Any) -> str:
+def _is_text(path: str) -> bool:
+    """Whether an answer for this path can be kept."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def on_one_line(value: Any) -> str:
     """A text of the project on one line, with every character that cannot be seen as its code."""
     return visible(str(value)).replace("\n", "").replace("\t", "")
+
+
+_shown = on_one_line
 
 
 # ---------------------------------------------------------------- lyra.toml
@@ -179,7 +217,8 @@ def _provider(name: str, entry: Mapping[str, Any]) -> Iterator[Ask]:
     variable = _shown(key.removeprefix("env:")) if is_reference(key) else ""
     if "base_url" in entry:
         usual = USUAL.get(name, COMPATIBLE).key
-        sent = variable or (f"your key for {shown} ({' or '.join(usual)})" if usual else "")
+        sent = variable or (f"your key for {shown}" if name in USUAL and name not in _WITHOUT_KEYS else "")
+        sent += f" ({' or '.join(usual)})" if usual and not variable else ""
         with_key = f", and sends {sent} there" if sent else ""
         yield Ask(f"{short}.base_url", f"asks the models of {shown} at {_shown(entry['base_url'])}{with_key}")
     elif "api_key" in entry:
@@ -193,8 +232,8 @@ def _provider(name: str, entry: Mapping[str, Any]) -> Iterator[Ask]:
 def _of_mcp_json(data: bytes, name: str) -> Iterator[Ask]:
     document, _ = parse(text_of(data, name), "json", name)
     for server, entry in document.get("mcpServers", {}).items():
-        if entry.get("disabled") is not True:
-            yield from _server(server, entry)
+        counts = {"enabled": entry["disabled"] is not True} if "disabled" in entry else {}  # before `enabled`
+        yield from _server(server, {**entry, **counts})
 
 
 def _server(name: str, entry: Mapping[str, Any]) -> Iterator[Ask]:
@@ -262,7 +301,9 @@ def _of_tools(data: bytes, name: str) -> Iterator[Ask]:
     tools = document.get("tools", [document]) if isinstance(document, Mapping) else document
     for tool in tools:
         shown = _shown(tool.get("name", ""))
-        yield Ask(f"tool {shown}", f"brings the tool {shown}, which {_act(tool.get('implementation', {}))}")
+        needs = tool.get("needs") or ()
+        also = f"; it needs {', '.join(map(_shown, needs))}" if needs else ""
+        yield Ask(f"tool {shown}", f"brings the tool {shown}, which {_act(tool.get('implementation', {}))}{also}")
 
 
 def _act(implementation: Mapping[str, Any]) -> str:

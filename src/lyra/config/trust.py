@@ -169,12 +169,13 @@ def _named(folder: str) -> str:
 class FolderTrust:
     """What is trusted now: the kept answers, and folders that are trusted as they are for this run."""
 
-    __slots__ = ("_folders", "_kept", "answers")
+    __slots__ = ("_folders", "_given", "_kept", "answers")
 
     def __init__(self, answers: TrustAnswers) -> None:
         self.answers = answers
         self._kept: dict[str, FolderAnswer] | None = None
         self._folders: set[str] = set()
+        self._given: dict[tuple[str, str], FileAnswer] = {}  # in this run
 
     def covers(self, folder: str, name: str, data: bytes) -> bool:
         """Whether the file `name` of a project's folder is trusted with this content."""
@@ -188,7 +189,10 @@ class FolderTrust:
         return bool(self._folders) and os.path.realpath(folder) in self._folders
 
     def answer(self, folder: str, name: str) -> FileAnswer | None:
-        """The kept answer for a file, which may have been given for another content."""
+        """The answer for a file, which may have been given for another content."""
+        given = self._given.get((os.path.realpath(folder), name))
+        if given is not None:
+            return given
         if self._kept is None:  # read at the first file that asks: most folders have none
             self._kept = self.answers.folders()
         kept = self._kept.get(os.path.realpath(folder))
@@ -205,9 +209,10 @@ class FolderTrust:
                 self._folders.add(os.path.realpath(os.path.dirname(above)))
 
     def keep(self, folder: str, files: Mapping[str, FileAnswer]) -> None:
-        """Keep answers of a person, which count from here on."""
+        """Keep answers of a person. They count from here on, also where they cannot be written (an OSError)."""
+        real = os.path.realpath(folder)
+        self._given.update({(real, name): answer for name, answer in files.items()})
         self.answers.keep(folder, files)
-        self._kept = None
 
 
 # ---------------------------------------------------------------- one way to learn of it

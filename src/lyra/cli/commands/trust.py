@@ -14,7 +14,7 @@ import click
 
 from lyra.cli.app import CommandGroup, Invocation, json_option
 from lyra.cli.render import document, moment, note, printable, table
-from lyra.cli.trust_question import asking_files, keep_answer, show_asks
+from lyra.cli.trust_question import ask_person, asking_files, keep_answer, show_asks
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def show(invocation: Invocation, *, folder: str, as_json: bool) -> None:
         return
     show_asks(files, kept, err=False)
     for file in files:
-        click.echo(printable(f"{file.path}: {file.state(kept)}"))
+        click.echo(printable(f"{file.shown_name}: {file.state(kept)}"))
 
 
 @trust.command()
@@ -122,7 +122,7 @@ def _agreed() -> bool:
     if not sys.stdin.isatty():
         note("stdin is not a terminal, so there is no one to ask; --yes agrees")
         return False
-    return click.confirm("Trust these files?", default=False)
+    return ask_person(err=False)
 
 
 def _word(answer: FolderAnswer) -> str:

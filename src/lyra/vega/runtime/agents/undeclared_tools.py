@@ -78,7 +78,10 @@ class UndeclaredTools:
             return [*ask_tools(attended=self._is_attended)]
         yaml_tool = self._in_yaml(name)
         if yaml_tool is None:
-            hint = "declare `tool NAME(…)`, import it, write it in YAML, or give it when running"
+            hint = (
+                "declare `tool NAME(…)`, import it, write it in YAML (in the folder's .lyra/tools it counts once the "
+                "folder is trusted), or give it when running"
+            )
             raise ConfigError(f"there is no tool {name!r}", hint=hint)
         return [yaml_tool]
 
