@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from lyra.errors import Conflict, StoreError, Tampered
-from lyra.store.batch import Batch, signed, unseal, unsigned_crc
+from lyra.errors import Conflict, Tampered
+from lyra.store.batch import Batch, seal, signed, unseal, unsigned_crc
 from lyra.store.migrations import signature_crc
 from lyra.store.protocol import Record, Snapshot
 from lyra.store.rows import forged, span
@@ -31,7 +31,7 @@ from lyra.store.signature import (
     Signer,
     is_same,
 )
-from lyra.store.sql import Head, Row, SqlStore
+from lyra.store.sql import INSERT_BATCH, Head, Row, SqlStore
 
 __all__ = ["SigningStore", "StoreContents"]
 
@@ -140,7 +140,8 @@ class SigningStore(SqlStore):
             tail = [batch for batch in batches if batch[0] + batch[1] - 1 > head.snapshot_seq]
             if _fingerprint(head, states, tail) != fingerprint:
                 raise Conflict(f"{self.location} was changed since its rights were listed", hint="list them again")
-            link = self._sign_chapter(batches[: len(batches) - len(tail)], signatures, BEGINNING)
+            covered, tail = self._parted(batches, head.snapshot_seq)
+            link = self._sign_chapter(covered, signatures, BEGINNING)
             self._sign_chapter(tail, signatures, link)
             self._put_signature(head.snapshot_seq, link, states)
         self._writer = self._end = self._anchor = self._reader = None
@@ -243,11 +244,38 @@ class SigningStore(SqlStore):
         link = self._link_of(head.snapshot_seq, states)
         if seq != head.snapshot_seq:
             code = self._known_code(seq) if seq == self._boundary else None
-            if code is None:
-                raise StoreError(f"no chapter of the signed journal begins after row {seq}", seq=seq)
-            link = code
+            link = self._begin_chapter_after(seq, head, link) if code is None else code
         new = {pid: data for pid, data in {**states, **changes}.items() if data is not None}
         self._put_signature(seq, link, new)
+
+    def _begin_chapter_after(self, seq: int, head: Head, link: bytes) -> bytes:
+        """Sign the batches anew, in a chapter that ends with row `seq` and one that begins there; gives the code in
+        between. A kernel needs it never: it saves a snapshot where it loaded one."""
+        assert self._signatures is not None
+        batches = self._batches(head.snapshot_seq + 1, head.last_seq)
+        other = ChainReader(self._signatures, link, end=self._end).first_forged(batches)
+        if other is not None:
+            raise self._tampered(f"{span(other, seq)} not what was signed", other[0])
+        covered, tail = self._parted(batches, seq)
+        code = self._sign_chapter(covered, self._signatures, link)
+        self._sign_chapter(tail, self._signatures, code)
+        self._writer = self._end = self._reader = None
+        return code
+
+    def _parted(self, batches: Sequence[Row], seq: int) -> tuple[list[Row], list[Row]]:
+        """The batches up to row `seq`, and those after it; one that has rows on both sides becomes two."""
+        parted: list[Row] = []
+        for batch in batches:
+            rows = self._unsealed(batch) if batch[0] <= seq < batch[0] + batch[1] - 1 else []
+            if rows:
+                halves = [*seal(rows[: seq + 1 - batch[0]]), *seal(rows[seq + 1 - batch[0] :])]
+                self._run("DELETE FROM journal WHERE seq = ?", (batch[0],))
+                self._run_many(INSERT_BATCH, halves)
+                parted += halves
+            else:
+                parted.append(batch)
+        count = sum(batch[0] <= seq for batch in parted)
+        return parted[:count], parted[count:]
 
     def _signature(self) -> _SnapshotSignature:
         key_id, seq, link, code, crc = self._single(_SIGNATURE, "signatures")

@@ -163,13 +163,12 @@ class SqlStore(ABC):
         first, last = head.first_seq, head.snapshot_seq
         return scan(self._page, first, last, begins=self.first_seq, damaged=self._corrupt)
 
-    def _batch_around(self, seq: int) -> tuple[list[Record], bool]:
-        """The rows of the batch that has row `seq`, and whether it is signed."""
+    def _batch_around(self, seq: int) -> list[Record]:
         (batch,) = self._page(seq, seq)
         rows = unseal(batch)
         if rows is None or rows[-1].seq < seq:
             raise self._corrupt(f"journal row {seq} is not what was written")
-        return rows, bool(batch[4])
+        return rows
 
     def first_seq(self) -> int:
         return self._head().first_seq
@@ -376,13 +375,9 @@ class SqlStore(ABC):
             cut = next((row.seq for row in self._covered(head) if row.time >= before), head.snapshot_seq + 1)
             if cut == head.first_seq:
                 return 0
-            # The batch that the cut goes through is written again without the rows before it, and without a signature:
-            # what the snapshot covers is not checked any more. One that the snapshot ends in stays whole.
-            rest, is_signed = self._batch_around(cut) if cut <= head.last_seq else ([], False)
-            if is_signed and rest[-1].seq > head.snapshot_seq:
-                cut = rest[0].seq
-                if cut == head.first_seq:
-                    return 0
+            # The batch that the cut goes through is written again without the rows before it. It loses its signature:
+            # in a signed store no batch has rows on both sides of the snapshot, and rows before it are only history.
+            rest = self._batch_around(cut) if cut <= head.last_seq else []
             self._run("DELETE FROM journal WHERE seq < ?", (cut,))
             if rest and rest[0].seq < cut:
                 self._run_many(INSERT_BATCH, seal(rest[cut - rest[0].seq :]))
