@@ -80,7 +80,7 @@ def _damage(options: argparse.Namespace) -> int:
 
 
 def _security(options: argparse.Namespace) -> int:
-    from verify.attacks import egress, project_files, swaps
+    from verify.attacks import egress, project_files, stores, swaps
     from verify.attacks.injection import attacks, benign, run
 
     again = f"python -m verify security --seed {options.seed} --n {options.n}"
@@ -106,7 +106,13 @@ def _security(options: argparse.Namespace) -> int:
     tasks = benign.run()
     _show(tasks.failures, again)
     print(f"security: {tasks.tasks} harmless tasks, {tasks.questions} questions, {len(tasks.failures)} failures")
-    failure_count = len(swapped.failures) + len(failures) + len(tasks.failures)
+    edited = stores.run()
+    _show(edited.failures, again)
+    print(
+        f"security: {edited.tried} changes of store files, {edited.refused} refused, "
+        f"{edited.without_effect} without effect, {len(edited.failures)} failures"
+    )
+    failure_count = len(swapped.failures) + len(failures) + len(tasks.failures) + len(edited.failures)
     failure_count += len(theirs.failures) + len(sent.failures)
     return _verdict(f"security: {options.n} symlink races from seed {options.seed}", failure_count)
 

@@ -31,7 +31,7 @@ from lyra.kernel.journal.history import Fold, ProcessState
 from lyra.kernel.process.links import read_signal
 from lyra.kernel.process.process import Exit, Process
 from lyra.kernel.programs.context import Context
-from lyra.store.protocol import Store
+from lyra.store.protocol import Snapshot, Store
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
@@ -332,8 +332,9 @@ class Recovery:
         core = self._core
         journal = core.journal
         assert journal is not None
-        upto = journal.durable_seq
-        loaded = await core.call(self._store.load_snapshots)
+        loaded: Snapshot
+        upto: int
+        loaded, upto = await core.call(self._load_snapshots)
         fold = Fold.load(loaded.seq, loaded.states, [type(state)() for state in core.states.values()])
         for after in range(loaded.seq, upto, _ROWS_A_SLICE):
             last = min(after + _ROWS_A_SLICE, upto)
@@ -349,6 +350,10 @@ class Recovery:
         self._snapshot_seq = upto
         await core.call(self._store.compact, before=before, epoch=journal.epoch)
         return upto
+
+    def _load_snapshots(self) -> tuple[Snapshot, int]:
+        """The snapshot there is, and the last row now: the next one is made from there on, and ends there."""
+        return self._store.load_snapshots(), self._store.last_seq()
 
     def _read(self, after: int, upto: int) -> list[Any]:
         return list(islice(self._store.read(after=after, upto=upto), _ROWS_A_SLICE))

@@ -18,7 +18,7 @@ import msgspec
 
 from lyra.errors import StoreError
 from lyra.store.protocol import Record
-from lyra.store.signature import Signatures
+from lyra.store.signature import ChapterWriter
 
 __all__ = ["ROWS_MAX", "Batch", "Rows", "seal", "signed", "unseal", "unsigned_crc"]
 
@@ -44,17 +44,16 @@ def seal(records: Rows) -> list[Batch]:
             raise StoreError(f"the journal cannot hold this value: {refusal}") from refusal
         if count == 1 or len(data) <= _BYTES_MAX:
             seq = records[0][0]
-            return [(seq, count, data, unsigned_crc(seq, count, data), None)]
+            return [(seq, count, data, crc32(data, crc32(_head(seq, count))), None)]
     half = count // 2
     return seal(records[:half]) + seal(records[half:])
 
 
-def signed(batches: list[Batch], signatures: Signatures, link: bytes) -> list[Batch]:
-    """The same batches with signatures, linked to the batch with the code `link` and to each other."""
+def signed(batches: list[Batch], writer: ChapterWriter) -> list[Batch]:
+    """The same batches with their signatures."""
     signed_batches: list[Batch] = []
     for seq, count, data, crc, _ in batches:
-        signature = signatures.of_batch(link, seq, count, data)
-        link = signature[len(link) :]
+        signature = writer.sign(data)
         signed_batches.append((seq, count, data, crc32(signature, crc), signature))
     return signed_batches
 
@@ -64,11 +63,12 @@ def unsigned_crc(seq: int, count: int, data: bytes) -> int:
     return crc32(data, crc32(_head(seq, count)))
 
 
-def unseal(batch: Sequence[Any]) -> list[Record] | None:
-    """The rows of a batch; None when the batch is damaged."""
+def unseal(batch: Sequence[Any], *, is_checked: bool = False) -> list[Record] | None:
+    """The rows of a batch; None when the batch is damaged. The checksum of one whose signature was checked says nothing
+    more."""
     try:
         seq, count, data, crc, signature = batch
-        if crc32(signature or b"", crc32(data, crc32(_head(seq, count)))) != crc:
+        if not is_checked and crc32(signature or b"", crc32(data, crc32(_head(seq, count)))) != crc:
             return None
         rows = _decode(data)
     except (TypeError, ValueError, OverflowError, error, msgspec.DecodeError):

@@ -18,9 +18,9 @@ __all__ = ["blob_digest", "fields_crc", "state_crc", "total_of"]
 TOTAL_MODULUS: Final = 1 << 63
 
 
-def state_crc(pid: str, data: bytes, signature: bytes | None = None) -> int:
+def state_crc(pid: str, data: bytes) -> int:
     """The checksum of one process's state in the snapshot."""
-    return crc32(signature or b"", crc32(data, crc32(b"state\0" + pid.encode())))
+    return crc32(data, crc32(b"state\0" + pid.encode()))
 
 
 def total_of(total: int, *, added: int = 0, removed: int = 0) -> int:

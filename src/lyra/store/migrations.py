@@ -116,7 +116,6 @@ MIGRATIONS: Final = (
         "signatures",
         (
             "ALTER TABLE journal ADD COLUMN signature {bytes}",
-            "ALTER TABLE snapshots ADD COLUMN signature {bytes}",
             (
                 "CREATE TABLE signatures (id {int} PRIMARY KEY, key_id TEXT NOT NULL, seq {int} NOT NULL,"
                 " link {bytes} NOT NULL, code {bytes} NOT NULL, crc {int} NOT NULL)"

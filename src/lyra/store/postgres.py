@@ -36,7 +36,7 @@ from lyra.store.batch import Rows, seal
 from lyra.store.migrations import POSTGRES_TYPES
 from lyra.store.protocol import Identity, Lease, Snapshot
 from lyra.store.rows import dense
-from lyra.store.signing import SigningStore
+from lyra.store.signing import SigningStore, StoreContents
 from lyra.store.sql import Head, Row
 
 if TYPE_CHECKING:
@@ -247,6 +247,12 @@ class PostgresStore(SigningStore):
     def begin_signing(self, epoch: int) -> None:
         self._lasting(super().begin_signing, epoch)
 
+    def contents(self) -> StoreContents:
+        return self._lasting(super().contents)
+
+    def check_signatures(self) -> list[str]:
+        return self._lasting(super().check_signatures)
+
     def sign_all(self, epoch: int, fingerprint: bytes) -> None:
         self._lasting(super().sign_all, epoch, fingerprint)
 
@@ -294,7 +300,7 @@ class PostgresStore(SigningStore):
                 self._explain(first, epoch)
 
         self._lasting(insert)
-        self._wrote(batches)
+        self._wrote(records[-1][0])
 
     def _arrived(self, last: int, epoch: int) -> bool:
         """Whether a batch whose commit was not answered is there: under this epoch only this object appends."""

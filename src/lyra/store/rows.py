@@ -4,7 +4,8 @@
 applies the caller's filters: a filter pushed down into the database would quietly drop the very rows that are
 damaged. Pages are short reads, so a reader that pauses holds no transaction open and never keeps a write-ahead log
 from shrinking. `faults` is the same walk for `check()`: it goes on after damage and reports all of it;
-`unsigned` does that for signatures. `dense` checks
+`forged` looks
+at signatures. `dense` checks
 rows before they are appended. This module never writes and knows no database; the page comes from the caller.
 """
 
@@ -20,7 +21,7 @@ from lyra.store.batch import Rows, unseal
 from lyra.store.protocol import Record
 from lyra.store.signature import ChainReader
 
-__all__ = ["FAULTS_MAX", "PAGE_BATCHES", "Page", "dense", "faults", "scan", "span", "unsigned"]
+__all__ = ["FAULTS_MAX", "PAGE_BATCHES", "Page", "dense", "faults", "forged", "scan", "span"]
 
 PAGE_BATCHES: Final = 64
 FAULTS_MAX: Final = 100
@@ -47,10 +48,10 @@ def scan(
     *,
     begins: Callable[[], int],
     damaged: Callable[[str], Corrupt],
-    tampered: Callable[[str, int], Corrupt],
-    chain: ChainReader | None,
-    pid: str | None,
-    kind: str | None,
+    chain: ChainReader | None = None,
+    tampered: Callable[[str, int], Corrupt] | None = None,
+    pid: str | None = None,
+    kind: str | None = None,
 ) -> Iterator[Record]:
     """The rows `first` to `last`, each verified; `begins()` is the journal's first seq now, `damaged` the error.
     With a `chain` every batch has to be signed; `tampered` is the error for one that is not."""
@@ -64,14 +65,18 @@ def scan(
         batches = page(expected, last)
         if not batches:
             raise missing(expected)
+        if chain is not None and batches[0][0] <= expected:
+            other = chain.first_forged(batches)
+            if other is not None and unseal(other) is not None:  # one that is damaged, too, is told as damage below
+                assert tampered is not None
+                raise tampered(f"{span(other, expected)} not what was signed", other[0])
+        is_checked = chain is not None
         for batch in batches:
-            rows = unseal(batch)
+            rows = unseal(batch, is_checked=is_checked)
             if rows is None:
                 raise damaged(f"{span(batch, expected)} not what was written")
             if not rows[0].seq <= expected <= rows[-1].seq:
                 raise missing(expected)
-            if chain is not None and not chain.follows(batch[0], batch[1], batch[2], batch[4]):
-                raise tampered(f"{span(batch, expected)} not what was signed", rows[0].seq)
             for row in rows[expected - rows[0].seq : last - rows[0].seq + 1]:
                 if (pid is None or row.pid == pid) and (kind is None or row.kind == kind):
                     yield row
@@ -100,21 +105,19 @@ def faults(page: Page, first: int, last: int) -> list[str]:
     return sentences[:FAULTS_MAX]
 
 
-def unsigned(page: Page, first: int, last: int, chain: ChainReader) -> list[str]:
-    """Every batch of the range that is not signed, or not linked to the one before it, as a sentence."""
-    sentences: list[str] = []
+def forged(page: Page, first: int, last: int, chain: ChainReader) -> list[str]:
+    """The first batch of the range that is not what was signed, as a sentence; none follows, since what comes after it
+    is signed together with it."""
     expected = first
-    while expected <= last and len(sentences) < FAULTS_MAX:
+    while expected <= last:
         batches = page(expected, last)
-        for batch in batches:
-            if unseal(batch) is None:  # `faults` tells of it
-                continue
-            if not chain.follows(batch[0], batch[1], batch[2], batch[4]):
-                sentences.append(f"{span(batch, expected)} not what was signed")
+        batch = chain.first_forged(batches)
+        if batch is not None:
+            return [f"{span(batch, expected)} not what was signed"]
         if not batches:
             break
         expected = max(_claimed(batches[-1], expected)[1], expected) + 1
-    return sentences[:FAULTS_MAX]
+    return []
 
 
 def _claimed(batch: Sequence[Any], expected: int) -> tuple[int, int]:

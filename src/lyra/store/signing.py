@@ -1,11 +1,11 @@
 """A database store that signs what it writes with the user's key, and refuses to read what is not signed.
 
 `sign_with(signer)` switches that on; before, and with None, a store reads and writes as if there were no signatures.
-From then on each append is signed in the statement that writes it, so that no crash comes between rows and signature,
-and each reading checks the rows it gives. A reading that begins where the snapshot ends, as a kernel's first one does,
-is linked to the snapshot's signature; the snapshot is checked when it is loaded, and again before it is replaced, so
-that a change made while a kernel runs is not signed by it. `standing` decides which stores are signed; `signature` says
-what a signature covers.
+From then on each append is signed in the statement that writes it, so that no crash comes between rows and signature.
+What a kernel reads to bring processes back is checked before it is given out: the snapshot, then the rows after it; so
+is a journal from its first row on. Rows that the snapshot covers are history, which `check` looks at. A snapshot is
+checked again before it is replaced, so that a change made while a kernel runs is not signed by that kernel. `standing`
+decides which stores are signed; `signature` says what a signature covers.
 """
 
 from __future__ import annotations
@@ -15,14 +15,23 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
+import msgspec
+
 from lyra.errors import Conflict, Tampered
-from lyra.store.batch import Batch, signed, unseal, unsigned_crc
-from lyra.store.checksum import state_crc, total_of
+from lyra.store.batch import Batch, seal, signed, unseal, unsigned_crc
 from lyra.store.migrations import signature_crc
 from lyra.store.protocol import Record, Snapshot
-from lyra.store.rows import span, unsigned
-from lyra.store.signature import BEGINNING, ChainPosition, ChainReader, Signatures, Signer, is_same
-from lyra.store.sql import STATES, Row, SqlStore
+from lyra.store.rows import forged, span
+from lyra.store.signature import (
+    BEGINNING,
+    ChainReader,
+    ChapterWriter,
+    JournalEnd,
+    Signatures,
+    Signer,
+    is_same,
+)
+from lyra.store.sql import INSERT_BATCH, Head, Row, SqlStore
 
 __all__ = ["SigningStore", "StoreContents"]
 
@@ -51,8 +60,12 @@ class SigningStore(SqlStore):
 
     _signatures: Signatures | None = None
     _key_id = ""
-    _written: ChainPosition | None = None  # the last batch that this object wrote
-    _reader: ChainReader | None = None  # the newest reading that is linked to the snapshot
+    _writer: ChapterWriter | None = None  # of the chapter that this object writes
+    _next_writer: ChapterWriter | None = None  # the same, once the append that is under way is in the store
+    _end: JournalEnd | None = None  # as this object left it
+    _anchor: JournalEnd | None = None  # where the snapshot ends that was loaded last
+    _reader: ChainReader | None = None  # of the newest reading of rows after it
+    _boundary = 0  # the last row when the snapshot was loaded: after it a chapter begins
 
     # ------------------------------------------------------------ what each driver implements
     @abstractmethod
@@ -66,7 +79,8 @@ class SigningStore(SqlStore):
     # ------------------------------------------------------------ switching it on
     def sign_with(self, signer: Signer | None) -> None:
         """Sign what is written and check what is read from now on; None does neither."""
-        self._written = self._reader = None
+        self._writer = self._next_writer = self._end = self._anchor = self._reader = None
+        self._boundary = 0
         self._signatures = None if signer is None else signer.for_store(*self._signed_names())
         self._key_id = "" if signer is None else signer.key_id
 
@@ -93,17 +107,10 @@ class SigningStore(SqlStore):
     def contents(self) -> StoreContents:
         """What a kernel reads when it opens the store, as it is at one moment, whatever its signatures say."""
         with self._reading():
-            head = self._head()
-            states = self._ask(self._readable(STATES))
+            head, states = self._snapshot()
             batches = self._batches(head.snapshot_seq + 1, head.last_seq)
-        for pid, data, crc, signature in states:
-            if not isinstance(data, bytes) or state_crc(pid, data, signature) != crc:
-                raise self._corrupt("the saved state of a process is damaged")
-        rows: list[Record] = []
-        for batch in batches:
-            rows += [row for row in self._unsealed(batch) if row.seq > head.snapshot_seq]
-        snapshot = Snapshot(head.snapshot_seq, {pid: data for pid, data, _, _ in states})
-        return StoreContents(snapshot, rows, _fingerprint(head.snapshot_seq, states, batches))
+        rows = [row for batch in batches for row in self._unsealed(batch) if row.seq > head.snapshot_seq]
+        return StoreContents(Snapshot(head.snapshot_seq, states), rows, _fingerprint(head, states, batches))
 
     def _batches(self, first: int, last: int) -> list[Row]:
         batches: list[Row] = []
@@ -128,34 +135,27 @@ class SigningStore(SqlStore):
         assert signatures is not None
         with self._writing():
             self._fence(epoch)
-            head = self._head()
-            states = self._ask(STATES)
+            head, states = self._snapshot()
             batches = self._batches(head.first_seq, head.last_seq)
             tail = [batch for batch in batches if batch[0] + batch[1] - 1 > head.snapshot_seq]
-            if _fingerprint(head.snapshot_seq, states, tail) != fingerprint:
+            if _fingerprint(head, states, tail) != fingerprint:
                 raise Conflict(f"{self.location} was changed since its rights were listed", hint="list them again")
-            link = link_of_snapshot = BEGINNING
-            for batch in batches:
-                link = self._sign_again(batch, signatures, link)
-                if batch[0] + batch[1] - 1 <= head.snapshot_seq:
-                    link_of_snapshot = link
-            codes = {pid: signatures.of_state(pid, data) for pid, data, _, _ in states}
-            crcs = {pid: state_crc(pid, data, codes[pid]) for pid, data, _, _ in states}
-            changes = [(crcs[pid], code, pid) for pid, code in codes.items()]
-            self._run_many("UPDATE snapshots SET crc = ?, signature = ? WHERE pid = ?", changes)
-            self._put_head(head._replace(states_total=total_of(0, added=sum(crcs.values()))))
-            self._put_signature(head.snapshot_seq, link_of_snapshot, codes)
-        self._written = self._reader = None
+            covered, tail = self._parted(batches, head.snapshot_seq)
+            link = self._sign_chapter(covered, signatures, BEGINNING)
+            self._sign_chapter(tail, signatures, link)
+            self._put_signature(head.snapshot_seq, link, states)
+        self._writer = self._end = self._anchor = self._reader = None
 
-    def _sign_again(self, batch: Row, signatures: Signatures, link: bytes) -> bytes:
-        """Sign a batch as it stands; gives its code."""
-        self._unsealed(batch)
-        seq, count, data = batch[:3]
-        plain: Batch = (seq, count, data, unsigned_crc(seq, count, data), None)
-        ((_, _, _, crc, signature),) = signed([plain], signatures, link)
-        assert signature is not None
-        self._run("UPDATE journal SET crc = ?, signature = ? WHERE seq = ?", (crc, signature, seq))
-        return ChainPosition.of(seq, count, signature).code
+    def _sign_chapter(self, batches: Sequence[Row], signatures: Signatures, link: bytes) -> bytes:
+        """Sign batches as they stand; gives the code of the last one."""
+        writer = ChapterWriter(signatures, link)
+        for batch in batches:
+            self._unsealed(batch)
+            seq, count, data = batch[:3]
+            plain: Batch = (seq, count, data, unsigned_crc(seq, count, data), None)
+            ((_, _, _, crc, signature),) = signed([plain], writer)
+            self._run("UPDATE journal SET crc = ?, signature = ? WHERE seq = ?", (crc, signature, seq))
+        return writer.code
 
     # ------------------------------------------------------------ journal
     def _signed(self, batches: list[Batch]) -> list[Batch]:
@@ -163,85 +163,119 @@ class SigningStore(SqlStore):
         if self._signatures is None:
             return batches
         last_seq = batches[0][0] - 1
-        written = self._written
-        link = written.code if written is not None and written.last == last_seq else self._link_before(last_seq + 1)
-        return signed(batches, self._signatures, link)
+        writer, self._writer = self._writer, None  # where the append fails, the next one begins a chapter
+        if writer is None or self._end is None or self._end.last != last_seq:
+            writer = ChapterWriter(self._signatures, self._code_at(last_seq))
+        self._next_writer = writer
+        return signed(batches, writer)
 
-    def _wrote(self, batches: list[Batch]) -> None:
+    def _wrote(self, last_seq: int) -> None:
         """The append is in the store."""
-        seq, count, _, _, signature = batches[-1]
-        if signature is not None:
-            self._written = ChainPosition.of(seq, count, signature)
+        writer = self._next_writer
+        if writer is not None:
+            self._writer, self._next_writer = writer, None
+            self._end = JournalEnd(last_seq, writer.code)
 
     def _chain_from(self, first: int) -> ChainReader | None:
-        signatures = self._signatures
-        if signatures is None:
+        if self._signatures is None:
             return None
-        position = None if self._reader is None else self._reader.position
-        link = BEGINNING if first == 1 else None if position is None else position.link_before(first)
-        reader = ChainReader(signatures, link, position=position if link is not None else None, head=self._written)
-        if link is not None:
-            self._reader = reader
+        if self._reader is not None and self._reader.stands_before(first):
+            return self._reader
+        if first == 1:
+            return ChainReader(self._signatures, BEGINNING, end=self._end)
+        if self._anchor is None or first <= self._anchor.last:
+            return None
+        self._reader = self._reader_at(first)
+        return self._reader
+
+    def _reader_at(self, first: int) -> ChainReader:
+        """A reader that has checked the rows between the snapshot and row `first`."""
+        if self._signature().seq != (self._anchor.last if self._anchor else -1):  # it was saved again since
+            self.load_snapshots()
+        assert self._signatures is not None
+        assert self._anchor is not None
+        reader = ChainReader(self._signatures, self._anchor.code, end=self._end, after=self._anchor.last)
+        while not reader.stands_before(first):
+            batches = self._page(reader.last + 1, first - 1)
+            other = reader.first_forged(batches)
+            if other is not None or not batches:
+                raise self._tampered(f"rows before journal row {first} are not what was signed", first)
         return reader
 
-    def _link_before(self, seq: int) -> bytes:
-        """The code that the batch with row `seq` is linked to, or will be; Tampered where that cannot be told."""
-        reader = self._reader
-        for position in (None if reader is None else reader.position, self._written):
-            link = None if position is None else position.link_before(seq)
-            if link is not None:
-                return link
+    def _code_at(self, seq: int) -> bytes:
+        """The code of the batch that ends with row `seq`; with an unknown one the store does not pass the next time."""
+        known = self._known_code(seq)
+        if known is not None:
+            return known
         signature = self._signature()
-        if seq == signature.seq + 1:
+        if signature.seq == seq:
             return signature.link
-        for batch in self._page(seq - 1, seq):
-            position = self._position(batch)
-            link = position.link_before(seq)
-            if link is not None:
-                return link
-        raise self._tampered(f"journal row {seq} is linked to no other")
+        return b"".join(bytes(batch[4] or b"") for batch in self._page(seq, seq))[-len(BEGINNING) :]
 
-    def _position(self, batch: Row) -> ChainPosition:
-        seq, count, data, _, signature = batch
-        assert self._signatures is not None
-        if unseal(batch) is None or not self._signatures.is_batch(None, seq, count, data, signature):
-            raise self._tampered(f"{span(batch, seq)} not what was signed", seq)
-        return ChainPosition.of(seq, count, signature)
+    def _known_code(self, seq: int) -> bytes | None:
+        """The code of the batch that ends with row `seq`, where this object has read or written it."""
+        if self._end is not None and self._end.last == seq:
+            return self._end.code
+        return self._reader.code if self._reader is not None and self._reader.last == seq else None
 
     # ------------------------------------------------------------ snapshots
-    def _state_signature(self, pid: str, data: bytes) -> bytes | None:
-        return None if self._signatures is None else self._signatures.of_state(pid, data)
-
-    def _check_snapshot(self, seq: int, rows: Sequence[Row]) -> None:
-        signatures = self._signatures
-        if signatures is None:
+    def _check_snapshot(self, head: Head, states: dict[str, bytes]) -> None:
+        if self._signatures is None:
             return
-        for pid, data, _, signature in rows:
-            if not is_same(signatures.of_state(pid, data), signature):
-                raise self._tampered(f"the saved state of process {pid} is not what was signed")
-        signature = self._check_codes(seq, {pid: signature for pid, _, _, signature in rows})
-        position = ChainPosition(seq + 1, b"", seq, signature.link)
-        self._reader = ChainReader(signatures, signature.link, position=position)
+        link = self._link_of(head.snapshot_seq, states)
+        self._anchor = JournalEnd(head.snapshot_seq, link)
+        self._reader = ChainReader(self._signatures, link, end=self._end, after=head.snapshot_seq)
+        self._writer = None  # the next append begins a chapter, so that a snapshot may end here
+        self._boundary = head.last_seq
 
-    def _check_codes(self, seq: int, states: Mapping[str, bytes]) -> _SnapshotSignature:
-        """The signature of the snapshot, once it is found to be that of these states at row `seq`."""
+    def _link_of(self, seq: int, states: Mapping[str, bytes]) -> bytes:
+        """The code of the last batch that the snapshot covers; Tampered where it is not of these states at `seq`."""
         assert self._signatures is not None
         signature = self._signature()
         code = self._signatures.of_snapshot(seq, signature.link, states)
         if signature.key_id != self._key_id or signature.seq != seq or not is_same(code, signature.code):
             raise self._tampered(f"the snapshot at row {seq} is not the one that was signed")
-        return signature
+        return signature.link
 
-    def _signed_states(self, seq: int) -> dict[str, bytes]:
+    def _sign_snapshot(self, seq: int, changes: Mapping[str, bytes | None]) -> None:
         if self._signatures is None:
-            return {}
-        states = {pid: signature or b"" for pid, signature in self._ask("SELECT pid, signature FROM snapshots")}
-        self._check_codes(seq, states)
-        return states
+            return
+        head, states = self._snapshot()
+        link = self._link_of(head.snapshot_seq, states)
+        if seq != head.snapshot_seq:
+            code = self._known_code(seq) if seq == self._boundary else None
+            link = self._begin_chapter_after(seq, head, link) if code is None else code
+        new = {pid: data for pid, data in {**states, **changes}.items() if data is not None}
+        self._put_signature(seq, link, new)
 
-    def _sign_snapshot(self, seq: int, states: Mapping[str, bytes]) -> None:
-        if self._signatures is not None:
-            self._put_signature(seq, self._link_before(seq + 1), states)
+    def _begin_chapter_after(self, seq: int, head: Head, link: bytes) -> bytes:
+        """Sign the batches anew, in a chapter that ends with row `seq` and one that begins there; gives the code in
+        between. A kernel needs it never: it saves a snapshot where it loaded one."""
+        assert self._signatures is not None
+        batches = self._batches(head.snapshot_seq + 1, head.last_seq)
+        other = ChainReader(self._signatures, link, end=self._end).first_forged(batches)
+        if other is not None:
+            raise self._tampered(f"{span(other, seq)} not what was signed", other[0])
+        covered, tail = self._parted(batches, seq)
+        code = self._sign_chapter(covered, self._signatures, link)
+        self._sign_chapter(tail, self._signatures, code)
+        self._writer = self._end = self._reader = None
+        return code
+
+    def _parted(self, batches: Sequence[Row], seq: int) -> tuple[list[Row], list[Row]]:
+        """The batches up to row `seq`, and those after it; one that has rows on both sides becomes two."""
+        parted: list[Row] = []
+        for batch in batches:
+            rows = self._unsealed(batch) if batch[0] <= seq < batch[0] + batch[1] - 1 else []
+            if rows:
+                halves = [*seal(rows[: seq + 1 - batch[0]]), *seal(rows[seq + 1 - batch[0] :])]
+                self._run("DELETE FROM journal WHERE seq = ?", (batch[0],))
+                self._run_many(INSERT_BATCH, halves)
+                parted += halves
+            else:
+                parted.append(batch)
+        count = sum(batch[0] <= seq for batch in parted)
+        return parted[:count], parted[count:]
 
     def _signature(self) -> _SnapshotSignature:
         key_id, seq, link, code, crc = self._single(_SIGNATURE, "signatures")
@@ -264,23 +298,24 @@ class SigningStore(SqlStore):
         return [] if self._signatures is None else self.check_signatures()
 
     def check_signatures(self) -> list[str]:
-        """Everything that is not what was signed with this key, as sentences."""
-        assert self._signatures is not None
-        head = self._head()
-        try:
-            self.load_snapshots()
-            sentences = []
-        except Tampered as error:
-            sentences = [error.message]
-        link = BEGINNING if head.first_seq == 1 else None
-        return sentences + unsigned(self._page, head.first_seq, head.last_seq, ChainReader(self._signatures, link))
+        """What is not as it was signed with this key, as sentences."""
+        signatures = self._signatures
+        assert signatures is not None
+        with self._reading():
+            head, states = self._snapshot()
+            try:
+                link = self._link_of(head.snapshot_seq, states)
+            except Tampered as error:
+                return [error.message]
+            before = ChainReader(signatures, BEGINNING if head.first_seq == 1 else None)
+            after = ChainReader(signatures, link)
+            return [
+                *forged(self._page, head.first_seq, head.snapshot_seq, before),
+                *forged(self._page, head.snapshot_seq + 1, head.last_seq, after),
+            ]
 
 
-def _fingerprint(seq: int, states: Sequence[Row], batches: Sequence[Row]) -> bytes:
+def _fingerprint(head: Head, states: Mapping[str, bytes], batches: Sequence[Row]) -> bytes:
     """A hash of a snapshot and the batches after it, without their signatures."""
-    digest = blake2b(str(seq).encode(), digest_size=32)
-    for values in (*sorted(state[:2] for state in states), *(batch[:3] for batch in batches)):
-        for value in values:
-            data = value if isinstance(value, bytes) else str(value).encode(errors="surrogatepass")
-            digest.update(b"%d:" % len(data) + data)
-    return digest.digest()
+    content = [head.snapshot_seq, sorted(states.items()), [list(batch[:3]) for batch in batches]]
+    return blake2b(msgspec.msgpack.encode(content), digest_size=32).digest()

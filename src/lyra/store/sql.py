@@ -33,7 +33,7 @@ from lyra.store.protocol import Identity, Lease, Record, Snapshot
 from lyra.store.rows import PAGE_BATCHES, faults, scan
 from lyra.store.signature import ChainReader
 
-__all__ = ["FOLLOW_BATCH", "INSERT_BATCH", "STATES", "Head", "Row", "SqlStore"]
+__all__ = ["FOLLOW_BATCH", "INSERT_BATCH", "Head", "Row", "SqlStore"]
 
 Row = tuple[Any, ...]
 
@@ -57,10 +57,9 @@ _HEAD: Final = (
 )
 _IDENTITY: Final = "SELECT name, since, crc FROM identity"
 _LEASE: Final = "SELECT owner, epoch, expires_at, crc FROM lease"
-STATES: Final = "SELECT pid, data, crc, signature FROM snapshots"
 _PUT_STATE: Final = (
-    "INSERT INTO snapshots (pid, data, crc, signature) VALUES (?, ?, ?, ?)"
-    " ON CONFLICT (pid) DO UPDATE SET data = excluded.data, crc = excluded.crc, signature = excluded.signature"
+    "INSERT INTO snapshots (pid, data, crc) VALUES (?, ?, ?)"
+    " ON CONFLICT (pid) DO UPDATE SET data = excluded.data, crc = excluded.crc"
 )
 _PUT_BLOB: Final = (
     "INSERT INTO blobs (digest, data) VALUES (?, ?) ON CONFLICT (digest) DO UPDATE SET data = excluded.data"
@@ -121,20 +120,12 @@ class SqlStore(ABC):
         """What checks the signatures of a reading that begins with row `first`; None where they are not checked."""
 
     @abstractmethod
-    def _state_signature(self, pid: str, data: bytes) -> bytes | None:
-        """The signature of one process's state; None where this store is not signed."""
+    def _check_snapshot(self, head: Head, states: dict[str, bytes]) -> None:
+        """Raise Tampered where the snapshot, as it was just read, is not what was signed."""
 
     @abstractmethod
-    def _check_snapshot(self, seq: int, rows: Sequence[Row]) -> None:
-        """Raise Tampered where the snapshot at `seq`, as it was just read, is not what was signed."""
-
-    @abstractmethod
-    def _signed_states(self, seq: int) -> dict[str, bytes]:
-        """The signature of each state in the snapshot at `seq`, which is about to be replaced."""
-
-    @abstractmethod
-    def _sign_snapshot(self, seq: int, states: Mapping[str, bytes]) -> None:
-        """Sign the snapshot that the caller's transaction has written."""
+    def _sign_snapshot(self, seq: int, changes: Mapping[str, bytes | None]) -> None:
+        """Sign the snapshot that the caller's transaction is about to write: the one there is, with these changes."""
 
     @abstractmethod
     def _check_signatures(self) -> list[str]:
@@ -154,7 +145,7 @@ class SqlStore(ABC):
         last = head.last_seq if upto is None else min(upto, head.last_seq)
         return self._rows(first, last, pid, kind)
 
-    def _rows(self, first: int, last: int, pid: str | None = None, kind: str | None = None) -> Iterator[Record]:
+    def _rows(self, first: int, last: int, pid: str | None, kind: str | None) -> Iterator[Record]:
         return scan(
             self._page,
             first,
@@ -167,13 +158,17 @@ class SqlStore(ABC):
             kind=kind,
         )
 
-    def _batch_around(self, seq: int) -> tuple[list[Record], bool]:
-        """The rows of the batch that has row `seq`, and whether it is signed."""
+    def _covered(self, head: Head) -> Iterator[Record]:
+        """The rows that the snapshot covers; their signatures are not checked."""
+        first, last = head.first_seq, head.snapshot_seq
+        return scan(self._page, first, last, begins=self.first_seq, damaged=self._corrupt)
+
+    def _batch_around(self, seq: int) -> list[Record]:
         (batch,) = self._page(seq, seq)
         rows = unseal(batch)
         if rows is None or rows[-1].seq < seq:
             raise self._corrupt(f"journal row {seq} is not what was written")
-        return rows, bool(batch[4])
+        return rows
 
     def first_seq(self) -> int:
         return self._head().first_seq
@@ -209,27 +204,21 @@ class SqlStore(ABC):
 
     # ------------------------------------------------------------ snapshots
     def save_snapshots(self, seq: int, states: Mapping[str, bytes | None], epoch: int) -> None:
-        kept = []
-        for pid, data in states.items():
-            if data is not None:
-                signature = self._state_signature(pid, data)
-                kept.append((pid, data, state_crc(pid, data, signature), signature))
+        kept = [(pid, data, state_crc(pid, data)) for pid, data in states.items() if data is not None]
         with self._writing():
             self._fence(epoch)
             head = self._head()
             if not head.snapshot_seq <= seq <= head.last_seq:
                 raise conflicts.snapshot_outside(seq, head.snapshot_seq, head.last_seq)
+            self._sign_snapshot(seq, states)
             old = self._state_crcs(list(states))
-            signed = self._signed_states(head.snapshot_seq)
             self._run_many(
                 "DELETE FROM snapshots WHERE pid = ?", [(pid,) for pid, data in states.items() if data is None]
             )
             self._run_many(_PUT_STATE, kept)
-            total = total_of(head.states_total, added=sum(crc for _, _, crc, _ in kept), removed=sum(old.values()))
+            total = total_of(head.states_total, added=sum(crc for _, _, crc in kept), removed=sum(old.values()))
             count = head.states + len(kept) - len(old)
             self._put_head(head._replace(snapshot_seq=seq, states=count, states_total=total))
-            changed = {pid: signature for pid, _, _, signature in kept if signature is not None}
-            self._sign_snapshot(seq, {pid: code for pid, code in signed.items() if pid not in states} | changed)
 
     def _state_crcs(self, pids: list[str]) -> dict[str, int]:
         crcs: dict[str, int] = {}
@@ -243,16 +232,21 @@ class SqlStore(ABC):
 
     def load_snapshots(self) -> Snapshot:
         with self._reading():
-            head = self._head()
-            rows = self._ask(self._readable(STATES))
-            for pid, data, crc, signature in rows:
-                if not _is_state(pid, data, signature) or state_crc(pid, data, signature) != crc:
-                    raise self._corrupt("the saved state of a process is damaged")
-            total = total_of(0, added=sum(crc for _, _, crc, _ in rows))
-            if (len(rows), total) != (head.states, head.states_total):
-                raise self._corrupt("the saved states do not belong to one snapshot")
-            self._check_snapshot(head.snapshot_seq, rows)
-        return Snapshot(head.snapshot_seq, {pid: data for pid, data, _, _ in rows})
+            head, states = self._snapshot()
+            self._check_snapshot(head, states)
+        return Snapshot(head.snapshot_seq, states)
+
+    def _snapshot(self) -> tuple[Head, dict[str, bytes]]:
+        """The states in the snapshot, whatever their signature, inside the caller's transaction."""
+        head = self._head()
+        rows = self._ask("SELECT pid, data, crc FROM snapshots")
+        for pid, data, crc in rows:
+            if not isinstance(pid, str) or not isinstance(data, bytes) or state_crc(pid, data) != crc:
+                raise self._corrupt("the saved state of a process is damaged")
+        total = total_of(0, added=sum(crc for _, _, crc in rows))
+        if (len(rows), total) != (head.states, head.states_total):
+            raise self._corrupt("the saved states do not belong to one snapshot")
+        return head, {pid: data for pid, data, _ in rows}
 
     # ------------------------------------------------------------ blobs
     def put_blob(self, data: bytes) -> str:
@@ -378,17 +372,12 @@ class SqlStore(ABC):
             self._fence(epoch)
             head = self._head()
             # Only a prefix may go: the first row that has to stay ends it, whatever the times after it say.
-            covered = self._rows(head.first_seq, head.snapshot_seq)
-            cut = next((row.seq for row in covered if row.time >= before), head.snapshot_seq + 1)
+            cut = next((row.seq for row in self._covered(head) if row.time >= before), head.snapshot_seq + 1)
             if cut == head.first_seq:
                 return 0
-            # The batch that the cut goes through is written again without the rows before it. One that is signed stays
-            # whole: only its owner could sign the rest of it.
-            rest, is_signed = self._batch_around(cut) if cut <= head.last_seq else ([], False)
-            if is_signed:
-                cut = rest[0].seq
-                if cut == head.first_seq:
-                    return 0
+            # The batch that the cut goes through is written again without the rows before it. It loses its signature:
+            # in a signed store no batch has rows on both sides of the snapshot, and rows before it are only history.
+            rest = self._batch_around(cut) if cut <= head.last_seq else []
             self._run("DELETE FROM journal WHERE seq < ?", (cut,))
             if rest and rest[0].seq < cut:
                 self._run_many(INSERT_BATCH, seal(rest[cut - rest[0].seq :]))
@@ -462,7 +451,3 @@ class SqlStore(ABC):
         if seq is not None:
             error.fields["seq"] = seq
         return error
-
-
-def _is_state(pid: object, data: object, signature: object) -> bool:
-    return isinstance(pid, str) and isinstance(data, bytes) and isinstance(signature, bytes | None)

@@ -269,7 +269,9 @@ class SqliteStore(SigningStore):
             self._fence(epoch)
             return
         first = dense(records)
-        batches = self._signed(seal(records))
+        batches = seal(records)
+        if self._signatures is not None:
+            batches = self._signed(batches)
         try:
             if self._last_append != (epoch, first - 1) or not self._insert_fenced(cursor, batches, epoch):
                 cursor.execute("BEGIN IMMEDIATE")
@@ -282,8 +284,10 @@ class SqliteStore(SigningStore):
             if isinstance(error, _SQLITE_ERRORS):
                 raise self._error(error, writing=True) from error
             raise
-        self._last_append = (epoch, first + len(records) - 1)
-        self._wrote(batches)
+        last = first + len(records) - 1
+        self._last_append = (epoch, last)
+        if self._signatures is not None:
+            self._wrote(last)
 
     def _insert_fenced(self, cursor: sqlite3.Cursor, batches: list[Batch], epoch: int) -> bool:
         """Check the fence and insert in one statement, a transaction by itself; False when nothing was inserted.

@@ -32,11 +32,11 @@ STANDINGS: Final[dict[str, str]] = {
 
 
 class Standing(NamedTuple):
-    """One of STANDINGS, the user's key, and the id of the key that signs the store."""
+    """One of STANDINGS, the user's key, and whether the store is known to be at this place."""
 
     name: str
     signer: Signer | None = None
-    signed_by: str = ""
+    is_known: bool = False
 
     @property
     def is_signed(self) -> bool:
@@ -61,17 +61,19 @@ def standing_of(store: Store | SigningStore, *, make_key: bool = False) -> Stand
     is_empty = store.holds_nothing()
     signed_by = store.signed_by()
     if signer is None:
-        return Standing("no_key", None, signed_by)
+        return Standing("no_key")
     is_known, is_another = _known(store, signer)
     if is_another:
-        return Standing("replaced", signer, signed_by)
-    if is_empty:
-        return Standing("empty", signer, signed_by)
-    if signed_by == signer.key_id:
-        return Standing("signed", signer, signed_by)
-    if is_known:
-        return Standing("stripped", signer, signed_by)
-    return Standing("other_key" if signed_by else "unsigned", signer, signed_by)
+        name = "replaced"
+    elif is_empty:
+        name = "empty"
+    elif signed_by == signer.key_id:
+        name = "signed"
+    elif is_known:
+        name = "stripped"
+    else:
+        name = "other_key" if signed_by else "unsigned"
+    return Standing(name, signer, is_known)
 
 
 def _known(store: SigningStore, signer: Signer) -> tuple[bool, bool]:
@@ -107,7 +109,8 @@ def open_signed(store: Store, epoch: int) -> Standing:
     if standing.signer is not None and isinstance(store, SigningStore) and standing.is_signed:
         if standing.name == "empty":
             store.begin_signing(epoch)
-        _remember(store, standing.signer)
+        if not standing.is_known:
+            _remember(store, standing.signer)
     return standing
 
 
@@ -120,6 +123,5 @@ def adopt(store: SigningStore, signer: Signer, epoch: int, fingerprint: bytes) -
 
 def _remember(store: SigningStore, signer: Signer) -> None:
     """Keep the place of the store, where all that is in its file is signed."""
-    file_id = store.file_id()
-    if known_id(store.location, signer.key_id) != file_id and store.keys_of_file() <= {signer.key_id}:
-        remember(store.location, file_id, signer.key_id)
+    if store.keys_of_file() <= {signer.key_id}:
+        remember(store.location, store.file_id(), signer.key_id)

@@ -115,7 +115,6 @@ def make_unnamed(path: str) -> None:
     connection.execute("DROP TABLE identity")
     connection.execute("DROP TABLE signatures")
     connection.execute("ALTER TABLE journal DROP COLUMN signature")
-    connection.execute("ALTER TABLE snapshots DROP COLUMN signature")
     connection.execute("DELETE FROM migrations WHERE number > 2")
     connection.execute("PRAGMA user_version=2")
     connection.close()
