@@ -60,7 +60,11 @@ async def list_resources(client: Client) -> list[dict[str, str]]:
         async for entry in _entries(client.list_resources, "resources")
     ]
     templates = [
-        {"uri_template": without_invisible(entry.uri_template), "name": _short(entry.name), "description": _short(entry.description)}
+        {
+            "uri_template": without_invisible(entry.uri_template),
+            "name": _short(entry.name),
+            "description": _short(entry.description),
+        }
         async for entry in _entries(client.list_resource_templates, "resource_templates")
     ]
     return [*resources, *templates]
@@ -74,7 +78,8 @@ async def list_prompts(client: Client) -> list[dict[str, Any]]:
             "name": _short(entry.name),
             "description": _short(entry.description),
             "arguments": [
-                {"name": _short(argument.name), "required": bool(argument.required)} for argument in entry.arguments or ()
+                {"name": _short(argument.name), "required": bool(argument.required)}
+                for argument in entry.arguments or ()
             ],
         }
         async for entry in _entries(client.list_prompts, "prompts")

@@ -19,8 +19,18 @@ _NAMES: Final = (
     " VIMINIT VISUAL XDG_CONFIG_DIRS XDG_CONFIG_HOME ZDOTDIR _JAVA_OPTIONS"
 )
 _DECIDES: Final = frozenset(_NAMES.split())
-_PROGRAM_NAMES: Final = frozenset("CC CXX CPP LD AR AS FC RC RANLIB STRIP LINKER YACC LEX TERMINAL".split())
-_DECIDES_STARTS: Final = ("GIT_", "FZF_", "LD_", "DYLD_", "BASH_FUNC_", "npm_config_", "NPM_CONFIG_", "PIP_", "CARGO_TARGET_")
+_PROGRAM_NAMES: Final = frozenset({"CC", "CXX", "CPP", "LD", "AR", "AS", "FC", "RC", "YACC", "LEX", "TERMINAL"})
+_DECIDES_STARTS: Final = (
+    "GIT_",
+    "FZF_",
+    "LD_",
+    "DYLD_",
+    "BASH_FUNC_",
+    "npm_config_",
+    "NPM_CONFIG_",
+    "PIP_",
+    "CARGO_TARGET_",
+)
 _DECIDES_ENDS: Final = ("PAGER", "EDITOR", "ASKPASS", "BROWSER")
 _DECIDES_NOTHING: Final = re.compile(r"GIT_(?:AUTHOR|COMMITTER)_(?:NAME|EMAIL|DATE)|GIT_TERMINAL_PROMPT")
 _CALCULATES: Final = frozenset(
