@@ -226,12 +226,14 @@ def _without_beginnings(text: str, key: str, least: int) -> str:
 def _without_ends(text: str, key: str, least: int) -> str:
     """The same for each end of the key."""
     pieces, end = [], 0
-    while (found := text.find(key[-least:], end)) >= 0:
+    while (last_part := text.find(key[-least:], end)) >= 0:
         length = least
         while (
-            length < len(key) and found + least - length > end and text[found + least - length - 1] == key[-length - 1]
+            length < len(key)
+            and last_part + least - length > end
+            and text[last_part + least - length - 1] == key[-length - 1]
         ):
             length += 1
-        pieces += [text[end : found + least - length], MASK]
-        end = found + least
+        pieces += [text[end : last_part + least - length], MASK]
+        end = last_part + least
     return "".join([*pieces, text[end:]])
