@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import msgspec
 
-from lyra.core.checking.check import known_keys
+from lyra.core.checking.check import is_nested_deeper, known_keys
 from lyra.core.limits import (
     ENVELOPE_AGENT_HOPS_MAX,
     ENVELOPE_ITERATIONS_MAX,

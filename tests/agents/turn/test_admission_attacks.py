@@ -456,7 +456,7 @@ def test_nothing_is_made_where_a_link_was_turned_after_the_decision(tmp_path):
     ],
 )
 def test_after_text_from_outside_a_line_reaches_only_hosts_that_are_named(tmp_path, allow, tainted, reached):
-    """The rest of a name that a pattern covers could carry data, and the line's program may have been written by then."""
+    """The rest of a name that a pattern covers could carry data, and what the line runs may have been rewritten."""
     seen: list[list[str]] = []
 
     async def run(command: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Callable
 from urllib.parse import quote
 
 import pytest
@@ -18,9 +19,9 @@ KEY = "sk-ant-api03-AbCd5f2a9c81b7d64e03-Zz_9"
 ODD = 'p4ss"w/ö+rd&key=1'
 KEYS = KnownKeys.of([KEY, ODD])
 
-SPELLINGS = {
+SPELLINGS: dict[str, Callable[[str], str]] = {
     "as it is": lambda key: key,
-    "JSON": lambda key: json.dumps(key),
+    "JSON": json.dumps,
     "JSON, not ASCII": lambda key: json.dumps(key, ensure_ascii=False),
     "a query": lambda key: f"?k={quote(key, safe='')}",
     "a path": lambda key: f"/{quote(key)}",

@@ -556,8 +556,8 @@ class Runtime:
         return self._keys[1]
 
     def clean(self, text: str) -> str:
-        """A text that is shown or written down, with known keys masked. A text that runs or is stored is not cleaned but
-        refused: `check_no_key`."""
+        """A text that is shown or written down, with known keys masked. For a text that runs or is stored there is
+        `check_no_key`, which refuses it."""
         return self.known_keys.mask(text)
 
     def check_no_key(self, value: Any, what: str) -> None:
@@ -567,8 +567,8 @@ class Runtime:
             raise CapabilityDenied(f"{what} holds a key of a model provider, which programs may not use", hint=_NO_KEY)
 
     def without_key(self, value: Any, what: str) -> Any:
-        """A value that a program reads, where there is no known key in it; EffectFailed otherwise. The journal cannot keep
-        the key, and a program may write what it has read: masked, that would be another text than the one it read."""
+        """A value that a program reads, where there is no known key in it; EffectFailed otherwise. The journal cannot
+        keep the key, and a program may write what it has read: masked, that would be another text."""
         if self.known_keys.holds(value):
             raise EffectFailed(f"{what} holds a key of a model provider, which programs may not read")
         return value

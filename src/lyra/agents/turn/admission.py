@@ -207,8 +207,8 @@ class Case:
 
     def held(self, row: dict[str, Any]) -> Grant:
         """The rights of the call: those of its process, without the paths that rules deny. A command that a rule for
-        exactly its line allows after untrusted text reaches only hosts that are named in full: the rest of a name that a
-        pattern covers could carry data."""
+        exactly its line allows after untrusted text reaches only hosts that are named in full: the rest of a name that
+        a pattern covers could carry data."""
         grant = self.grant
         for permissions in (self.permissions, *self.session.outer):
             grant = permissions.narrow(grant)
@@ -218,7 +218,8 @@ class Case:
 
 
 def _is_by_rule_for_line(row: dict[str, Any]) -> bool:
-    """Whether a rule for certain lines allowed the call, not one for the whole tool, a mode, or a person who was asked."""
+    """Whether a rule for certain lines allowed the call, not one for the whole tool, a mode, or a person who was
+    asked."""
     return row["rule"] is not None and row["source"] != "answer" and not Rule(row["rule"], "allow").bare
 
 

@@ -2,8 +2,8 @@
 
 Models are never told a key. If one appears in an answer all the same, it is masked before it reaches the stream or the
 journal. `StreamKeyFilter` does so for text in pieces (it holds back an end that may be the beginning of a key),
-`redact_keys` for a whole answer. A tool call with a key in its arguments is marked `masked`, which is not run: with `***`
-in place of the key it would be another call than the one that the model made.
+`redact_keys` for a whole answer. A tool call with a key in its arguments is marked `masked`, which is not run: with
+`***` in place of the key it would be another call than the one that the model made.
 """
 
 from __future__ import annotations

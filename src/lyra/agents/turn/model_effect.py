@@ -188,8 +188,8 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
         raise
     except BaseException as raised:
         quotes_key = runtime.known_keys.mask(str(raised), any_part=True) != str(raised)
-        error = of_exception(raised, provider.name) or raised
-        failure = _failed_try(call, fold, _without_keys(error, runtime.known_keys, provider.name))
+        classified = of_exception(raised, provider.name) or raised
+        failure = _failed_try(call, fold, _without_keys(classified, runtime.known_keys, provider.name))
         await _close(source)
         if runtime.unfit is not None and _is_unreachable(failure, call):
             await runtime.lacks(runtime.kernel.processes[call.pid], failure)

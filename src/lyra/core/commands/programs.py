@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
-from lyra.core.commands.languages import JUDGES, Judge, module_call
+from lyra.core.commands.languages import JUDGES, ONLY_WRITE, Judge, module_call
 from lyra.core.commands.option_reach import ProgramOptions, Reach, own_words, reached_by, words_of
 from lyra.core.commands.options import OPTIONS
 
@@ -195,7 +196,8 @@ _WRAPPERS: Final = words_of(
 )
 # Shells whose language is read, and shells with a language of their own, which is not.
 SHELLS: Final = words_of(
-    "sh bash dash zsh ksh mksh ash rbash fish yash posh rzsh lksh pdksh oksh loksh hush bosh pbosh osh jsh static-sh sash"
+    "sh bash dash zsh ksh mksh ash rbash fish yash posh rzsh lksh pdksh oksh loksh hush bosh pbosh osh jsh"
+    " static-sh sash"
 )
 OTHER_SHELLS: Final = words_of(
     "csh tcsh nu elvish xonsh ysh oil rc es scsh ion murex ngs gash pwsh powershell pwsh-preview closh shill nsh"
@@ -214,8 +216,9 @@ PROGRAMS: Final = OPTIONS.keys() | _RUNNERS.keys() | _INSIDE.keys()
 
 # Other names of programs in the tables: GNU tools on other systems, and names that distributions give.
 _GNU: Final = words_of(
-    "awk sed tar find xargs make sort split install env nice nohup timeout stdbuf chroot time date ls cat cp mv rm ln head"
-    " tail cut tr wc tee touch mkdir rmdir echo printf test sleep stat du df dd uniq join comm paste readlink realpath"
+    "awk sed tar find xargs make sort split install env nice nohup timeout stdbuf chroot time date ls cat cp mv"
+    " rm ln head tail cut tr wc tee touch mkdir rmdir echo printf test sleep stat du df dd uniq join comm paste"
+    " readlink realpath"
 )
 _ALIASES: Final[dict[str, str]] = {
     **{f"g{name}": name for name in _GNU - {"awk", "sed", "tar"}},  # these three have rows of their own
@@ -241,6 +244,7 @@ _ALIASES: Final[dict[str, str]] = {
 _STATIC: Final = ("-static", ".static")
 
 
+@lru_cache(maxsize=1024)
 def program_name(word: str) -> str:
     """The program's name in the tables: `/usr/bin/python3.11` is python, `ld-linux-x86-64.so.2` is ld.so."""
     name = word.rpartition("/")[2]
@@ -272,7 +276,7 @@ def doubtful_words(words: Sequence[str]) -> int:
     """How many words of a call may be options that run something; 0 for a program without such options."""
     name = program_name(words[0])
     options = OPTIONS.get(name)
-    if options is None or not (name in JUDGES or options.runs_something):
+    if options is None or not ((name in JUDGES and name not in ONLY_WRITE) or options.runs_something):
         return 0
     last = own_words(words, options) if options.leading else len(words)
     for index, word in enumerate(words[1:last], 1):

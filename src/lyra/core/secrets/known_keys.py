@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from lyra.core.secrets.secret import MASK
@@ -59,9 +58,9 @@ class KnownKeys:
         self._any_parts = _Parts({(spelling.any_part, spelling.whole) for spelling in spellings}, self._ends)
         self._bytes = [part.encode("utf-8", "surrogatepass") for part in self._parts.searched]
 
-    @classmethod
-    def of(cls, keys: Iterable[str]) -> Self:
-        return _prepared(cls, tuple(keys))
+    @staticmethod
+    def of(keys: Iterable[str]) -> KnownKeys:
+        return _prepared(tuple(keys))
 
     def __bool__(self) -> bool:
         return bool(self.wholes)
@@ -102,8 +101,8 @@ class KnownKeys:
 
 
 @lru_cache(maxsize=64)
-def _prepared(cls: type[KnownKeys], keys: tuple[str, ...]) -> Any:
-    return cls(keys)
+def _prepared(keys: tuple[str, ...]) -> KnownKeys:
+    return KnownKeys(keys)
 
 
 class _Parts:
@@ -122,8 +121,13 @@ def _spellings(key: str) -> Iterator[_Spelling]:
     for spell in _SPELLERS:
         whole = spell(key)
         if len(whole) >= KEY_LENGTH_LEAST:
-            # An escape at the end of a part need not stand in the whole.
-            yield _Spelling(whole, *(os.path.commonprefix([whole, spell(text)]) for text in (part, any_part)))
+            yield _Spelling(whole, _beginning(whole, spell(part)), _beginning(whole, spell(any_part)))
+
+
+def _beginning(whole: str, part: str) -> str:
+    """The characters that both texts begin with: an escape at the end of a part need not stand in the whole."""
+    length = next((index for index, (left, right) in enumerate(zip(whole, part, strict=False)) if left != right), None)
+    return part[:length]
 
 
 def _part_length(key: str) -> int:
@@ -222,12 +226,14 @@ def _without_beginnings(text: str, key: str, least: int) -> str:
 def _without_ends(text: str, key: str, least: int) -> str:
     """The same for each end of the key."""
     pieces, end = [], 0
-    while (found := text.find(key[-least:], end)) >= 0:
+    while (last_part := text.find(key[-least:], end)) >= 0:
         length = least
         while (
-            length < len(key) and found + least - length > end and text[found + least - length - 1] == key[-length - 1]
+            length < len(key)
+            and last_part + least - length > end
+            and text[last_part + least - length - 1] == key[-length - 1]
         ):
             length += 1
-        pieces += [text[end : found + least - length], MASK]
-        end = found + least
+        pieces += [text[end : last_part + least - length], MASK]
+        end = last_part + least
     return "".join([*pieces, text[end:]])

@@ -1,9 +1,9 @@
 """Characters that a person cannot see: shown as their codes to a person who answers, left out of what a model reads.
 
 `visible` is for questions: invisible characters and those that change the direction of text (control characters,
-direction marks, unusual blanks) are replaced by their code. Line ends and tabs are marked and kept, so that a script can
-still be read as lines. `without_invisible` is for text from outside: a model reads characters that no screen shows, so
-they could tell it something behind a person's back.
+direction marks, unusual blanks) are replaced by their code. Line ends and tabs are marked and kept, so that a script
+can still be read as lines. `without_invisible` is for text from outside: a model reads characters that no screen
+shows, so they could tell it something behind a person's back.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _INVISIBLE: Final = (
     r"\U000e0000-\U000e0fff"
 )
 _CONTROLS: Final = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
-# Persian, Hindi and emoji are spelled with joiners and selectors. A single one between two other characters that are not
-# ASCII (a selector: behind one) is kept; a row of them, in which data could be hidden, is not.
+# Persian, Hindi and emoji are spelled with joiners and selectors. A single one between two other characters that are
+# not ASCII (a selector: behind one) is kept; a row of them, in which data could be hidden, is not.
 _SPELLED: Final = "\u200c\u200d\ufe0e\ufe0f"
 _JOINERS: Final = r"\u200c\u200d"
 _SPELLING: Final = rf"{_JOINERS}\ufe0e\ufe0f"

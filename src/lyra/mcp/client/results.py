@@ -1,8 +1,8 @@
 """Turns a server's result into a tool's output: text, images or plain data, up to a limit.
 
-Text stays text, without the characters that no screen shows. Images that a model can see become Images; audio and other bytes become a line with their type.
-Structured content is used if there is no other content. A result that is marked as an error becomes a ToolError with
-the server's message.
+Text stays text, without the characters that no screen shows. Images that a model can see become Images; audio and
+other bytes become a line with their type. Structured content is used if there is no other content. A result that is
+marked as an error becomes a ToolError with the server's message.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The schema of a tool's arguments, as a server sends it, and the part of it that is checked here.
 
 A server may send any schema, also with a pattern that takes for ever or a reference to another document. The model is
-shown the server's schema without invisible characters (`shown`); where they stand in a name or a value that a call has to
-repeat, the schema cannot be used. A call is checked against the part that
-`checking.schema` knows, with references within the schema followed, and the server checks the rest: `checkable` returns
-that part, `problem` the reason why a schema cannot be used.
+shown the server's schema without invisible characters (`shown`); where they stand in a name or a value that a call has
+to repeat, the schema cannot be used. A call is checked against the part that `checking.schema` knows, with references
+within the schema followed, and the server checks the rest: `checkable` returns that part, `problem` the reason why a
+schema cannot be used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _REPEATED: Final = ("enum", "const", "required")  # a call has to give these tex
 
 
 def shown(schema: Any) -> Any:
-    """The schema as a model sees it: no text in it has invisible characters, but for those that a call has to repeat."""
+    """The schema as a model sees it: no text in it has invisible characters, but for those that a call has to
+    repeat."""
     if isinstance(schema, list):
         return [shown(item) for item in schema]
     if isinstance(schema, str):

@@ -45,8 +45,8 @@ class AnswerTooLarge(ValueError):
 
 
 class Trim:
-    """Trims one body, piece by piece. With `events` it is a stream of server-sent events, each of them a message; without
-    `cuts` its values are counted, and no text is cut."""
+    """Trims one body, piece by piece. With `events` it is a stream of server-sent events, each of them a message;
+    without `cuts` its values are counted, and no text is cut."""
 
     def __init__(self, *, events: bool = False, cuts: bool = True) -> None:
         self._events = events

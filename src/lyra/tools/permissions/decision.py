@@ -302,8 +302,8 @@ class Permissions:
 
     # ------------------------------------------------------------ answers
     def answer(self, subject: Subject, answer: str) -> Rule | None:
-        """Take a person's answer. `always` and `never` become a rule for exactly this call, which is returned; `never` to
-        a URL is a rule for its host."""
+        """Take a person's answer. `always` and `never` become a rule for exactly this call, which is returned; `never`
+        to a URL is a rule for its host."""
         one_of(answer, ANSWERS, "answer")
         if answer in ("allow", "deny"):
             return None

@@ -26,7 +26,7 @@ from lyra.tools.shell.stdin_programs import runs_unnamed_input
 from lyra.tools.shell.text_glob import UNKNOWN, TextGlob
 from lyra.tools.shell.variables import calculates, decides_what_runs, names_program
 from lyra.tools.shell.wrappers import RUNS_OTHERS, basename, nested_commands, wraps
-from lyra.tools.shell.written_files import WrittenFile, same_file, written_by
+from lyra.tools.shell.written_files import FIFOS, WrittenFile, same_file, written_by
 
 __all__ = ["CommandLine", "read_line"]
 
@@ -102,7 +102,9 @@ class CommandLine:
         for text in self.commands:
             if glob.touches(text):
                 return True
-        return glob.matches(self.text) or any(glob.touches(text) for text in self.loose_commands(glob.word))
+        if glob.matches(self.text):
+            return True
+        return bool(self.loose) and any(glob.touches(text) for text in self.loose_commands(glob.word))
 
     def loose_commands(self, program: str = "") -> Iterator[str]:
         """The commands that may begin at an argument of a program that no table knows; those of one program, or all."""
@@ -211,13 +213,14 @@ def _harmless(operator: str, target: Word) -> bool:
 class _Texts:
     """Gathers the text of every command that a script may run."""
 
-    __slots__ = ("left", "loose", "script", "texts")
+    __slots__ = ("left", "loose", "makes_fifo", "script", "texts")
 
     def __init__(self, script: ShellScript) -> None:
         self.script = script
         self.left = _CHARACTERS_MAX
         self.texts: dict[str, None] = {}
         self.loose: list[tuple[str, ...]] = []
+        self.makes_fifo = False
 
     def run(self) -> str | None:
         """Gather all texts. Returns, for a script of one command, its text up to the program of the nested command."""
@@ -225,7 +228,7 @@ class _Texts:
         if "$" in script.text:  # without it no command reads a variable
             script.sets |= any(map(_sets, script.commands))
         inside = self._gather(0)
-        if script.run_files and len(script.commands) > 1 and script.unsure is None:
+        if (script.run_files or self.makes_fifo) and len(script.commands) > 1 and script.unsure is None:
             self._read_written_files()
         if script.input_readers and script.unsure is None:
             self._check_shared_input()
@@ -237,9 +240,8 @@ class _Texts:
         """Gather the texts of the commands from `start` on. Returns as `run`."""
         inside = None
         script = self.script
-        index = start - 1
-        for command in islice(script.commands, start, None):  # scripts in arguments add to the list
-            index += 1
+        commands = islice(script.commands, start, None) if start else script.commands
+        for index, command in enumerate(commands, start):  # scripts in arguments add to the list
             if script.unsure is not None:
                 break
             for word in command.assignments:
@@ -260,7 +262,10 @@ class _Texts:
         """Read the scripts that the line itself writes and runs; doubt if it writes one whose text is not known."""
         script = self.script
         written = written_by(script.commands)
-        for path, program in script.run_files[:_RUN_FILES_MAX] if written else ():
+        for command, program, words in script.input_readers if self.makes_fifo else ():
+            script.run_files += [(word.text, program) for word in words[1:]]
+            script.run_files += [(target.text, program) for _, _, target in command.redirects]
+        for path, program in islice(script.run_files, _RUN_FILES_MAX) if written else ():  # scripts add to the list
             for file in written:
                 if script.unsure is None and same_file(file.name, path):
                     self._read_written(file, program)
@@ -328,6 +333,8 @@ class _Texts:
                 self.loose.append(tuple(texts[1:]))
             if "/" in program:
                 self.script.run_files.append((program, ""))
+        elif known in FIFOS:
+            self.makes_fifo = True
         return None
 
     def _nested(self, name: str, words: list[Word], texts: list[str], command: ShellCommand, depth: int) -> str | None:

@@ -62,7 +62,6 @@ def commands_in_stdin(words: list[Word], name: str, command: ShellCommand, scrip
     if (command.fed or (script.piped and script.defines)) and runs_unnamed_input(words, name, command):
         yield Nested(doubt=f"it pipes into {name!r}")
     script.input_readers.append((command, name, words))
-    script.run_files += [(word.text, name) for word in words[1:]]
 
 
 def runs_unnamed_input(words: list[Word], name: str, command: ShellCommand) -> bool:

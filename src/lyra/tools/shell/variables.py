@@ -19,7 +19,7 @@ _NAMES: Final = (
     " VIMINIT VISUAL XDG_CONFIG_DIRS XDG_CONFIG_HOME ZDOTDIR _JAVA_OPTIONS"
 )
 _DECIDES: Final = frozenset(_NAMES.split())
-_PROGRAM_NAMES: Final = frozenset("CC CXX CPP LD AR AS FC RC RANLIB STRIP LINKER YACC LEX TERMINAL".split())
+_PROGRAM_NAMES: Final = frozenset({"CC", "CXX", "CPP", "LD", "AR", "AS", "FC", "RC", "YACC", "LEX", "TERMINAL"})
 _DECIDES_STARTS: Final = (
     "GIT_",
     "FZF_",

@@ -1,7 +1,7 @@
 """Files that a line both writes and runs: `mkfifo p; echo 'rm x' > p & sh p`, `cp /bin/rm y; ./y x`.
 
-What a script in a file does is not read, since a file is a program like any other. But a line that makes the file itself
-could hide a command in it. `written_by` says what the commands of a line write, as far as their words show it.
+What a script in a file does is not read, since a file is a program like any other. But a line that makes the file
+itself could hide a command in it. `written_by` says what the commands of a line write, as far as their words show it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from typing import Final, NamedTuple
 from lyra.tools.shell.grammar import ShellCommand
 from lyra.tools.shell.text_glob import UNKNOWN
 
-__all__ = ["WrittenFile", "same_file", "written_by"]
+__all__ = ["FIFOS", "WrittenFile", "same_file", "written_by"]
 
 _OUT: Final = frozenset({">", ">>", ">|", "&>", "&>>", "<>", ">&"})
-_ALL_WORDS: Final = frozenset({"tee", "mkfifo", "mknod", "sponge"})
 _COPIES: Final = frozenset({"cp", "mv", "ln", "install", "link"})
 _VALUES: Final = {"curl": ("-o", "--output"), "wget": ("-O", "--output-document")}
-_FIFOS: Final = frozenset({"mkfifo", "mknod"})
+FIFOS: Final = frozenset({"mkfifo", "mknod"})
 
 
 class WrittenFile(NamedTuple):
@@ -34,6 +33,8 @@ class WrittenFile(NamedTuple):
 def written_by(commands: Iterable[ShellCommand]) -> list[WrittenFile]:
     """The files that the commands write."""
     files = [file for command in commands for file in _written(command)]
+    if not any(file.is_fifo for file in files):
+        return files
     filled = {posixpath.normpath(file.name) for file in files if not file.is_fifo}
     # A fifo that another command of the line fills has that command's text; else it comes from outside the line.
     return [file for file in files if not file.is_fifo or posixpath.normpath(file.name) not in filled]
@@ -41,6 +42,8 @@ def written_by(commands: Iterable[ShellCommand]) -> list[WrittenFile]:
 
 def same_file(left: str, right: str) -> bool:
     """Whether two names may be those of one file; folders that a line goes to are not followed."""
+    if left.rpartition("/")[2] != right.rpartition("/")[2]:
+        return False
     left, right = posixpath.normpath(left), posixpath.normpath(right)
     return left == right or left.endswith(f"/{right}") or right.endswith(f"/{left}")
 
@@ -51,13 +54,13 @@ def _written(command: ShellCommand) -> Iterator[WrittenFile]:
     for _, operator, target in command.redirects:
         if operator in _OUT and not target.text.isdecimal() and target.text != "/dev/null":
             yield WrittenFile(target.text, _printed(name, texts, command))
-    if name in _ALL_WORDS:
-        for text in texts[1:]:
-            if text[:1] != "-" and text not in ("p", "b", "c"):
-                known = _printed("cat", texts[:1], command) if name == "tee" else None
-                yield WrittenFile(text, known, is_fifo=name in _FIFOS)
-    elif name in _COPIES and len(texts) > 2:
-        plain = [text for text in texts[1:] if text[:1] != "-"]
+    plain = [text for text in texts[1:] if text[:1] != "-"]
+    if name in ("tee", "sponge"):
+        known = _printed("cat", texts[:1], command)
+        yield from (WrittenFile(text, known) for text in plain)
+    elif name in FIFOS:
+        yield from (WrittenFile(text, is_fifo=True) for text in plain)
+    elif name in _COPIES:
         for source in plain[:-1]:
             yield WrittenFile(plain[-1], copy_of=source)
             yield WrittenFile(posixpath.join(plain[-1], source.rpartition("/")[2]), copy_of=source)

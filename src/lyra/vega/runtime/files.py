@@ -163,8 +163,8 @@ def _act(act: Callable[..., Any], need: str, *, idempotent: bool = True) -> Call
         async def vega_file(place: str, *given: str) -> Any:
             if root is None:
                 raise CapabilityDenied(f"{place[:200]} is outside {rights.folder}", place=place[:200])
-            found = await asyncio.to_thread(_guarded, act, root, grant, need, place, *given)
-            return runtime.without_key(found, f"{place[:200]}")
+            content = await asyncio.to_thread(_guarded, act, root, grant, need, place, *given)
+            return runtime.without_key(content, place[:200])
 
         def about(place: str, *_: str) -> str:
             return f"{word} {place} ({here(job)})"
