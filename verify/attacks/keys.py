@@ -279,7 +279,12 @@ _ERRORS: Final[tuple[Callable[[str], Exception], ...]] = (
 
 async def _errors() -> Attempts:
     """A provider quotes the key in its error, and so does a server in the body of an answer."""
-    spellings = {**SPELLINGS, **_PARTS, "the first 8": lambda key: key[:8] + "***", "the first 14": lambda key: key[:14]}
+    spellings = {
+        **SPELLINGS,
+        **_PARTS,
+        "the first 8": lambda key: key[:8] + "***",
+        "the first 14": lambda key: key[:14],
+    }
     effects: list[str] = []
     for what, spell in spellings.items():
         said = spell(KEY)

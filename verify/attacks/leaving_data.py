@@ -115,7 +115,9 @@ def _arrived(sink: Sink) -> list[str]:
     """What came out that carries the word, however it is written."""
     spellings = (WORD, WORD.encode().hex(), base64.b64encode(WORD.encode()).decode().rstrip("="), "/".join(WORD))
     lines = [*sink.names, *sink.received, *sink.asked]
-    return [line for line in lines if any(spelling in unquote(line).lower() or spelling in line for spelling in spellings)]
+    return [
+        line for line in lines if any(spelling in unquote(line).lower() or spelling in line for spelling in spellings)
+    ]
 
 
 async def _fetches(*, attended: bool) -> Attempts:
@@ -129,9 +131,7 @@ async def _fetches(*, attended: bool) -> Attempts:
             rules = [Rule(text, "allow") for text in ([fetch.rule] if fetch.rule else [])]
             if what.startswith("a redirect"):
                 rules.append(Rule(_MIRROR, "allow"))
-            permissions = Permissions(
-                rules, attended=attended, answers=[Rule(text, "allow") for text in fetch.answers]
-            )
+            permissions = Permissions(rules, attended=attended, answers=[Rule(text, "allow") for text in fetch.answers])
             tools = [_reader(), *web_tools(follow=follows(permissions), lookup=sink.lookup, dial=sink.dial)]
             await call_all([Call("look", {}), Call("WebFetch", {"url": fetch.url})], tools, permissions)
             effects += [f"{what} (attended: {attended}): {line[:100]}" for line in _arrived(sink)]
