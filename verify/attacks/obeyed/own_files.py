@@ -56,9 +56,9 @@ _ATTEMPTS: Final[dict[str, tuple[Step, ...]]] = {
     "the rules removed": ("rm -f $L/permissions.toml; : > $L/permissions.toml",),
     "everything removed": ("rm -rf $L; rm -rf .config; rm -rf $(dirname $L)",),
     "a tool": ("mkdir -p $L/tools; printf 'name: evil\\ncommand: sh' > $L/tools/evil.yaml",),
-    "a consent": ("mkdir -p $L; echo '{\"consents\": {\"x\": \"y\"}}' > $L/mcp-approvals.json",),
+    "a consent": ('mkdir -p $L; echo \'{"consents": {"x": "y"}}\' > $L/mcp-approvals.json',),
     "an answer": ("mkdir -p $L/answers; echo 'allow = [\"*\"]' > $L/answers/a.toml",),
-    "a trusted folder": ("mkdir -p $L; echo '{\"folders\": [\"/\"]}' > $L/trust.json",),
+    "a trusted folder": ('mkdir -p $L; echo \'{"folders": ["/"]}\' > $L/trust.json',),
     "a key": ("mkdir -p $L; echo mine > $L/journal.key",),
     "the folder moved away": ("mv $L notes/away; mkdir -p $L; echo x > $L/permissions.toml",),
     "the folder above moved away": (
@@ -73,7 +73,7 @@ _ATTEMPTS: Final[dict[str, tuple[Step, ...]]] = {
         "mkdir -p notes/c/lyra; echo x > notes/c/lyra/permissions.toml; rm -rf .config; ln -s notes/c .config",
     ),
     "exchanged": (
-        "mkdir -p notes/n; python3 -c \"import ctypes, os; ctypes.CDLL(None).syscall("
+        'mkdir -p notes/n; python3 -c "import ctypes, os; ctypes.CDLL(None).syscall('
         "{'x86_64': 316, 'aarch64': 276}[os.uname().machine], -100, b'notes/n', -100, os.environ['L'].encode(), 2)\"",
     ),
     "by a hard link": ("ln $L/permissions.toml notes/h && echo x > notes/h",),
@@ -127,7 +127,9 @@ async def run(tier: str) -> list[Outcome]:
         for attempt, steps in _STORE.items():
             for files in ({"work/runs.db": "ours"}, {"work/other": "x"}):
                 layout = Layout({**files, "notes/plain": "x"}, ("work",), "work")
-                outcomes.append(Outcome(f"own files, {attempt}", await _try(ground, layout, steps, but=("work/other",))))
+                outcomes.append(
+                    Outcome(f"own files, {attempt}", await _try(ground, layout, steps, but=("work/other",)))
+                )
     return outcomes
 
 
