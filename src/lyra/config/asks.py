@@ -18,12 +18,12 @@ from typing import Any, Final, NamedTuple
 
 from lyra.config.files import FILE_NAME, parse_toml, project_file, read_bytes
 from lyra.config.keys import KEYS, needs_trust
-from lyra.core.user_folder import user_folder
 from lyra.config.trust import FolderTrust, digest_of
 from lyra.core.checking.document import FORMATS, form_of, parse, text_of
 from lyra.core.providers import COMPATIBLE, USUAL
 from lyra.core.secrets.secret import MASK, is_reference
 from lyra.core.secrets.visible import visible
+from lyra.core.user_folder import user_folder
 from lyra.errors import LyraError
 
 __all__ = [

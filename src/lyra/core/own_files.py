@@ -12,13 +12,20 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from lyra.core.user_folder import user_folder
 
-__all__ = ["MANAGED_FOLDER", "VARIABLES", "OwnPaths", "add_own_file", "add_own_path", "make_folder", "own_paths"]
+__all__ = [
+    "MANAGED_FOLDER",
+    "VARIABLES",
+    "OwnPaths",
+    "add_own_file",
+    "add_own_path",
+    "make_folder",
+    "own_paths",
+]
 
 MANAGED_FOLDER: Final = "/etc/lyra"  # the machine's own rules, which can only tighten
 VARIABLES: Final = ("LYRA_KERNEL_STORE", "LYRA_AUDIT_FILE", "LYRA_SIM_SCRIPT")  # those that name a file
@@ -29,39 +36,28 @@ _added: Final[dict[str, None]] = {}
 
 
 class OwnPaths(NamedTuple):
-    """Absolute paths of files and folders, existing or not. Their links are not resolved."""
+    """Absolute paths of files and folders, existing or not. Their links are not resolved, except those of `code`."""
 
     hidden: tuple[str, ...]  # folders with keys, tokens and rules: a command neither reads nor writes them
     read_only: tuple[str, ...]
-
-    def all(self) -> tuple[str, ...]:
-        return (*self.hidden, *self.read_only)
-
-
-def _in_home(variable: str, usual: str, env: Mapping[str, str]) -> str:
-    folder, home = env.get(variable, ""), env.get("HOME", "")
-    if os.path.isabs(folder):
-        return os.path.join(folder, "lyra")
-    return os.path.join(home, usual, "lyra") if os.path.isabs(home) else ""
+    code: tuple[str, ...]  # read-only, too: the rules of the machine, the interpreter, Lyra's installation
+    home: str  # the user's home folder
 
 
 def own_paths() -> OwnPaths:
     """All that Lyra obeys outside the names of a project's files."""
-    names = ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", *VARIABLES)
-    return _own_paths(tuple(os.environ.get(name, "") for name in names), os.path.expanduser("~"), tuple(_added))
+    read = os.environ.get
+    home, folder, named = read("HOME", ""), read("XDG_CONFIG_HOME", ""), [read(name, "") for name in VARIABLES]
+    return _own_paths(home, folder, home or os.path.expanduser("~"), tuple(named), tuple(_added))
 
 
 @lru_cache(maxsize=16)
-def _own_paths(values: tuple[str, ...], home: str, added: tuple[str, ...]) -> OwnPaths:
-    env = dict(zip(("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"), values, strict=False))
-    # Both homes and both folders: a file is obeyed by every Lyra that reads it, also by one with another environment.
-    hidden = [user_folder(env) or "", _in_home("XDG_STATE_HOME", ".local/state", env)]
-    for folder in (env["HOME"], home):
-        if os.path.isabs(folder):
-            hidden += [f"{folder}/.config/lyra", f"{folder}/.local/state/lyra"]
-    named = [path for value in values[3:] for path in _file_named(value)]
-    read_only = [MANAGED_FOLDER, *_installation(), *named, *added]
-    return OwnPaths(_distinct(hidden), _distinct(read_only))
+def _own_paths(variable: str, folder: str, home: str, named: tuple[str, ...], added: tuple[str, ...]) -> OwnPaths:
+    # Also the usual folder, where a variable names another: a Lyra without that variable obeys it.
+    hidden = [user_folder({"HOME": variable, "XDG_CONFIG_HOME": folder})]
+    hidden += [f"{home}/.config/lyra"] if os.path.isabs(home) else []
+    files = [path for value in named for path in _file_named(value)]
+    return OwnPaths(_distinct(hidden), _distinct([*files, *added]), _installation(), home)
 
 
 def _distinct(paths: list[str]) -> tuple[str, ...]:
@@ -91,7 +87,8 @@ def _installation() -> tuple[str, ...]:
     folders += [site.getusersitepackages()]
     folders += [package] if "-packages/" in package else []  # else it is a source tree, which people edit
     home = os.path.expanduser("~")
-    return tuple(path for path in folders if not path.startswith("/usr/") and not f"{home}/".startswith(f"{path}/"))
+    paths = {path for folder in (*folders, MANAGED_FOLDER) for path in (folder, os.path.realpath(folder))}
+    return tuple(path for path in paths if not path.startswith("/usr/") and not f"{home}/".startswith(f"{path}/"))
 
 
 def add_own_path(path: str | os.PathLike[str], *, is_store: bool = False) -> None:

@@ -5,8 +5,9 @@
 command runs, which sees it read-only. `set_aside` handles all others after the command: it renames what appeared
 (`lyra.toml` to `lyra.toml.held-x7k2`), so that no program reads it and nothing is lost. Both work by descriptor.
 
-A placeholder has the sticky bit, and each process that uses it holds a shared lock on it. So several processes can
-share one, the last of them removes it, and `remove_stale` recognizes one whose processes were killed.
+A placeholder has the sticky bit, and each process with a command in a workspace holds a shared lock on that folder. So
+several processes can use the same placeholders, the last of them removes them, and `remove_stale` knows one whose
+processes were killed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import contextlib
 import fcntl
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -22,117 +24,115 @@ from lyra.core.ids import Entropy
 from lyra.errors import LyraError
 from lyra.sandbox.paths import Beneath
 
-__all__ = ["FOLDERS", "placeholders", "remove_stale", "set_aside"]
+__all__ = ["FOLDERS", "is_placeholder", "placeholders", "remove_stale", "set_aside"]
 
 FOLDERS: Final = (".git", ".lyra", ".vscode")  # programs ignore each of these when it is empty
 _NAME_BYTES_MAX: Final = 200
-_TRIES: Final = 8
+_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _names: Final = Entropy()
-_held: Final[dict[str, _Placeholder]] = {}  # path → the placeholder that commands of this process use
+_used: Final[dict[str, _Used]] = {}  # workspace → its placeholders that commands of this process need
 
 
-class _Placeholder:
-    """A placeholder that this process has locked, and how many of its commands need it."""
+class _Used:
+    """The lock of a workspace, how many commands run in it, and how many of them need each placeholder."""
 
-    __slots__ = ("commands", "fd")
+    __slots__ = ("commands", "fd", "paths")
 
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
+    def __init__(self, workspace: str) -> None:
+        self.fd = os.open(workspace, _FLAGS)
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(self.fd, fcntl.LOCK_SH)
         self.commands = 0
+        self.paths: Counter[str] = Counter()
 
 
 def placeholders(workspace: str, names: Iterable[str] = FOLDERS) -> Callable[[], None]:
     """Make the missing ones of these folders. The returned function removes them after the last command that needs
     them."""
-    mine: list[str] = []
-    for path in (f"{workspace}/{name}" for name in names):
-        held = _held.get(path)
-        if held is None:
-            fd = _lock(path)
-            if fd is None:
-                continue  # it exists already, or the workspace cannot be written anyway
-            held = _held[path] = _Placeholder(fd)
-        held.commands += 1
-        mine.append(path)
+    try:
+        used = _used.get(workspace) or _used.setdefault(workspace, _Used(workspace))
+    except OSError:  # the workspace cannot be read: no command runs in it
+        return lambda: None
+    used.commands += 1
+    mine = [path for name in names if _make(path := f"{workspace}/{name}")]
+    used.paths.update(mine)
 
     def release() -> None:
-        for path in reversed(mine):  # inner folders first
-            held = _held[path]
-            held.commands -= 1
-            if not held.commands:
-                del _held[path]
-                _unlock(path, held.fd)
+        used.commands -= 1
+        used.paths.subtract(mine)
+        if not used.commands:
+            del _used[workspace]
+        _remove_alone(used.fd, [path for path in reversed(mine) if not used.paths[path]])  # inner folders first
+        if not used.commands:
+            os.close(used.fd)
+        else:
+            with contextlib.suppress(OSError):
+                fcntl.flock(used.fd, fcntl.LOCK_SH)
 
     return release
 
 
-def _lock(path: str) -> int | None:
-    """Make a placeholder, or share one that is there, and lock it; None where another folder or a file has the name."""
-    for _ in range(_TRIES):
-        with contextlib.suppress(OSError):
-            os.mkdir(path, 0o700)
-            os.chmod(path, _mode(path) | stat.S_ISVTX)
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            return None
-        if not os.fstat(fd).st_mode & stat.S_ISVTX:
-            os.close(fd)
-            return None
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(fd, fcntl.LOCK_SH)
-        if _is_same(path, fd):
-            return fd
-        os.close(fd)  # another process has removed it before it was locked
-    return None
+def _make(path: str) -> bool:
+    """Make a placeholder; False where another folder or a file has the name, or nothing can be made."""
+    try:
+        os.mkdir(path, _mode(path) | stat.S_ISVTX)
+    except FileExistsError:
+        return is_placeholder(path)  # of another command, or of a killed process
+    except OSError:
+        return False
+    return True
 
 
-def _unlock(path: str, fd: int) -> None:
-    """Remove a placeholder that no other process uses; a folder that is in use by now becomes a plain one."""
+def _remove_alone(fd: int, paths: Iterable[str]) -> None:
+    """Remove placeholders of a workspace, unless another process has commands there: that one removes them. The lock of
+    this process may be gone afterwards."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.close(fd)  # another process shares it, and removes it
         return
     except OSError:
         pass  # a file system without locks
-    try:
-        if _is_same(path, fd):
-            _remove(path, fd)
-    finally:
-        os.close(fd)
+    for path in paths:
+        try:
+            os.rmdir(path)
+        except OSError:
+            _make_plain(path)
 
 
-def _remove(path: str, fd: int) -> None:
-    try:
-        os.rmdir(path)
-    except OSError:
-        os.fchmod(fd, _mode(path))
+def _make_plain(path: str) -> None:
+    """Make a placeholder that is in use by now a folder like any other."""
+    with contextlib.suppress(OSError):
+        fd = os.open(path, _FLAGS)
+        try:
+            if os.fstat(fd).st_mode & stat.S_ISVTX:
+                os.fchmod(fd, _mode(path))
+        finally:
+            os.close(fd)
 
 
 def _mode(path: str) -> int:
-    return 0o755 if os.path.basename(path) in (".git", ".vscode") else 0o700
+    return 0o755 if path.endswith(("/.git", "/.vscode")) else 0o700
 
 
-def _is_same(path: str, fd: int) -> bool:
+def is_placeholder(path: str) -> bool:
+    """Whether a path is an empty folder that was made as a placeholder."""
     try:
-        here, there = os.lstat(path), os.fstat(fd)
+        mode = os.lstat(path).st_mode
+        return stat.S_ISDIR(mode) and bool(mode & stat.S_ISVTX) and not os.listdir(path)
     except OSError:
         return False
-    return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
 
 
 def remove_stale(workspace: str, names: Iterable[str] = FOLDERS) -> None:
     """Remove those of these folders that are placeholders of a killed process."""
-    for path in (f"{workspace}/{name}" for name in names):
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            continue
-        if path not in _held and os.fstat(fd).st_mode & stat.S_ISVTX and not os.listdir(fd):
-            _unlock(path, fd)
-        else:
-            os.close(fd)
+    stale = [path for name in names if is_placeholder(path := f"{workspace}/{name}")]
+    if stale and workspace not in _used:
+        with contextlib.suppress(OSError):
+            fd = os.open(workspace, _FLAGS)
+            try:
+                _remove_alone(fd, stale)
+            finally:
+                os.close(fd)
 
 
 def set_aside(root: str, paths: Iterable[str]) -> tuple[str, ...]:

@@ -25,19 +25,20 @@ from typing import Final, NamedTuple
 
 from lyra.core.limits import SANDBOX_SCAN_ENTRIES_MAX
 from lyra.core.rights.capability import Capability
-from lyra.sandbox.forbidden_names import set_aside
+from lyra.sandbox.forbidden_names import is_placeholder, set_aside
 from lyra.sandbox.git_repositories import HEAD, PARTS, SHAPE, is_repository, obeyed_paths
 from lyra.sandbox.paths import reopen
 from lyra.sandbox.profile import Profile
 from lyra.sandbox.protected_links import LinkTarget, hold, put_back
 from lyra.sandbox.protected_names import HIDDEN, INSTALLED, NAMES, NOT_SEARCHED, READ_ONLY, SHOWN, Kind, NameTable
-from lyra.sandbox.protected_places import places_in
+from lyra.sandbox.protected_places import Places, places_in
 
 __all__ = ["HIDDEN", "READ_ONLY", "News", "ProtectedPaths", "appeared", "find", "hold_links", "is_protected"]
 
 _ENVIRONMENTS: Final = (".venv", "venv")
 _AT_ONCE: Final = 2_000  # entries of one folder before the others are searched, so that many files cannot hide one
 _KNOWN_MAX: Final = 64
+_PASSES_MAX: Final = 4
 _log: Final = logging.getLogger("lyra.sandbox")
 
 
@@ -112,23 +113,27 @@ class _Search:
         large: deque[tuple[str, Mapping[str, Kind], Iterator[os.DirEntry[str]]]] = deque()
         while waiting or large:
             relative, beside, entries = waiting.popleft() if waiting else large.popleft()
+            plain = self.names.known if self.grant is None and not beside else {}
             count = 0
             for entry in islice(entries, _AT_ONCE):
                 count += 1
                 self.left -= 1
                 if self.left < 0:
                     return
-                name = f"{relative}{entry.name}"
-                if entry.name in _SHAPE:
-                    self.git_parts.setdefault(relative, {})[entry.name.lower()] = entry.name
-                if self.judge(entry, name, beside) != "hidden" and self.opens(entry):
-                    waiting.append((f"{name}/", self.names.beside(entry.name), self.entries(entry.path, name)))
+                name = entry.name
+                if name in _SHAPE:
+                    self.git_parts.setdefault(relative, {})[name.lower()] = name
+                # Most names are known not to be protected: they are not judged again.
+                if plain.get(name, "?") is not None and self.judge(entry, f"{relative}{name}", beside) == "hidden":
+                    continue
+                if entry.is_dir(follow_symlinks=False) and self.opens(entry):
+                    inner = f"{relative}{name}"
+                    waiting.append((f"{inner}/", self.names.beside(name), self.entries(entry.path, inner)))
             if count == _AT_ONCE:
                 large.append((relative, beside, entries))
 
     def opens(self, entry: os.DirEntry[str]) -> bool:
-        if not entry.is_dir(follow_symlinks=False):
-            return False
+        """Whether a folder is searched."""
         if entry.name not in NOT_SEARCHED:
             return True
         if entry.name not in INSTALLED:
@@ -193,10 +198,9 @@ class _Search:
         found = [f"{folder}{parts[HEAD]}" for folder, parts in self.git_parts.items() if is_repository(parts)]
         return sorted(found)
 
-    def add_places(self) -> list[str]:
+    def add_places(self, places: Places) -> list[str]:
         """Add what is protected because of where it lies; gives the paths of it that do not exist."""
         root = self.profile.workspace
-        places = places_in(root)
         self.read_only += places.read_only
         self.hidden += places.hidden
         missing = list(places.missing)
@@ -221,16 +225,23 @@ class _Search:
                 self.leads.append(LinkTarget(relative, os.readlink(path), target[len(root) :]))
 
 
-def find(profile: Profile, *, most: int | None = None, before: ProtectedPaths | None = None) -> ProtectedPaths:
+def find(
+    profile: Profile,
+    *,
+    most: int | None = None,
+    before: ProtectedPaths | None = None,
+    places: Places | None = None,
+) -> ProtectedPaths:
     """Every protected path in the workspace and in the other writable folders; in each at most `most` entries are
-    searched. With the result `before` a command, folders that were closed since are opened again."""
+    searched. With the result `before` a command, folders that were closed since are opened again. `places` are those
+    of the workspace, where the caller has looked for them just now."""
     most = min(most or SANDBOX_SCAN_ENTRIES_MAX, SANDBOX_SCAN_ENTRIES_MAX)
     folders = (root for root in profile.writable_also if os.path.isdir(root))
     earlier = dict(before.also) if before is not None else {}
     also = tuple((root, find(_alone(profile, root), most=most, before=earlier.get(root))) for root in folders)
     search = _Search(profile, most, before)
     search.look()
-    absent = search.add_places()
+    absent = search.add_places(places_in(profile.workspace) if places is None else places)
     no_write, no_read = _denied(profile, "fs.write"), _denied(profile, "fs.read")
     for paths, into in (
         (profile.protected + no_write, search.read_only),
@@ -242,7 +253,7 @@ def find(profile: Profile, *, most: int | None = None, before: ProtectedPaths | 
             if real.startswith(root) and os.path.lexists(real):
                 into.append(real[len(root) :])
     _remember(profile, search)
-    repositories = search.repositories()
+    repositories = search.repositories() if search.git_parts else []
     search.read_only += [path for head in repositories for path in _repository_paths(profile.workspace, head)]
     unread = tuple(search.unread)
     hidden = _outermost([*search.hidden, *filter(None, unread)])
@@ -333,19 +344,18 @@ def is_protected(name: str) -> bool:
 
 def hold_links(profile: Profile, protected: ProtectedPaths) -> list[Callable[[], None]]:
     """Remember where links lead while a command runs; call the returned functions when it has ended."""
-    if not profile.writable:
-        return []
-    folders = ((profile.workspace, protected), *protected.also)
-    return [hold(root, inside.leads) for root, inside in folders]
+    folders = [(profile.workspace, protected)] if profile.writable else []
+    return [hold(root, inside.leads) for root, inside in (*folders, *protected.also)]
 
 
 def appeared(profile: Profile, before: ProtectedPaths) -> News:
     """Find protected names that are new after the command, or have become links; rename those that programs would act
     on. New keys stay: the next command cannot read them. Closed folders are opened and changed links restored first. In
     a folder that could not be searched before, nothing counts as new."""
-    if not profile.writable:
+    folders = [(profile.workspace, "")] if profile.writable else []
+    folders += [(root, f"{root}/") for root in profile.writable_also]
+    if not folders:
         return News(unread=tuple(sorted(before.all_unread())))
-    folders = ((profile.workspace, ""), *((root, f"{root}/") for root in profile.writable_also))
     now = find(profile, before=before)
     reopened = now.reopened
     back: list[str] = []
@@ -356,15 +366,26 @@ def appeared(profile: Profile, before: ProtectedPaths) -> News:
         held += [f"{prefix}{path}" for path in moved]
     if back or held:
         now = find(profile, before=before)
-    new = (now.all() - before.all()) | (now.all_links() - before.all_links())
-    new = frozenset(_outside(new - _beside_new_heads(before, now), before.all_unread() | now.all_unread()))
-    for root, prefix in folders:
-        inside = sorted(path[len(prefix) :] for path in new if path.startswith(prefix or "/") is bool(prefix))
-        forbidden = _forbidden(_alone(profile, root), inside, _of(before, prefix), _of(now, prefix))
-        held += [f"{prefix}{path}" for path in set_aside(root, forbidden)]
+    new = told = _new(before, now)
+    for _ in range(_PASSES_MAX):
+        moved = []
+        for root, prefix in folders:
+            inside = [path[len(prefix) :] for path in new if path.startswith(prefix or "/") is bool(prefix)]
+            forbidden = _forbidden(profile, root, sorted(inside), _of(before, prefix), _of(now, prefix))
+            moved += [f"{prefix}{path}" for path in set_aside(root, forbidden)] if forbidden else []
+        if not moved:
+            break
+        held += moved
+        now = find(profile, before=before)  # a folder that was renamed may have others in it, which were not searched
+        new = _new(before, now)
     if held:  # the log names it, because the user may have made it while the command ran
         _log.warning("renamed in %s, since it came while a command ran: %s", ascii(profile.workspace), held[:10])
-    return News(tuple(sorted(new)), tuple(held), tuple(back), reopened, tuple(sorted(before.all_unread())))
+    return News(tuple(sorted(told)), tuple(held), tuple(back), reopened, tuple(sorted(before.all_unread())))
+
+
+def _new(before: ProtectedPaths, now: ProtectedPaths) -> frozenset[str]:
+    new = (now.all() - before.all()) | (now.all_links() - before.all_links())
+    return frozenset(_outside(new - _beside_new_heads(before, now), before.all_unread() | now.all_unread()))
 
 
 def _beside_new_heads(before: ProtectedPaths, now: ProtectedPaths) -> frozenset[str]:
@@ -378,14 +399,17 @@ def _of(protected: ProtectedPaths, prefix: str) -> ProtectedPaths:
     return dict(protected.also).get(prefix.rstrip("/"), protected) if prefix else protected
 
 
-def _forbidden(profile: Profile, new: list[str], before: ProtectedPaths, now: ProtectedPaths) -> list[str]:
-    """The paths of a folder that are renamed: new ones that programs obey by their names, protected places that did not
-    exist, and the HEAD of a new repository."""
-    search = _Search(profile, 0)
-    places = [path for path in before.absent if os.path.lexists(f"{profile.workspace}/{path}")]
+def _forbidden(profile: Profile, root: str, new: list[str], before: ProtectedPaths, now: ProtectedPaths) -> list[str]:
+    """The paths of a folder that are renamed: the HEAD of a new repository, new paths that programs obey by their names,
+    and protected places that did not exist."""
+    named = []
+    if new:
+        search = _Search(_alone(profile, root), 0)
+        named = [path for path in new if search.kind_of_path(path) == "read_only"]
+        named = [path for path in named if not is_placeholder(f"{root}/{path}")]
+    places = [path for path in before.absent if os.path.lexists(f"{root}/{path}")]
     heads = [head for head in now.repositories if head not in before.repositories]
-    named = [path for path in new if search.kind_of_path(path) == "read_only"]
-    return list(dict.fromkeys([*named, *places, *heads]))
+    return list(dict.fromkeys([*heads, *named, *places]))
 
 
 def _outside(paths: Iterable[str], folders: frozenset[str]) -> Iterator[str]:

@@ -161,22 +161,22 @@ INSTALLED: Final = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".
 # A path inside one of these belongs to it, also where the workspace lies inside it.
 _ENCLOSING: Final = frozenset({".git", ".hg", ".svn", ".bzr", ".jj", ".lyra"})
 # Read-only folders that are large, or have no keys in them; the others are searched for keys.
-NOT_SEARCHED: Final = _ENCLOSING | INSTALLED | {".sl", ".pijul"}
+NOT_SEARCHED: Final = _ENCLOSING | INSTALLED | {".sl", ".pijul", ".vscode", ".idea", ".husky"}
 _NO_NAMES: Final[dict[str, Kind]] = {}
-_KNOWN_MAX: Final = 20_000
+_KNOWN_MAX: Final = 50_000
 _STAR: Final = re.compile(r"[*?\[]")
 
 
 class NameTable:
     """Tells of which kind a name is. Names are compared without regard to case."""
 
-    __slots__ = ("_beginnings", "_by_ending", "_in_folder", "_known", "_patterns", "_plain")
+    __slots__ = ("_beginnings", "_by_ending", "_in_folder", "_patterns", "_plain", "known")
 
     def __init__(self, read_only: Iterable[str], hidden: Iterable[str]) -> None:
         self._plain: dict[str, Kind] = {}
         self._in_folder: dict[str, dict[str, Kind]] = {}  # the name of a folder → names in it
         self._by_ending: dict[str, Kind] = {}  # `*.pem`, by far the quickest of the patterns
-        self._known: dict[str, Kind | None] = {}  # names that were asked for: a search asks for the same ones again
+        self.known: dict[str, Kind | None] = {}  # names that were asked for: a search asks for the same ones again
         self._beginnings: tuple[str, ...] = ()  # of the other patterns: what stands before the first star
         self._patterns: list[tuple[Callable[[str], object], Kind]] = []
         kinds: tuple[tuple[Kind, Iterable[str]], ...] = (("read_only", read_only), ("hidden", hidden))
@@ -205,11 +205,11 @@ class NameTable:
         """The kind of a file or folder of this name; None: it is not protected."""
         if beside:
             return beside.get(name.lower()) or self._kind(name)
-        if name not in self._known:
-            if len(self._known) >= _KNOWN_MAX:
-                self._known.clear()
-            self._known[name] = self._kind(name)
-        return self._known[name]
+        if name not in self.known:
+            if len(self.known) >= _KNOWN_MAX:
+                self.known.clear()
+            self.known[name] = self._kind(name)
+        return self.known[name]
 
     def _kind(self, name: str) -> Kind | None:
         lower = name.lower()

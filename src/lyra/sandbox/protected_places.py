@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from lyra.core.own_files import own_paths
@@ -17,6 +18,7 @@ from lyra.sandbox.protected_names import enclosing_part, home_paths
 __all__ = ["Places", "hidden_inside", "is_closed", "is_own", "is_protected_at_home", "own_folders", "places_in"]
 
 _LINKS_MAX: Final = 40
+_HAS_PROC: Final = os.path.isdir("/proc/self/fd")
 _O_PATH: Final = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_CLOEXEC
 
 
@@ -30,34 +32,41 @@ class Places(NamedTuple):
     links: tuple[str, ...] = ()
 
 
+_NOTHING: Final = Places()
+
+
 def places_in(root: str) -> Places:
     """The places inside a folder, which is a real path."""
     own, prefix = own_paths(), root.rstrip("/") + "/"
-    read_only: dict[str, None] = {}
-    hidden: dict[str, None] = {}
-    missing: dict[str, None] = {}
-    folders: dict[str, None] = {}
-    links: dict[str, None] = {}
-    at_home = _at_home(prefix)
-    for into, paths in (
-        (hidden, own.hidden),
-        (read_only, own.read_only),
-        *zip((read_only, hidden), at_home, strict=True),
-    ):
-        for path in paths:
-            real, exists = _real(path)
-            if real != path and (path.startswith(prefix) or real.startswith(prefix)):
-                links |= dict.fromkeys(link[len(prefix) :] for link in _links(path) if link.startswith(prefix))
-            if not real.startswith(prefix):
-                continue
-            relative = real[len(prefix) :]
-            if exists:
-                into[relative] = None
-                continue
-            missing[relative] = None
-            if paths is own.hidden:
-                folders |= dict.fromkeys(_missing(root, relative))
-    return Places(*map(tuple, (read_only, hidden, missing, folders, links)))
+    found = [(path, *_real(path)) for path in (*own.hidden, *own.read_only)]
+    found += [(path, path, True) for path in own.code if path.startswith(prefix)]
+    if f"{own.home}/".startswith(prefix) or f"{_real_home(own.home)}/".startswith(prefix):
+        found += [(path, *_real(path)) for paths in home_paths() for path in paths]
+    inside = [place for place in found if place[0].startswith(prefix) or place[1].startswith(prefix)]
+    return _sorted(root, prefix, inside) if inside else _NOTHING
+
+
+@lru_cache(maxsize=8)
+def _real_home(home: str) -> str:
+    return os.path.realpath(home)
+
+
+def _sorted(root: str, prefix: str, found: list[tuple[str, str, bool]]) -> Places:
+    """Sort what was found: each path, the path without links, and whether it exists."""
+    sorts: list[dict[str, None]] = [{}, {}, {}, {}, {}]
+    read_only, hidden, missing, folders, links = sorts
+    own = own_paths().hidden
+    keys = {*own, *home_paths()[1]}
+    for path, real, exists in found:
+        if real != path:
+            links.update(dict.fromkeys(link[len(prefix) :] for link in _links(path) if link.startswith(prefix)))
+        if not real.startswith(prefix):
+            continue
+        relative = real[len(prefix) :]
+        (missing if not exists else hidden if path in keys else read_only)[relative] = None
+        if not exists and path in own:
+            folders.update(dict.fromkeys(_missing(root, relative)))
+    return Places(*map(tuple, sorts))
 
 
 def own_folders(root: str) -> list[str]:
@@ -70,14 +79,6 @@ def own_folders(root: str) -> list[str]:
     return sorted(found, key=len, reverse=True)
 
 
-def _at_home(prefix: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The protected paths of the home folder, if that lies in the folder."""
-    home = os.path.expanduser("~")
-    if not f"{home}/".startswith(prefix) and not f"{_real(home)[0]}/".startswith(prefix):
-        return (), ()
-    return home_paths()
-
-
 def hidden_inside(root: str) -> list[str]:
     """The real paths of Lyra's hidden folders inside a folder that may be read."""
     reals = (_real(path) for path in own_paths().hidden)
@@ -88,10 +89,10 @@ def hidden_inside(root: str) -> list[str]:
 def is_own(path: str, *, hidden: bool = False) -> bool:
     """Whether a path is, or lies in, one of Lyra's own; with `hidden` only those that are not read either count."""
     own = own_paths()
-    for place in own.hidden if hidden else own.all():
-        if _within(path, place) or _within(path, _real(place)[0]):
-            return True
-    return False
+    if not hidden and any(_within(path, place) for place in own.code):
+        return True
+    places = own.hidden if hidden else (*own.hidden, *own.read_only)
+    return any(_within(path, place) or _within(path, _real(place)[0]) for place in places)
 
 
 def is_protected_at_home(path: str, roots: Iterable[str]) -> bool:
@@ -123,16 +124,23 @@ def _real(path: str) -> tuple[str, bool]:
         except (FileNotFoundError, NotADirectoryError):
             above, _, name = path.rpartition("/")
             if os.path.islink(path) or not above:  # a broken link, or nothing at all
-                return os.path.join(os.path.realpath(path), rest).rstrip("/"), False
+                return os.path.join(_slow_real(path), rest).rstrip("/"), False
             path, rest = above, f"{name}/{rest}" if rest else name
             continue
         except OSError:
-            return os.path.join(os.path.realpath(path), rest).rstrip("/"), os.path.lexists(path) and not rest
+            return os.path.join(_slow_real(path), rest).rstrip("/"), os.path.lexists(path) and not rest
         try:
-            real = os.readlink(f"/proc/self/fd/{fd}") if os.path.isdir("/proc/self/fd") else os.path.realpath(path)
+            real = os.readlink(f"/proc/self/fd/{fd}") if _HAS_PROC else os.path.realpath(path)
         finally:
             os.close(fd)
         return (f"{real.rstrip('/')}/{rest}", False) if rest else (real, True)
+
+
+def _slow_real(path: str) -> str:
+    try:
+        return os.path.realpath(path)
+    except OSError:  # a part of it may not be read
+        return path
 
 
 def _links(path: str) -> Iterator[str]:

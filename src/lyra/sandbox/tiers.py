@@ -30,7 +30,7 @@ from lyra.sandbox.landlock_tier import ruleset_of
 from lyra.sandbox.pre_exec import Confinement, PreExec, in_shell, rlimits
 from lyra.sandbox.profile import Profile
 from lyra.sandbox.protected import News, ProtectedPaths, appeared, find, hold_links
-from lyra.sandbox.protected_places import own_folders, places_in
+from lyra.sandbox.protected_places import Places, own_folders, places_in
 from lyra.sandbox.proxy import Proxy
 
 __all__ = ["TIERS", "Bubblewrap", "Landlock", "SandboxTier"]
@@ -102,7 +102,7 @@ class Bubblewrap:
         return None
 
     async def plan(self, argv: Sequence[str], profile: Profile, proxy: Proxy | None) -> LaunchPlan:
-        undo = _placeholders(profile)
+        undo: list[Callable[[], None]] = []
         try:
             return await self._plan(argv, profile, proxy, undo)
         except BaseException:
@@ -114,7 +114,8 @@ class Bubblewrap:
         self, argv: Sequence[str], profile: Profile, proxy: Proxy | None, undo: list[Callable[[], None]]
     ) -> LaunchPlan:
         assert self._program is not None
-        protected = await _protected(profile)
+        places = _add_placeholders(profile, undo)
+        protected = await _protected(profile, places)
         undo += hold_links(profile, protected)
         env = profile.environment(home=bubblewrap.HOME, temporary=bubblewrap.TEMPORARY)
         # The relay needs a unix socket: it starts under a filter that allows them, and installs the stricter one later.
@@ -157,25 +158,28 @@ class Bubblewrap:
         )
 
 
-def _placeholders(profile: Profile) -> list[Callable[[], None]]:
-    """Make the folders that a command must not make, in each folder that it may write."""
-    undo = []
-    for number, root in enumerate(_writable(profile)):
-        own = own_folders(root)
-        if own:  # what a killed process has left, or an empty folder of Lyra's would look like the user's
-            remove_stale(root, own)
-        names = FOLDERS if number == 0 or own else ()
-        undo.append(placeholders(root, (*names, *(places_in(root).folders if own else ()))))
-    return undo
+def _add_placeholders(profile: Profile, undo: list[Callable[[], None]]) -> Places | None:
+    """Make the folders that a command must not make: the usual ones of the workspace, and those of Lyra in each folder
+    that it may write. Gives the places of the workspace where that has changed none of them."""
+    first = None
+    for root in (profile.workspace, *profile.writable_also):
+        places = places_in(root) if root != profile.workspace or profile.writable else None
+        if places is None:
+            continue
+        if places.folders or places.hidden:  # what a killed process has left would look like the user's
+            remove_stale(root, own_folders(root))
+            places = places_in(root)
+        names = (*FOLDERS, *places.folders) if root == profile.workspace else places.folders
+        if names:
+            undo.append(placeholders(root, names))
+        if root == profile.workspace and not places.folders:
+            first = places
+    return first
 
 
-def _writable(profile: Profile) -> tuple[str, ...]:
-    return (profile.workspace, *profile.writable_also) if profile.writable else profile.writable_also
-
-
-async def _protected(profile: Profile) -> ProtectedPaths:
+async def _protected(profile: Profile, places: Places | None = None) -> ProtectedPaths:
     """The protected paths for a command; SandboxUnavailable where the search was not complete."""
-    protected = find(profile, most=_AT_HAND_MAX)
+    protected = find(profile, most=_AT_HAND_MAX, places=places)
     if not protected.complete:
         protected = await asyncio.to_thread(find, profile)
     if not protected.complete:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from lyra.errors import LyraError
+from lyra.errors import LyraError, SandboxUnavailable
 from lyra.sandbox import Limits, Profile, Sandbox
 from lyra.tools.builtin import Workspace
 from lyra.tools.builtin.files import file_tools
@@ -90,7 +90,8 @@ class Ground:
         profile = Profile(str(workspace), limits=_LIMITS, readable=(sys.base_prefix,))
         try:
             result = await self.sandbox.run(["bash", "-c", script], profile)
-        except LyraError as error:
+        except SandboxUnavailable as error:
+            await self.sandbox.tier()  # raises where there is no sandbox: then nothing was tried
             return f"refused: {error}"
         return result.output.text
 

@@ -176,7 +176,7 @@ class Permissions:
             return forbidden
         asked = _first_match(rules.ask, subject) if rules.ask else None
         if rules.always and (asked is None or asked.source.partition(":")[0] != MANAGED):
-            answered = _answered(rules.always, subject, tainted)
+            answered = self._answered(rules.always, subject, tainted)
             if answered is not None:
                 return _decided_by(answered, subject, "allow")
         if asked is not None:
@@ -245,6 +245,14 @@ class Permissions:
                     return f"{path}, which makes its folder a git repository,"
         return None
 
+    def _answered(self, answers: _Rules, subject: Subject, tainted: bool) -> Rule | None:
+        """The answer of `always` that covers the call; after untrusted text only one that is for exactly this."""
+        consequential = tainted and self._consequential(subject)
+        for rule in _candidates(answers, subject):
+            if rule.speaks_of(subject) and (not consequential or _is_answer(rule, subject)):
+                return rule
+        return None
+
     def _consequential(self, subject: Subject) -> bool:
         """Whether a call is egress, runs a program, writes outside the workspace, reads secrets or uses an unknown
         tool."""
@@ -296,7 +304,7 @@ class Permissions:
         asked = _first_match(rules.ask, subject)
         if asked is None:
             return None
-        if asked.source.partition(":")[0] != MANAGED and _answered(rules.always, subject, tainted) is not None:
+        if asked.source.partition(":")[0] != MANAGED and self._answered(rules.always, subject, tainted) is not None:
             return None
         return _decided_by(asked, subject, "ask")
 
@@ -382,15 +390,6 @@ def _candidates(rules: _Rules, subject: Subject) -> Sequence[Rule]:
 def _first_match(rules: _Rules, subject: Subject) -> Rule | None:
     for rule in _candidates(rules, subject):
         if rule.speaks_of(subject):
-            return rule
-    return None
-
-
-def _answered(answers: _Rules, subject: Subject, tainted: bool) -> Rule | None:
-    """The answer of `always` that covers the call; after untrusted text only one that is for exactly this."""
-    consequential = tainted and _consequential(subject)
-    for rule in _candidates(answers, subject):
-        if rule.speaks_of(subject) and (not consequential or _is_answer(rule, subject)):
             return rule
     return None
 
