@@ -54,7 +54,7 @@ def own_paths() -> OwnPaths:
 @lru_cache(maxsize=16)
 def _own_paths(variable: str, folder: str, home: str, named: tuple[str, ...], added: tuple[str, ...]) -> OwnPaths:
     # Also the usual folder, where a variable names another: a Lyra without that variable obeys it.
-    hidden = [user_folder({"HOME": variable, "XDG_CONFIG_HOME": folder})]
+    hidden = [user_folder({"HOME": variable, "XDG_CONFIG_HOME": folder}) or ""]
     hidden += [f"{home}/.config/lyra"] if os.path.isabs(home) else []
     files = [path for value in named for path in _file_named(value)]
     return OwnPaths(_distinct(hidden), _distinct([*files, *added]), _installation(), home)
