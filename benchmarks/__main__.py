@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.measure import Row, Size, markdown
+from verify.home import use_own_home
 
 SUBJECTS = {
     "door": "An effect through the door, in memory",
@@ -68,6 +69,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help="keep the tables in benchmarks/RESULTS.md; others stay")
     parser.add_argument("--check", action="store_true", help="exit 1 when a goal is missed")
     options = parser.parse_args(argv)
+    use_own_home()
     unknown = [name for name in options.names if name not in SUBJECTS]
     if unknown:
         parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join(SUBJECTS)}")

@@ -18,8 +18,11 @@ from hypothesis import settings
 
 from tests.cases import cases
 from tests.limits import LimitMissed
+from verify.home import use_own_home
 
 _HERE = Path(__file__).parent
+
+use_own_home()
 
 pytest_plugins = ["tests.own_stores"]
 

@@ -43,12 +43,13 @@ class Place:
         (self.project / "lyra.toml").write_text(text)
         return self
 
-    def load(self, *flags: str, cwd: Path | None = None, **env: str) -> Config:
-        return Config.load(cwd or self.project, {**self.env, **env}, flags=flags)
+    def load(self, *flags: str, cwd: Path | None = None, trust: bool | None = True, **env: str) -> Config:
+        """The project's folder is trusted unless a test says otherwise: what it may not do even then is tested here."""
+        return Config.load(cwd or self.project, {**self.env, **env}, flags=flags, trust=trust)
 
     def fail(self, *flags: str, **env: str) -> ConfigError:
         with pytest.raises(ConfigError) as caught:
-            self.load(*flags, cwd=None, **env)
+            self.load(*flags, cwd=None, trust=True, **env)
         return caught.value
 
 

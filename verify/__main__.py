@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from verify.home import use_own_home
+
 __all__ = ["main"]
 
 _SHOWN_MAX: Final = 20
@@ -78,7 +80,7 @@ def _damage(options: argparse.Namespace) -> int:
 
 
 def _security(options: argparse.Namespace) -> int:
-    from verify.attacks import swaps
+    from verify.attacks import egress, project_files, stores, swaps
     from verify.attacks.injection import attacks, benign, run
 
     again = f"python -m verify security --seed {options.seed} --n {options.n}"
@@ -89,10 +91,29 @@ def _security(options: argparse.Namespace) -> int:
     failures = [*injected.failures, *(f"{attack}: it never reached the model" for attack in injected.unheard)]
     _show(failures, again)
     print(f"security: {injected.attacks} injection attacks, {injected.tries} calls tried, {len(failures)} failures")
+    theirs = project_files.run()
+    _show(theirs.failures, again)
+    print(
+        f"security: {theirs.attempts} attempts of repositories by their own files, {len(theirs.failures)} failures; "
+        f"{theirs.agreed} take effect once they are trusted"
+    )
+    sent = egress.run()
+    _show(sent.failures, again)
+    print(
+        f"security: {sent.attempts} commands for hosts that no rule names, in {' and '.join(sent.tiers)}, "
+        f"{len(sent.failures)} failures"
+    )
     tasks = benign.run()
     _show(tasks.failures, again)
     print(f"security: {tasks.tasks} harmless tasks, {tasks.questions} questions, {len(tasks.failures)} failures")
-    failure_count = len(swapped.failures) + len(failures) + len(tasks.failures)
+    edited = stores.run()
+    _show(edited.failures, again)
+    print(
+        f"security: {edited.tried} changes of store files, {edited.refused} refused, "
+        f"{edited.without_effect} without effect, {len(edited.failures)} failures"
+    )
+    failure_count = len(swapped.failures) + len(failures) + len(tasks.failures) + len(edited.failures)
+    failure_count += len(theirs.failures) + len(sent.failures)
     return _verdict(f"security: {options.n} symlink races from seed {options.seed}", failure_count)
 
 
@@ -312,7 +333,12 @@ _LONG_TESTS: Final[dict[str, _LongTest]] = {
     "crash": _LongTest(_crash, 1_000, "kills", "kill real processes with SIGKILL and resume their stores"),
     "damage": _LongTest(_damage, 5_000, "stores", "damage store files and open them again"),
     "races": _LongTest(_races, 10_000, "schedules", "let many processes spend from nested budgets and rate limits"),
-    "security": _LongTest(_security, 10_000, "races", "attack: symlink races, prompt injection; and harmless tasks"),
+    "security": _LongTest(
+        _security,
+        10_000,
+        "races",
+        "attack: symlink races, prompt injection, files of repositories, egress; and harmless tasks",
+    ),
     "otp": _LongTest(_otp, 1_000, "traces", "compare supervisors with Erlang's on random traces"),
     "soak": _LongTest(_soak, 10_000, "processes", "run supervised processes for minutes; memory must not grow"),
     "fuzz": _LongTest(_fuzz, 500_000, "inputs", "give bad input to every reader; only a LyraError may come of it"),
@@ -396,6 +422,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     options: Any = _parser().parse_args(arguments)
+    use_own_home()
     exit_code: int = options.run(options)
     return exit_code
 

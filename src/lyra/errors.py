@@ -17,7 +17,7 @@
       VegaError(name, text)           an error that a Vega program did not catch
       Divergence(expected, actual, at) a replay asked for something its journal does not hold
       StoreError                      the store cannot do what was asked
-        Conflict  Corrupt  StoreFull
+        Conflict  Corrupt  Tampered  StoreFull
       InternalError                   "this is a bug in Lyra"
 
 An error says what happened in one sentence, may have a place and a hint, and carries its facts as `fields`, so that
@@ -68,6 +68,7 @@ __all__ = [
     "StoreError",
     "StoreFull",
     "Surface",
+    "Tampered",
     "ToolError",
     "VegaError",
     "error_from_data",
@@ -320,6 +321,12 @@ class Corrupt(StoreError):
     code = "corrupt"
 
 
+class Tampered(Corrupt):
+    """The store is sound, and is not what the kernels of this user signed."""
+
+    code = "tampered"
+
+
 class StoreFull(StoreError):
     code = "store_full"
     retryable = True
@@ -371,6 +378,7 @@ CODES: dict[str, Surface] = {
     "store": Surface("UNAVAILABLE", 503, 1, "StoreError"),
     "conflict": Surface("ABORTED", 409, 1, "Conflict"),
     "corrupt": Surface("DATA_LOSS", 500, 1, "Corrupt"),
+    "tampered": Surface("DATA_LOSS", 500, 3, "Tampered"),
     "store_full": Surface("RESOURCE_EXHAUSTED", 507, 1, "StoreFull"),
     "internal": Surface("INTERNAL", 500, 1, "InternalError"),
 }

@@ -24,7 +24,7 @@ from lyra.errors import ConfigError, ToolError
 from lyra.mcp import Approvals
 from lyra.mcp.client.approvals import pin_of
 from lyra.mcp.client.results import output_of
-from lyra.mcp.client.schema import checkable, problem, seen, shown
+from lyra.mcp.client.schema import checkable, problem, shown
 from lyra.mcp.client.tool import Offered
 from lyra.mcp.names import NAME_CHARS_MAX, server_keys, tool_names
 from tests.mcp.server import PNG
@@ -108,9 +108,28 @@ def test_what_cannot_be_seen_is_not_in_a_description():
     assert hidden.shown == "Add.[2J"
     assert hidden.pin != Offered("a", "Add.[2J", {"type": "object"}).pin
     assert len(Offered("a", "x" * 9000, {}).shown) == 4001
-    assert seen("a\u00ad\u061c\u115f\u3164\ufe0f\U000e0100\U000e01efb\n\tc é 語") == "ab\n\tc é 語"
-    nested = {"type": "object", "properties": {"a": {"description": "A\u200b.", "enum": ["\u200b"]}}}
-    assert shown(nested)["properties"]["a"] == {"description": "A.", "enum": ["\u200b"]}
+    inside = {"title": "A\u200b", "default": "b\U000e0041", "examples": ["c\u202e"], "pattern": "d\u2060"}
+    nested = {"type": "object", "properties": {"a": inside, "b": {"anyOf": [{"description": "A\u200b."}]}}}
+    assert shown(nested)["properties"] == {
+        "a": {"title": "A", "default": "b", "examples": ["c"], "pattern": "d"},
+        "b": {"anyOf": [{"description": "A."}]},
+    }
+    assert problem(nested) is None
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        {"properties": {"a\u200b": {}}},
+        {"properties": {"a": {"enum": ["x", "\U000e0041"]}}},
+        {"properties": {"a": {"const": "\u202ex"}}},
+        {"required": ["a\u2063"]},
+        {"properties": {"a": {"anyOf": [{"properties": {"\ufe01": {}}}]}}},
+    ],
+)
+def test_a_schema_that_hides_something_in_what_a_call_repeats_is_not_used(inside):
+    """Names and fixed values have to be sent as they are, so they cannot be cleaned."""
+    assert problem({"type": "object", **inside}) == "its schema has a name or a value with invisible characters"
 
 
 # ---------------------------------------------------------------- results
@@ -152,7 +171,7 @@ def test_pictures():
 def test_results_have_an_end():
     """Long texts, long data and long errors are cut."""
     assert len(output_of(result(text("x" * 10**6)), "t")) < 100_100
-    assert output_of(result(text("a\x1b[2J\u202eb\0\tc\n")), "t") == "a⟨U+001B⟩[2J⟨U+202E⟩b⟨U+0000⟩\tc\n"
+    assert output_of(result(text("a\x1b[2J\u202eb\0\tc\n")), "t") == "a[2Jb\tc\n"
     assert len(output_of(result(structured_content={"a": "x" * 10**6}), "t")) < 100_100
     with pytest.raises(ToolError) as caught:
         output_of(result(text("y" * 10**6), is_error=True), "t")

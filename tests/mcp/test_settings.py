@@ -27,7 +27,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def servers(place: Place, *flags: str, **env: str) -> dict[str, ServerSettings]:
-    config = place.load(*flags, cwd=None, **env)
+    config = place.load(*flags, cwd=None, trust=True, **env)
     return {server.name: server for server in load_settings(config, str(place.project), {**place.env, **env})}
 
 

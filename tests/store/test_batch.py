@@ -31,7 +31,7 @@ def test_what_is_sealed_comes_back(first: int, rest: list[tuple[float, str, str,
 def test_many_rows_are_several_batches(count: int) -> None:
     """None is longer than one read should be, and nothing is lost between them."""
     batches = seal(records(1, count))
-    assert max(rows for _, rows, _, _ in batches) <= ROWS_MAX
+    assert max(rows for _, rows, _, _, _ in batches) <= ROWS_MAX
     assert [row for batch in batches for row in unseal(batch) or ()] == records(1, count)
 
 

@@ -1,3 +1,4 @@
-"""Attacks on Lyra: races for paths in the sandbox (`swaps`) and texts that try to talk an agent into harm
-(`injection`).
+"""Attacks on Lyra: races for paths in the sandbox (`swaps`), texts that try to talk an agent into harm (`injection`),
+repositories whose own files ask for too much (`project_files`), commands that try to reach other hosts (`egress`),
+and changes of a store's file that would give a process more rights (`stores`).
 """

@@ -1,10 +1,10 @@
 """The table of commands, and the click classes that keep it lazy.
 
 `COMMANDS` names each command's module without importing it, so `lyra --help` costs click and this file. Every
-command takes `--debug` and `--set KEY=VALUE`, before or after its name; they end up in the one `Invocation`,
-which also loads the Config at first use. `run` invokes and turns every error into its lines on stderr and its
-exit code. A new command is a row in `COMMANDS` and a module with a `CliCommand` or `CommandGroup` in it; a test keeps
-the row's sentence equal to the command's own.
+command takes `--debug`, `--set KEY=VALUE` and `--trust-folder`, before or after its name; they end up in the one
+`Invocation`, which also loads the Config at first use, with the trust that everything in the command is loaded with.
+`run` invokes and turns every error into its lines on stderr and its exit code. A new command is a row in `COMMANDS` and
+a module with a `CliCommand` or `CommandGroup` in it; a test keeps the row's sentence equal to the command's own.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 if TYPE_CHECKING:
     from lyra.config import Config
+    from lyra.config.trust import FolderTrust
 
 __all__ = ["COMMANDS", "CliCommand", "CommandGroup", "Invocation", "Lazy", "json_option", "root", "run"]
 
@@ -57,6 +59,9 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "run": Lazy("lyra.cli.vega.run", "run", "Run a Vega program: a source, or a compiled .vgb file."),
     "store": Lazy("lyra.cli.commands.store", "store", "Inspect and compact a store: info, check, compact, export."),
     "tools": Lazy("lyra.cli.commands.tools", "tools", "List the available tools, check files of tools, call a tool."),
+    "trust": Lazy(
+        "lyra.cli.commands.trust", "trust", "Show and change which folders' own files may do more than tighten."
+    ),
     "vega": Lazy("lyra.cli.vega.group", "vega", "Write, check, run and test programs in the Vega language."),
 }
 
@@ -67,14 +72,36 @@ class Invocation:
     def __init__(self) -> None:
         self.debug = False
         self.flags: list[str] = []
+        self.trusts_folder = False  # --trust-folder
         self._config: Config | None = None
+        self._trust: FolderTrust | None = None
+        self._stack = ExitStack()
+
+    @property
+    def trust(self) -> FolderTrust:
+        """The trust in project files that this command, and all that it loads from here on, runs with."""
+        if self._trust is None:
+            from lyra.config.files import folder
+            from lyra.config.trust import trust_for, using
+
+            self._trust = trust_for(folder(None), self.trusts_folder or None)
+            self._stack.enter_context(using(self._trust))
+        return self._trust
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def trust_folder(self, folder: str) -> None:
+        """With `--trust-folder` trust this folder, too: a program may lie elsewhere than where the command is run."""
+        if self.trusts_folder:
+            self.trust.trust_folder(folder)
 
     @property
     def config(self) -> Config:
         if self._config is None:
             from lyra.config import Config
 
-            self._config = Config.load(flags=self.flags)
+            self._config = Config.load(flags=self.flags, trust=self.trust)
         return self._config
 
 
@@ -93,13 +120,32 @@ def _set_debug(ctx: click.Context, _param: click.Parameter, value: bool) -> None
     ctx.ensure_object(Invocation).debug |= value
 
 
+def _set_trust(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value:
+        invocation = ctx.ensure_object(Invocation)
+        invocation.trusts_folder = True
+        invocation.trust_folder(os.curdir)  # before the command loads anything
+
+
 def _add_flags(ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> None:
     ctx.ensure_object(Invocation).flags += value
 
 
-def _shared_options(*, hidden: bool) -> list[click.Parameter]:
-    """Fresh ones for each command; hidden but on the root, or every help page would repeat them."""
+def _shared_options(*, hidden: bool, uses_trust: bool = False) -> list[click.Parameter]:
+    """Fresh ones for each command; hidden but on the root, or every help page would repeat them. `--trust-folder` is
+    shown where a command uses files that wait for trust."""
     return [
+        click.Option(
+            ["--trust-folder"],
+            is_flag=True,
+            expose_value=False,
+            hidden=hidden and not uses_trust,
+            callback=_set_trust,
+            help="Trust this folder's own files for this run: providers, MCP servers, tools, allow rules, stores.",
+        ),
+        click.Option(
+            ["--trust-project"], is_flag=True, expose_value=False, hidden=True, callback=_set_trust
+        ),  # its old name
         click.Option(
             ["--set"],
             metavar="KEY=VALUE",
@@ -122,11 +168,11 @@ def _shared_options(*, hidden: bool) -> list[click.Parameter]:
 
 
 class CliCommand(click.Command):
-    """A click command that also takes the shared options."""
+    """A click command that also takes the shared options. `uses_trust`: it uses files that wait for trust."""
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
+    def __init__(self, *args: Any, uses_trust: bool = False, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self.params += _shared_options(hidden=True)
+        self.params += _shared_options(hidden=True, uses_trust=uses_trust)
 
 
 class CommandGroup(click.Group):
@@ -250,4 +296,6 @@ def run(args: list[str], command: click.Command = root) -> int:
         from lyra.cli.render import report
 
         return report(error, debug=invocation.debug)
+    finally:
+        invocation.close()
     return 0

@@ -11,7 +11,20 @@ from typing import Any, Final
 
 from lyra.errors import ConfigError
 
-__all__ = ["FILE_BYTES_MAX", "FILE_NAME", "MANAGED_FILE", "folder", "read_bytes", "read_toml", "same_file"]
+__all__ = [
+    "FILE_BYTES_MAX",
+    "FILE_NAME",
+    "MANAGED_FILE",
+    "check_no_way_out",
+    "folder",
+    "is_inside",
+    "is_own",
+    "parse_toml",
+    "project_file",
+    "read_bytes",
+    "read_toml",
+    "same_file",
+]
 
 FILE_NAME: Final = "lyra.toml"
 MANAGED_FILE: Final = "/etc/lyra/lyra.toml"  # the machine's: it can only tighten
@@ -29,14 +42,60 @@ def same_file(path: str, other: str | None) -> bool:
     return other is not None and os.path.exists(other) and os.path.exists(path) and os.path.samefile(path, other)
 
 
+def project_file(cwd: str, user: str | None) -> str | None:
+    """The nearest `lyra.toml` from a folder up; the user's own file and the machine's are no project's."""
+    while True:
+        path = os.path.join(cwd, FILE_NAME)
+        if os.path.lexists(path) and not same_file(path, user) and path != MANAGED_FILE:
+            return path
+        above = os.path.dirname(cwd)
+        if above == cwd:
+            return None
+        cwd = above
+
+
+def is_own(path: str, folder: str) -> bool:
+    """Whether a file above a folder belongs to the user, to the folder's owner or to root. In a folder such as /tmp
+    other users can put a `lyra.toml` above."""
+    try:
+        return os.lstat(path).st_uid in (os.geteuid(), os.stat(folder).st_uid, 0)
+    except OSError:
+        return False
+
+
+def is_inside(path: str, root: str) -> bool:
+    """Whether a path lies in a folder, or is it, with the links of both resolved."""
+    real_root = os.path.realpath(root)
+    real_path = os.path.realpath(os.path.join(root, path))
+    return os.path.commonpath((real_root, real_path)) == real_root
+
+
+def check_no_way_out(path: str, root: str) -> None:
+    """Refuse a path that is named inside a folder and leads out of it, through a link."""
+    named = os.path.normpath(os.path.join(root, path))
+    lies_in = named == root or named.startswith(f"{root.rstrip('/')}/")
+    if lies_in and not is_inside(path, root):
+        raise ConfigError(
+            f"{path} leads out of the project's folder, through a link", hint="name the place itself", place=named
+        )
+
+
 def read_toml(path: str, shown: str) -> tuple[dict[str, Any], dict[tuple[str, ...], int]]:
     """The document and the line of each key; anything but a small UTF-8 TOML file is a ConfigError."""
+    data = read_bytes(path, shown)
+    if data is None:
+        raise ConfigError("there is no such file", place=shown)
+    return parse_toml(data, shown)
+
+
+def parse_toml(data: bytes, shown: str) -> tuple[dict[str, Any], dict[tuple[str, ...], int]]:
+    """The same for the content of a file that was read already."""
     import tomllib
     from decimal import Decimal
 
     from lyra.core.checking.toml_positions import DEPTH_MAX, TooDeep, key_lines
 
-    text = _read_text(path, shown)
+    text = _text(data, shown)
     try:
         lines = key_lines(text)
         return tomllib.loads(text, parse_float=Decimal), lines
@@ -75,10 +134,7 @@ def read_bytes(path: str, shown: str) -> bytes | None:
     return data
 
 
-def _read_text(path: str, shown: str) -> str:
-    data = read_bytes(path, shown)
-    if data is None:
-        raise ConfigError("there is no such file", place=shown)
+def _text(data: bytes, shown: str) -> str:
     try:
         return data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:

@@ -13,13 +13,17 @@ from lyra.core import limits
 from lyra.core.checking.check import did_you_mean
 from lyra.core.rights.capability import ANY_NAME
 
-__all__ = ["ELSEWHERE", "KEYS", "NONE", "SECTIONS", "SettingKey", "hint_for"]
+__all__ = ["ELSEWHERE", "KEYS", "NONE", "SECTIONS", "SettingKey", "hint_for", "is_tighter", "needs_trust"]
 
 NONE: Final = "none"  # the word for an absent optional setting, in every source
 
 
 class SettingKey(NamedTuple):
-    """One setting. `type` names a row of `values.READERS`; with `narrows` a project's file can only tighten it."""
+    """One setting. `type` names a row of `values.READERS`; with `narrows` a project's file can only tighten it.
+
+    Any other setting of a project's file counts once its folder is trusted. Without trust one with `tighter` counts
+    where it is tighter than the user's: `less` or `more` says in which direction that is.
+    """
 
     name: str
     type: Literal["store", "word", "seconds", "count", "money", "rules", "model", "file"]
@@ -30,6 +34,7 @@ class SettingKey(NamedTuple):
     most: float = 1e12
     optional: bool = False  # may be absent, written "none"
     narrows: bool = False
+    tighter: Literal["", "less", "more"] = ""
 
     @property
     def section(self) -> str:
@@ -52,7 +57,7 @@ _TABLE: Final = (
         sentence=(
             "Where the journal lives: a file path, `memory`, `postgresql://…`, or `env:NAME` for a variable that "
             "holds one of these. A relative path in a file starts at the project's folder, elsewhere at the "
-            "working folder."
+            "working folder. A project's file can name a place in its own folder alone."
         ),
     ),
     SettingKey(
@@ -64,6 +69,7 @@ _TABLE: Final = (
             "of a disk flush."
         ),
         words=("process", "power"),
+        tighter="more",
     ),
     SettingKey(
         "kernel.lease_s",
@@ -100,6 +106,7 @@ _TABLE: Final = (
         sentence="Messages that may wait in one mailbox; a sender of more is told so.",
         least=1,
         most=1_000_000_000,
+        tighter="less",
     ),
     SettingKey(
         "kernel.processes_max",
@@ -108,6 +115,7 @@ _TABLE: Final = (
         sentence="Processes alive at once; a spawn beyond it is refused.",
         least=1,
         most=limits.PROCESSES_MAX,
+        tighter="less",
     ),
     SettingKey(
         "kernel.retention_s",
@@ -170,8 +178,8 @@ _TABLE: Final = (
         default=None,
         sentence=(
             "Where `lyra agent` writes its audit log when `--audit` names no place: a file, or a folder with a slash "
-            "at its end, in which each run has a file of its own. A project can name one in its own folder, where you "
-            "have none."
+            "at its end, in which each run has a file of its own. A trusted project can name one in its own folder, "
+            "where you have none."
         ),
         optional=True,
         narrows=True,
@@ -191,6 +199,22 @@ _TABLE: Final = (
 KEYS: Final[dict[str, SettingKey]] = {key.name: key for key in _TABLE}
 SECTIONS: Final[tuple[str, ...]] = tuple(dict.fromkeys(key.section for key in _TABLE))
 ELSEWHERE: Final = ("permissions",)  # sections of the same files that `tools.permissions` reads and checks
+
+
+def needs_trust(key: SettingKey, value: Any) -> bool:
+    """Whether a project's file needs trust for this value, because it may do more than tighten. A file's name has no
+    order: something is written there."""
+    if key.narrows:
+        return key.type == "file"
+    return bool(value != key.default) and not is_tighter(key, value, key.default)
+
+
+def is_tighter(key: SettingKey, value: Any, holds: Any) -> bool:
+    """Whether a value is tighter than the one that holds; never for a setting without an order."""
+    if not key.tighter:
+        return False
+    asked, held = (key.words.index(value), key.words.index(holds)) if key.words else (value, holds)
+    return bool(asked < held if key.tighter == "less" else asked > held)
 
 
 def hint_for(name: str) -> str:

@@ -1,7 +1,8 @@
 """Merging: the layers of `sources` folded into one.
 
 The later layer wins, but a project's file comes with a repository and is trusted less than the user: it can only narrow
-grants and budgets, whichever source the user set them in. A setting of the project's file that is not used becomes a
+grants and budgets, whichever source the user set them in, and until its folder is trusted it can only tighten anything
+(`passed_over` are the settings that wait for that). Any other setting of the project's file that is not used becomes a
 note. The machine's own file (`managed`) narrows the result of all others.
 Next: `merge_tables`, which does the same for the settings with free names.
 """
@@ -10,10 +11,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from lyra.config.keys import KEYS, SettingKey
+from lyra.config.keys import KEYS, SettingKey, is_tighter
 from lyra.config.origin import SettingOrigin
 from lyra.config.sources import SettingsLayer
 from lyra.core.rights.capability import ANY_NAME, Grant
+from lyra.core.secrets.secret import Secret
 
 __all__ = ["Merged"]
 
@@ -25,6 +27,7 @@ class Merged:
         self.values: dict[str, Any] = {}
         self.origins: dict[str, SettingOrigin] = {}
         self.notes: list[str] = []
+        self.passed_over: list[str] = []  # settings of a project's file whose folder is not trusted
         # minimum demands of project and machine, which bind the user too; the tightest word of each
         self.demanded: dict[str, Any] = {}
         own = [layer for layer in layers if layer.kind not in ("project", "managed")]
@@ -32,7 +35,10 @@ class Merged:
         project = next(layer for layer in layers if layer.kind == "project")
         for name, key in KEYS.items():
             for layer in own if key.narrows else layers:
-                self.take(layer, name)
+                if layer.trusted or self.is_tighter(key, layer):
+                    self.take(layer, name)
+                elif name in layer.values:
+                    self.passed_over.append(name)
             if not key.narrows or key.type == "rules":
                 continue
             if project.values.get(name) is not None:
@@ -51,7 +57,17 @@ class Merged:
             self.values[name] = layer.values[name]
             self.origins[name] = SettingOrigin(layer.kind, layer.places[name] or None)
 
+    def is_tighter(self, key: SettingKey, layer: SettingsLayer) -> bool:
+        """Whether a layer without trust only tightens this setting. The value that holds already counts as tighter."""
+        if key.name not in layer.values:
+            return False
+        asked, holds = _bare(layer.values[key.name]), _bare(self.values[key.name])
+        return bool(asked == holds) or is_tighter(key, asked, holds)
+
     def tighten(self, key: SettingKey, project: SettingsLayer) -> None:
+        if key.type == "file" and not project.trusted:
+            self.passed_over.append(key.name)
+            return
         asked, holds = project.values[key.name], self.values[key.name]
         if holds is None or (key.type != "file" and _rank(key, asked) <= _rank(key, holds)):
             self.take(project, key.name)
@@ -92,6 +108,11 @@ class Merged:
 
 def _grant_of(layer: SettingsLayer) -> Grant:
     return Grant(allow=layer.values.get("grant.allow", (ANY_NAME,)), deny=layer.values.get("grant.deny", ()))
+
+
+def _bare(value: Any) -> Any:
+    """A value that can be compared: a reference to a variable is compared as it is written."""
+    return str(value) if isinstance(value, Secret) else value
 
 
 def _rank(key: SettingKey, value: Any) -> Any:

@@ -1,9 +1,10 @@
 """Merging the tables, and what a project's file may set there.
 
-A project's file comes with a repository. It may name a server on this machine (a program that listens there could read
-the user's data anyway) and say how a known provider is called, but it may not send a key, a header or a conversation to
-any other address of its choice, and it may only raise prices and lower limits, so that budgets stay correct.
-`_REFUSALS` is the table of rules for providers. A setting that is not used becomes a note.
+A project's file comes with a repository. It may only raise prices and lower limits, so that budgets stay correct. What
+it says of providers counts once its folder is trusted (`passed_over` until then), since keys and conversations go
+there: it may then name a server on this machine and say how a known provider is called, and still not send a key, a
+header or a conversation to any other address of its choice. `_REFUSALS` is the table of these rules. A setting that is
+refused becomes a note.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class MergedTables:
         self.cells: dict[TableCell, Any] = {}
         self.origins: dict[TableCell, SettingOrigin] = {}
         self.notes: list[str] = []
+        self.passed_over: list[str] = []  # settings of a project's file whose folder is not trusted
         self._env = env
         self._in_vain: set[str] = set()  # providers with a refused setting
         self.project_prices: set[str] = set()  # models whose price only a project's file sets
@@ -74,6 +76,10 @@ class MergedTables:
         # keys last: whether one is allowed depends on the address it is sent to
         for cell in sorted(asked, key=lambda cell: cell.field == "api_key"):
             value, place = project.cells[cell]
+            if not project.trusted and (cell.field != "insecure_http" or value):
+                self.passed_over.append(str(cell))
+                self._in_vain.add(cell.name)
+                continue
             why = _REFUSALS[cell.field](_Asked(value, cell.name, self._address(cell.name)))
             if why:
                 self._note(

@@ -11,18 +11,21 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from lyra.config.files import folder
+from lyra.config.files import check_no_way_out, folder
 from lyra.config.keys import KEYS, SECTIONS, hint_for
 from lyra.config.merge import Merged
 from lyra.config.merge_tables import MergedTables
 from lyra.config.origin import SettingOrigin
 from lyra.config.sources import Flags, Loading
 from lyra.config.tables import TABLES, TableCell, groups
+from lyra.config.trust import HOW_TO_TRUST, FolderTrust, is_told, trust_for
 from lyra.config.values import Kind
 from lyra.core.budgets.money import Money
+from lyra.core.own_files import add_own_file
 from lyra.core.policies.rate import RateLimit
 from lyra.core.rights.capability import ANY_NAME, Grant
 from lyra.core.secrets.secret import Secret
+from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError
 
 __all__ = ["AgentCommandConfig", "AuditConfig", "BudgetConfig", "Config", "KernelConfig", "SettingRow", "nested"]
@@ -67,10 +70,12 @@ class Config:
     """Every setting in force: `config.kernel.lease_s`, `config.budget.usd`, and `config.grant`, a Grant.
 
     Those with free names are mappings: `config.providers["anthropic"]`, `config.prices`, `config.limits`,
-    `config.mcp_servers`, of which `config.project_servers` are a project's and wait for consent.
+    `config.mcp_servers`, of which `config.project_servers` are a project's: they wait for consent, unless the project's
+    file is trusted (`config.project_trusted`). `config.passed_over` are its settings that wait for trust.
     """
 
     __slots__ = (
+        "_base",
         "_rows",
         "agent",
         "audit",
@@ -82,10 +87,13 @@ class Config:
         "limits",
         "mcp_servers",
         "notes",
+        "passed_over",
         "prices",
         "project_prices",
         "project_servers",
+        "project_trusted",
         "providers",
+        "trust",
     )
 
     def __init__(
@@ -99,6 +107,10 @@ class Config:
         self.demanded: dict[str, Any] = {}  # minimum demands of project and machine, which bind the user too
         self.files: list[tuple[Kind, str]] = []
         self.notes: list[str] = []
+        self.passed_over: list[str] = []
+        self.project_trusted = False
+        self.trust: FolderTrust | None = None  # that it was loaded with
+        self._base: str | None = None  # the project's folder, else the working folder
         shown = {**values, "grant.allow": _layers(grant), "grant.deny": [str(rule) for rule in grant.deny]}
         self._rows = {name: SettingRow(name, _plain(shown[name]), origins[name]) for name in KEYS}
         self.providers: dict[str, dict[str, Any]] = tables.providers
@@ -118,16 +130,51 @@ class Config:
         *,
         flags: Flags = (),
         user_file: str | os.PathLike[str] | None = None,
+        trust: FolderTrust | bool | None = None,
     ) -> Self:
-        """Read every source; the first mistake is raised, with up to five more in its field `also`."""
-        loading = Loading(folder(cwd), os.environ if env is None else env)
+        """Read every source; the first mistake is raised, with up to five more in its field `also`.
+
+        Until its folder is trusted, a project's file can only tighten. `trust` says whether it is: True and False
+        decide it for this call; without it the answer that the user gave to `lyra` counts, and a warning of the logger
+        `lyra.config` names what was passed over.
+        """
+        where = folder(cwd)
+        trusted = trust_for(where, trust, env=env)
+        loading = Loading(where, os.environ if env is None else env, trusted)
         layers = loading.layers(flags, user_file)
         merged = Merged(layers)
         tables = MergedTables(layers, loading.env)
         config = cls(merged.values, merged.origins, merged.grant, tables)
         config.files, config.notes = loading.files, merged.notes + tables.notes
+        config.passed_over = merged.passed_over + tables.passed_over
+        config.project_trusted, config.trust, config._base = loading.project_trusted, trusted, loading.base
         config.demanded = merged.demanded
+        if trust is None and config.passed_over and not is_told():
+            import logging
+
+            logging.getLogger("lyra.config").warning("%s", config.passed_over_sentence())
+        for value in (config.kernel.store.reveal(), config.audit.file, merged.demanded.get("audit.file")):
+            add_own_file(value or "")
         return config
+
+    def passed_over_sentence(self) -> str:
+        """What of the project's file waits for trust, and how to give it; "" where nothing does."""
+        if not self.passed_over:
+            return ""
+        file = next(path for kind, path in self.files if kind == "project")
+        names = ", ".join(map(visible, self.passed_over))
+        return f"{visible(file)} is not trusted, so it can only tighten; passed over: {names}. {HOW_TO_TRUST}"
+
+    def store_target(self) -> str:
+        """Where the journal is kept: what a store is opened with.
+
+        A place that is named inside the project has to lie there: a repository could bring a link that leads elsewhere.
+        """
+        target = self.kernel.store.reveal()
+        asked_now = self.origin("kernel.store").kind in ("env", "flag")
+        if self._base is not None and not asked_now and target != "memory" and "://" not in target:
+            check_no_way_out(target, self._base)
+        return target
 
     def origin(self, name: str) -> SettingOrigin:
         """Where a setting's value comes from."""

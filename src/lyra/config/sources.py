@@ -12,11 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from lyra.config.cells import check_name, read_cell
-from lyra.config.files import FILE_NAME, MANAGED_FILE, read_toml, same_file
+from lyra.config.files import FILE_NAME, MANAGED_FILE, is_own, parse_toml, project_file, read_bytes
 from lyra.config.keys import ELSEWHERE, KEYS, NONE, SECTIONS, hint_for
 from lyra.config.tables import TABLES, TableCell, cell_of, groups, hint_for_cell
+from lyra.config.trust import FolderTrust
 from lyra.config.values import READERS, Kind, SettingSource, shape
 from lyra.core.checking.check import did_you_mean
+from lyra.core.user_folder import user_folder
 from lyra.errors import ConfigError
 
 __all__ = ["ALSO_MAX", "Flags", "Loading", "SettingsLayer"]
@@ -31,20 +33,25 @@ Item = tuple[str | TableCell, Any, str]  # the setting, its value, and the place
 
 
 class SettingsLayer(NamedTuple):
-    """The checked values of one source, with their places; `cells` are those of the tables."""
+    """The checked values of one source, with their places; `cells` are those of the tables. A layer that is not
+    `trusted`, a project's, can only tighten."""
 
     kind: Kind
     values: dict[str, Any]
     places: dict[str, str]
     cells: dict[TableCell, tuple[Any, str]]
+    trusted: bool = True
 
 
 class Loading:
     """One load: the mistakes found so far, and the layers in rising precedence."""
 
-    def __init__(self, cwd: str, env: Mapping[str, str]) -> None:
+    def __init__(self, cwd: str, env: Mapping[str, str], trust: FolderTrust | None = None) -> None:
         self.cwd = cwd
         self.env = env
+        self.trust = trust
+        self.project_trusted = False  # whether the content of the project's file is, as it was read
+        self.base = cwd  # where relative paths of files start
         self.mistakes: list[ConfigError] = []
         self.files: list[tuple[Kind, str]] = []
 
@@ -52,12 +59,14 @@ class Loading:
         """Read every source, the weakest first; raise the first mistake in any of them."""
         user = os.fspath(user_file) if user_file is not None else self.user_file()
         project = self.project_file(user)
-        base = os.path.dirname(project) if project else self.cwd
+        if project is not None and is_own(project, self.cwd):
+            self.base = os.path.dirname(project)  # another user's file does not choose where something is written
+        base = self.base
         defaults = self.layer("default", base, ((name, key.default, "") for name, key in KEYS.items()))
         layers = [
             defaults,
             self.layer("user", base, self.file_items("user", user)),
-            self.layer("project", base, self.file_items("project", project)),
+            self.layer("project", base, self.file_items("project", project))._replace(trusted=self.project_trusted),
             self.layer("env", self.cwd, self.env_items()),
             self.layer("flag", self.cwd, self.flag_items(flags)),
             self.layer("managed", "/", self.managed_items()),
@@ -94,23 +103,12 @@ class Loading:
 
     # ------------------------------------------------------------ files
     def user_file(self) -> str | None:
-        folder = self.env.get("XDG_CONFIG_HOME", "")
-        home = self.env.get("HOME", "")
-        if os.path.isabs(folder):  # the XDG specification ignores a relative path
-            return os.path.join(folder, "lyra", FILE_NAME)
-        return os.path.join(home, ".config", "lyra", FILE_NAME) if os.path.isabs(home) else None
+        folder = user_folder(self.env)
+        return None if folder is None else os.path.join(folder, FILE_NAME)
 
     def project_file(self, user: str | None) -> str | None:
         """The nearest `lyra.toml` from the working folder up; the user's own file is no project's."""
-        folder = self.cwd
-        while True:
-            path = os.path.join(folder, FILE_NAME)
-            if os.path.lexists(path) and not same_file(path, user) and path != MANAGED_FILE:
-                return path
-            above = os.path.dirname(folder)
-            if above == folder:
-                return None
-            folder = above
+        return project_file(self.cwd, user)
 
     def managed_items(self) -> Iterator[Item]:
         """The settings of the machine's file; one that cannot be tightened is a mistake there."""
@@ -127,7 +125,12 @@ class Loading:
         self.files.append((kind, path))
         shown = os.path.relpath(path, self.cwd) if os.path.dirname(path) == self.cwd else path
         try:
-            document, lines = read_toml(path, shown)
+            data = read_bytes(path, shown)
+            if data is None:
+                raise ConfigError("there is no such file", place=shown)
+            if kind == "project" and self.trust is not None:
+                self.project_trusted = self.trust.covers(os.path.dirname(path), FILE_NAME, data)
+            document, lines = parse_toml(data, shown)
         except ConfigError as mistake:
             self.mistakes.append(mistake)
             return

@@ -84,23 +84,26 @@ TABLES: Final[dict[str, SettingTable]] = {
                 "api_key",
                 "secret",
                 "The key, or `env:NAME` for a variable that holds it.",
-                project="`env:NAME` alone: the provider's usual variable, or one that ends in `_KEY`, for the "
-                "provider's own address or yours on this machine",
+                project="trusted: `env:NAME` alone, the provider's usual variable or one that ends in `_KEY`, for the "
+                "provider's own address or one on this machine",
             ),
             Column(
                 "base_url",
                 "url",
                 "The address of the server.",
-                project="this machine only, and no provider that you have a key for",
+                project="trusted: this machine only; `a.localhost` is not, since a name server is asked for it",
             ),
-            Column("api", "word", "Which of OpenAI's two formats the server speaks.", words=APIS),
-            Column("api_version", "text", "The version of the API: Azure's, Anthropic's or Google's."),
-            Column("project", "text", "The Google Cloud project."),
-            Column("region", "text", "Google Cloud's or AWS's region."),
+            Column("api", "word", "Which of OpenAI's two formats the server speaks.", words=APIS, project="trusted"),
+            Column(
+                "api_version", "text", "The version of the API: Azure's, Anthropic's or Google's.", project="trusted"
+            ),
+            Column("project", "text", "The Google Cloud project.", project="trusted"),
+            Column("region", "text", "Google Cloud's or AWS's region.", project="trusted"),
             Column(
                 "timeouts",
                 "timeouts",
                 "Seconds: `connect_s`, `first_s` to the first byte, `idle_s` between two pieces, `total_s`.",
+                project="trusted",
             ),
             Column("headers", "headers", "Sent with every call, hidden like keys.", project="no"),
             Column(
@@ -138,7 +141,8 @@ TABLES: Final[dict[str, SettingTable]] = {
         _table(
             "mcp.servers",
             "NAME",
-            "MCP servers, whose tools agents get as `mcp__NAME__TOOL`. A project's wait for your consent.",
+            "MCP servers, whose tools agents get as `mcp__NAME__TOOL`. A project's wait for your consent, for one of "
+            "them (`lyra mcp approve`) or for the folder.",
             Column("command", "text", "The program that is started; it runs in the sandbox.", project="after consent"),
             Column("args", "texts", "Its arguments.", project="after consent"),
             Column(

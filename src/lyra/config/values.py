@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from lyra.config.files import folder
+from lyra.config.files import folder, is_inside
 from lyra.config.keys import SettingKey
 from lyra.core.budgets.money import Money
 from lyra.core.checking.check import one_of, real, whole
@@ -22,6 +22,8 @@ from lyra.core.secrets.secret import Secret, is_reference, mask_url
 from lyra.errors import ConfigError
 
 __all__ = ["READERS", "Kind", "SettingSource", "number_of", "plain_number", "shape"]
+
+_SQLITE: Final = "sqlite://"
 
 Kind = Literal["default", "user", "project", "env", "flag", "managed"]
 
@@ -44,16 +46,27 @@ def _read_store(key: SettingKey, value: Any, source: SettingSource) -> Secret:
                 hint=f"put it in your own file, or set {key.variable}",
             )
         return Secret.parse(value, env=source.env)
-    if source.kind == "project" and "://" in value and not value.startswith("sqlite://"):
-        # Cloning a repository must not be enough to send the user's journal to its author.
+    if source.kind == "project" and "://" in value.removeprefix(_SQLITE):
+        # Trusting a repository must not be enough to send the user's journal to its author.
         raise ConfigError(
             f"a project's file may not send the journal to a server: {key.name} = {mask_url(value)!r}",
             hint=f"put it in your own file, or set {key.variable}",
         )
-    if "://" in value or value == "memory":
+    if value == "memory" or ("://" in value and source.kind != "project"):
         return Secret(value, label=mask_url(value))
-    path = _expand(value, source)
+    path = _expand(value.removeprefix(_SQLITE), source)
+    if source.kind == "project":
+        _check_inside(key, value, path, source)
     return Secret(path, label=mask_url(path))
+
+
+def _check_inside(key: SettingKey, value: str, path: str, source: SettingSource) -> None:
+    """Refuse a place outside the project: a repository must not have something written elsewhere."""
+    if not is_inside(path, source.base):
+        raise ConfigError(
+            f"a project's file may name a place in its own folder alone: {key.name} = {value!r}",
+            hint=f"put it in your own file, or set {key.variable}",
+        )
 
 
 def _expand(path: str, source: SettingSource) -> str:
@@ -69,13 +82,7 @@ def _read_file(key: SettingKey, value: Any, source: SettingSource) -> str:
         raise ConfigError(f"{key.name} is a path, not {shape(value)}", hint="such as '.lyra/audit/'")
     path = _expand(value, source)
     if source.kind == "project":
-        root = os.path.realpath(source.base)
-        if os.path.commonpath((root, os.path.realpath(os.path.join(root, path)))) != root:
-            # Cloning a repository must not be enough to have something written elsewhere.
-            raise ConfigError(
-                f"a project's file may name a place in its own folder alone: {key.name} = {value!r}",
-                hint=f"put it in your own file, or set {key.variable}",
-            )
+        _check_inside(key, value, path, source)
     return path
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import msgspec
 
-from lyra.core.checking.check import known_keys
+from lyra.core.checking.check import is_nested_deeper, known_keys
 from lyra.core.limits import (
     ENVELOPE_AGENT_HOPS_MAX,
     ENVELOPE_ITERATIONS_MAX,
@@ -377,17 +377,8 @@ _read: Final = msgspec.msgpack.Decoder().decode
 
 def _check_depth(value: Any) -> None:
     """Refuse data that is nested too deeply, or contains itself, before anything recurses into it."""
-    level: list[Any] = [value]
-    for _ in range(VALUE_DEPTH_MAX):
-        level = [
-            item
-            for holder in level
-            for item in (holder.values() if isinstance(holder, Mapping) else holder)
-            if isinstance(item, (Mapping, list, tuple))
-        ]
-        if not level:
-            return
-    raise ConfigError(f"an envelope is nested more than {VALUE_DEPTH_MAX} levels deep")
+    if is_nested_deeper(value, VALUE_DEPTH_MAX):
+        raise ConfigError(f"an envelope is nested more than {VALUE_DEPTH_MAX} levels deep")
 
 
 def _plain(data: Mapping[str, Any]) -> dict[str, Any]:

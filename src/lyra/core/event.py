@@ -115,6 +115,7 @@ KINDS: Final[dict[str, str]] = {
     "run.packed": "older lines of a durable run were put together into a blob",
     "kernel.stopping": "the kernel takes nothing new and closes, and why",
     "store.waiting": "the store is another kernel's, which may be dead: this one waits for the end of the lease",
+    "store.unsigned": "the store is not signed with this user's key: the rights in it are taken as they stand",
     "store.full": "the store has no room; every process stands still until it has",
     "store.failed": "the store is damaged or gone; this kernel writes no more",
     "store.fenced": "another kernel owns the store now; this one writes no more",

@@ -12,7 +12,7 @@ import os
 import random
 from typing import Final
 
-__all__ = ["Entropy", "ProcessRandom", "seeded", "unique_id"]
+__all__ = ["Entropy", "ProcessRandom", "random_key", "seeded", "unique_id"]
 
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no letter looks like a digit
 
@@ -54,6 +54,11 @@ def unique_id() -> str:
     """An id that no store, run or call anywhere has. It comes from the operating system also where a run is seeded: two
     runs of one seed act on the same world, and their idempotency keys must differ."""
     return Entropy().text(16)
+
+
+def random_key() -> bytes:
+    """A key of 256 bits from the operating system, also where a run is seeded."""
+    return os.urandom(32)
 
 
 def seeded(seed: int) -> ProcessRandom:

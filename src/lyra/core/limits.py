@@ -95,6 +95,8 @@ LEASE_S: Final = 3.0  # a dead owner's store opens after this
 STORE_RECONNECT_S: Final = 60.0  # a database server that restarts is waited for; nothing is lost meanwhile
 LEASE_WAIT_S: Final = 10.0  # how long a kernel waits, by default, for a lease whose owner may be dead
 RETENTION_S: Final = 7 * 24 * 3600.0  # journal rows that a snapshot covers are kept this long
+KNOWN_STORES_MAX: Final = 1_000  # records of signed stores that are kept, whether their files are still there or not
+KNOWN_STORES_GONE_S: Final = 7 * 24 * 3600.0  # beyond that number, records of files gone this long are dropped
 BLOB_INLINE_BYTES_MAX: Final = 65_536  # larger values go to the blob table, stored once
 
 # ---------------------------------------------------------------- values

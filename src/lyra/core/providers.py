@@ -84,13 +84,14 @@ COMPATIBLE: Final = Usual(needs=("base_url",))
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, without asking a name server."""
+    """Whether a host is this machine, without asking a name server. A name below localhost (`a.localhost`) is not: many
+    resolvers ask a name server for it."""
     from ipaddress import ip_address
 
     try:
         return ip_address(host).is_loopback
     except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
+        return host == "localhost"
 
 
 def is_loopback_url(url: str) -> bool:

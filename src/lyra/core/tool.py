@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, P
 
 import msgspec
 
-from lyra.core.checking.check import known_keys, one_of, real, short_text, whole
-from lyra.core.limits import NAME_LENGTH_MAX
+from lyra.core.checking.check import is_nested_deeper, known_keys, one_of, real, short_text, whole
+from lyra.core.limits import NAME_LENGTH_MAX, VALUE_DEPTH_MAX
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.type_parameters import Parameters, Result_co
 from lyra.errors import ConfigError, DeadlineExceeded, Denied, LyraError
@@ -241,11 +241,13 @@ class FunctionTool(Tool, Generic[Parameters, Result_co], frozen=True):
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """A model asks for a tool to be run; `id` ties the result to it."""
+    """A model asks for a tool to be run; `id` ties the result to it. `masked`: its arguments had a key in them that the
+    process knows. The key is masked in what is kept and shown, and the call is not run."""
 
     id: str
     name: str
     arguments: dict[str, Any] = {}
+    masked: bool = False
 
     def __post_init__(self) -> None:
         short_text(self.id, "a tool call's id", most=NAME_LENGTH_MAX)
@@ -253,9 +255,14 @@ class ToolCall(msgspec.Struct, frozen=True):
         arguments: object = self.arguments
         if not isinstance(arguments, Mapping) or not all(isinstance(key, str) for key in arguments):
             raise ConfigError(f"the arguments of {self.name!r} are a mapping of names to values", key="arguments")
+        if is_nested_deeper(arguments, VALUE_DEPTH_MAX):
+            raise ConfigError(
+                f"the arguments of {self.name!r} are nested more than {VALUE_DEPTH_MAX} levels deep", key="arguments"
+            )
 
     def to_data(self) -> dict[str, Any]:
-        return {"id": self.id, "name": self.name, "arguments": dict(self.arguments)}
+        data = {"id": self.id, "name": self.name, "arguments": dict(self.arguments)}
+        return {**data, "masked": True} if self.masked else data
 
     @classmethod
     def from_data(cls, data: Any) -> ToolCall:

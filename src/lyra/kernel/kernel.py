@@ -321,7 +321,7 @@ class Kernel:
         """A kernel as the configuration files, the environment and the flags describe it."""
         kernel, budget = config.kernel, config.budget
         settings: dict[str, Any] = {
-            "store": kernel.store.reveal(),
+            "store": overrides["store"] if "store" in overrides else config.store_target(),
             "durability": kernel.durability,
             "lease_s": kernel.lease_s,
             "lease_wait_s": kernel.lease_wait_s,
@@ -436,6 +436,7 @@ class Kernel:
         try:
             self._ownership = Ownership(core, store, lease_s=self._lease_s, wait_s=self._lease_wait_s)
             lease = await self._ownership.take(owner_name(self.entropy.text(8), self._lease_s))
+            self._ownership.open_signed()
             if owned is not None:
                 owned()
             self._recovery = Recovery(

@@ -31,7 +31,7 @@ from lyra.kernel.journal.history import Fold, ProcessState
 from lyra.kernel.process.links import read_signal
 from lyra.kernel.process.process import Exit, Process
 from lyra.kernel.programs.context import Context
-from lyra.store.protocol import Store
+from lyra.store.protocol import Snapshot, Store
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from lyra.kernel.programs.registry import Programs
     from lyra.kernel.supervision.handle import Supervisors
 
-__all__ = ["Recovery"]
+__all__ = ["Recovery", "grant_of"]
 
 _log: Final = logging.getLogger("lyra.kernel")
 _ROWS_A_SLICE = 500
@@ -165,7 +165,7 @@ class Recovery:
         right = parent.grant if parent is not None else core.grant
         if created.grant is not None:
             # Narrowed once more by today's root: what the journal allows, the user may have taken back since.
-            right = right.narrow(_grant_of(created))
+            right = right.narrow(grant_of(created))
         process = Process(core, pid, created.program, parent, scope, right, created.priority, copy_context())
         process.created_at = min(state.created_at, core.now())  # the clock of then may have been ahead
         if created.key is not None and parent is not None:
@@ -332,8 +332,9 @@ class Recovery:
         core = self._core
         journal = core.journal
         assert journal is not None
-        upto = journal.durable_seq
-        loaded = await core.call(self._store.load_snapshots)
+        loaded: Snapshot
+        upto: int
+        loaded, upto = await core.call(self._load_snapshots)
         fold = Fold.load(loaded.seq, loaded.states, [type(state)() for state in core.states.values()])
         for after in range(loaded.seq, upto, _ROWS_A_SLICE):
             last = min(after + _ROWS_A_SLICE, upto)
@@ -350,6 +351,10 @@ class Recovery:
         await core.call(self._store.compact, before=before, epoch=journal.epoch)
         return upto
 
+    def _load_snapshots(self) -> tuple[Snapshot, int]:
+        """The snapshot there is, and the last row now: the next one is made from there on, and ends there."""
+        return self._store.load_snapshots(), self._store.last_seq()
+
     def _read(self, after: int, upto: int) -> list[Any]:
         return list(islice(self._store.read(after=after, upto=upto), _ROWS_A_SLICE))
 
@@ -359,7 +364,7 @@ class Recovery:
             self._snapshotting = None
 
 
-def _grant_of(created: rows.Created) -> Grant:
+def grant_of(created: rows.Created) -> Grant:
     """The Grant of a row. An earlier version did not check some rights, so a list of what it allows did not name them:
     a process that it started keeps them. What such a list denies counts from now on."""
     grant = Grant.from_data(created.grant)

@@ -52,7 +52,8 @@ class SettingValue(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """One server. `origin` is `user`, `project` or `.mcp.json`; only `user` needs no further consent."""
+    """One server. `origin` is `user`, `project` or `.mcp.json`; only `user` needs no consent, for the server or for the
+    folder (`folder_trusted`)."""
 
     name: str
     command: str = ""
@@ -71,6 +72,7 @@ class ServerSettings:
     writable: tuple[str, ...] = ()
     origin: str = "user"
     place: str = ""
+    folder_trusted: bool = False  # the person trusts the project's file that names it, with exactly this content
     fill: Callable[[str], str] = str  # replaces `${NAME}` in a command, an argument or a URL
     broken: str = ""  # why the entry cannot be used; the other fields do not count then
     ignored: tuple[str, ...] = ()  # keys of its entry that Lyra does not know
@@ -145,7 +147,9 @@ class ServerSettings:
         return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()[:32]
 
 
-def settings_of(name: str, entry: Mapping[str, Any], *, origin: str, place: str = "") -> ServerSettings:
+def settings_of(
+    name: str, entry: Mapping[str, Any], *, origin: str, place: str = "", folder_trusted: bool = False
+) -> ServerSettings:
     """The settings from an entry `[mcp.servers.NAME]`."""
     check_server(f"mcp.servers.{name}", entry)
     if is_reference(entry.get("url", "")):
@@ -160,4 +164,4 @@ def settings_of(name: str, entry: Mapping[str, Any], *, origin: str, place: str 
     }
     transport = entry.get("transport") or ("stdio" if "command" in entry else "http")
     given = {**entry, **values, "transport": transport}
-    return ServerSettings(name=name, origin=origin, place=place, **given)
+    return ServerSettings(name=name, origin=origin, place=place, folder_trusted=folder_trusted, **given)

@@ -23,7 +23,7 @@ STATES: Final[dict[str, str]] = {
     "connecting": "it is being started or reached",
     "connected": "its tools can be called",
     "auth_required": "it wants a token or a login that is not there",
-    "consent_required": "a project names it, and no person has agreed to that",
+    "consent_required": "a project names it, and no person has agreed to that or trusts the folder",
     "connection_error": "it could not be reached, or it died too often",
     "schema_error": "what it says of its tools, or its entry in a file says of it, cannot be read",
     "unsupported_transport": "it wants to be spoken to in a way that is not spoken",

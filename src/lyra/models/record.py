@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import msgspec
 
+from lyra.core.own_files import make_folder
 from lyra.core.secrets.redact import redact, redact_data
 from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError, LyraError, ModelError, ParseError, error_from_data, error_to_data
@@ -88,7 +89,7 @@ class Cassette:
         self.entries.append(entry)
 
     def save(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path.parent)
         part = self.path.with_name(self.path.name + ".part")
         part.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in (FORMAT, *self.entries)))
         part.replace(self.path)

@@ -29,6 +29,7 @@ import msgspec
 from lyra.core.checking.check import did_you_mean, one_of, real, short_text, whole
 from lyra.core.checking.document import Path, form_of, parse, place_of, text_of
 from lyra.core.limits import NAME_LENGTH_MAX
+from lyra.core.own_files import add_own_path
 from lyra.core.tool import check_tool_name
 from lyra.errors import CheckError, ConfigError
 from lyra.models.pricing import FREE, Price
@@ -163,6 +164,7 @@ def load_script(path: str | FilePath) -> Script:
     """The script of a file; its first mistake is raised with its place, the others are the error's `also`."""
     file = str(path)
     form = form_of(file, what="script")
+    add_own_path(file)  # it decides what a model says, and with that what an agent does
     try:
         content = FilePath(path).read_bytes()
     except OSError as error:

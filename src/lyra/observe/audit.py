@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from lyra.core.checking.check import one_of
 from lyra.core.event import Event
 from lyra.core.ids import Entropy
+from lyra.core.own_files import add_own_path, make_folder
 from lyra.core.secrets.redact import redact_command, redact_data, without_passwords
 from lyra.errors import ConfigError, LyraError, StoreError
 from lyra.observe.attach import Attached, Observed, secrets_of
@@ -203,6 +204,7 @@ def attach_audit(kernel: Audited, path: str | Path, *, level: str = "basic") -> 
         _make(file.parent)
     except (OSError, ValueError) as error:
         raise _unwritable(path, error) from None
+    add_own_path(file)
     log = AuditLog(
         file,
         level=level,
@@ -217,9 +219,12 @@ def attach_audit(kernel: Audited, path: str | Path, *, level: str = "basic") -> 
 
 def _make(folder: Path) -> None:
     """Make the log's folder, and `.lyra` above it. Other missing folders are not made: the path is likely misspelt."""
-    if folder.parent.name == ".lyra":
-        folder.parent.mkdir(exist_ok=True)
-    folder.mkdir(exist_ok=True)
+    if folder.parent.name == ".lyra" and folder.parent.parent.is_dir():
+        make_folder(folder.parent)
+    if folder.parent.is_dir():
+        make_folder(folder)
+    else:
+        folder.mkdir()  # raises the error that names what is missing
 
 
 def _in_folder(path: str | Path, now: float) -> Path:

@@ -17,9 +17,11 @@ from functools import lru_cache
 from typing import Final
 
 from lyra.errors import SandboxUnavailable
+from lyra.sandbox.interpreters import interpreter_mounts
 from lyra.sandbox.paths import Beneath
 from lyra.sandbox.profile import SYSTEM, SYSTEM_FILES, SYSTEM_FOLDERS, Profile
 from lyra.sandbox.protected import ProtectedPaths
+from lyra.sandbox.protected_places import hidden_inside
 
 __all__ = ["HOME", "INSIDE", "TEMPORARY", "arguments", "find_program", "in_memory"]
 
@@ -61,6 +63,10 @@ def arguments(
     line += ["--size", size, "--tmpfs", TEMPORARY, "--dir", HOME]
     for path in sorted(profile.readable):
         line += [] if path == "/" or _of_system(path) else ["--ro-bind", path, path]
+    for path in sorted({path for root in profile.readable for path in hidden_inside(root)}):
+        line += _hide(path, is_folder=os.path.isdir(path))
+    for source, place in interpreter_mounts(protected.all_environments(), _roots(profile)):
+        line += ["--ro-bind", source, place]
     for path in sorted(profile.writable_also):
         line += ["--bind", path, path]
     line += ["--bind" if profile.writable else "--ro-bind", profile.workspace, profile.workspace]
@@ -136,6 +142,11 @@ def _entries(path: str) -> Iterator[os.DirEntry[str]]:
         yield from os.scandir(path)
     except OSError:
         return
+
+
+def _roots(profile: Profile) -> tuple[str, ...]:
+    """The folders that the command sees in any case."""
+    return (*SYSTEM, *profile.readable, *profile.writable_also, profile.workspace)
 
 
 def _of_system(path: str) -> bool:

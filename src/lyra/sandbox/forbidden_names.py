@@ -4,12 +4,18 @@
 `placeholders` prevents the folders among them in a workspace's root: an empty folder of that name exists while a
 command runs, which sees it read-only. `set_aside` handles all others after the command: it renames what appeared
 (`lyra.toml` to `lyra.toml.held-x7k2`), so that no program reads it and nothing is lost. Both work by descriptor.
+
+A placeholder has the sticky bit, and each process with a command in a workspace holds a shared lock on that folder. So
+several processes can use the same placeholders, the last of them removes them, and `remove_stale` knows one whose
+processes were killed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import stat
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -18,35 +24,115 @@ from lyra.core.ids import Entropy
 from lyra.errors import LyraError
 from lyra.sandbox.paths import Beneath
 
-__all__ = ["placeholders", "set_aside"]
+__all__ = ["FOLDERS", "is_placeholder", "placeholders", "remove_stale", "set_aside"]
 
-_FOLDERS: Final = (".git", ".lyra", ".vscode")  # programs ignore each of these when it is empty
+FOLDERS: Final = (".git", ".lyra", ".vscode")  # programs ignore each of these when it is empty
 _NAME_BYTES_MAX: Final = 200
+_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _names: Final = Entropy()
-_held: Final[Counter[str]] = Counter()  # path → how many running commands need it
+_used: Final[dict[str, _Used]] = {}  # workspace → its placeholders that commands of this process need
 
 
-def placeholders(workspace: str) -> Callable[[], None]:
-    """Make the missing folders. The returned function removes them after the last command that needs them."""
-    mine: list[str] = []
-    for path in (f"{workspace}/{name}" for name in _FOLDERS):
-        if not _held[path]:
-            try:
-                os.mkdir(path, 0o755)
-            except OSError:
-                continue  # it exists already, or the workspace cannot be written anyway
-        _held[path] += 1
-        mine.append(path)
+class _Used:
+    """The lock of a workspace, how many commands run in it, and how many of them need each placeholder."""
+
+    __slots__ = ("commands", "fd", "paths")
+
+    def __init__(self, workspace: str) -> None:
+        self.fd = os.open(workspace, _FLAGS)
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(self.fd, fcntl.LOCK_SH)
+        self.commands = 0
+        self.paths: Counter[str] = Counter()
+
+
+def placeholders(workspace: str, names: Iterable[str] = FOLDERS) -> Callable[[], None]:
+    """Make the missing ones of these folders. The returned function removes them after the last command that needs
+    them."""
+    try:
+        used = _used.get(workspace) or _used.setdefault(workspace, _Used(workspace))
+    except OSError:  # the workspace cannot be read: no command runs in it
+        return lambda: None
+    used.commands += 1
+    mine = [path for name in names if _make(path := f"{workspace}/{name}")]
+    used.paths.update(mine)
 
     def release() -> None:
-        for path in mine:
-            _held[path] -= 1
-            if not _held[path]:
-                del _held[path]
-                with contextlib.suppress(OSError):  # it is in use and no longer empty
-                    os.rmdir(path)
+        used.commands -= 1
+        used.paths.subtract(mine)
+        if not used.commands:
+            del _used[workspace]
+        _remove_alone(used.fd, [path for path in reversed(mine) if not used.paths[path]])  # inner folders first
+        if not used.commands:
+            os.close(used.fd)
+        else:
+            with contextlib.suppress(OSError):
+                fcntl.flock(used.fd, fcntl.LOCK_SH)
 
     return release
+
+
+def _make(path: str) -> bool:
+    """Make a placeholder; False where another folder or a file has the name, or nothing can be made."""
+    try:
+        os.mkdir(path, _mode(path) | stat.S_ISVTX)
+    except FileExistsError:
+        return is_placeholder(path)  # of another command, or of a killed process
+    except OSError:
+        return False
+    return True
+
+
+def _remove_alone(fd: int, paths: Iterable[str]) -> None:
+    """Remove placeholders of a workspace, unless another process has commands there: that one removes them. The lock of
+    this process may be gone afterwards."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return
+    except OSError:
+        pass  # a file system without locks
+    for path in paths:
+        try:
+            os.rmdir(path)
+        except OSError:
+            _make_plain(path)
+
+
+def _make_plain(path: str) -> None:
+    """Make a placeholder that is in use by now a folder like any other."""
+    with contextlib.suppress(OSError):
+        fd = os.open(path, _FLAGS)
+        try:
+            if os.fstat(fd).st_mode & stat.S_ISVTX:
+                os.fchmod(fd, _mode(path))
+        finally:
+            os.close(fd)
+
+
+def _mode(path: str) -> int:
+    return 0o755 if path.endswith(("/.git", "/.vscode")) else 0o700
+
+
+def is_placeholder(path: str) -> bool:
+    """Whether a path is an empty folder that was made as a placeholder."""
+    try:
+        mode = os.lstat(path).st_mode
+        return stat.S_ISDIR(mode) and bool(mode & stat.S_ISVTX) and not os.listdir(path)
+    except OSError:
+        return False
+
+
+def remove_stale(workspace: str, names: Iterable[str] = FOLDERS) -> None:
+    """Remove those of these folders that are placeholders of a killed process."""
+    stale = [path for name in names if is_placeholder(path := f"{workspace}/{name}")]
+    if stale and workspace not in _used:
+        with contextlib.suppress(OSError):
+            fd = os.open(workspace, _FLAGS)
+            try:
+                _remove_alone(fd, stale)
+            finally:
+                os.close(fd)
 
 
 def set_aside(root: str, paths: Iterable[str]) -> tuple[str, ...]:
@@ -61,10 +147,20 @@ def set_aside(root: str, paths: Iterable[str]) -> tuple[str, ...]:
             except (OSError, LyraError):
                 continue  # gone or moved: the next search finds it at its new place
             try:
-                os.rename(name, held, src_dir_fd=parent, dst_dir_fd=parent)
+                _rename(parent, name, held)
                 done.append(f"{above}/{held}" if above else held)
             except OSError:
                 continue
             finally:
                 os.close(parent)
     return tuple(done)
+
+
+def _rename(parent: int, name: str, held: str) -> None:
+    """Rename an entry of a folder, also where a command has taken the right to write in it from its owner."""
+    try:
+        os.rename(name, held, src_dir_fd=parent, dst_dir_fd=parent)
+    except PermissionError:
+        mode = stat.S_IMODE(os.fstat(parent).st_mode)
+        os.fchmod(parent, mode | stat.S_IRWXU)
+        os.rename(name, held, src_dir_fd=parent, dst_dir_fd=parent)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import re
 import signal
@@ -34,6 +35,7 @@ _DRAIN_S: Final = 1.0  # to read the pipes after the end; only a process outside
 _REMOVE_TRIES: Final = 50
 _REMOVE_AFTER_S: Final = 0.01
 _CHILD: Final = re.compile(rb'"child-pid": (\d+)[^\d]')
+_log: Final = logging.getLogger("lyra.sandbox")
 _SIGNALS: Final = {signal.SIGXCPU: "cpu", signal.SIGXFSZ: "file_size"}
 
 
@@ -321,8 +323,12 @@ class Job:
             self._tell(self._news())
 
     def _news(self) -> News:
-        with contextlib.suppress(OSError, LyraError):  # the workspace may be gone; the job ends nevertheless
+        try:
             return self._plan.news()
+        except (OSError, LyraError) as error:  # the workspace may be gone; the job ends nevertheless
+            _log.warning("the workspace of a command could not be looked through afterwards: %s", error)
+        except Exception:  # noqa: BLE001 - the command has ended, and its caller is told of it whatever is found
+            _log.exception("the workspace of a command could not be looked through afterwards")
         return News()
 
     def _tell(self, news: News) -> None:

@@ -46,14 +46,15 @@ def abi() -> int:
     return max(0, int(libc.syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint(_VERSION))))
 
 
-def holes(version: int, *, egress: bool) -> tuple[str, ...]:
+def holes(version: int, *, egress: bool, creates: bool = True) -> tuple[str, ...]:
     """What this tier does not prevent, in sentences for a person."""
     sentences = [
         "landlock: the sizes, names and times of files outside can be seen, their content cannot",
         "landlock: all processes share one table of process ids and one /tmp, which is closed",
         "landlock: modes, owners and times of files cannot be changed by name, nor can a process leave its group",
-        "landlock: new files cannot be made beside a protected path, only in folders that hold none",
     ]
+    if not creates:
+        sentences.append("landlock: new files cannot be made beside a protected path, only in folders that hold none")
     if version < 6:
         sentences.append("landlock: this kernel cannot stop signals to other processes of the same user")
         sentences.append(

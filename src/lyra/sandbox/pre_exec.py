@@ -12,6 +12,7 @@ import os
 import resource
 import shlex
 import signal
+import socket
 import struct
 import sys
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from typing import Final
 from lyra.sandbox.landlock import RESTRICT, libc
 from lyra.sandbox.profile import Limits
 
-__all__ = ["Confinement", "PreExec", "in_shell", "rlimits"]
+__all__ = ["Confinement", "Creation", "PreExec", "in_shell", "rlimits"]
 
 _DEATH: Final = 1
 _SECCOMP: Final = 22
@@ -33,21 +34,68 @@ _CAPABILITIES: Final = 64  # more than exist; the kernel refuses unknown numbers
 _CAPSET: Final = {"x86_64": 126, "aarch64": 91}
 _CAP_VERSION: Final = 0x20080522
 _SIGNALS: Final = signal.valid_signals()
+_SECCOMP_CALL: Final = {"x86_64": 317, "aarch64": 277}
+_SET_FILTER: Final = 1
+_NEW_LISTENER: Final = 1 << 3 | 1 << 5  # and a call that was passed on is interrupted by deadly signals alone
 _LIBRARIES: Final = {
     name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ
 }  # of the interpreter
 
 
+class Creation:
+    """What the reaper needs to make files for the command (`creator`): a socket on which it receives the listener of
+    the filter, its settings, and all descriptors that they name."""
+
+    __slots__ = ("_fds", "_program", "_program_bytes", "_seccomp", "_socket", "_theirs", "arguments")
+
+    def __init__(self, program: bytes, settings: int, fds: Sequence[int]) -> None:
+        self._socket, self._theirs = socket.socketpair()
+        self._program_bytes, self._program = _filter(program)
+        self._seccomp = ctypes.c_long(_SECCOMP_CALL.get(os.uname().machine, _SECCOMP_CALL["x86_64"]))
+        self._fds = (*fds, settings)
+        self.arguments = [str(self._theirs.fileno()), str(settings)]
+
+    def hand_over(self) -> None:
+        """In the command: install the filter and send its listener, or one byte alone where the kernel refuses it."""
+        flags = ctypes.c_ulong(_NEW_LISTENER)
+        listener = libc.syscall(self._seccomp, ctypes.c_ulong(_SET_FILTER), flags, self._program)
+        if listener < 0:
+            self._socket.send(b"-")
+        else:
+            message = struct.pack("=i", listener)
+            self._socket.sendmsg([b"+"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, message)])
+            os.close(listener)
+        self._socket.close()
+
+    def keep_open(self) -> None:
+        """In the reaper, before its exec."""
+        self._socket.close()
+        for fd in (*self._fds, self._theirs.fileno()):
+            os.set_inheritable(fd, True)
+
+    def close(self) -> None:
+        """In Lyra, once the command has started."""
+        self._socket.close()
+        self._theirs.close()
+        for fd in self._fds:
+            os.close(fd)
+
+
+def _filter(program: bytes) -> tuple[object, ctypes.Array[ctypes.c_char]]:
+    """A filter as the kernel takes it, and the memory that it points to."""
+    code = ctypes.create_string_buffer(program, len(program))
+    return code, ctypes.create_string_buffer(struct.pack("=HxxxxxxQ", len(program) // 8, ctypes.addressof(code)))
+
+
 class Confinement:
     """Landlock rules, dropped capabilities and the filter of system calls, for the tier without bubblewrap."""
 
-    __slots__ = ("_capset", "_data", "_filter", "_filter_bytes", "_header", "_ruleset")
+    __slots__ = ("_capset", "_creation", "_data", "_filter", "_filter_bytes", "_header", "_ruleset")
 
-    def __init__(self, ruleset: int, program: bytes) -> None:
+    def __init__(self, ruleset: int, program: bytes, creation: Creation | None = None) -> None:
         self._ruleset = ctypes.c_int(ruleset)
-        self._filter_bytes = ctypes.create_string_buffer(program, len(program))
-        pointer = ctypes.addressof(self._filter_bytes)
-        self._filter = ctypes.create_string_buffer(struct.pack("=HxxxxxxQ", len(program) // 8, pointer))
+        self._creation = creation
+        self._filter_bytes, self._filter = _filter(program)
         self._header = ctypes.create_string_buffer(struct.pack("=Ii", _CAP_VERSION, 0))
         self._data = ctypes.create_string_buffer(bytes(24))
         self._capset = _CAPSET.get(os.uname().machine, _CAPSET["x86_64"])
@@ -61,6 +109,8 @@ class Confinement:
             libc.prctl(_CAPBSET_DROP, ctypes.c_ulong(number), zero, zero, zero)
         if libc.syscall(self._capset, self._header, self._data):
             raise OSError("the capabilities could not be dropped")
+        if self._creation is not None:
+            self._creation.hand_over()
         if libc.syscall(RESTRICT, self._ruleset, ctypes.c_uint(0)):
             raise OSError("landlock was refused")
         if libc.prctl(_SECCOMP, ctypes.c_ulong(_FILTER), self._filter, zero, zero):
@@ -72,11 +122,18 @@ class PreExec:
     dies or the command ends, and the command, which joins the control groups, sets the limits and enters the
     confinement. `report` is the descriptor to which the reaper writes how the command ended."""
 
-    __slots__ = ("_confinement", "_groups", "_limits", "_parent", "_reaper", "_report")
+    __slots__ = ("_confinement", "_creation", "_groups", "_limits", "_parent", "_reaper", "_report")
 
     def __init__(
-        self, limits: list[tuple[int, int]], groups: tuple[int, ...], confinement: Confinement, *, report: int
+        self,
+        limits: list[tuple[int, int]],
+        groups: tuple[int, ...],
+        confinement: Confinement,
+        *,
+        report: int,
+        creation: Creation | None = None,
     ) -> None:
+        self._creation = creation
         self._limits = limits
         self._groups = groups
         self._confinement = confinement
@@ -106,7 +163,11 @@ class PreExec:
         for fd in (0, 1, 2):
             os.dup2(nothing, fd)  # else the pipes of the command's output would stay open
         os.set_inheritable(self._report, True)
-        os.execve(self._reaper[0], [*self._reaper, str(command), str(self._report)], _LIBRARIES)  # noqa: S606 - no shell
+        line = [*self._reaper, str(command), str(self._report)]
+        if self._creation is not None:
+            self._creation.keep_open()
+            line += self._creation.arguments
+        os.execve(line[0], line, _LIBRARIES)  # noqa: S606 - no shell
 
 
 def _die_with(parent: int, number: int) -> None:

@@ -27,6 +27,7 @@ from lyra.core.limits import (
 )
 from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import CapabilityDenied, ConfigError
+from lyra.sandbox.protected_places import is_closed
 
 __all__ = ["SYSTEM", "SYSTEM_FILES", "SYSTEM_FOLDERS", "Limits", "Profile"]
 
@@ -87,6 +88,9 @@ class Profile:
         object.__setattr__(self, "start", _folder(self.start) if self.start else self.workspace)
         for name in ("readable", "writable_also"):
             object.__setattr__(self, name, tuple(_existing(getattr(self, name))))
+        # A folder inside a repository's own or inside Lyra's own can only be read.
+        object.__setattr__(self, "writable", self.writable and not is_closed(self.workspace))
+        object.__setattr__(self, "writable_also", tuple(path for path in self.writable_also if not is_closed(path)))
         for name, value in self.env.items():
             if not name or "=" in name or "\0" in name + value:
                 raise ConfigError(f"{name[:80]!r} cannot be an environment variable")

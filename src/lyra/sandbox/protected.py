@@ -1,53 +1,44 @@
 """Paths inside a workspace that a command may not change, and those it may not even read.
 
-The names are two short tables: what later runs programs on the user's behalf (hooks, editor tasks, Lyra's own folder)
-stays read-only, what holds keys is hidden. `find` searches the whole tree except for folders of installed packages,
-near folders first, within bounds and without following a symlink; `complete` is False when it had to stop early. A
-folder that cannot be searched is hidden as a whole, and one whose permissions a command removed is opened again
-afterwards. A path that was protected once stays protected for this process, even where a command has slowed the search
-or changed a link that led there (`protected_links` restores it). Paths that do not exist yet cannot be protected in
-advance; `appeared` finds new ones after a command, and `forbidden_names` renames them.
+What programs of the user obey (hooks, editor tasks, shell files, Lyra's own files) stays read-only, what holds keys is
+hidden: by name (`protected_names`), by place (`protected_places`) and by shape (`git_repositories`). `find` searches
+the whole tree except for folders of installed packages, near folders first, within bounds and without following a
+symlink; `complete` is False when it had to stop early. A folder that cannot be searched is hidden as a whole, and one
+whose permissions a command removed is opened again afterwards. A path that was protected once stays protected for this
+process, even where a command has slowed the search or changed a link that led there (`protected_links` restores it).
+Names that do not exist yet cannot be protected in advance; `appeared` finds new ones after a command, and
+`forbidden_names` renames them.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
-from fnmatch import translate
 from functools import lru_cache
 from itertools import islice
 from typing import Final, NamedTuple
 
 from lyra.core.limits import SANDBOX_SCAN_ENTRIES_MAX
 from lyra.core.rights.capability import Capability
-from lyra.sandbox.forbidden_names import set_aside
+from lyra.sandbox.forbidden_names import is_placeholder, set_aside
+from lyra.sandbox.git_repositories import HEAD, PARTS, SHAPE, is_repository, obeyed_paths
 from lyra.sandbox.paths import reopen
 from lyra.sandbox.profile import Profile
 from lyra.sandbox.protected_links import LinkTarget, hold, put_back
+from lyra.sandbox.protected_names import HIDDEN, INSTALLED, NAMES, NOT_SEARCHED, READ_ONLY, SHOWN, Kind, NameTable
+from lyra.sandbox.protected_places import Places, places_in
 
 __all__ = ["HIDDEN", "READ_ONLY", "News", "ProtectedPaths", "appeared", "find", "hold_links", "is_protected"]
 
-READ_ONLY: Final = (
-    *(".git", ".hg", ".svn", ".gitmodules", ".gitattributes", ".gitconfig", ".lyra", "lyra.toml", ".mcp.json"),
-    *(".vscode", ".idea", ".envrc", ".husky", ".pre-commit-config.yaml", ".bashrc", ".zshrc", ".profile"),
-    *(".bash_profile", ".zprofile"),
-)
-HIDDEN: Final = (
-    *(".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.kdbx", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519"),
-    *(".ssh", ".aws", ".azure", ".gnupg", ".kube", ".netrc", ".pypirc", ".git-credentials", ".docker"),
-    *("credentials.json", "service-account*.json", ".vault-token"),
-)
-_SHOWN: Final = (".env.example", ".env.sample", ".env.template", ".env.dist")  # examples without keys
-# Installed packages: their keys are examples, and no file of the user can be moved there.
-_NOT_SEARCHED: Final = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".tox"})
+_ENVIRONMENTS: Final = (".venv", "venv")
 _AT_ONCE: Final = 2_000  # entries of one folder before the others are searched, so that many files cannot hide one
 _KNOWN_MAX: Final = 64
+_PASSES_MAX: Final = 4
 _log: Final = logging.getLogger("lyra.sandbox")
 
 
@@ -64,6 +55,9 @@ class ProtectedPaths:
     leads: tuple[LinkTarget, ...] = ()  # the targets of those `links` that lead inside
     unread: tuple[str, ...] = ()  # folders that cannot be searched; each is hidden, except the root ("")
     reopened: tuple[str, ...] = ()  # folders closed since the search before, and opened again
+    absent: tuple[str, ...] = ()  # protected places that do not exist; a command may not make them
+    repositories: tuple[str, ...] = ()  # the HEADs of folders that are git repositories without a `.git`
+    environments: tuple[str, ...] = ()  # Python environments, as absolute paths
 
     def all(self) -> frozenset[str]:
         others = (f"{root}/{path}" for root, inside in self.also for path in inside.all())
@@ -75,6 +69,9 @@ class ProtectedPaths:
     def all_unread(self) -> frozenset[str]:
         others = (f"{root}/{path}".rstrip("/") for root, inside in self.also for path in inside.unread)
         return frozenset((*self.unread, *others))
+
+    def all_environments(self) -> tuple[str, ...]:
+        return (*self.environments, *(path for _, inside in self.also for path in inside.environments))
 
 
 class News(NamedTuple):
@@ -100,32 +97,54 @@ class _Search:
         self.hidden: list[str] = []
         self.links: list[str] = []
         self.leads: list[LinkTarget] = []
+        self.environments: list[str] = []
+        self.dot_git: list[str] = []
+        self.git_parts: dict[str, dict[str, str]] = {}  # folder → names there that repositories have, by lower case
         self.left = most
-        self.shut = _names((*HIDDEN, *(name for name in profile.hidden if "/" not in name)))
-        self.kept = _names((*READ_ONLY, *(name for name in profile.protected if "/" not in name)))
+        self.names = _table(profile.protected, profile.hidden)
         deny = profile.grant.deny if profile.grant else ()
         self.grant = profile.grant if any(cap.name == "*" or cap.name.startswith("fs.") for cap in deny) else None
 
     def look(self) -> None:
         """Search near folders first; a folder with very many entries is continued after all others."""
-        waiting = deque([("", self.entries(self.profile.workspace, ""))])
-        large: deque[tuple[str, Iterator[os.DirEntry[str]]]] = deque()
+        workspace = self.profile.workspace
+        beside = self.names.beside(os.path.basename(workspace))
+        waiting = deque([("", beside, self.entries(workspace, ""))])
+        large: deque[tuple[str, Mapping[str, Kind], Iterator[os.DirEntry[str]]]] = deque()
         while waiting or large:
-            relative, entries = waiting.popleft() if waiting else large.popleft()
+            relative, beside, entries = waiting.popleft() if waiting else large.popleft()
+            plain = self.names.known if self.grant is None and not beside else {}
             count = 0
             for entry in islice(entries, _AT_ONCE):
                 count += 1
                 self.left -= 1
                 if self.left < 0:
                     return
-                name = f"{relative}{entry.name}"
-                if not self.judge(entry, name) and self.opens(entry):
-                    waiting.append((f"{name}/", self.entries(entry.path, name)))
+                name = entry.name
+                if name in _SHAPE:
+                    self.git_parts.setdefault(relative, {})[name.lower()] = name
+                # Most names are known not to be protected: they are not judged again.
+                if plain.get(name, "?") is not None and self.judge(entry, f"{relative}{name}", beside) == "hidden":
+                    continue
+                if entry.is_dir(follow_symlinks=False) and self.opens(entry):
+                    inner = f"{relative}{name}"
+                    waiting.append((f"{inner}/", self.names.beside(name), self.entries(entry.path, inner)))
             if count == _AT_ONCE:
-                large.append((relative, entries))
+                large.append((relative, beside, entries))
 
     def opens(self, entry: os.DirEntry[str]) -> bool:
-        return entry.is_dir(follow_symlinks=False) and entry.name not in _NOT_SEARCHED
+        """Whether a folder is searched."""
+        if entry.name not in NOT_SEARCHED:
+            return True
+        if entry.name not in INSTALLED:
+            return False
+        if entry.name in _ENVIRONMENTS:
+            self.environments.append(entry.path)
+        if os.path.lexists(f"{entry.path}/HEAD"):  # the folder itself may be a repository
+            with suppress(OSError):
+                there = {name.lower(): name for name in os.listdir(entry.path) if name in _SHAPE}
+                self.git_parts[f"{os.path.relpath(entry.path, self.profile.workspace)}/"] = there
+        return False
 
     def entries(self, path: str, relative: str) -> Iterator[os.DirEntry[str]]:
         """The entries of a folder. One that cannot be listed or entered goes to `unread`: its owner can open it again,
@@ -148,27 +167,53 @@ class _Search:
         self.reopened.append(relative or ".")
         return True
 
-    def judge(self, entry: os.DirEntry[str], relative: str) -> bool:
-        kind = self.kind(entry.name, entry.path)
+    def judge(self, entry: os.DirEntry[str], relative: str, beside: Mapping[str, Kind]) -> Kind | None:
+        kind = self.kind(entry.name, entry.path, beside)
         if kind is None:
-            return False
+            return None
+        if entry.name == ".git":
+            self.dot_git.append(entry.path)
         if entry.is_symlink():
             self.link(entry.path, relative, kind)
         else:
             (self.hidden if kind == "hidden" else self.read_only).append(relative)
-        return True
+        return kind
 
-    def kind(self, name: str, path: str) -> str | None:
-        if self.shut(name) and name not in _SHOWN:
-            return "hidden"
-        if self.kept(name) and name not in _SHOWN:
-            return "read_only"
+    def kind(self, name: str, path: str, beside: Mapping[str, Kind]) -> Kind | None:
+        kind = self.names.kind(name, beside)
         grant = self.grant
-        if grant is None or name in _SHOWN:
-            return None
+        if kind is not None or grant is None or name in SHOWN:
+            return kind
         if not grant.allows(Capability("fs.read", path)):
             return "hidden"
         return "read_only" if self.profile.writable and not grant.allows(Capability("fs.write", path)) else None
+
+    def kind_of_path(self, relative: str) -> Kind | None:
+        """The kind of a path by its name and the Grant."""
+        above, _, name = f"{self.profile.workspace}/{relative}".rpartition("/")
+        return self.kind(name, f"{above}/{name}", self.names.beside(os.path.basename(above)))
+
+    def repositories(self) -> list[str]:
+        """The HEAD of each folder that is a git repository by its shape."""
+        found = [f"{folder}{parts[HEAD]}" for folder, parts in self.git_parts.items() if is_repository(parts)]
+        return sorted(found)
+
+    def add_places(self, places: Places) -> list[str]:
+        """Add what is protected because of where it lies; gives the paths of it that do not exist."""
+        root = self.profile.workspace
+        self.read_only += places.read_only
+        self.hidden += places.hidden
+        missing = list(places.missing)
+        for relative in places.links:
+            self.links.append(relative)
+            with suppress(OSError):
+                self.leads.append(LinkTarget(relative, os.readlink(f"{root}/{relative}"), ""))
+        if self.before is None:  # else the settings may be those of a repository that the command has made
+            for path in {path for dot_git in self.dot_git for path in obeyed_paths(dot_git)}:
+                real = os.path.realpath(path)
+                if real.startswith(f"{root}/"):
+                    (self.read_only if os.path.lexists(real) else missing).append(real[len(root) + 1 :])
+        return missing
 
     def link(self, path: str, relative: str, kind: str) -> None:
         self.links.append(relative)
@@ -180,15 +225,23 @@ class _Search:
                 self.leads.append(LinkTarget(relative, os.readlink(path), target[len(root) :]))
 
 
-def find(profile: Profile, *, most: int | None = None, before: ProtectedPaths | None = None) -> ProtectedPaths:
+def find(
+    profile: Profile,
+    *,
+    most: int | None = None,
+    before: ProtectedPaths | None = None,
+    places: Places | None = None,
+) -> ProtectedPaths:
     """Every protected path in the workspace and in the other writable folders; in each at most `most` entries are
-    searched. With the result `before` a command, folders that were closed since are opened again."""
+    searched. With the result `before` a command, folders that were closed since are opened again. `places` are those
+    of the workspace, where the caller has looked for them just now."""
     most = min(most or SANDBOX_SCAN_ENTRIES_MAX, SANDBOX_SCAN_ENTRIES_MAX)
     folders = (root for root in profile.writable_also if os.path.isdir(root))
     earlier = dict(before.also) if before is not None else {}
     also = tuple((root, find(_alone(profile, root), most=most, before=earlier.get(root))) for root in folders)
     search = _Search(profile, most, before)
     search.look()
+    absent = search.add_places(places_in(profile.workspace) if places is None else places)
     no_write, no_read = _denied(profile, "fs.write"), _denied(profile, "fs.read")
     for paths, into in (
         (profile.protected + no_write, search.read_only),
@@ -200,6 +253,8 @@ def find(profile: Profile, *, most: int | None = None, before: ProtectedPaths | 
             if real.startswith(root) and os.path.lexists(real):
                 into.append(real[len(root) :])
     _remember(profile, search)
+    repositories = search.repositories() if search.git_parts else []
+    search.read_only += [path for head in repositories for path in _repository_paths(profile.workspace, head)]
     unread = tuple(search.unread)
     hidden = _outermost([*search.hidden, *filter(None, unread)])
     read_only = [path for path in _outermost(search.read_only) if path not in hidden]
@@ -215,7 +270,16 @@ def find(profile: Profile, *, most: int | None = None, before: ProtectedPaths | 
         leads=tuple(search.leads),
         unread=unread,
         reopened=(*search.reopened, *(f"{root}/{path}" for root, inside in also for path in inside.reopened)),
+        absent=tuple(absent),
+        repositories=tuple(repositories),
+        environments=tuple(search.environments),
     )
+
+
+def _repository_paths(root: str, head: str) -> list[str]:
+    """The folder of a repository; where that is the workspace, the parts of it that git reads."""
+    folder = head.rpartition("/")[0]
+    return [folder] if folder else [part for part in PARTS if os.path.lexists(f"{root}/{part}")]
 
 
 # Paths that were protected once, by workspace and by what its profile protects besides the usual names.
@@ -239,9 +303,14 @@ def _is_there(root: str, path: str) -> bool:
     return os.path.lexists(full) and os.path.realpath(full) == full
 
 
+_SHAPE: Final = frozenset(name for part in SHAPE for name in (part, part.upper(), part.capitalize()))
+
+
 @lru_cache(maxsize=64)
-def _names(patterns: tuple[str, ...]) -> Callable[[str], object]:
-    return re.compile("|".join(map(translate, patterns))).match
+def _table(protected: tuple[str, ...], hidden: tuple[str, ...]) -> NameTable:
+    """The usual names and those that a profile adds; its paths are no names."""
+    more = [name for name in protected if "/" not in name], [name for name in hidden if "/" not in name]
+    return NameTable((*READ_ONLY, *more[0]), (*HIDDEN, *more[1])) if any(more) else NAMES
 
 
 def _alone(profile: Profile, root: str) -> Profile:
@@ -270,24 +339,23 @@ def _outermost(paths: list[str]) -> list[str]:
 
 def is_protected(name: str) -> bool:
     """Whether a file or folder of this name may not be written by a command."""
-    return name not in _SHOWN and _names((*HIDDEN, *READ_ONLY))(name) is not None
+    return NAMES.kind(name) is not None
 
 
 def hold_links(profile: Profile, protected: ProtectedPaths) -> list[Callable[[], None]]:
     """Remember where links lead while a command runs; call the returned functions when it has ended."""
-    if not profile.writable:
-        return []
-    folders = ((profile.workspace, protected), *protected.also)
-    return [hold(root, inside.leads) for root, inside in folders]
+    folders = [(profile.workspace, protected)] if profile.writable else []
+    return [hold(root, inside.leads) for root, inside in (*folders, *protected.also)]
 
 
 def appeared(profile: Profile, before: ProtectedPaths) -> News:
     """Find protected names that are new after the command, or have become links; rename those that programs would act
     on. New keys stay: the next command cannot read them. Closed folders are opened and changed links restored first. In
     a folder that could not be searched before, nothing counts as new."""
-    if not profile.writable:
+    folders = [(profile.workspace, "")] if profile.writable else []
+    folders += [(root, f"{root}/") for root in profile.writable_also]
+    if not folders:
         return News(unread=tuple(sorted(before.all_unread())))
-    folders = ((profile.workspace, ""), *((root, f"{root}/") for root in profile.writable_also))
     now = find(profile, before=before)
     reopened = now.reopened
     back: list[str] = []
@@ -297,17 +365,51 @@ def appeared(profile: Profile, before: ProtectedPaths) -> News:
         back += [f"{prefix}{path}" for path in restored]
         held += [f"{prefix}{path}" for path in moved]
     if back or held:
-        now = find(profile)
-    new = (now.all() - before.all()) | (now.all_links() - before.all_links())
-    new = frozenset(_outside(new, before.all_unread() | now.all_unread()))
-    for root, prefix in folders if new else ():
-        inside = sorted(path[len(prefix) :] for path in new if path.startswith(prefix or "/") is bool(prefix))
-        search = _Search(_alone(profile, root), 0)
-        acted_on = [path for path in inside if search.kind(path.rpartition("/")[2], f"{root}/{path}") == "read_only"]
-        held += [f"{prefix}{path}" for path in set_aside(root, acted_on)]
+        now = find(profile, before=before)
+    new = told = _new(before, now)
+    for _ in range(_PASSES_MAX):
+        moved = []
+        for root, prefix in folders:
+            inside = [path[len(prefix) :] for path in new if path.startswith(prefix or "/") is bool(prefix)]
+            forbidden = _forbidden(profile, root, sorted(inside), _of(before, prefix), _of(now, prefix))
+            moved += [f"{prefix}{path}" for path in set_aside(root, forbidden)] if forbidden else []
+        if not moved:
+            break
+        held += moved
+        now = find(profile, before=before)  # a folder that was renamed may have others in it, which were not searched
+        new = _new(before, now)
     if held:  # the log names it, because the user may have made it while the command ran
         _log.warning("renamed in %s, since it came while a command ran: %s", ascii(profile.workspace), held[:10])
-    return News(tuple(sorted(new)), tuple(held), tuple(back), reopened, tuple(sorted(before.all_unread())))
+    return News(tuple(sorted(told)), tuple(held), tuple(back), reopened, tuple(sorted(before.all_unread())))
+
+
+def _new(before: ProtectedPaths, now: ProtectedPaths) -> frozenset[str]:
+    new = (now.all() - before.all()) | (now.all_links() - before.all_links())
+    return frozenset(_outside(new - _beside_new_heads(before, now), before.all_unread() | now.all_unread()))
+
+
+def _beside_new_heads(before: ProtectedPaths, now: ProtectedPaths) -> frozenset[str]:
+    """The other parts of a workspace that a command has made a repository: they are harmless without its HEAD."""
+    is_new = any("/" not in head for head in now.repositories if head not in before.repositories)
+    return frozenset(PARTS) - {"HEAD"} if is_new else frozenset()
+
+
+def _of(protected: ProtectedPaths, prefix: str) -> ProtectedPaths:
+    """The protected paths of one of the folders."""
+    return dict(protected.also).get(prefix.rstrip("/"), protected) if prefix else protected
+
+
+def _forbidden(profile: Profile, root: str, new: list[str], before: ProtectedPaths, now: ProtectedPaths) -> list[str]:
+    """The paths of a folder that are renamed: the HEAD of a new repository, new paths that programs obey by their names,
+    and protected places that did not exist."""
+    named = []
+    if new:
+        search = _Search(_alone(profile, root), 0)
+        named = [path for path in new if search.kind_of_path(path) == "read_only"]
+        named = [path for path in named if not is_placeholder(f"{root}/{path}")]
+    places = [path for path in before.absent if os.path.lexists(f"{root}/{path}")]
+    heads = [head for head in now.repositories if head not in before.repositories]
+    return list(dict.fromkeys([*heads, *named, *places]))
 
 
 def _outside(paths: Iterable[str], folders: frozenset[str]) -> Iterator[str]:

@@ -25,7 +25,7 @@ class LinkTarget(NamedTuple):
 
     link: str
     text: str  # the text of the symlink
-    target: str
+    target: str  # "": it may lead anywhere, and only its text counts
 
 
 class _Held:
@@ -65,13 +65,15 @@ def put_back(root: str) -> tuple[list[str], list[str]]:
 def _leads(root: str, lead: LinkTarget) -> bool:
     """Whether the link leads to its target; True also where the target is gone and nothing is left to protect."""
     target, link = f"{root}/{lead.target}", f"{root}/{lead.link}"
+    if not lead.target:
+        return os.path.islink(link) and os.readlink(link) == lead.text
     return not os.path.lexists(target) or (os.path.islink(link) and os.path.realpath(link) == target)
 
 
 def _make(root: str, lead: LinkTarget) -> bool:
     """Make the link with its old text, or straight to the target where a link on the path was changed."""
     above, _, name = lead.link.rpartition("/")
-    straight = os.path.relpath(lead.target, above or ".")
+    straight = os.path.relpath(lead.target, above or ".") if lead.target else lead.text
     with Beneath(root) as folder:
         try:
             parent = folder.open(above or ".", os.O_RDONLY | os.O_DIRECTORY, links=False)

@@ -153,7 +153,9 @@ async def _tried(name: str) -> tuple[TierState, SandboxTier]:
         if problem and isinstance(tier, Bubblewrap) and tier.missing() is None and tier.by_descriptor:
             tier.by_descriptor = False  # an older bubblewrap: it hides what a newer one shows read-only
             problem = await _probe(tier)
-        holes = landlock.holes(landlock.abi(), egress=False) if isinstance(tier, Landlock) and not problem else ()
+        holes: tuple[str, ...] = ()
+        if isinstance(tier, Landlock) and not problem:
+            holes = landlock.holes(landlock.abi(), egress=False, creates=tier.creates)
         known = _known[name] = (TierState(name, problem, holes), tier)
     return known
 
@@ -165,7 +167,10 @@ async def _probe(tier: SandboxTier) -> str | None:
         secret = Entropy().token()
         plan = await tier.plan(["/bin/sh", "-c", _prepare(folder, secret)], Profile(f"{folder}/workspace"), None)
         job = Job(plan, Limits(), stdin=None, timeout_s=_PROBE_S, apart=False, spill=None)
-        return _judge(tier.name, folder, secret, (await job.wait()).output.text)
+        problem = _judge(tier.name, folder, secret, (await job.wait()).output.text)
+        if isinstance(tier, Landlock):
+            tier.creates = "beside" in os.listdir(f"{folder}/workspace")
+        return problem
     except (OSError, LyraError) as error:
         return f"{tier.name} does not work here: {error}"
     finally:
@@ -179,7 +184,8 @@ def _prepare(folder: str, secret: str) -> str:
     Path(folder, "outside/secret").write_text(secret)
     Path(folder, "workspace/.git/config").write_text("ours")
     outside = f"{folder}/outside"
-    return f"echo works > src/made; cat {outside}/secret; echo x > {outside}/made; echo x > .git/config; echo end"
+    tried = f"cat {outside}/secret; echo x > {outside}/made; echo x > .git/config"
+    return f"echo works > src/made; echo works > beside; {tried}; echo end"
 
 
 def _judge(name: str, folder: str, secret: str, text: str) -> str | None:

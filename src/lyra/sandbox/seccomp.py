@@ -14,7 +14,9 @@ import struct
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-__all__ = ["SUPPORTED", "Rules", "program"]
+from lyra.sandbox.creator import CALLS
+
+__all__ = ["SUPPORTED", "Rules", "notifying", "program"]
 
 _LD: Final = 0x20  # load a word of the call's data
 _AND: Final = 0x54
@@ -25,6 +27,7 @@ _RET: Final = 0x06
 _ALLOW: Final = 0x7FFF0000
 _KILL: Final = 0x80000000
 _ERRNO: Final = 0x00050000
+_NOTIFY: Final = 0x7FC00000  # pass the call on to the process that holds the listener
 _EPERM: Final = 1
 _ENOSYS: Final = 38
 _EAFNOSUPPORT: Final = 97
@@ -156,6 +159,8 @@ _MODES: Final[dict[str, tuple[int | None, int, int, int | None]]] = {
 }
 _SET_ID: Final = 0o6000
 _CREATING: Final = 0x400040  # O_CREAT and the bit of O_TMPFILE
+_CREATES: Final = 0x40  # O_CREAT
+_OPENING: Final = {"open": 1, "openat": 2}  # the argument with the flags
 
 _CALLS: Final[dict[str, tuple[int, int]]] = {
     "clone": (56, 220),
@@ -240,6 +245,19 @@ def _only(index: int, allowed: tuple[int, ...], error: int, mask: int = 0xFFFFFF
         skip = left + 1  # the remaining comparisons, and the failure
         body += _step(_JEQ, value, skip, 0)
     return body + _fail(error)
+
+
+@lru_cache(maxsize=1)
+def notifying() -> bytes:
+    """The filter that passes calls on to `creator` which make or remove an entry of a folder. Calls that another filter
+    refuses stay refused, and so does a process of another architecture."""
+    code = _step(_LD, 4) + _step(_JEQ, _ARCHITECTURES[_MACHINE], 1, 0) + _step(_RET, _ALLOW) + _AGAIN
+    for name, numbers in CALLS.items():
+        pass_on = _step(_RET, _NOTIFY)
+        if name in _OPENING:
+            pass_on = _step(_LD, _word(_OPENING[name])) + _step(_JSET, _CREATES, 0, 1) + pass_on
+        code += _on(numbers[_COLUMN], pass_on)
+    return code + _step(_RET, _ALLOW)
 
 
 def _sockets(rules: Rules) -> bytes:

@@ -23,12 +23,14 @@ from lyra.core.ids import Entropy
 from lyra.core.limits import SANDBOX_SCAN_ENTRIES_MAX
 from lyra.errors import SandboxUnavailable
 from lyra.sandbox import bubblewrap, cgroup, landlock, seccomp
-from lyra.sandbox.forbidden_names import placeholders
+from lyra.sandbox.closed_folders import ClosedFolders
+from lyra.sandbox.forbidden_names import FOLDERS, placeholders, remove_stale
 from lyra.sandbox.job import LaunchPlan
 from lyra.sandbox.landlock_tier import ruleset_of
 from lyra.sandbox.pre_exec import Confinement, PreExec, in_shell, rlimits
 from lyra.sandbox.profile import Profile
-from lyra.sandbox.protected import ProtectedPaths, appeared, find, hold_links
+from lyra.sandbox.protected import News, ProtectedPaths, appeared, find, hold_links
+from lyra.sandbox.protected_places import Places, own_folders, places_in
 from lyra.sandbox.proxy import Proxy
 
 __all__ = ["TIERS", "Bubblewrap", "Landlock", "SandboxTier"]
@@ -100,7 +102,7 @@ class Bubblewrap:
         return None
 
     async def plan(self, argv: Sequence[str], profile: Profile, proxy: Proxy | None) -> LaunchPlan:
-        undo: list[Callable[[], None]] = [placeholders(profile.workspace)] if profile.writable else []
+        undo: list[Callable[[], None]] = []
         try:
             return await self._plan(argv, profile, proxy, undo)
         except BaseException:
@@ -112,7 +114,8 @@ class Bubblewrap:
         self, argv: Sequence[str], profile: Profile, proxy: Proxy | None, undo: list[Callable[[], None]]
     ) -> LaunchPlan:
         assert self._program is not None
-        protected = await _protected(profile)
+        places = _add_placeholders(profile, undo)
+        protected = await _protected(profile, places)
         undo += hold_links(profile, protected)
         env = profile.environment(home=bubblewrap.HOME, temporary=bubblewrap.TEMPORARY)
         # The relay needs a unix socket: it starts under a filter that allows them, and installs the stricter one later.
@@ -155,9 +158,28 @@ class Bubblewrap:
         )
 
 
-async def _protected(profile: Profile) -> ProtectedPaths:
+def _add_placeholders(profile: Profile, undo: list[Callable[[], None]]) -> Places | None:
+    """Make the folders that a command must not make: the usual ones of the workspace, and those of Lyra in each folder
+    that it may write. Gives the places of the workspace where that has changed none of them."""
+    first = None
+    for root in (profile.workspace, *profile.writable_also):
+        places = places_in(root) if root != profile.workspace or profile.writable else None
+        if places is None:
+            continue
+        if places.folders or places.hidden:  # what a killed process has left would look like the user's
+            remove_stale(root, own_folders(root))
+            places = places_in(root)
+        names = (*FOLDERS, *places.folders) if root == profile.workspace else places.folders
+        if names:
+            undo.append(placeholders(root, names))
+        if root == profile.workspace and not places.folders:
+            first = places
+    return first
+
+
+async def _protected(profile: Profile, places: Places | None = None) -> ProtectedPaths:
     """The protected paths for a command; SandboxUnavailable where the search was not complete."""
-    protected = find(profile, most=_AT_HAND_MAX)
+    protected = find(profile, most=_AT_HAND_MAX, places=places)
     if not protected.complete:
         protected = await asyncio.to_thread(find, profile)
     if not protected.complete:
@@ -197,6 +219,9 @@ def _way_out(folder: str, program: bytes, command: Sequence[str]) -> tuple[list[
 class Landlock:
     name = "landlock"
 
+    def __init__(self) -> None:
+        self.creates = True  # until a probe shows that this kernel passes no calls on
+
     def missing(self) -> str | None:
         if sys.platform != "linux":
             return f"landlock is for Linux, and this is {sys.platform}"
@@ -208,40 +233,61 @@ class Landlock:
         return None
 
     async def plan(self, argv: Sequence[str], profile: Profile, proxy: Proxy | None) -> LaunchPlan:
-        version = landlock.abi()
-        if proxy is not None and version < 4:
+        if proxy is not None and landlock.abi() < 4:
             raise SandboxUnavailable(
                 "this kernel's landlock cannot limit the network, so no command gets one",
                 hint="install bubblewrap, or use Linux 6.7 or newer",
             )
+        undo: list[Callable[[], None]] = []
+        try:
+            return await self._plan(argv, profile, proxy, undo)
+        except BaseException:
+            while undo:
+                undo.pop()()
+            raise
+
+    async def _plan(
+        self, argv: Sequence[str], profile: Profile, proxy: Proxy | None, undo: list[Callable[[], None]]
+    ) -> LaunchPlan:
         protected = await _protected(profile)
+        undo += hold_links(profile, protected)
         private = tempfile.mkdtemp(prefix="lyra-sandbox-")
+        undo.append(_remove(private))
         home = f"{private}/home"
         os.mkdir(home, 0o700)
         env: Mapping[str, str] = profile.environment(home=home, temporary=private)
         if proxy is not None:
             env = {**_proxy_environment(await proxy.listen_tcp()), **env}
-        rules = ruleset_of(profile, protected, private=private, port=proxy.port if proxy else None)
+        closed = ClosedFolders()
+        undo.append(closed.close)
+        port = proxy.port if proxy else None
+        rules = ruleset_of(profile, protected, private=private, port=port, closed=closed if self.creates else None)
+        creation = closed.creation() if closed.folders else None
         kind = seccomp.Rules(internet="tcp" if proxy else "none", unix=profile.unix_sockets, shared=True)
         group = _group(profile)
-        confinement = Confinement(rules.fd, seccomp.program(kind))
+        confinement = Confinement(rules.fd, seccomp.program(kind), creation)
         joining = [os.open(file, os.O_WRONLY | os.O_CLOEXEC) for file in group.files] if group else []
-        holes = landlock.holes(version, egress=proxy is not None)
+        holes = landlock.holes(landlock.abi(), egress=proxy is not None, creates=self.creates)
         verdict, report = os.pipe()
         return LaunchPlan(
             argv=[*_COMMAND, *argv],
             env=env,
             cwd=profile.start,
-            entry=PreExec(_rlimits(profile, group), tuple(joining), confinement, report=report),
+            entry=PreExec(_rlimits(profile, group), tuple(joining), confinement, report=report, creation=creation),
             tier=self.name,
             holes=(*holes, *_found_holes(protected)),
             group=group,
             verdict_fd=verdict,
-            started=[rules.close, _closing([*joining, report])],
-            undo=[_remove(private)],
-            news=lambda: appeared(profile, protected),
+            started=[rules.close, _closing([*joining, report]), *([creation.close] if creation is not None else [])],
+            undo=undo,
+            news=lambda: _without_stock(closed, profile, protected),
             is_large=protected.entries > _AT_ONCE_MAX,
         )
+
+
+def _without_stock(closed: ClosedFolders, profile: Profile, protected: ProtectedPaths) -> News:
+    closed.close()
+    return appeared(profile, protected)
 
 
 TIERS: Final[Mapping[str, type[Bubblewrap] | type[Landlock]]] = {"bubblewrap": Bubblewrap, "landlock": Landlock}

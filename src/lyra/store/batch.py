@@ -3,7 +3,8 @@
 Rows that were committed together are one msgpack array under one checksum. A database charges by the row (a statement
 bound, a key found, a record built), and a busy kernel commits a hundred of them at a time: together they cost about as
 much as one alone. A commit is all or nothing anyway, so nothing is lost when damage is reported for a batch and not
-for a row. `seal` makes batches, `unseal` gives the rows back or None. This module never reads or writes a Store.
+for a row. `seal` makes batches, `signed` signs them, `unseal` gives the rows back or None. This module never reads or
+writes a Store.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ import msgspec
 
 from lyra.errors import StoreError
 from lyra.store.protocol import Record
+from lyra.store.signature import ChapterWriter
 
-__all__ = ["ROWS_MAX", "Batch", "Rows", "seal", "unseal"]
+__all__ = ["ROWS_MAX", "Batch", "Rows", "seal", "signed", "unseal", "unsigned_crc"]
 
 ROWS_MAX: Final = 1024  # rows in a batch: reading one row reads and checks its whole batch
 _BYTES_MAX: Final = 1 << 20  # bytes in a batch, unless one row alone has more
 
 Rows = Sequence[tuple[int, float, str, str, bytes]]
-Batch = tuple[int, int, bytes, int]
-"""(seq of the first row, number of rows, the rows as msgpack, checksum)"""
+Batch = tuple[int, int, bytes, int, bytes | None]
+"""(seq of the first row, number of rows, the rows as msgpack, checksum, signature or None)"""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[Record]).decode
@@ -42,16 +44,31 @@ def seal(records: Rows) -> list[Batch]:
             raise StoreError(f"the journal cannot hold this value: {refusal}") from refusal
         if count == 1 or len(data) <= _BYTES_MAX:
             seq = records[0][0]
-            return [(seq, count, data, crc32(data, crc32(_head(seq, count))))]
+            return [(seq, count, data, crc32(data, crc32(_head(seq, count))), None)]
     half = count // 2
     return seal(records[:half]) + seal(records[half:])
 
 
-def unseal(batch: Sequence[Any]) -> list[Record] | None:
-    """The rows of a batch; None when the batch is damaged."""
+def signed(batches: list[Batch], writer: ChapterWriter) -> list[Batch]:
+    """The same batches with their signatures."""
+    signed_batches: list[Batch] = []
+    for seq, count, data, crc, _ in batches:
+        signature = writer.sign(data)
+        signed_batches.append((seq, count, data, crc32(signature, crc), signature))
+    return signed_batches
+
+
+def unsigned_crc(seq: int, count: int, data: bytes) -> int:
+    """The checksum of a batch without a signature."""
+    return crc32(data, crc32(_head(seq, count)))
+
+
+def unseal(batch: Sequence[Any], *, is_checked: bool = False) -> list[Record] | None:
+    """The rows of a batch; None when the batch is damaged. The checksum of one whose signature was checked says nothing
+    more."""
     try:
-        seq, count, data, crc = batch
-        if crc32(data, crc32(_head(seq, count))) != crc:
+        seq, count, data, crc, signature = batch
+        if not is_checked and crc32(signature or b"", crc32(data, crc32(_head(seq, count)))) != crc:
             return None
         rows = _decode(data)
     except (TypeError, ValueError, OverflowError, error, msgspec.DecodeError):

@@ -3,8 +3,8 @@
 Every row a Store keeps on disk carries a CRC-32 over all its other columns, its own key included, so a row that was
 altered, swapped with another or read from an older copy of its page does not pass. Blobs are named by a 256-bit
 digest of their content instead. Nothing here reads or writes a Store; `sql` applies these, and the journal's own
-checksum is in `batch`. A checksum finds accidents. It is no signature: a program that can write the file can also write
-its checksums.
+checksum is in `batch`. A checksum finds accidents. A program that can write the file can also write its checksums:
+`signature` has what it cannot write.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def total_of(total: int, *, added: int = 0, removed: int = 0) -> int:
     return (total + added - removed) % TOTAL_MODULUS
 
 
-def fields_crc(table: str, *values: str | int | float) -> int:
+def fields_crc(table: str, *values: str | int | float | bytes) -> int:
     """The checksum of a small row; `table` keeps a row of one table from passing for a row of another."""
     return crc32(repr((table, *values)).encode(errors="surrogatepass"))
 

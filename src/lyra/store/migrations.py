@@ -8,6 +8,7 @@ in. `sqlite` and `postgres` apply the list; nothing else creates or alters a tab
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
 from lyra.store.checksum import fields_crc
@@ -17,12 +18,15 @@ __all__ = [
     "MIGRATIONS",
     "NAMED_SINCE",
     "POSTGRES_TYPES",
+    "SIGNED_SINCE",
     "SQLITE_TYPES",
     "TableMigration",
+    "declared_tables",
     "identity_crc",
     "lease_crc",
     "meta_crc",
     "migration_crc",
+    "signature_crc",
 ]
 
 SQLITE_TYPES: Final = {"int": "INTEGER", "real": "REAL", "bytes": "BLOB"}
@@ -45,13 +49,17 @@ def migration_crc(number: int, name: str) -> int:
     return fields_crc("migrations", number, name)
 
 
+def signature_crc(key_id: str, seq: int, link: bytes, code: bytes) -> int:
+    return fields_crc("signatures", key_id, seq, bytes(link), bytes(code))
+
+
 class TableMigration(NamedTuple):
     """One step: statements with `{int}`, `{real}`, `{bytes}` for column types, then first rows with `?` for values."""
 
     number: int
     name: str
     tables: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[str | int | float, ...]], ...] = ()
+    rows: tuple[tuple[str, tuple[str | int | float | bytes, ...]], ...] = ()
     names_store: bool = False  # whether its first row is the store's id, which is another one for each store
 
     def statements(self, types: dict[str, str]) -> list[str]:
@@ -101,7 +109,37 @@ MIGRATIONS: Final = (
         ),
         names_store=True,
     ),
+    TableMigration(
+        4,
+        # A column, because a second row in each commit would cost as much as the first. In `signatures`: which key
+        # signs this store ("" for none), and the code of the snapshot, as `signature` describes it.
+        "signatures",
+        (
+            "ALTER TABLE journal ADD COLUMN signature {bytes}",
+            (
+                "CREATE TABLE signatures (id {int} PRIMARY KEY, key_id TEXT NOT NULL, seq {int} NOT NULL,"
+                " link {bytes} NOT NULL, code {bytes} NOT NULL, crc {int} NOT NULL)"
+            ),
+        ),
+        (("INSERT INTO signatures VALUES (1, ?, ?, ?, ?, ?)", ("", 0, b"", b"", signature_crc("", 0, b"", b""))),),
+    ),
 )
 
 LATEST: Final = MIGRATIONS[-1].number
 NAMED_SINCE: Final = next(step.number for step in MIGRATIONS if step.names_store)
+SIGNED_SINCE: Final = 4
+
+_ADD_COLUMN: Final = re.compile(r"ALTER TABLE (\w+) ADD COLUMN (.+)")
+
+
+def declared_tables(version: int, types: dict[str, str]) -> dict[str, str]:
+    """How each table is declared after the first `version` steps, by its name: as SQLite keeps it."""
+    tables: dict[str, str] = {}
+    for step in MIGRATIONS[:version]:
+        for statement in step.statements(types):
+            column = _ADD_COLUMN.fullmatch(statement)
+            if column is None:
+                tables[statement.split(maxsplit=3)[2]] = statement
+            else:
+                tables[column[1]] = f"{tables[column[1]][:-1]}, {column[2]})"
+    return tables

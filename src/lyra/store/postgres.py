@@ -36,7 +36,8 @@ from lyra.store.batch import Rows, seal
 from lyra.store.migrations import POSTGRES_TYPES
 from lyra.store.protocol import Identity, Lease, Snapshot
 from lyra.store.rows import dense
-from lyra.store.sql import Head, Row, SqlStore
+from lyra.store.signing import SigningStore, StoreContents
+from lyra.store.sql import Head, Row
 
 if TYPE_CHECKING:
     import psycopg
@@ -65,8 +66,8 @@ _MIGRATING: Final = 0x4C797261  # the advisory lock that lets one process at a t
 # lease inserts nothing.
 _APPEND: Final = b"""
 WITH fence AS (SELECT id FROM lease WHERE id = 1 AND epoch = %s FOR UPDATE)
-INSERT INTO journal (seq, rows, data, crc)
-SELECT * FROM unnest(%b::bigint[], %b::bigint[], %b::bytea[], %b::bigint[])
+INSERT INTO journal (seq, rows, data, crc, signature)
+SELECT * FROM unnest(%b::bigint[], %b::bigint[], %b::bytea[], %b::bigint[], %b::bytea[])
 WHERE EXISTS (SELECT 1 FROM fence)
 AND %s = (SELECT coalesce(max(seq + rows - 1), (SELECT first_seq - 1 FROM meta)) FROM journal)
 """
@@ -83,7 +84,7 @@ class _ConnectionLost(StoreError):
     """The connection broke: whether the change that was under way arrived is not known."""
 
 
-class PostgresStore(SqlStore):
+class PostgresStore(SigningStore):
     """A journal in one schema of a PostgreSQL database."""
 
     inline = False
@@ -232,6 +233,29 @@ class PostgresStore(SqlStore):
     def identity(self) -> Identity:
         return self._lasting(super().identity)
 
+    def file_id(self) -> str:
+        """The id of this store: a schema holds one."""
+        return self.identity().id
+
+    def keys_of_file(self) -> set[str]:
+        """The id of the key that signs this store, "" for none; empty where it holds nothing."""
+        return set() if self.holds_nothing() else {self.signed_by()}
+
+    def signed_by(self) -> str:
+        return self._lasting(super().signed_by)
+
+    def begin_signing(self, epoch: int) -> None:
+        self._lasting(super().begin_signing, epoch)
+
+    def contents(self) -> StoreContents:
+        return self._lasting(super().contents)
+
+    def check_signatures(self) -> list[str]:
+        return self._lasting(super().check_signatures)
+
+    def sign_all(self, epoch: int, fingerprint: bytes) -> None:
+        self._lasting(super().sign_all, epoch, fingerprint)
+
     def clock_s(self) -> float:
         return float(self._lasting(self._ask, "SELECT extract(epoch FROM clock_timestamp())")[0][0])
 
@@ -262,8 +286,9 @@ class PostgresStore(SqlStore):
             self._lasting(self._fence, epoch)
             return
         first = dense(records)
-        batches = seal(records)
+        batches = self._lasting(self._signed, seal(records))
         columns = [list(column) for column in zip(*batches, strict=True)]
+        columns[-1] = [signature or b"" for signature in columns[-1]]
         may_be_there = False
 
         def insert() -> None:
@@ -275,6 +300,7 @@ class PostgresStore(SqlStore):
                 self._explain(first, epoch)
 
         self._lasting(insert)
+        self._wrote(records[-1][0])
 
     def _arrived(self, last: int, epoch: int) -> bool:
         """Whether a batch whose commit was not answered is there: under this epoch only this object appends."""

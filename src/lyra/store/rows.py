@@ -3,7 +3,9 @@
 `scan` walks a journal page by page, checks each batch's checksum and that no sequence number is missing, and only then
 applies the caller's filters: a filter pushed down into the database would quietly drop the very rows that are
 damaged. Pages are short reads, so a reader that pauses holds no transaction open and never keeps a write-ahead log
-from shrinking. `faults` is the same walk for `check()`: it goes on after damage and reports all of it. `dense` checks
+from shrinking. `faults` is the same walk for `check()`: it goes on after damage and reports all of it;
+`forged` looks
+at signatures. `dense` checks
 rows before they are appended. This module never writes and knows no database; the page comes from the caller.
 """
 
@@ -17,8 +19,9 @@ from lyra.errors import Corrupt, StoreError
 from lyra.store import conflicts
 from lyra.store.batch import Rows, unseal
 from lyra.store.protocol import Record
+from lyra.store.signature import ChainReader
 
-__all__ = ["FAULTS_MAX", "PAGE_BATCHES", "Page", "dense", "faults", "scan"]
+__all__ = ["FAULTS_MAX", "PAGE_BATCHES", "Page", "dense", "faults", "forged", "scan", "span"]
 
 PAGE_BATCHES: Final = 64
 FAULTS_MAX: Final = 100
@@ -45,10 +48,13 @@ def scan(
     *,
     begins: Callable[[], int],
     damaged: Callable[[str], Corrupt],
-    pid: str | None,
-    kind: str | None,
+    chain: ChainReader | None = None,
+    tampered: Callable[[str, int], Corrupt] | None = None,
+    pid: str | None = None,
+    kind: str | None = None,
 ) -> Iterator[Record]:
-    """The rows `first` to `last`, each verified; `begins()` is the journal's first seq now, `damaged` the error."""
+    """The rows `first` to `last`, each verified; `begins()` is the journal's first seq now, `damaged` the error.
+    With a `chain` every batch has to be signed; `tampered` is the error for one that is not."""
 
     def missing(seq: int) -> StoreError:
         # The owner may have compacted the journal between two pages; otherwise the row is lost.
@@ -59,10 +65,16 @@ def scan(
         batches = page(expected, last)
         if not batches:
             raise missing(expected)
+        if chain is not None and batches[0][0] <= expected:
+            other = chain.first_forged(batches)
+            if other is not None and unseal(other) is not None:  # one that is damaged, too, is told as damage below
+                assert tampered is not None
+                raise tampered(f"{span(other, expected)} not what was signed", other[0])
+        is_checked = chain is not None
         for batch in batches:
-            rows = unseal(batch)
+            rows = unseal(batch, is_checked=is_checked)
             if rows is None:
-                raise damaged(f"{_span(batch, expected)} not what was written")
+                raise damaged(f"{span(batch, expected)} not what was written")
             if not rows[0].seq <= expected <= rows[-1].seq:
                 raise missing(expected)
             for row in rows[expected - rows[0].seq : last - rows[0].seq + 1]:
@@ -80,7 +92,7 @@ def faults(page: Page, first: int, last: int) -> list[str]:
         for batch in batches:
             rows = unseal(batch)
             if rows is None:
-                sentences.append(f"{_span(batch, expected)} damaged")
+                sentences.append(f"{span(batch, expected)} damaged")
             begins, ends = (rows[0].seq, rows[-1].seq) if rows else _claimed(batch, expected)
             if begins > expected:
                 sentences.append(_gap(expected, begins - 1))
@@ -93,6 +105,21 @@ def faults(page: Page, first: int, last: int) -> list[str]:
     return sentences[:FAULTS_MAX]
 
 
+def forged(page: Page, first: int, last: int, chain: ChainReader) -> list[str]:
+    """The first batch of the range that is not what was signed, as a sentence; none follows, since what comes after it
+    is signed together with it."""
+    expected = first
+    while expected <= last:
+        batches = page(expected, last)
+        batch = chain.first_forged(batches)
+        if batch is not None:
+            return [f"{span(batch, expected)} not what was signed"]
+        if not batches:
+            break
+        expected = max(_claimed(batches[-1], expected)[1], expected) + 1
+    return []
+
+
 def _claimed(batch: Sequence[Any], expected: int) -> tuple[int, int]:
     """The rows that a damaged batch says it has; its own columns may be what is damaged."""
     begins = batch[0] if isinstance(batch[0], int) else expected
@@ -100,7 +127,8 @@ def _claimed(batch: Sequence[Any], expected: int) -> tuple[int, int]:
     return begins, begins + count - 1
 
 
-def _span(batch: Sequence[Any], expected: int) -> str:
+def span(batch: Sequence[Any], expected: int) -> str:
+    """The rows of a batch as the beginning of a sentence."""
     begins, ends = _claimed(batch, expected)
     return f"journal row {begins} is" if begins == ends else f"journal rows {begins} to {ends} are"
 

@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from lyra.errors import ConfigError, StoreError
-from lyra.store.migrations import MIGRATIONS, NAMED_SINCE, SQLITE_TYPES
+from lyra.store.migrations import MIGRATIONS, NAMED_SINCE, SIGNED_SINCE, SQLITE_TYPES
 from lyra.store.protocol import Lease
+from lyra.store.signature import BEGINNING, is_same
 from lyra.store.sql import FOLLOW_BATCH, INSERT_BATCH, Row
 from lyra.store.sqlite import SqliteStore
 
@@ -24,9 +25,12 @@ __all__ = ["SPACE_NAME", "Space", "spaces"]
 
 SPACE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
-_OWN: Final = re.compile(r"\b(journal|snapshots|lease|meta|identity|notes)\b")
+_OWN: Final = re.compile(r"\b(journal|snapshots|lease|meta|identity|signatures|notes)\b")
 _IDENTITY: Final = MIGRATIONS[NAMED_SINCE - 1].statements(SQLITE_TYPES)[0]
+_SIGNED: Final = b"signed:"  # begins a note with a signature; no other note begins so, since it is a msgpack map
 _NOTES: Final = "CREATE TABLE notes (number INTEGER PRIMARY KEY, data BLOB NOT NULL)"
+_READ_NOTES: Final = "SELECT number, data FROM notes ORDER BY number"
+_CODE: Final = len(BEGINNING)  # bytes of a signature of a note
 _RESERVED: Final = "sqlite_"  # SQLite refuses table names with this prefix, in any case
 _MARK: Final = "~"  # put before the name of a space that has that prefix; SPACE_NAME allows no name to begin with it
 _LISTED: Final = "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%/journal' ORDER BY rowid"
@@ -56,6 +60,7 @@ class Space(SqliteStore):
         self._is_inside = False  # True once statements are rewritten to name the space's tables
         super().__init__(path, durability=durability, busy_timeout_s=busy_timeout_s, writes=writes)
         try:
+            self._file_id = self.identity().id
             self._enter(make=make)
         except BaseException:
             self.close()
@@ -76,31 +81,48 @@ class Space(SqliteStore):
         self._insert, self._follow = self._renamed(INSERT_BATCH), self._renamed(FOLLOW_BATCH)
         if journal is None:
             self._make()
-        elif f"{self._stem}/identity".lower() not in tables:
-            self._is_named = self._writes
+        elif not self._is_complete():
+            self._is_named = f"{self._stem}/identity".lower() in tables
+            self._has_signatures = False
             if self._writes:
-                self._make_identity()
+                self._complete()
         self._check_tail()
 
     def _make(self) -> None:
         first = MIGRATIONS[0]
         with self._writing():
-            if self._ask("SELECT 1 FROM sqlite_master WHERE name = ?", (f"{self._stem}/journal",)):
+            if self._has_table("journal"):
                 return  # another process was quicker
             for statement in (*first.statements(SQLITE_TYPES), _NOTES):
                 if _OWN.search(statement):
                     self._run(statement)
             for statement, values in first.rows:
                 self._run(statement, values)
+            self._add_tables()
+
+    def _is_complete(self) -> bool:
+        """Whether the space has the tables that later versions added."""
+        return self._has_table("signatures")
+
+    def _complete(self) -> None:
+        """Add what an earlier version, which made the space, did not have: its id, and room for signatures."""
+        with self._writing():
+            self._add_tables()
+        self._is_named = self._has_signatures = True
+
+    def _add_tables(self) -> None:
+        if not self._has_table("identity"):
             self._run(_IDENTITY)
             self._name_store()
+        if not self._has_table("signatures"):
+            signatures = MIGRATIONS[SIGNED_SINCE - 1]
+            for statement in signatures.statements(SQLITE_TYPES):
+                self._run(statement)
+            for statement, values in signatures.rows:
+                self._run(statement, values)
 
-    def _make_identity(self) -> None:
-        """A space that an earlier version made has no id yet."""
-        with self._writing():
-            if not self._ask("SELECT 1 FROM sqlite_master WHERE name = ?", (f"{self._stem}/identity",)):
-                self._run(_IDENTITY)
-                self._name_store()
+    def _has_table(self, table: str) -> bool:
+        return bool(self._ask("SELECT 1 FROM sqlite_master WHERE name = ?", (f"{self._stem}/{table}",)))
 
     def _renamed(self, statement: str) -> str:
         """The statement with this space's table names in it."""
@@ -121,18 +143,36 @@ class Space(SqliteStore):
         super()._run_many(self._renamed(statement), values)
 
     def acquire(self, owner: str, *, now: float | None, ttl_s: float) -> Lease:
-        if not self._is_named:  # opened to be read at first
-            self._make_identity()
-            self._is_named = True
+        if not self._has_signatures:  # opened to be read at first
+            self._complete()
         return super().acquire(owner, now=now, ttl_s=ttl_s)
+
+    # ------------------------------------------------------------ signatures
+    def file_id(self) -> str:
+        return self._file_id
+
+    def _signed_names(self) -> tuple[str | int, ...]:
+        """The name of the space too: its tables, given another name or put into another file, are not signed there."""
+        return (self._file_id, self.name, *super()._signed_names())
 
     # ------------------------------------------------------------ notes
     def leave_note(self, data: bytes) -> None:
+        """Leave a message; it is signed where this store is."""
+        if self._signatures is not None:
+            data = _SIGNED + self._signatures.of_note(data) + data
         with self._writing():
             self._run("INSERT INTO notes (data) VALUES (?)", (data,))
 
-    def notes(self) -> list[tuple[int, bytes]]:
-        return [(number, data) for number, data in self._ask("SELECT number, data FROM notes ORDER BY number")]
+    def notes(self) -> list[tuple[int, bytes | None]]:
+        """The messages by number, oldest first; None for one that a program without the key left in a signed run."""
+        return [(number, self._read_note(data)) for number, data in self._ask(_READ_NOTES)]
+
+    def _read_note(self, data: bytes) -> bytes | None:
+        is_signed = data.startswith(_SIGNED)
+        code, text = (data[len(_SIGNED) :][:_CODE], data[len(_SIGNED) + _CODE :]) if is_signed else (b"", data)
+        if self._signatures is None:
+            return text
+        return text if is_same(self._signatures.of_note(text), code) else None
 
     def drop_note(self, number: int) -> None:
         with self._writing():

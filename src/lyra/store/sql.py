@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
 
 from lyra.core.ids import unique_id
-from lyra.errors import Corrupt, StoreError
+from lyra.errors import Corrupt, StoreError, Tampered
 from lyra.store import conflicts
 from lyra.store.batch import seal, unseal
 from lyra.store.checksum import blob_digest, state_crc, total_of
@@ -31,25 +31,26 @@ from lyra.store.migrations import (
 )
 from lyra.store.protocol import Identity, Lease, Record, Snapshot
 from lyra.store.rows import PAGE_BATCHES, faults, scan
+from lyra.store.signature import ChainReader
 
-__all__ = ["FOLLOW_BATCH", "INSERT_BATCH", "Head", "SqlStore"]
+__all__ = ["FOLLOW_BATCH", "INSERT_BATCH", "Head", "Row", "SqlStore"]
 
 Row = tuple[Any, ...]
 
-INSERT_BATCH: Final = "INSERT INTO journal (seq, rows, data, crc) VALUES (?, ?, ?, ?)"
+INSERT_BATCH: Final = "INSERT INTO journal (seq, rows, data, crc, signature) VALUES (?, ?, ?, ?, ?)"
 # INSERT_BATCH with the fence in one statement: nothing is inserted when the epoch is not the newest one, or when the
 # sequence number is taken.
 FOLLOW_BATCH: Final = (
-    "INSERT OR IGNORE INTO journal (seq, rows, data, crc) SELECT ?, ?, ?, ? FROM lease, meta"
+    "INSERT OR IGNORE INTO journal (seq, rows, data, crc, signature) SELECT ?, ?, ?, ?, ? FROM lease, meta"
     " WHERE lease.id = 1 AND lease.epoch = ? AND meta.id = 1 AND meta.first_seq <= ?"
 )
 
 # The batch that holds row n is the last one whose first row is not after n.
 _PAGE: Final = (
-    "SELECT seq, rows, data, crc FROM journal"
+    "SELECT seq, rows, data, crc, signature FROM journal"
     " WHERE seq >= (SELECT coalesce(max(seq), 0) FROM journal WHERE seq <= ?) AND seq <= ? ORDER BY seq LIMIT ?"
 )
-_TAIL: Final = "SELECT seq, rows, data, crc FROM journal ORDER BY seq DESC LIMIT ?"
+_TAIL: Final = "SELECT seq, rows, data, crc, signature FROM journal ORDER BY seq DESC LIMIT ?"
 _HEAD: Final = (
     "SELECT first_seq, snapshot_seq, states, states_total, crc,"
     " (SELECT min(seq) FROM journal), (SELECT seq + rows - 1 FROM journal ORDER BY seq DESC LIMIT 1) FROM meta"
@@ -82,6 +83,7 @@ class SqlStore(ABC):
     """The Store protocol over a database with the tables of `migrations`."""
 
     _is_named = True  # False where an older store is only read, so that it was given no id
+    _has_signatures = True  # False where an older store is only read, so that it was given no room for them
 
     # ------------------------------------------------------------ what each driver implements
     @property
@@ -112,6 +114,23 @@ class SqlStore(ABC):
     def _engine_faults(self) -> list[str]:
         """What the database itself finds wrong."""
 
+    # ------------------------------------------------------------ what `signing` implements
+    @abstractmethod
+    def _chain_from(self, first: int) -> ChainReader | None:
+        """What checks the signatures of a reading that begins with row `first`; None where they are not checked."""
+
+    @abstractmethod
+    def _check_snapshot(self, head: Head, states: dict[str, bytes]) -> None:
+        """Raise Tampered where the snapshot, as it was just read, is not what was signed."""
+
+    @abstractmethod
+    def _sign_snapshot(self, seq: int, changes: Mapping[str, bytes | None]) -> None:
+        """Sign the snapshot that the caller's transaction is about to write: the one there is, with these changes."""
+
+    @abstractmethod
+    def _check_signatures(self) -> list[str]:
+        """What is not signed as it should be, as sentences."""
+
     has_clock: bool = False
 
     def clock_s(self) -> float:
@@ -126,8 +145,23 @@ class SqlStore(ABC):
         last = head.last_seq if upto is None else min(upto, head.last_seq)
         return self._rows(first, last, pid, kind)
 
-    def _rows(self, first: int, last: int, pid: str | None = None, kind: str | None = None) -> Iterator[Record]:
-        return scan(self._page, first, last, begins=self.first_seq, damaged=self._corrupt, pid=pid, kind=kind)
+    def _rows(self, first: int, last: int, pid: str | None, kind: str | None) -> Iterator[Record]:
+        return scan(
+            self._page,
+            first,
+            last,
+            begins=self.first_seq,
+            damaged=self._corrupt,
+            tampered=self._tampered,
+            chain=self._chain_from(first),
+            pid=pid,
+            kind=kind,
+        )
+
+    def _covered(self, head: Head) -> Iterator[Record]:
+        """The rows that the snapshot covers; their signatures are not checked."""
+        first, last = head.first_seq, head.snapshot_seq
+        return scan(self._page, first, last, begins=self.first_seq, damaged=self._corrupt)
 
     def _batch_around(self, seq: int) -> list[Record]:
         (batch,) = self._page(seq, seq)
@@ -143,7 +177,11 @@ class SqlStore(ABC):
         return self._head().last_seq
 
     def _page(self, first: int, last: int) -> list[Row]:
-        return self._ask(_PAGE, (first, last, PAGE_BATCHES))
+        return self._ask(self._readable(_PAGE), (first, last, PAGE_BATCHES))
+
+    def _readable(self, statement: str) -> str:
+        """The statement without the signatures, where the store has no room for them."""
+        return statement if self._has_signatures else statement.replace(", signature FROM", ", NULL FROM")
 
     def _head(self) -> Head:
         row = self._single(_HEAD, "meta")
@@ -172,6 +210,7 @@ class SqlStore(ABC):
             head = self._head()
             if not head.snapshot_seq <= seq <= head.last_seq:
                 raise conflicts.snapshot_outside(seq, head.snapshot_seq, head.last_seq)
+            self._sign_snapshot(seq, states)
             old = self._state_crcs(list(states))
             self._run_many(
                 "DELETE FROM snapshots WHERE pid = ?", [(pid,) for pid, data in states.items() if data is None]
@@ -193,15 +232,21 @@ class SqlStore(ABC):
 
     def load_snapshots(self) -> Snapshot:
         with self._reading():
-            head = self._head()
-            rows = self._ask("SELECT pid, data, crc FROM snapshots")
+            head, states = self._snapshot()
+            self._check_snapshot(head, states)
+        return Snapshot(head.snapshot_seq, states)
+
+    def _snapshot(self) -> tuple[Head, dict[str, bytes]]:
+        """The states in the snapshot, whatever their signature, inside the caller's transaction."""
+        head = self._head()
+        rows = self._ask("SELECT pid, data, crc FROM snapshots")
         for pid, data, crc in rows:
             if not isinstance(pid, str) or not isinstance(data, bytes) or state_crc(pid, data) != crc:
                 raise self._corrupt("the saved state of a process is damaged")
         total = total_of(0, added=sum(crc for _, _, crc in rows))
         if (len(rows), total) != (head.states, head.states_total):
             raise self._corrupt("the saved states do not belong to one snapshot")
-        return Snapshot(head.snapshot_seq, {pid: data for pid, data, _ in rows})
+        return head, {pid: data for pid, data, _ in rows}
 
     # ------------------------------------------------------------ blobs
     def put_blob(self, data: bytes) -> str:
@@ -289,6 +334,7 @@ class SqlStore(ABC):
             self._check_lease,
             self._check_identity,
             self._check_blobs,
+            self._check_signatures,
         ):
             try:
                 sentences.extend(part())
@@ -326,11 +372,11 @@ class SqlStore(ABC):
             self._fence(epoch)
             head = self._head()
             # Only a prefix may go: the first row that has to stay ends it, whatever the times after it say.
-            covered = self._rows(head.first_seq, head.snapshot_seq)
-            cut = next((row.seq for row in covered if row.time >= before), head.snapshot_seq + 1)
+            cut = next((row.seq for row in self._covered(head) if row.time >= before), head.snapshot_seq + 1)
             if cut == head.first_seq:
                 return 0
-            # The batch that the cut goes through is written again without the rows before it.
+            # The batch that the cut goes through is written again without the rows before it. It loses its signature:
+            # in a signed store no batch has rows on both sides of the snapshot, and rows before it are only history.
             rest = self._batch_around(cut) if cut <= head.last_seq else []
             self._run("DELETE FROM journal WHERE seq < ?", (cut,))
             if rest and rest[0].seq < cut:
@@ -344,7 +390,7 @@ class SqlStore(ABC):
         with self._reading():  # an owner may be writing meanwhile
             head = self._head()
             self._lease()
-            tail = self._ask(_TAIL, (_TAIL_BATCHES,))
+            tail = self._ask(self._readable(_TAIL), (_TAIL_BATCHES,))
         ends = head.last_seq
         for batch in tail:
             rows = unseal(batch)
@@ -395,3 +441,13 @@ class SqlStore(ABC):
             hint="stop using it and restore it from a backup",
             location=self.location,
         )
+
+    def _tampered(self, what: str, seq: int | None = None) -> Tampered:
+        error = Tampered(
+            f"{self.location} was changed by a program that does not have your key: {what}",
+            hint=f"restore it from a backup, or look at the rights in it: lyra store adopt {self.location}",
+            location=self.location,
+        )
+        if seq is not None:
+            error.fields["seq"] = seq
+        return error

@@ -1,8 +1,8 @@
 """The default Store: one SQLite file in WAL mode.
 
 Owns the file: making it (complete, mode 0600, or not at all), recognising it, opening it, and turning every error of
-SQLite into a `StoreError`. The rules of lease, snapshots, blobs and reading are in `sql`; the tables are in
-`migrations`.
+SQLite into a `StoreError`. The rules of lease, snapshots, blobs and reading are in `sql`, those of signatures
+in `signing`; the tables are in `migrations`.
 
 `durability="process"` writes the log without waiting for the disk (`synchronous=NORMAL`): the operating system has
 every acknowledged row, so `kill -9` loses nothing. `"power"` waits for the disk at each commit (`FULL`). A file that
@@ -23,12 +23,14 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+from lyra.core.own_files import add_own_path, make_folder
 from lyra.errors import ConfigError, Conflict, Corrupt, StoreError, StoreFull
 from lyra.store import conflicts
 from lyra.store.batch import Batch, Rows, seal
-from lyra.store.migrations import NAMED_SINCE, SQLITE_TYPES
+from lyra.store.migrations import NAMED_SINCE, SIGNED_SINCE, SQLITE_TYPES, declared_tables
 from lyra.store.rows import dense
-from lyra.store.sql import FOLLOW_BATCH, INSERT_BATCH, Row, SqlStore
+from lyra.store.signing import SigningStore
+from lyra.store.sql import FOLLOW_BATCH, INSERT_BATCH, Row
 
 __all__ = ["APPLICATION_ID", "SqliteStore"]
 
@@ -48,7 +50,10 @@ _REFUSED: Final = {sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_CANT
 _TAKEN: Final = {sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_ROWID}
 
 
-class SqliteStore(SqlStore):
+_CONTENT: Final = ("journal", "snapshots")  # where what a store holds is
+
+
+class SqliteStore(SigningStore):
     """A journal in the file `path`; parents and file are made when missing. With `writes=False` the file may be
     read-only."""
 
@@ -67,6 +72,7 @@ class SqliteStore(SqlStore):
         if "\0" in os.fspath(path):
             raise StoreError("a path cannot hold a NUL character")
         self.path = Path(os.path.abspath(path))
+        add_own_path(self.path, is_store=True)
         self._durability = durability
         self._busy_timeout_s = busy_timeout_s
         self._insert, self._follow = INSERT_BATCH, FOLLOW_BATCH
@@ -126,7 +132,7 @@ class SqliteStore(SqlStore):
 
     def _create(self) -> None:
         """Make the file beside its place and link it in: it appears complete or, after a crash, not at all."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path.parent)
         handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", suffix=".new", dir=self.path.parent)
         os.close(handle)
         try:
@@ -164,7 +170,7 @@ class SqliteStore(SqlStore):
         if self._open_mode == "rw":
             self._migrate(version)
             version = self._user_version()
-        self._is_named = version >= NAMED_SINCE
+        self._is_named, self._has_signatures = version >= NAMED_SINCE, version >= SIGNED_SINCE
         self._check_schema(version)
         self._check_tail()
 
@@ -217,9 +223,37 @@ class SqliteStore(SqlStore):
     def _check_schema(self, version: int) -> None:
         """Each table has to be declared as the migrations declare it: a flipped letter there changes what rows mean."""
         declared = {statement for (statement,) in self._ask("SELECT sql FROM sqlite_master WHERE type = 'table'")}
-        for migration in self._pending(0)[:version]:
-            if not declared.issuperset(migration.statements(SQLITE_TYPES)):
-                raise self._corrupt(f"the tables of migration {migration.number} are not as they were made")
+        for table, statement in declared_tables(version, SQLITE_TYPES).items():
+            if statement not in declared:
+                raise self._corrupt(f"the table {table} is not as it was made")
+        added = self._ask("SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view') LIMIT 1")
+        if added:  # no version of Lyra makes one, and a trigger changes rows after they were written
+            raise self._corrupt("it has a {} {!r}".format(*added[0]))
+
+    # ------------------------------------------------------------ all journals of the file
+    def file_id(self) -> str:
+        """The id of the store whose file this is."""
+        return self.identity().id
+
+    def keys_of_file(self) -> set[str]:
+        """The ids of the keys that sign the journals of this file which hold something; "" for one that is not signed.
+
+        Beside its own journal a file has those of its spaces (see `space`), in tables named after them.
+        """
+        tables = {str(name) for (name,) in self._ask_file("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        stems = [name.removesuffix("journal") for name in tables if name == "journal" or name.endswith("/journal")]
+        keys: set[str] = set()
+        for stem in stems:
+            if not any(self._ask_file(f"SELECT 1 FROM {_quoted(stem + table)} LIMIT 1") for table in _CONTENT):  # noqa: S608
+                continue
+            table = f"{stem}signatures"
+            signed = self._ask_file(f"SELECT key_id FROM {_quoted(table)}") if table in tables else []  # noqa: S608
+            keys.add(str(signed[0][0]) if signed else "")
+        return keys
+
+    def _ask_file(self, statement: str) -> list[Row]:
+        """A query for the file as a whole, which a space does not read as one for its own tables."""
+        return SqliteStore._ask(self, statement)
 
     def close(self) -> None:
         connection, self._connection, self._cursor = self._connection, None, None
@@ -236,6 +270,8 @@ class SqliteStore(SqlStore):
             return
         first = dense(records)
         batches = seal(records)
+        if self._signatures is not None:
+            batches = self._signed(batches)
         try:
             if self._last_append != (epoch, first - 1) or not self._insert_fenced(cursor, batches, epoch):
                 cursor.execute("BEGIN IMMEDIATE")
@@ -248,7 +284,10 @@ class SqliteStore(SqlStore):
             if isinstance(error, _SQLITE_ERRORS):
                 raise self._error(error, writing=True) from error
             raise
-        self._last_append = (epoch, first + len(records) - 1)
+        last = first + len(records) - 1
+        self._last_append = (epoch, last)
+        if self._signatures is not None:
+            self._wrote(last)
 
     def _insert_fenced(self, cursor: sqlite3.Cursor, batches: list[Batch], epoch: int) -> bool:
         """Check the fence and insert in one statement, a transaction by itself; False when nothing was inserted.
@@ -395,6 +434,10 @@ class SqliteStore(SqlStore):
             f"{self.location} cannot be opened or made: {reason}",
             hint="choose a path in a folder that this user may write to",
         )
+
+
+def _quoted(table: str) -> str:
+    return '"' + table.replace('"', '""') + '"'
 
 
 def _extended_code(error: _SqliteError) -> int | None:

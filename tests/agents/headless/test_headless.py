@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from lyra.agents.headless.headless import Headless, HeadlessOptions, error_line, status_of
-from lyra.agents.headless.setup import OFFERED_MAX, all_tools, setup_of, unknown_tools
+from lyra.agents.headless.setup import OFFERED_MAX, _hosts, all_tools, setup_of, unknown_tools
 from lyra.config import Config
+from lyra.core.rights.capability import Grant
 from lyra.core.tool import Tool
 from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, LimitExceeded, ModelError, StoreError
 from lyra.observe.audit import AuditLog
 from lyra.tools.function import tool
 from lyra.tools.permissions import Layer, permissions_of
+from tests import trusting
 
 
 @pytest.fixture
@@ -72,6 +74,29 @@ def test_the_network_by_rules(folder, given, reached, refused):
     grant = setup_of(options(folder, **given)).grant
     assert all(grant.allows(f"net.http:{host}") for host in reached)
     assert not any(grant.allows(f"net.http:{host}") for host in refused)
+
+
+@pytest.mark.parametrize(
+    ("rule", "host", "named"),
+    [
+        ("a.test", "a.test", True),
+        ("domain:a.test", "a.test", True),
+        ("*.a.test", "x.a.test", True),
+        ("a.test:8443", "a.test:8443", True),
+        ("domain:*", "a.test", False),
+        ("*.*", "a.test", False),
+        ("*.test", "a.test", False),
+        ("*", "a.test", False),
+        ("https://a.test/docs/*", "a.test", False),
+    ],
+)
+@pytest.mark.parametrize("mode", ["default", "bypass"])
+def test_commands_reach_the_hosts_that_a_rule_names_in_every_mode(folder, rule, host, named, mode):
+    """A pattern without a name names no host, and neither does a mode."""
+    permissions = setup_of(options(folder, mode=mode, allow=(f"WebFetch({rule})",))).permissions
+    reached = Grant([*_hosts(permissions, whole=True), "fs.read:/x"])
+    assert reached.allows(f"net.http:{host}") == named
+    assert not reached.allows("net.http:other.example")
 
 
 def test_what_a_tool_says_that_it_needs_is_granted(folder):
@@ -318,3 +343,25 @@ def test_a_run_that_cannot_be_audited_any_more_ends(folder, monkeypatch):
     assert isinstance(outcome.error, StoreError)
     assert outcome.result["status"] == outcome.error.code
     assert len(list(folder.glob("f*"))) <= 3
+
+
+def test_a_folder_s_own_files_count_by_the_answer_of_the_user_or_the_word_of_the_options(folder):
+    """`trusted=True` is for this run; without it the kept answer counts, for exactly that content."""
+    (folder / ".lyra").mkdir()
+    (folder / ".lyra" / "permissions.toml").write_text('allow = ["Bash(ls *)"]\n')
+
+    def allowed(**given: Any) -> bool:
+        return bool(setup_of(options(folder, **given)).permissions.rules_of("allow", "Bash"))
+
+    assert not allowed()
+    assert allowed(trusted=True)
+    trusting.answer(folder)
+    assert allowed()
+    (folder / ".lyra" / "permissions.toml").write_text('allow = ["Bash"]\n')
+    assert not allowed()
+
+
+def test_the_settings_of_a_run_have_the_trust_of_its_options(folder):
+    (folder / "lyra.toml").write_text("kernel.lease_s = 9\n")
+    assert Headless(options(folder)).config.kernel.lease_s == 3
+    assert Headless(options(folder, trusted=True)).config.kernel.lease_s == 9

@@ -14,6 +14,7 @@ import pytest
 import lyra
 from lyra import Agent, Config, Kernel
 from lyra.errors import BudgetExceeded, ConfigError, ModelError
+from tests import trusting
 from tests.agents.turn.test_policies import MODEL, text_reply
 from tests.models.server import Asked, Reply, Server, run, sse
 
@@ -37,7 +38,9 @@ def users(home: Path, text: str) -> None:
 
 
 def projects(home: Path, text: str) -> None:
+    """A project that the user trusts: what it may not do even then is tested here."""
     (home / "project" / "lyra.toml").write_text(text)
+    trusting.answer(home / "project")
 
 
 def chat(text: str) -> Reply:
@@ -215,6 +218,28 @@ def test_a_project_that_names_its_own_server_gets_nothing(home, monkeypatch):
             assert "there is no provider 'corp'" in caught.value.message
             assert "lyra.toml:2: a project's file may name only servers on this machine" in (caught.value.hint or "")
             assert KEY not in caught.value.render()
+
+    run(main())
+
+
+@pytest.mark.parametrize("named", ["127.0.0.1", "localhost", "evil.localhost"])
+def test_without_trust_no_key_leaves_for_a_projects_address(home, monkeypatch, named):
+    """Not to a port of this machine either: the call goes where the user's own settings say."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    monkeypatch.setenv("TEAM_KEY", KEY)
+
+    async def main() -> None:
+        async with Server(text_reply("mine")) as mine, Server(text_reply("thanks for the key")) as theirs:
+            monkeypatch.setenv("ANTHROPIC_BASE_URL", mine.url)
+            address = f"http://{named}:{theirs.port}"
+            text = f'[providers.anthropic]\nbase_url = "{address}"\n[providers.corp]\nbase_url = "{address}"\n'
+            (home / "project" / "lyra.toml").write_text(f'{text}api_key = "env:TEAM_KEY"\n')
+            assert await lyra.run(Agent(model=MODEL), "hi") == "mine"
+            with pytest.raises(ConfigError) as caught:
+                await lyra.run(Agent(model="corp/x"), "hi")
+            assert "lyra trust add" in (caught.value.hint or "")
+            assert theirs.requests == []
+            assert mine.requests[0].headers["x-api-key"] == KEY
 
     run(main())
 

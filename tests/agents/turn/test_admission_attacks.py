@@ -442,3 +442,40 @@ def test_nothing_is_made_where_a_link_was_turned_after_the_decision(tmp_path):
     finally:
         admitted.reset(token)
     assert list((tmp_path / "hooks").iterdir()) == []
+
+
+# ---------------------------------------------------------------------- hosts that commands reach
+
+
+@pytest.mark.parametrize(
+    ("allow", "tainted", "reached"),
+    [
+        (["Bash(make test)"], False, ["a.mirrors.org", "pypi.org"]),
+        (["Bash(make test)"], True, ["pypi.org"]),
+        (["Bash"], True, ["a.mirrors.org", "pypi.org"]),
+    ],
+)
+def test_after_text_from_outside_a_line_reaches_only_hosts_that_are_named(tmp_path, allow, tainted, reached):
+    """The rest of a name that a pattern covers could carry data, and what the line runs may have been rewritten."""
+    seen: list[list[str]] = []
+
+    async def run(command: str) -> str:
+        """Run a command."""
+        grant = rights.get()
+        assert grant is not None
+        hosts = ("a.mirrors.org", "pypi.org", "evil.example")
+        seen.append([host for host in hosts if grant.allows(f"net.http:{host}:443")])
+        return command
+
+    shell = tool(run, name="Bash", guarded=True, trusted=True)
+    steps = [calls("page")] if tainted else []
+    page = tool(lambda: "a page", name="page", description="Read a page.", untrusted=True, harmless=True)
+    agent = Agent(
+        "w",
+        model=says(*steps, bash("make test"), "{result}"),
+        tools=[shell, page],
+        permissions=rules(tmp_path, *allow),
+    )
+    grant = ["tool.use", "model.use", "process.exec", "net.http:*.mirrors.org", "net.http:pypi.org"]
+    assert asked(agent, grant={"allow": grant}) == "make test"
+    assert seen == [reached]

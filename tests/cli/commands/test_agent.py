@@ -354,8 +354,8 @@ def test_the_servers_of_a_project_wait_for_consent(run):
     pytest.importorskip("mcp")
     started = run.folder / "started"
     run.write(".mcp.json", json.dumps({"mcpServers": {"theirs": {"command": "touch", "args": [str(started)]}}}))
-    (state,) = run.lines("--model", run.script(DONE), "--trust-project")[0]["mcp_servers"]
-    assert state["state"] != "connected"
+    (state,) = run.lines("--model", run.script(DONE))[0]["mcp_servers"]
+    assert state["state"] == "consent_required"
     assert not started.exists()
 
 

@@ -111,7 +111,7 @@ def test_the_machines_log_is_written_beside_ones_own(lyra, monkeypatch):
 def test_a_project_may_keep_a_log_in_its_own_folder(run):
     run.write("lyra.toml", '[audit]\nfile = ".lyra/audit/"\n')
     for _ in range(2):
-        assert run("--model", "sim/echo", task="hi").returncode == 0
+        assert run("--model", "sim/echo", "--trust-folder", task="hi").returncode == 0
     files = list((run.folder / ".lyra/audit").iterdir())
     assert [verify(file).ok for file in files] == [True, True]
 

@@ -389,5 +389,9 @@ def test_what_a_project_allows_itself_is_told_to_be_passed_over(lyra):
     (lyra.folder / ".lyra").mkdir()
     (lyra.folder / ".lyra" / "permissions.toml").write_text('allow = ["Bash"]\n')
     command = ("agent", "-p", "go", "--model", "sim/echo")
-    assert "allow counts once the project is trusted" in lyra(*command).stderr
-    assert "counts once" not in lyra(*command, "--trust-project").stderr
+    (line,) = lyra(*command).stderr.splitlines()
+    assert line.startswith("note: this folder is not trusted, so its files can only tighten; passed over: ")
+    assert ".lyra/permissions.toml (allow)" in line
+    assert "--trust-folder" in line
+    assert lyra(*command, "--trust-folder").stderr == ""
+    assert lyra(*command, "--trust-project").stderr == ""  # the earlier name of the flag

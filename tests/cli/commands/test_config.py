@@ -11,7 +11,7 @@ from lyra.config import KEYS, TABLES
 def test_show_json_is_nested(lyra):
     """Sections and their settings, as in the file."""
     (lyra.folder / "lyra.toml").write_text('[kernel]\nlease_s = 2\n[budget]\nusd = "$1.50"\n')
-    data = lyra.json("config", "show")
+    data = lyra.json("config", "show", "--trust-folder")
     assert data["kernel"]["lease_s"] == 2.0
     assert data["budget"] == {"usd": "$1.50", "seconds": None, "on_exceed": "block"}
     assert data["grant"] == {"allow": ["*"], "deny": []}
@@ -21,7 +21,7 @@ def test_show_json_is_nested(lyra):
 def test_show_origin(lyra):
     """Each value with its source and place, as JSON and as a table."""
     (lyra.folder / "lyra.toml").write_text("kernel.lease_s = 2\n")
-    data = lyra.json("config", "show", "--origin", LYRA_KERNEL_PROCESSES_MAX="7")
+    data = lyra.json("config", "show", "--origin", "--trust-folder", LYRA_KERNEL_PROCESSES_MAX="7")
     assert data["kernel"]["lease_s"] == {"value": 2.0, "origin": "project", "place": "lyra.toml:1"}
     assert data["kernel"]["processes_max"] == {
         "value": 7,
@@ -29,7 +29,7 @@ def test_show_origin(lyra):
         "place": "LYRA_KERNEL_PROCESSES_MAX",
     }
     assert data["kernel"]["store"] == {"value": ".lyra/lyra.db", "origin": "default", "place": None}
-    lines = lyra("config", "show", "--origin").stdout.splitlines()
+    lines = lyra("config", "show", "--origin", "--trust-folder").stdout.splitlines()
     assert lines[0].split() == ["key", "value", "origin", "place"]
     assert ["kernel.lease_s", "2", "project", "lyra.toml:1"] in [line.split() for line in lines]
     assert "origin" not in lyra("config", "show").stdout

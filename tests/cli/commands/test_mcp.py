@@ -69,7 +69,7 @@ def test_a_mistake_has_its_line_and_stops_no_other_server(lyra):
     done = lyra("agent", "-p", "go", "--model", "sim/echo", "--output-format", "json")
     assert done.returncode == 0
     assert json.loads(done.stdout)["status"] == "success"
-    assert done.stderr.count("passed over") == 1
+    assert done.stderr.count("warning: .mcp.json: passed over") == 1
     assert "theirs: schema_error" in done.stderr
 
 

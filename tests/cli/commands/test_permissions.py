@@ -84,7 +84,7 @@ def test_what_an_untrusted_project_allows_is_told_to_be_passed_over(lyra):
     (lyra.folder / ".lyra" / "permissions.toml").write_text('mode = "bypass"\nallow = ["*"]\n')
     done = lyra("permissions", "explain", "Bash", "ls")
     assert done.stdout.startswith("ask: ")
-    assert "allow and mode counts once the project is trusted" in done.stderr
+    assert "allow and mode counts once the folder is trusted" in done.stderr
     assert lyra("permissions", "explain", "--trust-project", "Bash", "ls").stderr == ""
 
 

@@ -146,10 +146,12 @@ def test_a_program_of_a_project_runs_durably(vega: Vega, name: str):
 def test_a_project_says_where_its_runs_are_kept(vega: Vega):
     vega.write("app/lyra.toml", '[kernel]\nstore = "state/runs.db"\n')
     vega.write("app/src/hello.vega", 'print("hello");')
-    assert vega("run", "app/src/hello.vega").stderr.startswith("run hello-")
+    assert "app/lyra.toml (kernel.store)" in vega("run", "app/src/hello.vega").stderr
+    assert (vega.folder / "app/.lyra/lyra.db").is_file()  # until it is trusted
+    assert vega("run", "app/src/hello.vega", "--trust-folder").stderr.startswith("run hello-")
     assert (vega.folder / "app/state/runs.db").is_file()
     vega.write("app/lyra.toml", '[kernel]\nstore = "memory"\n')
-    assert vega("run", "app/src/hello.vega") == (0, "hello\n", "")
+    assert vega("run", "app/src/hello.vega", "--trust-folder") == (0, "hello\n", "")
 
 
 def test_a_project_that_cannot_be_written_is_no_reason_not_to_run(tmp_path: Path, monkeypatch, capsys):

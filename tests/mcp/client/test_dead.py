@@ -10,7 +10,7 @@ import pytest
 
 from lyra.core.policies.policy import Backoff, Supervision
 from lyra.core.tool import error_code, progress
-from lyra.mcp.client.stdio import _is_crowded
+from lyra.mcp.client.trim import AnswerTooLarge, check_values
 from lyra.sandbox import Sandbox
 from tests.mcp.support import run, tiny, using
 
@@ -193,7 +193,7 @@ def test_a_result_of_very_many_parts_holds_up_no_other_call(tmp_path):
             came = await use.call("mcp__tiny__wide", parts=20_000)
             assert came.endswith("y\n… 19000 parts left out")
             error = await use.error("mcp__tiny__wide", parts=600_000)
-            assert "its answer has more than 100000 values" in error.message
+            assert "it sent an answer of more than" in error.message
             watching.cancel()
             assert max(lags) < 1
             assert use.state("tiny").state == "connected"
@@ -216,11 +216,11 @@ def test_an_answer_that_cannot_be_read_fails_its_call(tmp_path):
 def test_what_counts_as_a_value():
     """Commas within a text are text, whatever is quoted in it."""
     many = 200_000
-    assert not _is_crowded(json.dumps({"text": "a," * many}).encode())
-    assert not _is_crowded(json.dumps({"text": '\\",\\\\' * many}).encode())
-    assert _is_crowded(json.dumps({"values": [1] * many}).encode())
-    assert _is_crowded(json.dumps({"values": [""] * many}).encode())
-    assert _is_crowded(json.dumps({"values": ['"', "\\"] * many}).encode())
+    run(check_values(json.dumps({"text": "a,[{" * many}).encode()))
+    run(check_values(json.dumps({"text": '\\",[\\\\' * many}).encode()))
+    for value in ([1] * many, [""] * many, ['"', "\\"] * many):
+        with pytest.raises(AnswerTooLarge, match="more than 100000 values"):
+            run(check_values(json.dumps({"values": value}).encode()))
 
 
 def test_a_pattern_of_the_servers_own_is_not_tried(tmp_path):

@@ -269,3 +269,64 @@ def test_a_link_is_judged_by_its_own_name_too():
     assert decided("Read", ".env") == decided("Read", "/work/sub/.env") == "deny"
     assert decided("Write", "lyra.toml") == decided("Edit", ".git/config") == decided("Write", ".env") == "deny"
     assert (decided("Read", "plain"), decided("Write", "plain")) == ("allow", "allow")
+
+
+# Each is covered by the rule before text from outside was read, and carries something that a model could have chosen.
+CARRIERS = (
+    ("WebFetch(docs.example.com)", "https://docs.example.com/?d=secret"),
+    ("WebFetch(docs.example.com)", "https://docs.example.com/secret"),
+    ("WebFetch(docs.example.com)", "https://docs.example.com/"),
+    ("WebFetch(domain:docs.example.com)", "https://docs.example.com/a/b"),
+    ("WebFetch(https://docs.example.com/*)", "https://docs.example.com/a?secret"),
+    ("WebFetch(https://docs.example.com/api/*)", "https://docs.example.com/api/secret"),
+    ("WebFetch(https://docs.example.com/)", "https://docs.example.com/secret"),
+    ("WebFetch(*.example.com)", "https://secret.example.com/"),
+    ("WebFetch(https://docs.example.com/a)", "https://docs.example.com/%61"),
+    ("WebFetch(https://docs.example.com/a)", "https://docs.example.com/./a"),
+    ("WebFetch(https://docs.example.com/a)", "https://docs.example.com//a"),
+    ("WebFetch(https://docs.example.com/a)", "https://DOCS.example.com/a"),
+    ("WebFetch(https://docs.example.com/a)", "https://docs.example.com./a"),
+    ("WebFetch(https://docs.example.com/a)", "https://docs.example.com:443/a"),
+    ("WebFetch(https://docs.example.com/a?)", "https://docs.example.com/ab"),
+)
+
+
+@pytest.mark.parametrize(("rule", "url"), CARRIERS)
+def test_after_text_from_outside_a_host_is_no_answer_for_a_url(rule: str, url: str):
+    """A path, a query, a name and the way they are written carry data; a rule for that very URL carries none."""
+    permissions = permissions_with(allow=[rule])
+    assert ask(permissions, "WebFetch", url).decision == "allow"
+    assert ask(permissions, "WebFetch", url, tainted=True)[::3] == ("ask", "taint")
+    assert ask(permissions, "WebFetch", url, tainted=True, attended=False).decision == "deny"
+    for exact in (f"WebFetch({url})", "WebFetch"):
+        assert ask(permissions_with(allow=[exact]), "WebFetch", url, tainted=True).decision == "allow", exact
+
+
+def test_a_url_is_the_same_with_and_without_what_is_not_sent():
+    """The part after `#` stays here; a rule may leave out the scheme."""
+    for rule in ("WebFetch(https://x.org/a?b=1)", "WebFetch(x.org/a?b=1)"):
+        for url in ("https://x.org/a?b=1", "https://x.org/a?b=1#c"):
+            assert ask(permissions_with(allow=[rule]), "WebFetch", url, tainted=True).decision == "allow"
+
+
+def test_an_always_is_for_one_url_and_a_never_for_its_host():
+    """Also after text from outside, and also an `always` for a host that an earlier version kept."""
+    permissions = permissions_with()
+    asked = subject_of("WebFetch", {"url": "https://x.org/a%20b?c=1#d"})
+    kept = permissions.answer(asked, "always")
+    assert kept is not None
+    assert kept.text == "WebFetch(https://x.org/a%20b?c=1)"
+    assert permissions.decide(asked, tainted=True).decision == "allow"
+    for url in ("https://x.org/a%20b?c=2", "https://x.org/", "https://x.org/a b?c=1"):
+        assert ask(permissions, "WebFetch", url).decision == "ask", url
+    assert permissions.rule_for(subject_of("WebFetch", {"url": "https://x.org/*"})) is None
+    refused = permissions.answer(asked, "never")
+    assert refused is not None
+    assert refused.text == "WebFetch(https://x.org/*)"
+    assert ask(permissions, "WebFetch", "https://x.org/other").decision == "deny"
+    before = Permissions(answers=[Rule("WebFetch(https://y.org/*)", "allow")], rules=[Rule("WebFetch", "ask")])
+    other = subject_of("WebFetch", {"url": "https://y.org/?d=secret"})
+    assert before.decide(other).decision == "allow"
+    assert before.decide(other, tainted=True).decision == "ask"
+    assert before.asks(other) is None
+    assert before.asks(other, tainted=True) is not None

@@ -99,7 +99,7 @@ def test_a_mistake_has_its_place(place, text, location, message):
 def test_the_rest_of_lyra_reads_the_same_file(place):
     """The settings know the section, and one that is nearly called so is told."""
     place.project('[permissions]\nallow = ["Bash"]\n\n[kernel]\nstore = "memory"\n')
-    config = Config.load(str(place.work), {"HOME": str(place.home)})
+    config = Config.load(str(place.work), {"HOME": str(place.home)}, trust=True)
     assert config.kernel.store.reveal() == "memory"
     place.project("[permission]\n")
     with pytest.raises(ConfigError, match="permission") as caught:

@@ -10,6 +10,7 @@ import pytest
 
 from lyra.core.clock import SystemClock
 from lyra.store.space import Space
+from lyra.store.standing import open_signed
 from lyra.vega import compile as compile_source
 from lyra.vega.durable import checkpoints as saving
 from lyra.vega.durable.durable_run import RunExecution
@@ -63,6 +64,7 @@ def test_every_beginning_of_a_journal_goes_on(tmp_path: Path, monkeypatch: pytes
     for count in range(2, len(rows)):
         space = Space(path, f"first-{count}")
         lease = space.acquire("test", now=SystemClock().now(), ttl_s=60)
+        open_signed(space, lease.epoch)
         space.append(rows[:count], lease.epoch)
         space.release(lease)
         assert live(space, tmp_path) == OUTPUT, f"killed behind row {count}: {rows[count - 1].kind}"

@@ -37,7 +37,7 @@ from lyra.core.ids import Entropy
 from lyra.core.tool import Tool
 from lyra.errors import AgentFailed, ConfigError, LimitExceeded, LyraError, SandboxUnavailable
 from lyra.kernel.kernel import Kernel
-from lyra.sandbox.protected import is_protected
+from lyra.sandbox.protected_names import NAMES
 from lyra.tools.source import ToolSource
 
 __all__ = ["TURNS_MAX", "Headless", "HeadlessOptions", "HeadlessOutcome", "error_line", "result_line", "status_of"]
@@ -61,7 +61,8 @@ class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
     mode: str | None = None
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
-    trusted: bool = False  # the project's own files may allow, and bring tools
+    # True: the folder's own files may do more than tighten. False: those may that the user answered yes to.
+    trusted: bool = False
     attended: bool = False  # a person reads `interrupt` events and answers
     budget: Any = None  # money, or what a Budget is made of
     max_turns: int = TURNS_MAX
@@ -71,6 +72,11 @@ class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
     audit_level: str | None = None  # None: as the configuration says
     tools: tuple[Tool | ToolSource, ...] = ()  # beside the built-in ones
     facts: Mapping[str, Any] = {}  # more for the first line
+
+    @property
+    def trust(self) -> bool | None:
+        """The word of the options for `trust_for`."""
+        return True if self.trusted else None
 
 
 class HeadlessOutcome(NamedTuple):
@@ -104,7 +110,7 @@ class Headless:
 
     def __init__(self, options: HeadlessOptions, config: Config | None = None) -> None:
         self.options = options
-        self.config = config if config is not None else Config.load(options.folder)
+        self.config = config if config is not None else Config.load(options.folder, trust=options.trust)
         self.setup: HeadlessSetup = setup_of(options, logs=self._logs())
         # The agent has this name too: sessions of earlier runs in the same store have other names, and are not resumed.
         self.session_id = f"session-{Entropy().text(12)}"
@@ -263,7 +269,7 @@ class Headless:
 def _check_log(path: str, folder: str) -> None:
     """Refuse a log file that a project has put where programs act on it, or in place of a key."""
     parts = os.path.relpath(os.path.realpath(path), os.path.realpath(folder)).split("/")
-    bad = next((part for part in parts if part != ".lyra" and is_protected(part)), None)
+    bad = NAMES.part("/".join(part for part in parts if part != ".lyra"))
     if ".." not in parts and bad is not None:
         raise ConfigError(
             f"the audit log {path} cannot be there: {bad} is protected", hint="such as .lyra/audit/", key="audit"

@@ -8,6 +8,7 @@ sandbox holds the commands. Nothing here decides on a call; it only combines fil
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -29,11 +30,14 @@ from lyra.tools.source import ToolSource
 
 if TYPE_CHECKING:
     from lyra.agents.headless.headless import HeadlessOptions
+    from lyra.config.trust import FolderTrust
+    from lyra.sandbox import Sandbox
 
 __all__ = ["OFFERED_MAX", "HeadlessSetup", "all_tools", "setup_of", "unknown_tools"]
 
 OFFERED_MAX: Final = 20  # tools of one source; where there are more, the model has to search for them
 _FETCH: Final = "WebFetch"
+_WILDCARDS: Final = frozenset("*?")
 # What an agent does besides its tools: it asks its models and people, and has helpers, which answer it.
 _OWN: Final = ("tool.use", "model.use", "human.ask", "process.spawn", "process.send")
 _NAME_CHARS: Final = 40  # of a folder's name in a memory's scope, before the hash of its path
@@ -54,16 +58,18 @@ class HeadlessSetup(NamedTuple):
         return Grant([*rights, *memory], _denied(self.permissions))
 
 
-def setup_of(options: HeadlessOptions, *, logs: Sequence[str] = ()) -> HeadlessSetup:
-    """The setup that the options ask for; ConfigError where one cannot be used. The agent cannot write to `logs`."""
+def setup_of(options: HeadlessOptions, *, logs: Sequence[str] = (), sandbox: Sandbox | None = None) -> HeadlessSetup:
+    """The setup that the options ask for; ConfigError where one cannot be used. The agent cannot write to `logs`. Its
+    commands run in `sandbox`; one is made where none is given."""
     folder = _folder(options.folder, "the folder")
     also = tuple(dict.fromkeys(_folder(path, "--add-dir") for path in options.also))
     permissions = _permissions(options, folder, also, logs)
     workspace = Workspace(folder, also=also, hidden=permissions.hidden)
-    added = (*options.tools, *_from_files(workspace, trusted=options.trusted))
+    added = (*options.tools, *_from_files(workspace, trusted=options.trust))
     more = (tool if isinstance(tool, Tool) else _SearchableSource(tool) for tool in added)
     commands = Grant([*_folder_rights((folder, *also)), Capability("process.exec"), *_hosts(permissions, whole=True)])
-    tools = (*builtin_tools(workspace, permissions=permissions, commands=commands), task_tool(), *more)
+    built_in = builtin_tools(workspace, permissions=permissions, commands=commands, sandbox=sandbox)
+    tools = (*built_in, task_tool(), *more)
     return HeadlessSetup(folder, also, tools, permissions, Memory(_scope(folder), tools=True))
 
 
@@ -98,7 +104,7 @@ class _SearchableSource:
         return tuple(getattr(self._source, "problems", ()))
 
 
-def _from_files(workspace: Workspace, *, trusted: bool) -> Iterable[ToolSource]:
+def _from_files(workspace: Workspace, *, trusted: FolderTrust | bool | None) -> Iterable[ToolSource]:
     """The sources of YAML tools: the user's own, and those of a trusted project."""
     from lyra.tools.yaml.places import sources_here
 
@@ -136,7 +142,7 @@ def _scope(folder: str) -> str:
 
 def _permissions(options: HeadlessOptions, folder: str, also: Sequence[str], logs: Sequence[str] = ()) -> Permissions:
     home = os.path.expanduser("~")
-    layers = load_layers(folder, home=home, trusted=options.trusted)
+    layers = load_layers(folder, home=home, trusted=options.trust)
     for flag, effect, rules in (
         ("--allowed-tools", "allow", options.allow),
         ("--disallowed-tools", "deny", options.deny),
@@ -179,12 +185,19 @@ def _folder_rights(folders: Sequence[str]) -> list[Capability]:
 
 
 def _hosts(permissions: Permissions, *, whole: bool = False) -> list[Capability]:
-    """The hosts that rules allow; in the mode `bypass` all. `whole`: only rules for a whole host count: a rule to read
-    one page must not open the host to commands."""
-    if permissions.mode == "bypass":
+    """The hosts that rules allow; in the mode `bypass` WebFetch may reach all. `whole` are the hosts that commands may
+    reach, in every mode: those that a rule names as a whole, because a rule to read one page must not open the host to
+    commands, and no mode names a host."""
+    if permissions.mode == "bypass" and not whole:
         return [Capability("net.http")]
     rules = permissions.rules_of("allow", _FETCH)
-    return [_reach(rule) for rule in rules if not whole or (rule.host and rule.whole_host)]
+    return [_reach(rule) for rule in rules if not whole or (rule.whole_host and _is_named(rule.host or ""))]
+
+
+def _is_named(host: str) -> bool:
+    """Whether a pattern names a host, or the hosts below a domain (`*.example.com`); `*` and `*.com` name none."""
+    name = re.sub(r"^\*{1,2}\.", "", host)
+    return bool(name) and not _WILDCARDS.intersection(name) and (name == host or "." in name)
 
 
 def _denied(permissions: Permissions) -> list[Capability]:

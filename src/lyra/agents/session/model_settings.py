@@ -45,9 +45,10 @@ class ModelSettings:
         return (self._config or self._load()).providers
 
     def explain(self, mistake: ConfigError, model: str) -> ConfigError:
-        """The same error, with a hint to settings of a project's file that were not allowed to apply."""
+        """The same error, with a hint to settings of a project's file that were not allowed to apply, or wait for
+        trust."""
         about = f"providers.{model.partition('/')[0]}." if "/" in model else f"{mistake.fields.get('key')}"
-        notes = self._config.notes if self._config is not None else ()
+        notes = (*self._config.notes, self._config.passed_over_sentence()) if self._config is not None else ()
         relevant = [note for note in notes if f" {about}" in note]
         if relevant:
             mistake.hint = "; ".join((*([mistake.hint] if mistake.hint else ()), *relevant))

@@ -27,10 +27,10 @@ from lyra.core.budgets.budget import Budget
 from lyra.core.effect import canonical_hash
 from lyra.core.limits import DOUBT_WAIT_S
 from lyra.core.providers import USUAL
+from lyra.core.secrets.known_keys import KnownKeys
 from lyra.core.secrets.redact import redact_data
-from lyra.core.secrets.secret import MASK
 from lyra.core.tool import caller
-from lyra.errors import AgentFailed, ConfigError, EffectInDoubt, LyraError, ProcessExit
+from lyra.errors import AgentFailed, CapabilityDenied, ConfigError, EffectFailed, EffectInDoubt, LyraError, ProcessExit
 from lyra.kernel.base.acting import acting
 from lyra.kernel.base.waiting import suspend
 from lyra.kernel.process.process import GIVEN_UP, Process
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 __all__ = ["Runtime", "home", "runtime_of", "scopes"]
 
 _AWS_SECRETS: Final = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_NO_KEY: Final = "leave the key out; what needs one gets it from its own settings"
 _KEY_LEAST: Final = 8  # characters; masking a shorter value would destroy ordinary text
 _MANY: Final = 10**9  # requests of one call that may ask its model any number of times
 _PART: Final = "agents"
@@ -83,6 +84,7 @@ class Runtime:
         "_asked",
         "_doubts",
         "_has_read_doubts",
+        "_keys",
         "_known",
         "_life",
         "_loaded",
@@ -125,6 +127,7 @@ class Runtime:
         self._threads: ThreadPoolExecutor | None = None
         self._secrets: tuple[str, ...] = ()
         self._known: tuple[str, ...] = _in_environment()
+        self._keys: tuple[tuple[str, ...], KnownKeys] | None = None
         self.has_answered = False  # a model has answered since the kernel started
         # Called when this machine lacks a key or a provider, where the run should wait for a machine that has it.
         self.unfit: Callable[[LyraError], object] | None = None
@@ -544,24 +547,41 @@ class Runtime:
             self._known = tuple(sorted({*_in_environment(), *filter(_is_key, secrets)}, key=len, reverse=True))
         return self._known
 
+    @property
+    def known_keys(self) -> KnownKeys:
+        """The same, prepared to be found in texts."""
+        known = self.known
+        if self._keys is None or self._keys[0] is not known:
+            self._keys = (known, KnownKeys.of(known))
+        return self._keys[1]
+
     def clean(self, text: str) -> str:
-        """The text with known keys masked."""
-        for key in self.known:
-            if key in text:
-                text = text.replace(key, MASK)
-        return text
+        """A text that is shown or written down, with known keys masked. For a text that runs or is stored there is
+        `check_no_key`, which refuses it."""
+        return self.known_keys.mask(text)
+
+    def check_no_key(self, value: Any, what: str) -> None:
+        """Raise CapabilityDenied if there is a known key in the value. It is for what a program is about to act with:
+        masked, it would be another value than the one that was asked for."""
+        if self.known_keys.holds(value):
+            raise CapabilityDenied(f"{what} holds a key of a model provider, which programs may not use", hint=_NO_KEY)
+
+    def without_key(self, value: Any, what: str) -> Any:
+        """A value that a program reads, where there is no known key in it; EffectFailed otherwise. The journal cannot
+        keep the key, and a program may write what it has read: masked, that would be another text."""
+        if self.known_keys.holds(value):
+            raise EffectFailed(f"{what} holds a key of a model provider, which programs may not read")
+        return value
 
     def clean_data(self, value: Any) -> Any:
         """Plain data with known keys masked; the same object where there is none in it."""
         if type(value) is str:
             return self.clean(value)
-        known = self.known
-        if not known or value is None or isinstance(value, (int, float)):
+        keys = self.known_keys
+        if not keys or value is None or isinstance(value, (int, float)):
             return value
         data = codec.encode(value)
-        if not any(key.encode() in data for key in known):
-            return value
-        return redact_data(codec.decode(data), known)
+        return redact_data(codec.decode(data), self.known) if keys.may_be_in(data) else value
 
     # ------------------------------------------------------------------ tools that block
 

@@ -20,19 +20,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from lyra.agents.session.events import Interrupted
 from lyra.agents.turn.approval import answer_to_row, arguments_as_json, caller_sink, reason_text, visible_text
 from lyra.core import codec
-from lyra.core.rights.capability import Capability
+from lyra.core.rights.capability import VERBS, Capability, Grant
 from lyra.core.tool import Tool, ToolCall, error_code
 from lyra.errors import ApprovalRefused, CapabilityDenied, DeadlineExceeded, Denied, LyraError
 from lyra.kernel.process.call_keys import next_key, upcoming
 from lyra.kernel.programs.context import once, read
 from lyra.tools.permissions.decision import PermissionDecision, Permissions
+from lyra.tools.permissions.rules import Rule
 from lyra.tools.permissions.subjects import Subject, facts_of, subject_of
 
 if TYPE_CHECKING:
     from lyra.agents.session.session import AgentSession
     from lyra.agents.session.shared import Runtime
     from lyra.agents.turn.turn import Turn
-    from lyra.core.rights.capability import Grant
     from lyra.kernel.process.process import Process
 
 __all__ = ["Admitted", "Case", "admit", "decided_before", "publish", "refused"]
@@ -41,6 +41,9 @@ _ROW: Final = "admit"
 _KEPT: Final = "kept"
 _GRANT: Final = "grant"
 _QUESTION: Final = Capability("human.ask", "confirmation")
+_HTTP: Final = "net.http"
+_ALL_BUT_HTTP: Final = tuple(Capability(name) for name in VERBS if name != _HTTP)
+_WILD: Final = frozenset("*?")
 _SHOWN_CHARS_MAX: Final = 50_000  # of the subject in a question; a longer one would not be read before it is answered
 _EVENT_CHARS_MAX: Final = 10_000
 _GIVEN_CHARS_MAX: Final = 300
@@ -76,7 +79,7 @@ async def admit(turn: Turn, tool: Tool, call: ToolCall) -> Admitted:
     if row["decision"] == "deny":
         raise _denial(tool, call, row)
     path = case.subject.value if case.subject.kind == "path" else None
-    return Admitted(call, path, case.hides if case.subject.kind == "path" else None, case.held())
+    return Admitted(call, path, case.hides if case.subject.kind == "path" else None, case.held(row))
 
 
 def _denial(tool: Tool, call: ToolCall, row: dict[str, Any]) -> Denied:
@@ -149,7 +152,7 @@ class Case:
         subject = self._subject = self._about(real)
         decision = permissions.decide(subject, tainted=tainted)
         for outer in self.session.outer:  # a helper may do nothing that its caller may not do unasked
-            decision = _stricter(decision, outer, subject)
+            decision = _stricter(decision, outer, subject, tainted=tainted)
         if decision.decision == "ask" and not self.grant.allows(_QUESTION):
             decision = decision._replace(
                 decision="deny", reason=f"{decision.reason}, and {_QUESTION} is denied", source=_GRANT
@@ -202,15 +205,33 @@ class Case:
         hidden = any(permissions.hidden(path) for permissions in (self.permissions, *self.session.outer))
         return hidden or not self.grant.allows(Capability("fs.read", path))
 
-    def held(self) -> Grant:
-        """The rights of the call: those of its process, without the paths that rules deny."""
+    def held(self, row: dict[str, Any]) -> Grant:
+        """The rights of the call: those of its process, without the paths that rules deny. A command that a rule for
+        exactly its line allows after untrusted text reaches only hosts that are named in full: the rest of a name that
+        a pattern covers could carry data."""
         grant = self.grant
         for permissions in (self.permissions, *self.session.outer):
             grant = permissions.narrow(grant)
+        if row["tainted"] and self.subject.act == "run" and _is_by_rule_for_line(row):
+            grant = _without_host_patterns(grant)
         return grant
 
 
-def _stricter(decision: PermissionDecision, outer: Permissions, subject: Subject) -> PermissionDecision:
+def _is_by_rule_for_line(row: dict[str, Any]) -> bool:
+    """Whether a rule for certain lines allowed the call, not one for the whole tool, a mode, or a person who was
+    asked."""
+    return row["rule"] is not None and row["source"] != "answer" and not Rule(row["rule"], "allow").bare
+
+
+def _without_host_patterns(grant: Grant) -> Grant:
+    """The Grant with the right to reach hosts that it names in full, and no other hosts."""
+    hosts = [cap for layer in grant.layers for cap in layer if cap.name == _HTTP and not _WILD.intersection(cap.scope)]
+    return grant.narrow(Grant([*_ALL_BUT_HTTP, *hosts]))
+
+
+def _stricter(
+    decision: PermissionDecision, outer: Permissions, subject: Subject, *, tainted: bool
+) -> PermissionDecision:
     """The decision, made stricter where the caller's permissions are."""
     if decision.decision == "deny":
         return decision
@@ -218,7 +239,7 @@ def _stricter(decision: PermissionDecision, outer: Permissions, subject: Subject
     if forbidden is not None:
         return forbidden
     if decision.decision == "allow":
-        decision = outer.asks(subject) or decision
+        decision = outer.asks(subject, tainted=tainted) or decision
     if decision.decision == "ask" and not (outer.attended and outer.mode != "deny-unasked"):
         return decision._replace(decision="deny", reason=f"{decision.reason}; no person is there to be asked")
     return decision

@@ -65,10 +65,18 @@ def reason_text(case: Case, row: dict[str, Any]) -> str:
         text = visible_text(case.runtime.clean(_short_first(rest)))
         more = f" … {len(text) - _REST_CHARS_MAX} characters more" if len(text) > _REST_CHARS_MAX else ""
         parts.append(f"With {text[:_REST_CHARS_MAX]}{more}")
-    rule = case.permissions.rule_for(case.subject)
-    kept = f", and always or never for {visible(case.runtime.clean(rule))}" if rule is not None else ""
-    parts.append(f"Answer allow or deny{kept}.")
+    parts.append(f"Answer allow or deny{_kept_answers(case)}.")
     return "\n".join(parts)
+
+
+def _kept_answers(case: Case) -> str:
+    """What an answer of `always` and of `never` would cover."""
+    rules = [case.permissions.rule_for(case.subject, answer) for answer in ("always", "never")]
+    always, never = (visible(case.runtime.clean(rule)) if rule is not None else "" for rule in rules)
+    if always == never:
+        return f", and always or never for {always}" if always else ""
+    covered = [f"{answer} for {rule}" for answer, rule in (("always", always), ("never", never)) if rule]
+    return f", {' and '.join(covered)}"
 
 
 def _short_first(arguments: dict[str, Any]) -> str:

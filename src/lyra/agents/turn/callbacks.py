@@ -24,7 +24,7 @@ from lyra.agents.turn.model_effect import cut_of_call, model_effect
 from lyra.core.effect import canonical_hash
 from lyra.core.message import Message
 from lyra.core.rights.capability import Capability
-from lyra.core.secrets.visible import visible
+from lyra.core.secrets.visible import visible, without_invisible
 from lyra.core.tool import Tool, ToolCall
 from lyra.errors import CapabilityDenied, DeadlineExceeded, LyraError
 from lyra.kernel.journal.rows import ASIDE
@@ -108,6 +108,7 @@ class Callbacks:
     async def _sampled(self, server: str, name: str, request: dict[str, Any]) -> str | None:
         messages = "\n\n".join(f"[{message['role']}]\n{message['text']}" for message in request["messages"])
         text = self._runtime.clean("\n\n".join(part for part in (request["system"], messages) if part))
+        text = without_invisible(text)
         if not text.strip() or len(text) > _TEXT_CHARS_MAX:
             return None
         tool = Tool(name, needs=(Capability("tool.use", name),), guarded=True, untrusted=True)

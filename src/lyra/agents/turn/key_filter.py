@@ -1,8 +1,9 @@
 """Removes API keys that this process knows from what a model says.
 
-Models are never told a key. If one appears in an answer all the same, it is masked before it reaches the stream, the
-journal or a tool's arguments. `StreamKeyFilter` does so for text in pieces (it holds back an end that may be the
-beginning of a key), `redact_keys` for a whole answer.
+Models are never told a key. If one appears in an answer all the same, it is masked before it reaches the stream or the
+journal. `StreamKeyFilter` does so for text in pieces (it holds back an end that may be the beginning of a key),
+`redact_keys` for a whole answer. A tool call with a key in its arguments is marked `masked`, which is not run: with
+`***` in place of the key it would be another call than the one that the model made.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from lyra.core.secrets.secret import MASK
+from lyra.core.secrets.known_keys import KnownKeys
 from lyra.core.tool import ToolCall
 from lyra.models.stream import Completion
 
@@ -19,18 +20,18 @@ __all__ = ["StreamKeyFilter", "redact_keys"]
 
 
 class StreamKeyFilter:
-    """A filter for text in pieces; `known` are the keys, the longest first."""
+    """A filter for text in pieces."""
 
-    __slots__ = ("_held", "_known")
+    __slots__ = ("_held", "_keys")
 
-    def __init__(self, known: tuple[str, ...]) -> None:
-        self._known = known
+    def __init__(self, keys: KnownKeys) -> None:
+        self._keys = keys
         self._held = ""
 
     def feed(self, piece: str) -> str:
         """The text that can be passed on by now."""
-        text = _clean(self._held + piece, self._known)
-        held = max((_key_start(text, key) for key in self._known), default=0)
+        text = self._keys.mask_whole(self._held + piece)
+        held = max((_key_start(text, whole) for whole in self._keys.wholes), default=0)
         self._held = text[len(text) - held :]
         return text[: len(text) - held]
 
@@ -50,33 +51,28 @@ def _key_start(text: str, key: str) -> int:
     return 0
 
 
-def redact_keys(completion: Completion, known: tuple[str, ...]) -> Completion:
+def redact_keys(completion: Completion, keys: KnownKeys) -> Completion:
     """The answer with known keys masked; the same object where there is none in it."""
     message = completion.message
-    content = _without(message.content, known)
-    calls = tuple(_call(call, known) for call in message.tool_calls)
-    if content == message.content and calls == message.tool_calls:
+    if not keys.holds(message.content) and not any(keys.holds(call.arguments) for call in message.tool_calls):
         return completion
+    content = _without(message.content, keys)
+    calls = tuple(_call(call, keys) for call in message.tool_calls)
     clean = msgspec.structs.replace(message, content=content, tool_calls=calls)
     return msgspec.structs.replace(completion, message=clean)
 
 
-def _call(call: ToolCall, known: tuple[str, ...]) -> ToolCall:
-    return msgspec.structs.replace(call, arguments=_without(call.arguments, known))
+def _call(call: ToolCall, keys: KnownKeys) -> ToolCall:
+    if not keys.holds(call.arguments):
+        return call
+    return msgspec.structs.replace(call, arguments=_without(call.arguments, keys), masked=True)
 
 
-def _without(value: Any, known: tuple[str, ...]) -> Any:
+def _without(value: Any, keys: KnownKeys) -> Any:
     if isinstance(value, str):
-        return _clean(value, known)
+        return keys.mask_whole(value)
     if isinstance(value, dict):
-        return {_without(key, known): _without(item, known) for key, item in value.items()}
+        return {_without(key, keys): _without(item, keys) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_without(item, known) for item in value)
+        return type(value)(_without(item, keys) for item in value)
     return value
-
-
-def _clean(text: str, known: tuple[str, ...]) -> str:
-    for key in known:
-        if key in text:
-            text = text.replace(key, MASK)
-    return text

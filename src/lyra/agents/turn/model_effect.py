@@ -21,7 +21,7 @@ from lyra.core.budgets.budget import Budget, Reservation, Usage
 from lyra.core.effect import Charged, Effect
 from lyra.core.limits import GRANT_CACHE_MAX
 from lyra.core.rights.capability import Capability
-from lyra.errors import BudgetExceeded, ConfigError, DeadlineExceeded, ModelError
+from lyra.errors import BudgetExceeded, ConfigError, DeadlineExceeded, LyraError, ModelError
 from lyra.kernel.process.cut_short import deadline_behind
 from lyra.models.provider import LLMProvider
 from lyra.models.stream import CUT_BY_BUDGET, Completion, Fold, StreamEvent, TextDelta, ThinkingDelta, is_unchanged
@@ -29,6 +29,7 @@ from lyra.models.wire.faults import fault, of_exception
 
 if TYPE_CHECKING:
     from lyra.agents.session.session import AgentSession
+    from lyra.core.secrets.known_keys import KnownKeys
     from lyra.models.wire.http import Timeouts
 
 __all__ = ["cut_by_budget", "cut_of_call", "expected", "model_effect"]
@@ -177,21 +178,23 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
             async for event in events:
                 feed(event)
         else:
-            await _stream_to(fold, events, sink, runtime.known)
+            await _stream_to(fold, events, sink, runtime.known_keys)
         completion = _marked(call, fold.completion())
         if runtime.known:
-            completion = redact_keys(completion, runtime.known)
+            completion = redact_keys(completion, runtime.known_keys)
         if sink is not None:
             completion = _settle(sink, completion, is_journaled=runtime.kernel.journal is not None)
     except GeneratorExit:  # the program is being closed: nothing can be awaited any more
         raise
     except BaseException as raised:
-        failure = _failed_try(call, fold, of_exception(raised, provider.name) or raised)
+        quotes_key = runtime.known_keys.mask(str(raised), any_part=True) != str(raised)
+        classified = of_exception(raised, provider.name) or raised
+        failure = _failed_try(call, fold, _without_keys(classified, runtime.known_keys, provider.name))
         await _close(source)
         if runtime.unfit is not None and _is_unreachable(failure, call):
             await runtime.lacks(runtime.kernel.processes[call.pid], failure)
         if failure is not raised:
-            raise failure from raised
+            raise failure from (None if quotes_key else raised)
         raise
     runtime.has_answered = True
     spent = _spent(call, completion)
@@ -199,6 +202,23 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
         spent += call.lost
     call.settle(spent)
     return Charged(completion, spent)  # type: ignore[return-value]  # the door takes the usage off
+
+
+def _without_keys(error: BaseException, keys: KnownKeys, provider: str) -> BaseException:
+    """The error of a provider, which goes to the journal and to the caller, with the keys masked that it quotes."""
+    if not isinstance(error, Exception):
+        return error  # a cancellation quotes nothing
+    if not isinstance(error, LyraError):
+        message = f"{type(error).__name__}: {error}"
+        masked = keys.mask(message, any_part=True)
+        return error if masked == message else fault("bad_response", f"{provider} failed: {masked}", provider=provider)
+    error.message = keys.mask(error.message, any_part=True)
+    error.args = (error.message, *error.args[1:])
+    error.hint = keys.mask(error.hint, any_part=True) if error.hint else error.hint
+    for name, value in error.fields.items():
+        if isinstance(value, str):
+            error.fields[name] = keys.mask(value, any_part=True)
+    return error
 
 
 def _marked(call: ModelCall, completion: Completion) -> Completion:
@@ -268,22 +288,22 @@ def _is_unreachable(error: BaseException, call: ModelCall) -> TypeGuard[ModelErr
 _UNREACHABLE: Final = ("connection", "auth")
 
 
-async def _stream_to(fold: Fold, events: AsyncIterator[StreamEvent], sink: Sink, known: tuple[str, ...]) -> None:
+async def _stream_to(fold: Fold, events: AsyncIterator[StreamEvent], sink: Sink, keys: KnownKeys) -> None:
     """Feed the fold, and pass text and thinking to the reader with known keys masked."""
     sink.begin()
-    text, thinking = StreamKeyFilter(known), StreamKeyFilter(known)
+    text, thinking = StreamKeyFilter(keys), StreamKeyFilter(keys)
     async for event in events:
         fold.feed(event)
         kind = type(event)
         if kind is TextDelta:
             piece: str = event.text  # type: ignore[union-attr]  # told apart by type
-            sink.text(text.feed(piece) if known else piece)
+            sink.text(text.feed(piece) if keys else piece)
             if sink.full:
                 await sink.room()
         elif kind is ThinkingDelta:
             piece = event.text  # type: ignore[union-attr]  # told apart by type
-            sink.thinking(thinking.feed(piece) if known else piece)
-    if known:
+            sink.thinking(thinking.feed(piece) if keys else piece)
+    if keys:
         sink.thinking(thinking.flush())
         sink.text(text.flush())
 

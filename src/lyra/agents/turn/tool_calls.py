@@ -25,6 +25,7 @@ from lyra.core.effect import Effect
 from lyra.core.message import Message
 from lyra.core.rights.capability import Grant
 from lyra.core.secrets.redact import redact
+from lyra.core.secrets.visible import without_invisible
 from lyra.core.tool import (
     Tool,
     ToolCall,
@@ -38,7 +39,7 @@ from lyra.core.tool import (
     progress,
     rights,
 )
-from lyra.errors import BudgetExceeded, Denied, Divergence, LyraError, StoreError, ToolError
+from lyra.errors import BudgetExceeded, CapabilityDenied, Denied, Divergence, LyraError, StoreError, ToolError
 from lyra.kernel.base.acting import act_as
 from lyra.kernel.process.call_keys import comes_next, current_branch, next_key
 from lyra.kernel.process.process import GIVEN_UP, Process
@@ -61,6 +62,8 @@ _OUTPUT_CHARS_MAX: Final = 200_000  # of one result; a model reads less than tha
 _PROGRESS_CHARS_MAX: Final = 2_000  # of one progress report
 _GIVEN_UP: Final = "given_up"
 _SHOWN: Final = 300  # characters of a call's arguments, for a person who decides about it
+_KEY_IN_CALL: Final = "a key of a model provider is in its arguments, and keys are given to no tool"
+_WITHOUT_KEY: Final = "leave the key out, or tell the user what you would need it for"
 _ENDS_TURN: Final = (BudgetExceeded, Divergence, StoreError)  # not told to the model: no other call of it helps
 
 
@@ -183,8 +186,10 @@ async def _call(turn: Turn, call: ToolCall) -> ToolResult:
         result = ToolResult(call.id, call.name, message, True, "not_found")
     else:
         process, replaying, taints = turn.process, turn.ctx.replaying, _taints(session, tool)
-        deciding = False  # while a call is decided on, error messages are Lyra's own words
+        deciding = call.masked  # while a call is decided on, error messages are Lyra's own words
         try:
+            if call.masked:
+                raise CapabilityDenied(f"{call.name} was not run: {_KEY_IN_CALL}", hint=_WITHOUT_KEY)
             if not _is_decided_on(session, tool) and not (replaying and comes_next(process, "read")):
                 output = await _output(turn, tool, call, process.grant)
             else:
@@ -249,7 +254,7 @@ class _ProgressReports:
     def __call__(self, text: str, fraction: float | None = None) -> None:
         if fraction is not None:
             fraction = min(1.0, max(0.0, float(fraction)))
-        text = self._runtime.clean(str(text)[:_PROGRESS_CHARS_MAX])
+        text = self._runtime.clean(str(text))[:_PROGRESS_CHARS_MAX]
         event = ToolProgress(self._call.id, self._call.name, text, fraction)
         loop = self._runtime.kernel.loop
         if asyncio._get_running_loop() is loop:
@@ -353,8 +358,8 @@ async def _perform(use: ToolUse, **hidden: str) -> Any:
 
 
 def _shown(runtime: Runtime, output: Any) -> Any:
-    """The output as the model reads it: text, images among texts, or JSON of anything else; known keys masked, long
-    text shortened."""
+    """The output as the model reads it: text, images among texts, or JSON of anything else; known keys masked,
+    characters that no screen shows left out, long text shortened."""
     if _has_image(output):
         return [_text_shown(runtime, part) for part in output]
     if output is None:
@@ -367,7 +372,14 @@ def _shown(runtime: Runtime, output: Any) -> Any:
     if len(text) > _OUTPUT_CHARS_MAX:
         half = _OUTPUT_CHARS_MAX // 2
         text = f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
-    return text
+    return _without_invisible(text)
+
+
+def _without_invisible(text: str) -> str:
+    """The text without invisible characters, and how many there were: an edit of a file has to know."""
+    visible_text = without_invisible(text, keep_controls=True)
+    count = len(text) - len(visible_text)
+    return f"{visible_text}\n({count} invisible characters were left out)" if count else text
 
 
 def _has_image(output: Any) -> bool:
@@ -382,5 +394,7 @@ def _text_shown(runtime: Runtime, part: dict[str, Any]) -> dict[str, Any]:
 
 def _sentence(runtime: Runtime, error: Exception) -> str:
     if isinstance(error, LyraError):
-        return runtime.clean(f"{error.message}. {error.hint}" if error.hint else error.message)
-    return runtime.clean(f"{type(error).__name__}: {error}")
+        sentence = f"{error.message}. {error.hint}" if error.hint else error.message
+    else:
+        sentence = f"{type(error).__name__}: {error}"
+    return without_invisible(runtime.clean(sentence), keep_controls=True)

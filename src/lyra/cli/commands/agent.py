@@ -24,6 +24,7 @@ from lyra.cli.app import CliCommand, Invocation
 from lyra.cli.new_file import check_folder
 from lyra.cli.render import note, printable, report
 from lyra.cli.stdout_thread import StdoutThread
+from lyra.cli.trust_question import ask_for_trust
 from lyra.errors import ConfigError, LyraError
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ _END_S: Final = 10  # for everything to stop after one of them
 _LAST_WORDS_S: Final = 1.0  # for the reader to take the last line
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, uses_trust=True)
 @click.option("-p", "--prompt", metavar="TASK", help="What to do; `-` reads it from stdin. Piped text is added to it.")
 @click.option("--model", metavar="MODEL", default="", help="PROVIDER/MODEL; default: agent.model of the configuration.")
 @click.option("--system", "system_file", metavar="FILE", help="A file with the system prompt to use.")
@@ -60,7 +61,6 @@ _LAST_WORDS_S: Final = 1.0  # for the reader to take the last line
 @click.option("--add-dir", "also", metavar="DIR", multiple=True, help="A further folder to work in. May be repeated.")
 @click.option("--output-format", "form", type=click.Choice(_FORMATS), default="text", show_default=True)
 @click.option("--json-schema", "schema_file", metavar="FILE", help="A JSON schema that the answer has to fit.")
-@click.option("--trust-project", is_flag=True, help="Accept allow rules and tools from the project's files.")
 @click.option("--audit", default="", metavar="FILE|FOLDER", help="Write an audit log of decisions; see lyra audit.")
 @click.option("--audit-level", type=click.Choice(_LEVELS), help="Detail of the audit log; default: the configuration.")
 @click.option("--store", default="memory", show_default=True, metavar="FILE|URL", help="Where the run is journaled.")
@@ -70,6 +70,7 @@ def agent(ctx: click.Context, /, *, form: str, **given: Any) -> None:
     invocation, printer = ctx.ensure_object(Invocation), _Printer(form)
     try:
         options = _options(given)
+        ask_for_trust(invocation, os.curdir)
         code = asyncio.run(_run(invocation, options, *_task(given["prompt"]), printer))
     except LyraError as error:  # before the run began; one in it is a part of its result
         from lyra.agents.headless.headless import result_line, status_of
@@ -215,14 +216,12 @@ def _signals() -> Iterator[list[int]]:
 
 def _warn(run: Headless) -> None:
     from lyra.agents.headless.setup import unknown_tools
-    from lyra.tools.permissions.settings import load_layers, passed_over
 
     options = run.options
     for rule, meant in unknown_tools((*options.allow, *options.deny), _ruled(run)):
         note(f"warning: no tool is meant by the rule {rule!r}" + (f"; did you mean {meant!r}?" if meant else ""))
     problems = [problem for source in run.agent.sources for problem in getattr(source, "problems", ())]
-    layers = load_layers(os.path.realpath(options.folder), home=os.path.expanduser("~"), trusted=options.trusted)
-    for sentence in (*run.config.notes, *passed_over(layers), *problems):
+    for sentence in (*run.config.notes, *problems):
         note(f"note: {sentence}")
     _tell_of_tools(run, set(problems))
 
@@ -262,7 +261,6 @@ def _options(given: dict[str, Any]) -> HeadlessOptions:
         mode=given["mode"],
         allow=given["allow"],
         deny=given["deny"],
-        trusted=given["trust_project"],
         budget=None if given["budget"] is None else _dollars(given["budget"]),
         max_turns=given["max_turns"] or TURNS_MAX,
         output=None if schema is None else _schema(schema),

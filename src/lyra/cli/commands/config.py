@@ -29,7 +29,8 @@ def config() -> None:
 def show(invocation: Invocation, *, with_origin: bool, as_json: bool) -> None:
     """Show every setting in force."""
     settings = invocation.config
-    for sentence in (*settings.notes, *_cheap_prices(settings)):
+    waiting = settings.passed_over_sentence()
+    for sentence in (*settings.notes, *_cheap_prices(settings), *([waiting] if waiting else [])):
         note(f"note: {sentence}")
     if as_json:
         document(_with_origins(settings) if with_origin else settings.to_data())

@@ -41,7 +41,7 @@ def _servers(invocation: Invocation, **options: Any) -> McpServers:
 
 
 # ---------------------------------------------------------------- looking
-@mcp.command("list")
+@mcp.command("list", uses_trust=True)
 @json_option
 @click.pass_obj
 def list_servers(invocation: Invocation, *, as_json: bool) -> None:
@@ -64,7 +64,7 @@ def _what(state: ServerState) -> str:
     return state.line or (state.failure.message if state.failure is not None else "")
 
 
-@mcp.command()
+@mcp.command(uses_trust=True)
 @click.argument("name")
 @json_option
 @click.pass_context
@@ -139,8 +139,11 @@ def revoke(invocation: Invocation, name: str) -> None:
     """Withdraw the approval of the server NAME."""
     from lyra.mcp import Approvals
 
-    had = Approvals.of_user().forget(_servers(invocation).fingerprint(name))
+    servers = _servers(invocation)
+    had = Approvals.of_user().forget(servers.fingerprint(name))
     click.echo(f"{printable(name)}: {'taken back' if had else 'there was nothing to take back'}")
+    if servers[name].settings.folder_trusted and not servers[name].settings.trusted:
+        note("the folder is trusted, and its servers with it; `lyra trust revoke` takes that back")
 
 
 @mcp.command()
@@ -154,7 +157,7 @@ def login(ctx: click.Context, name: str) -> None:
 
 
 async def _login(invocation: Invocation, name: str) -> ServerState:
-    from lyra.mcp.client.approvals import own_folder
+    from lyra.core.user_folder import user_folder
     from lyra.mcp.client.oauth import TokenStore
 
     async def authorize(server: str, url: str) -> None:
@@ -166,12 +169,12 @@ async def _login(invocation: Invocation, name: str) -> ServerState:
             raise ConfigError(
                 f"MCP server {name} has no login", hint='set auth = {kind = "oauth"}', place=settings.place
             )
-        TokenStore(own_folder(os.environ), servers.fingerprint(name)).forget()
+        TokenStore(user_folder(os.environ), servers.fingerprint(name)).forget()
         return (await servers.start(name))[0]
 
 
 # ---------------------------------------------------------------- serving
-@mcp.command()
+@mcp.command(uses_trust=True)
 @click.option(
     "--tools",
     "names",

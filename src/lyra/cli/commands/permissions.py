@@ -12,7 +12,7 @@ import shlex
 
 import click
 
-from lyra.cli.app import CommandGroup, json_option
+from lyra.cli.app import CommandGroup, Invocation, json_option
 from lyra.cli.render import document, note, printable
 from lyra.core.checking.check import did_you_mean
 from lyra.core.tool import check_tool_name
@@ -30,7 +30,7 @@ def permissions() -> None:
     """Explain which calls the permissions allow, and by which rule."""
 
 
-@permissions.command()
+@permissions.command(uses_trust=True)
 @click.argument("tool")
 @click.argument("value", required=False)
 @click.option("--allow", metavar="RULE", multiple=True, help="One more rule that allows. May be repeated.")
@@ -41,7 +41,6 @@ def permissions() -> None:
 )
 @click.option("--headless", is_flag=True, help="Decide as in a run without a person to ask.")
 @click.option("--untrusted", is_flag=True, help="Decide as after reading text from outside.")
-@click.option("--trust-project", is_flag=True, help="Accept allow rules from the project's files.")
 @click.option("--exit-code", "with_exit_code", is_flag=True, help="Exit with 3 when it is denied.")
 @json_option
 @click.pass_context
@@ -56,14 +55,13 @@ def explain(
     mode: str | None,
     headless: bool,
     untrusted: bool,
-    trust_project: bool,
     with_exit_code: bool,
     as_json: bool,
 ) -> None:
     """Explain the decision on a call of TOOL with VALUE: a command line, a path or a URL."""
     workspace, home = os.path.realpath(os.getcwd()), os.path.expanduser("~")
     flags = Layer("flags", {"allow": allow, "ask": ask, "deny": deny})
-    layers = [*load_layers(workspace, home=home, trusted=trust_project), flags]
+    layers = [*load_layers(workspace, home=home, trusted=ctx.ensure_object(Invocation).trust), flags]
     kept = Answers(workspace).rules()
     rules = permissions_of(layers, workspace=workspace, home=home, mode=mode, answers=kept)
     facts = facts_of(_known(tool))

@@ -1,9 +1,10 @@
-"""`lyra store`: look at a store, check it, make it smaller, write it out.
+"""`lyra store`: look at a store, check it, make it smaller, write it out, sign it.
 
 Opens a store that exists and never makes a file: a misspelt path must not become an empty store. (A PostgreSQL
 store makes its tables when first opened, from here too.) `info`, `check` and `export` only read, beside a running
-kernel too; `compact` takes the lease first, so it is refused while a kernel owns the store. All four see the durable
-runs of Vega programs in the same file, each a journal of its own. What a store is, is in `lyra.store.protocol`; this
+kernel too; `compact` and `adopt` take the lease first, so they are refused while a kernel owns the store. All of them
+see the durable runs of Vega programs in the same file, each a journal of its own. `export` writes rows as they stand,
+without their signatures. What a store is, is in `lyra.store.protocol`; this
 module only asks it.
 """
 
@@ -15,17 +16,21 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from lyra.cli.app import CommandGroup, Invocation, json_option
 from lyra.cli.render import document, printable, table
 from lyra.core.secrets.secret import is_reference
-from lyra.errors import ConfigError, Conflict, Corrupt, StoreError
+from lyra.errors import ApprovalRefused, ConfigError, Conflict, Corrupt, StoreError
 from lyra.store import open_store
 from lyra.store.protocol import Record, Store
+
+if TYPE_CHECKING:
+    from lyra.store.signing import SigningStore
+    from lyra.store.space import Space
 
 __all__ = ["jsonable", "store"]
 
@@ -36,7 +41,7 @@ _PROGRAMS: Final = ("programs_to_register", "programs_unknown")
 
 @click.group(cls=CommandGroup)
 def store() -> None:
-    """Inspect and compact a store: info, check, compact, export.
+    """Inspect, compact and sign a store: info, check, compact, export, adopt.
 
     PATH_OR_URL is the configured store (kernel.store) when it is left out.
     """
@@ -65,11 +70,11 @@ def info(invocation: Invocation, target: str | None, *, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def check(ctx: click.Context, target: str | None, *, as_json: bool) -> None:
-    """Read a whole store and report every fault in it."""
+    """Read a whole store and report every fault in it, and what is not as you signed it."""
     with _opened(ctx.ensure_object(Invocation), target) as opened:
-        location, problems = opened.location, opened.check()
+        location, problems = opened.location, _faults(opened)
         for name, run in _runs(opened):
-            sentences = [run.message] if isinstance(run, Corrupt) else run.check()
+            sentences = [run.message] if isinstance(run, Corrupt) else _faults(run)
             problems += [f"run {name}: {sentence}" for sentence in sentences]
     if as_json:
         document({"location": location, "sound": not problems, "problems": problems})
@@ -82,16 +87,27 @@ def check(ctx: click.Context, target: str | None, *, as_json: bool) -> None:
         raise Corrupt(f"{location} has {len(problems)} faults", hint="stop using it and restore it from a backup")
 
 
+def _faults(opened: Store) -> list[str]:
+    """Everything wrong with a store; its signatures are checked where they are of this user's key."""
+    from lyra.store.signing import SigningStore
+    from lyra.store.standing import standing_of
+
+    standing = standing_of(opened)
+    if isinstance(opened, SigningStore) and standing.is_signed:
+        opened.sign_with(standing.signer)
+    return [*opened.check(), *([f"it is {standing.words}"] if standing.is_refused else [])]
+
+
 def _runs(opened: Store) -> Iterator[tuple[str, Store | Corrupt]]:
     """The durable runs of Vega programs in the same file, oldest first; of one that is damaged, what is wrong."""
-    from lyra.store.space import Space, spaces
+    from lyra.store.space import spaces
     from lyra.store.sqlite import SqliteStore
 
     if not isinstance(opened, SqliteStore):
         return
     for name in spaces(opened):
         try:
-            space = Space(opened.path, name, make=False, writes=False)
+            space = _run(opened, name)
         except Corrupt as error:
             yield name, error
             continue
@@ -99,6 +115,12 @@ def _runs(opened: Store) -> Iterator[tuple[str, Store | Corrupt]]:
             yield name, space
         finally:
             space.close()
+
+
+def _run(opened: Store, name: str) -> Space:
+    from lyra.store.space import Space
+
+    return Space(opened.location, name, make=False, writes=False)
 
 
 @store.command()
@@ -144,6 +166,46 @@ def _sound(run: Store | Corrupt) -> Store:
     if isinstance(run, Corrupt):
         raise run
     return run
+
+
+@store.command(name="adopt")
+@_target
+@click.option("--yes", is_flag=True, help="Sign without a question.")
+@json_option
+@click.pass_obj
+def adopt_command(invocation: Invocation, target: str | None, *, yes: bool, as_json: bool) -> None:
+    """List the rights in a store of before or from elsewhere, and sign them with your key."""
+    from lyra.cli.commands.adopt import adopt_listed, agree, listed, show
+    from lyra.store.signing import SigningStore
+
+    lease_s = invocation.config.kernel.lease_s
+    with _opened(invocation, target) as opened:
+        assert isinstance(opened, SigningStore)  # there is no other kind that lasts
+        stores = [listed(opened), *(listed(_signable(run), name) for name, run in _runs(opened))]
+        if not as_json:
+            show(opened.location, stores)
+        try:
+            agree(opened.location, yes=yes, can_ask=not as_json)
+        except ApprovalRefused:
+            if as_json:
+                show(opened.location, stores, signed=False)
+            raise
+        for shown in stores[1:]:
+            with closing(_run(opened, shown.run)) as run:
+                adopt_listed(run, shown, lease_s)
+        adopt_listed(opened, stores[0], lease_s)
+        if as_json:
+            show(opened.location, stores, signed=True)
+        else:
+            click.echo(printable(f"signed {opened.location}"))
+
+
+def _signable(run: Store | Corrupt) -> SigningStore:
+    from lyra.store.signing import SigningStore
+
+    sound = _sound(run)
+    assert isinstance(sound, SigningStore)
+    return sound
 
 
 @store.command()
@@ -210,7 +272,7 @@ def _must_be_a_kind(kind: str) -> None:
 def _opened(invocation: Invocation, target: str | None) -> Iterator[Store]:
     """Open the store that the argument names, or the configured one; it has to exist."""
     if target is None:
-        target = invocation.config.kernel.store.reveal()
+        target = invocation.config.store_target()
     elif is_reference(target):
         from lyra.core.secrets.secret import Secret
 
@@ -239,6 +301,8 @@ def _must_exist(target: str) -> None:
 
 # ---------------------------------------------------------------- what `info` says
 def _facts(opened: Store) -> dict[str, Any]:
+    from lyra.store.standing import standing_of
+
     first, last = opened.first_seq(), opened.last_seq()
     rows = last - first + 1
     return {
@@ -249,6 +313,7 @@ def _facts(opened: Store) -> dict[str, Any]:
         "processes": _processes(opened) if rows <= _COUNTED_ROWS_MAX else None,
         **(_programs(opened) if rows <= _COUNTED_ROWS_MAX else dict.fromkeys(_PROGRAMS)),
         "size_bytes": _size_bytes(opened.location),
+        "signed": standing_of(opened).words,
         "lease": _lease(opened),
         "runs": {name: _run_words(run) for name, run in _runs(opened)},
     }

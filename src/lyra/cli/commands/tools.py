@@ -19,6 +19,7 @@ import msgspec
 
 from lyra.cli.app import CommandGroup, Invocation, json_option
 from lyra.cli.render import document, note, printable, table
+from lyra.cli.trust_question import passed_over_line, waiting_files
 from lyra.errors import ApprovalRefused, ConfigError
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ _SHOWN_CHARS: Final = 80
 _from = click.option(
     "--from", "places", metavar="PATH", multiple=True, help="A file or folder of tools. May be repeated."
 )
-_trust = click.option("--trust-project", is_flag=True, help="Include the tools of the project's .lyra/tools.")
 
 
 @click.group(cls=CommandGroup)
@@ -45,19 +45,19 @@ def tools() -> None:
     """List the available tools, check files of tools, call a tool."""
 
 
-@tools.command("list")
+@tools.command("list", uses_trust=True)
 @_from
-@_trust
 @click.option("--mcp", "start", is_flag=True, help="Start the MCP servers, and list their tools too.")
 @json_option
 @click.pass_obj
-def list_(invocation: Invocation, *, places: tuple[str, ...], trust_project: bool, start: bool, as_json: bool) -> None:
+def list_(invocation: Invocation, *, places: tuple[str, ...], start: bool, as_json: bool) -> None:
     """List the tools that an agent would have in this folder."""
     from lyra.mcp import McpServers
 
     servers = McpServers.load(invocation.config, os.getcwd())
     states, theirs = asyncio.run(_started(servers)) if start else (servers.expected(), _NOTHING)
-    all_tools, problems = _all(places, trusted=trust_project, servers=theirs)
+    all_tools, problems = _all(places, servers=theirs)
+    _tell_passed_over(invocation)
     if servers.warning:
         problems.append(servers.warning)
     if as_json:
@@ -101,13 +101,12 @@ def check(*, files: tuple[str, ...], as_json: bool) -> None:
         raise click.exceptions.Exit(2)
 
 
-@tools.command()
+@tools.command(uses_trust=True)
 @click.argument("name")
 @click.argument("given_pairs", metavar="[NAME=VALUE]...", nargs=-1)
 @click.option("--arg", "pairs", metavar="NAME=VALUE", multiple=True, help="One argument, as text. May be repeated.")
 @click.option("--args", "given", metavar="JSON", help="All arguments, as a JSON object.")
 @_from
-@_trust
 @click.option("--allow", metavar="RULE", multiple=True, help="One more rule that allows. May be repeated.")
 @click.option("--deny", metavar="RULE", multiple=True, help="One more rule that denies. May be repeated.")
 @click.option("--mode", type=click.Choice(_MODES), help="The permission mode; default: as the permission files say.")
@@ -123,7 +122,6 @@ def call(
     pairs: tuple[str, ...],
     given: str | None,
     places: tuple[str, ...],
-    trust_project: bool,
     allow: tuple[str, ...],
     deny: tuple[str, ...],
     mode: str | None,
@@ -135,8 +133,9 @@ def call(
     from lyra.tools.registry import ToolRegistry
 
     arguments = _arguments(given, (*given_pairs, *pairs))
-    permissions = _permissions(allow, deny, mode, trusted=trust_project)
-    all_tools, problems = _all(places, trusted=trust_project, inside=inside, permissions=permissions)
+    _tell_passed_over(ctx.ensure_object(Invocation))
+    permissions = _permissions(allow, deny, mode)
+    all_tools, problems = _all(places, inside=inside, permissions=permissions)
     for problem in problems:
         note(problem)
     registry = ToolRegistry(item for item, _ in all_tools.values())
@@ -182,7 +181,6 @@ async def _started(servers: McpServers) -> tuple[list[ServerState], _Source]:
 def _all(
     places: tuple[str, ...],
     *,
-    trusted: bool,
     inside: tuple[str, ...] = (),
     permissions: Permissions | None = None,
     servers: _Source = _NOTHING,
@@ -194,7 +192,7 @@ def _all(
     workspace = Workspace(os.getcwd(), hidden=permissions.hidden if permissions is not None else None)
     tools = {item.name: (item, "built in") for item in _built_in(workspace, permissions)}
     problems: list[str] = []
-    files = (*(_read(path, inside) for path in places), *sources_here(workspace, trusted=trusted, inside=inside))
+    files = (*(_read(path, inside) for path in places), *sources_here(workspace, inside=inside))
     for source in (servers, *(_Source([(item, file.path) for item in file], file.problems) for file in files)):
         problems += source.problems
         for item, home in source.tools:
@@ -203,6 +201,13 @@ def _all(
             else:
                 tools[item.name] = (item, home)
     return tools, problems
+
+
+def _tell_passed_over(invocation: Invocation) -> None:
+    """Say which files of the folder wait for trust; nothing is asked here."""
+    files = waiting_files(invocation, os.curdir)
+    if files:
+        note(passed_over_line(files))
 
 
 def _built_in(workspace: Workspace, permissions: Permissions | None) -> list[Tool]:
@@ -232,11 +237,11 @@ def _arguments(given: str | None, pairs: tuple[str, ...]) -> dict[str, Any]:
 
 
 # ------------------------------------------------------------------ calling one
-def _permissions(allow: tuple[str, ...], deny: tuple[str, ...], mode: str | None, *, trusted: bool) -> Permissions:
+def _permissions(allow: tuple[str, ...], deny: tuple[str, ...], mode: str | None) -> Permissions:
     from lyra.tools.permissions.settings import Layer, load_layers, permissions_of
 
     workspace, home = os.path.realpath(os.getcwd()), os.path.expanduser("~")
-    layers = [*load_layers(workspace, home=home, trusted=trusted), Layer("flags", {"allow": allow, "deny": deny})]
+    layers = [*load_layers(workspace, home=home, trusted=None), Layer("flags", {"allow": allow, "deny": deny})]
     return permissions_of(layers, workspace=workspace, home=home, mode=mode, attended=False)
 
 

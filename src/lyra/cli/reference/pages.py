@@ -18,7 +18,7 @@ from lyra.cli.app import root
 from lyra.cli.commands.config import column_type, key_type, show_value
 from lyra.cli.reference import tables as reference_tables
 from lyra.cli.reference import vega as reference_vega
-from lyra.config import KEYS, TABLES, SettingTable
+from lyra.config import KEYS, TABLES, SettingKey, SettingTable
 from lyra.errors import CODES
 
 __all__ = ["pages", "write"]
@@ -67,8 +67,10 @@ requests_per_minute = 50
 
 A project's file comes with a repository and is trusted less than you are. Keys marked *narrows*
 it can only tighten: of two budgets the smaller holds, of two grants what both allow, whether you wrote yours
-in your file, in a variable or as a flag. It cannot name `env:` references, but for the keys of models, and it can
-send nothing to an address of its choice. What it asked for in vain is a note of `lyra config show`.
+in your file, in a variable or as a flag. Keys marked *trusted* count once you
+[trust the folder](../how-to/trust.md); until then one that is also marked *tighter* counts where it is tighter than
+yours. Not even then can it name `env:` references, but for the keys of models, write outside its folder, or send
+anything to an address of its choice. What it asked for in vain is a note of `lyra config show`.
 
 `env:NAME` stands for the value of an environment variable. It is looked up when it is used and never printed.
 A password in a store's URL is shown as `***`.
@@ -98,9 +100,9 @@ _CLI = """\
 {written}
 
 `lyra` prints results to stdout and everything else to stderr. With `--json` stdout is one JSON document and
-nothing else (`lyra store export` writes one JSON object a line). `--debug` and `--set KEY=VALUE` go before or
-after a command's name. Colours are left out when the output is no terminal or `NO_COLOR` is set. `vega` is
-`lyra vega` under a name of its own.
+nothing else (`lyra store export` writes one JSON object a line). `--debug`, `--set KEY=VALUE` and
+`--trust-folder` go before or after a command's name. Colours are left out when the output is no terminal or
+`NO_COLOR` is set. `vega` is `lyra vega` under a name of its own.
 
 ## Errors and exit codes
 
@@ -153,7 +155,7 @@ def _configuration() -> str:
             key_type(key),
             f"`{show_value(key.default)}`",
             f"`{key.variable}`",
-            "narrows" if key.narrows else "",
+            _in_a_project(key),
         )
         for key in KEYS.values()
     ]
@@ -161,6 +163,13 @@ def _configuration() -> str:
     keys = _table(("key", "type", "default", "variable", "in a project's file"), rows)
     tables = "\n\n".join(_entries(table) for table in TABLES.values())
     return _CONFIGURATION.format(written=_WRITTEN, keys=keys, meanings=meanings, tables=tables)
+
+
+def _in_a_project(key: SettingKey) -> str:
+    """How a project's file may set a key."""
+    if key.narrows:
+        return "narrows, once trusted" if key.type == "file" else "narrows"
+    return "trusted, or tighter" if key.tighter else "trusted"
 
 
 def _entries(table: SettingTable) -> str:

@@ -84,10 +84,13 @@ def _configured(config: Config, folder: str) -> str:
     """The store that the settings name. The usual one lies in the project, also where only Python knows of that."""
     base = None if _is_project(config) else _above(folder, _PYTHON)
     if base is None or config.origin("kernel.store").kind != "default":
-        return config.kernel.store.reveal()
+        return config.store_target()
+    from lyra.config.files import check_no_way_out
     from lyra.config.keys import KEYS
 
-    return os.path.join(base, str(KEYS["kernel.store"].default))
+    target = os.path.join(base, str(KEYS["kernel.store"].default))
+    check_no_way_out(target, base)
+    return target
 
 
 def _is_project(config: Config) -> bool:
@@ -136,11 +139,17 @@ def come_to(
     """The space of a run, and the run as it is there; None when it has not begun. One that has to be there may be
     looked at where nothing can be written."""
     from lyra.store.space import Space
+    from lyra.store.standing import vouch
     from lyra.vega.durable.runs import DurableRun
 
     space = Space(path, run_id, durability=durability, make=make, writes=make)
-    run = DurableRun(space)
-    has_begun = run.has_begun and run.facts.began is not None  # all of it is read here, and found sound
+    try:
+        vouch(space)
+        run = DurableRun(space)
+        has_begun = run.has_begun and run.facts.began is not None  # all of it is read here, and found sound
+    except BaseException:
+        space.close()
+        raise
     return space, run if has_begun else None
 
 

@@ -19,6 +19,7 @@ import click
 from lyra.cli.app import CliCommand, Invocation
 from lyra.cli.vega.files import Files, say_problem, say_problems
 from lyra.cli.vega.setup import dollars, kernel_of
+from lyra.core.own_files import make_folder
 from lyra.errors import LyraError, SourceError
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def with_history(ctx: click.Context, name: str) -> None:
 
     def save() -> None:
         with suppress(OSError):
-            os.makedirs(os.path.dirname(file), exist_ok=True)
+            make_folder(os.path.dirname(file), private=True)
             readline.write_history_file(file)
 
     ctx.call_on_close(save)

@@ -9,12 +9,14 @@ runs are.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.new_file import check_folder
+from lyra.cli.trust_question import ask_for_trust
 from lyra.cli.vega.call_records import CallRecords
 from lyra.cli.vega.durable import db_option, project_store, store_file
 from lyra.cli.vega.files import Files, problem_data, say_error, say_problems
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 
-@click.command(cls=CliCommand, name="run")
+@click.command(cls=CliCommand, name="run", uses_trust=True)
 @click.argument("file")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @click.option("--model", metavar="NAME", help="Use this model for every agent; `sim/echo` needs no key.")
@@ -80,6 +82,7 @@ def run(
     value, failed = None, None
     try:
         program = files.program()
+        ask_for_trust(invocation, os.curdir, os.path.dirname(os.path.abspath(file)), quiet=trace)
         if live and not as_json:  # which has room for nothing else
             output.watch()
         options: dict[str, Any] = {"model": model, "budget": limit, "args": args, "sequential": sequential}

@@ -7,6 +7,7 @@ is not touched: a cancellation or an answer is left in its folder as a note, whi
 from __future__ import annotations
 
 import json
+import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.render import document, moment, note, printable, table
+from lyra.cli.trust_question import ask_for_trust
 from lyra.cli.vega.durable import come_to, command, db_option, opened, store_file
 from lyra.errors import ConfigError, Corrupt
 
@@ -72,7 +74,7 @@ def _question(question: RunQuestion) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------- going on
-@click.command(cls=CliCommand, name="resume")
+@click.command(cls=CliCommand, name="resume", uses_trust=True)
 @click.argument("run")
 @db_option
 @click.option("--tail", is_flag=True, help="Print only new output, not what was printed before.")
@@ -105,6 +107,7 @@ def resume(
     from lyra.vega.migrate.migration import migrated
 
     invocation = ctx.ensure_object(Invocation)
+    ask_for_trust(invocation, os.curdir, quiet=trace)
     path = store_file(invocation, db)
     with opened(path) as kept_runs:
         _ = kept_runs[run]

@@ -20,6 +20,7 @@ __all__ = [
     "FrozenSettings",
     "did_you_mean",
     "distance",
+    "is_nested_deeper",
     "known_keys",
     "one_of",
     "real",
@@ -29,6 +30,23 @@ __all__ = [
 ]
 
 _WORD_MAX: Final = 100  # a longer word gets no suggestion
+
+
+def is_nested_deeper(value: Any, most: int) -> bool:
+    """Whether lists and mappings lie more than `most` levels inside one another. Counted without recursion: how deep
+    Python itself recurses differs by version. A value that contains itself is deeper than any number."""
+    level = [value] if isinstance(value, (Mapping, list, tuple)) else []
+    for _ in range(most):
+        inner = {
+            id(item): item
+            for holder in level
+            for item in (holder.values() if isinstance(holder, Mapping) else holder)
+            if isinstance(item, (Mapping, list, tuple))
+        }
+        if not inner:
+            return False
+        level = list(inner.values())
+    return True
 
 
 def distance(left: str, right: str, limit: int = 2) -> int:

@@ -13,7 +13,7 @@ from typing import Final
 from lyra.core.commands.embedded_code import starts_programs
 from lyra.core.commands.option_reach import ProgramOptions, Reach, long_of, reached_by, words_of
 
-__all__ = ["JUDGES", "Judge", "module_call"]
+__all__ = ["JUDGES", "ONLY_WRITE", "Judge", "module_call"]
 
 Judge = Callable[[Sequence[str]], Iterable[Reach]]
 
@@ -29,7 +29,7 @@ _GIT_WHOLE: Final = words_of(
     "filter-branch send-email instaweb daemon shell for-each-repo credential credential-store credential-cache"
     " maintenance fast-import fast-export cvsserver p4 svn bundle web--browse imap-send checkout-index hook"
     " upload-pack receive-pack submodule--helper difftool--helper remote-ext remote-fd merge-index merge-one-file"
-    " bugreport diagnose pack-objects index-pack unpack-file mailsplit"
+    " bugreport diagnose pack-objects index-pack unpack-file mailsplit mailinfo"
 )
 _GIT_RUNS: Final = words_of(
     "shell send-email instaweb for-each-repo remote-ext remote-fd difftool--helper merge-index hook"
@@ -110,6 +110,8 @@ def _git_reaches(words: Sequence[str]) -> Iterator[Reach]:
         yield Reach(len(words), begins=index + 1)
     if command == "config":
         yield from _git_config(words, rest)
+    if command == "worktree" and rest and rest[0] in ("add", "move"):
+        yield Reach(len(words))
     if command in ("bisect", "submodule"):
         for place, word in enumerate(rest):
             if word in ("run", "foreach"):
@@ -298,6 +300,8 @@ def _files(words: Sequence[str]) -> Iterator[Reach]:
             yield Reach(index + 1, text.partition("%pipe%")[2])
         elif text[:1] == "|" or text[-1:] == "|":
             yield Reach(index + 1, text.strip("|"))
+        elif ":|" in text:
+            yield Reach(index + 1, text.partition(":|")[2])
 
 
 def _ed(words: Sequence[str]) -> Iterator[Reach]:
@@ -307,11 +311,53 @@ def _ed(words: Sequence[str]) -> Iterator[Reach]:
             yield Reach(index + 1, word[1:])
 
 
+_COMPILER_WRITES: Final = re.compile(
+    r"-MF.+|-MJ.+|-W[lap],.*(?:-Map|-o|--output|-plugin|--out-implib|--dependency-file|-M|=|-a).*|-fdump-.*=.+|-fdebug-.*dir.*"
+    r"|-fprofile-(?:dir|generate|use|note|instr-generate)=.*|-save-temps=.*|-dump(?:dir|base).*|-f(?:time-trace|opt).*=.*"
+)
+
+
 def _compiler(words: Sequence[str]) -> Iterator[Reach]:
-    """Options in a file, which are not checked: `gcc @options`."""
+    """Options in a file, which are not checked (`gcc @options`), and options whose file is in the same word."""
     for index, word in enumerate(words[1:], 1):
         if word[:1] == "@":
             yield Reach(index + 1, code=True)
+        elif word[:1] == "-" and _COMPILER_WRITES.fullmatch(word):
+            yield Reach(index + 1)
+
+
+def _curl(words: Sequence[str]) -> Iterator[Reach]:
+    """`curl -w '%output{file}…'` writes what it is told to print."""
+    for index, word in enumerate(words[1:], 1):
+        if "%output{" in word:
+            yield Reach(index + 1)
+
+
+_LINKER: Final = re.compile(r"(?:-C|--codegen=?)?\s*(?:linker|link-args?)=(.*)", re.DOTALL)
+
+
+def _rustc(words: Sequence[str]) -> Iterator[Reach]:
+    """`rustc -C linker=rm x.rs` runs the linker that it is given."""
+    for index, word in enumerate(words[1:], 1):
+        match = _LINKER.fullmatch(word)
+        if match is not None:
+            yield Reach(index + 1, match[1])
+
+
+def _output_file(words: Sequence[str]) -> Iterator[Reach]:
+    """Programs whose second plain word is a file that they write: `uniq a b`, `xxd a b`."""
+    plain = [index for index, word in enumerate(words) if index and (word[:1] != "-" or word == "-")]
+    if len(plain) > 1:
+        yield Reach(plain[1] + 1)
+
+
+def _rename(words: Sequence[str]) -> Iterator[Reach]:
+    """The rename of Perl: its first plain word is code."""
+    for index, word in enumerate(words[1:], 1):
+        if starts_programs(word, "perl"):
+            yield Reach(index + 1, code=True)
+        if word[:1] != "-":
+            return
 
 
 def _deno(words: Sequence[str]) -> Iterator[Reach]:
@@ -346,6 +392,7 @@ def _crontab(words: Sequence[str]) -> Iterator[Reach]:
         yield Reach(len(words), code=True)  # its lines run later
 
 
+ONLY_WRITE: Final = words_of("curl uniq xxd")  # their judges find files that are written, and nothing that is run
 JUDGES: Final[dict[str, Judge]] = {
     "git": _git,
     **dict.fromkeys(("sed", "gsed"), _sed),
@@ -357,6 +404,11 @@ JUDGES: Final[dict[str, Judge]] = {
     "ed": _ed,
     **dict.fromkeys(("gcc", "g++", "cc", "c++", "clang", "clang++"), _compiler),
     "deno": _deno,
+    "curl": _curl,
+    "rustc": _rustc,
+    **dict.fromkeys(("uniq", "xxd"), _output_file),
+    "rename": _rename,
+    "glab": _gh,
     "crontab": _crontab,
     "zip": _zip,
     "gh": _gh,

@@ -14,15 +14,23 @@ __all__ = ["OPTIONS"]
 
 _TAR: Final = ProgramOptions(
     "IF",
-    "PT",
+    "PTg",
     "fbCgHKLNVXT",
     long_of("checkpoint-action to-command use-compress-program info-script new-volume-script rsh-command rmt-command"),
-    long_of("files-from absolute-names index-file"),
-    known=words_of("checkpoint"),
+    long_of("files-from absolute-names index-file listed-incremental volno-file"),
+    known=words_of("checkpoint list"),  # --list is not --listed-incremental
     bundle=True,
 )
 _CC: Final = ProgramOptions(
-    commas=True, valued="o", dashes_run=words_of("-wrapper"), dashes_wide=words_of("-specs -fplugin"), wide="B"
+    commas=True,
+    valued="o",
+    dashes_run=words_of("-wrapper"),
+    dashes_wide=words_of(
+        "-specs -fplugin -MF -MJ -aux-info -dumpbase -dumpdir -dumpbase-ext -Xlinker -Xassembler -Xpreprocessor -Xclang"
+        " -serialize-diagnostics -index-store-path -dependency-file"
+    ),
+    long_wide=long_of("serialize-diagnostics config"),
+    wide="B",
 )
 _EDITOR: Final = ProgramOptions(plus=True, unread="cSsuW", long_unread=long_of("cmd"), wide="w")
 _NODE: Final = ProgramOptions(
@@ -32,6 +40,24 @@ _NODE: Final = ProgramOptions(
     leading=True,
 )
 _PYTHON: Final = ProgramOptions(code="c", valued="WX", language="python", leading=True)
+_DUMP: Final = ProgramOptions(
+    wide="rT", valued="uphPS", long_wide=long_of("result-file tab log-error defaults-file defaults-extra-file")
+)
+_HTTPIE: Final = ProgramOptions(
+    wide="od", valued="aApsv", long_wide=long_of("output download session session-read-only")
+)
+_TERRAFORM: Final = ProgramOptions(
+    dashes_wide=words_of("-chdir -out -state-out -backup -state -generate-config-out -plugin-dir -config"),
+    long_wide=long_of("terragrunt-config terragrunt-working-dir"),
+)
+_ESLINT: Final = ProgramOptions(
+    wide="ocf",
+    long_wide=long_of(
+        "output-file config rulesdir plugin resolve-plugins-relative-to cache-location cache-file format parser"
+    ),
+    known=words_of("cache"),
+)
+_TSC: Final = words_of("outDir outFile declarationDir tsBuildInfoFile generateTrace generateCpuProfile project")
 _MYSQL: Final = ProgramOptions(
     code="e",
     long_code=long_of("execute init-command"),
@@ -50,7 +76,8 @@ _LESS: Final = ProgramOptions(
 _TEX: Final = ProgramOptions(
     dashes_unread=words_of("-shell-escape -enable-write18 -enable-pipes"),
     long_unread=long_of("shell-escape enable-write18 enable-pipes"),
-    dashes_wide=words_of("-output-directory -fmt"),
+    dashes_wide=words_of("-output-directory -aux-directory -fmt -jobname -recorder -cnf-line"),
+    long_wide=long_of("output-directory aux-directory jobname"),
 )
 _VIDEO: Final = ProgramOptions(
     long_runs=long_of("exec exec-before-download netrc-cmd"),
@@ -63,7 +90,11 @@ _NPM: Final = ProgramOptions(
     "C",
     "w",
     long_of("call script-shell shell editor viewer browser git onload-script"),
-    long_of("prefix userconfig globalconfig node-options init-module dir cwd"),
+    long_of("prefix userconfig globalconfig node-options init-module dir cwd logs-dir cache tmp pack-destination"),
+)
+_GO_WRITES: Final = (
+    "coverprofile cpuprofile memprofile blockprofile mutexprofile trace outputdir test.coverprofile test.cpuprofile"
+    " test.memprofile test.blockprofile test.mutexprofile test.trace test.outputdir"
 )
 _APT: Final = ProgramOptions("o", "c", "t", long_of("option"), long_of("config-file"))
 _COPY: Final = ProgramOptions("SDo", "F", "cilPJXlBbR")
@@ -76,13 +107,37 @@ OPTIONS: Final[dict[str, ProgramOptions]] = {
     **dict.fromkeys(("tar", "gtar", "bsdtar"), _TAR),
     "cpio": ProgramOptions("", "FOI", "", long_of("rsh-command"), long_of("file")),
     "rsync": ProgramOptions(
-        "e", "M", "fT", long_of("rsh rsync-path"), long_of("daemon config write-batch log-file server files-from")
+        "e",
+        "MT",
+        "f",
+        long_of("rsh rsync-path"),
+        long_of(
+            "daemon config write-batch only-write-batch log-file server files-from backup-dir partial-dir temp-dir"
+        ),
+        known=words_of("backup partial"),
     ),
     **dict.fromkeys(("scp", "sftp"), _COPY),
     "sort": ProgramOptions("", "o", "kStT", long_of("compress-program"), long_of("output files0-from")),
     "split": ProgramOptions(long_runs=long_of("filter")),
+    "shuf": ProgramOptions(wide="o", valued="in", long_wide=long_of("output random-source")),
+    **dict.fromkeys(("uniq", "xxd"), ProgramOptions(valued="fsw")),
+    "sdiff": ProgramOptions(wide="o", long_wide=long_of("output diff-program")),
+    "iconv": ProgramOptions(wide="o", valued="ft", long_wide=long_of("output")),
+    "tree": ProgramOptions(wide="oR", valued="LPIHT"),  # -R with -H writes a file into every folder
+    "file": ProgramOptions(wide="C", valued="mfFPe", long_wide=long_of("compile")),
+    "base": ProgramOptions(wide="o", long_wide=long_of("output")),  # base64 and base32, of other systems
+    "zstd": ProgramOptions(wide="o", valued="DTBM", long_wide=long_of("output-dir-flat output-dir-mirror trace")),
+    "yq": ProgramOptions(wide="is", long_wide=long_of("inplace in-place split-exp split-exp-file")),
+    "xmllint": ProgramOptions(wide="o", long_wide=long_of("output"), dashes_wide=words_of("-output")),
+    "xsltproc": ProgramOptions(wide="o", long_wide=long_of("output writesubtree"), dashes_wide=words_of("-output")),
+    **dict.fromkeys(("ctags", "etags"), ProgramOptions(wide="fo", long_wide=long_of("options output libexec-dir"))),
     "man": ProgramOptions("PH", "CM", "sLmre", long_of("pager html"), long_of("config-file manpath")),
-    "zip": ProgramOptions(long_runs=long_of("unzip-command")),
+    "zip": ProgramOptions(
+        long_runs=long_of("unzip-command"),
+        dashes_wide=words_of("-lf -O"),
+        long_wide=long_of("logfile-path output-file temp-path"),
+        wide="b",
+    ),
     "install": ProgramOptions(long_runs=long_of("strip-program"), valued="gmotS"),
     **dict.fromkeys(("gcc", "g++", "cc", "c++", "clang", "clang++"), _CC),
     "make": ProgramOptions("E", "fI", "jlWo", long_of("eval"), long_of("file makefile include-dir")),
@@ -91,24 +146,67 @@ OPTIONS: Final[dict[str, ProgramOptions]] = {
         "OPoai",
         "",
         long_of("use-askpass"),
-        long_of("config output-document directory-prefix"),
+        long_of(
+            "config output-document output-file append-output directory-prefix input-file save-cookies hsts-file"
+            " warc-file warc-tempdir rejected-log input-metalink"
+        ),
         unread="e",
         long_unread=long_of("execute"),
     ),
     "curl": ProgramOptions(
-        "", "KocD", "HdXuAebFTxmrwC", frozenset(), long_of("config output cookie-jar dump-header engine trace")
+        "",
+        "KocDOJ",
+        "HdXuAebFTxmrCyYztUEQPw",
+        frozenset(),
+        long_of(
+            "config output output-dir remote-name remote-name-all remote-header-name create-dirs cookie-jar dump-header"
+            " engine trace trace-ascii trace-config stderr libcurl hsts alt-svc etag-save ssl-sessions"
+        ),
+        known=words_of("cookie ssl"),  # these are options of their own, not --cookie-jar and --ssl-sessions
     ),
+    **dict.fromkeys(("http", "https", "xh", "xhs"), _HTTPIE),
     **dict.fromkeys(("apt", "apt-get", "aptitude"), _APT),
     "dpkg": ProgramOptions(long_runs=long_of("pre-invoke post-invoke status-logger")),
     **dict.fromkeys(("npm", "pnpm", "yarn"), _NPM),
+    "brew": ProgramOptions(),
     "bun": _NPM._replace(unread="epr", long_unread=long_of("eval print preload")),
-    **dict.fromkeys(("pip", "pip3"), ProgramOptions(long_runs=long_of("python editor"), long_wide=long_of("log"))),
+    **dict.fromkeys(
+        ("pip", "pip3"),
+        ProgramOptions(
+            wide="tdwb",
+            valued="rcefi",
+            long_runs=long_of("python editor"),
+            long_wide=long_of("log report target prefix root dest wheel-dir src cache-dir"),
+            known=words_of("pre"),
+        ),
+    ),
     **dict.fromkeys(
         ("docker", "podman", "nerdctl"),
         ProgramOptions(
-            wide="Hv", long_wide=long_of("entrypoint host config volume mount privileged device pid cap-add")
+            wide="Hvo",
+            long_wide=long_of(
+                "entrypoint host config volume mount privileged device pid cap-add output cidfile iidfile metadata-file"
+            ),
         ),
     ),
+    **dict.fromkeys(
+        ("docker-compose", "podman-compose"),
+        ProgramOptions(wide="fHv", long_wide=long_of("entrypoint file host project-directory env-file volume")),
+    ),
+    **dict.fromkeys(
+        ("kubectl", "oc", "k3s", "microk8s"),
+        ProgramOptions(
+            long_runs=long_of("exec-command"),
+            long_wide=long_of("kubeconfig profile-output cache-dir"),
+            known=words_of("profile cache"),
+        ),
+    ),
+    "helm": ProgramOptions(
+        long_runs=long_of("post-renderer"),
+        long_wide=long_of("kubeconfig output-dir registry-config repository-config repository-cache"),
+        known=words_of("output repo"),
+    ),
+    **dict.fromkeys(("terraform", "tofu", "terragrunt"), _TERRAFORM),
     **dict.fromkeys(("vi", "vim", "nvim", "ex", "view", "vimdiff", "gvim", "rvim"), _EDITOR),
     "nano": ProgramOptions("s", "", "orTrCQY", long_of("speller"), long_of("rcfile backupdir")),
     "emacs": ProgramOptions(
@@ -118,6 +216,18 @@ OPTIONS: Final[dict[str, ProgramOptions]] = {
         dashes_unread=words_of("-eval -execute -funcall -load -script"),
     ),
     **dict.fromkeys(("less", "more", "most"), _LESS),
+    **dict.fromkeys(("bat", "delta"), ProgramOptions(long_runs=long_of("pager"), long_wide=long_of("config-file"))),
+    **dict.fromkeys(
+        ("fzf", "sk"),
+        ProgramOptions(
+            "c",
+            "",
+            "dnqfst",
+            long_of("preview cmd"),
+            long_of("history"),
+            long_unread=long_of("bind with-shell"),
+        ),
+    ),
     # Searching.
     "rg": ProgramOptions(long_runs=long_of("pre hostname-bin")),
     **dict.fromkeys(("ag", "ack"), ProgramOptions(long_runs=long_of("pager"), long_wide=long_of("ackrc output"))),
@@ -127,6 +237,7 @@ OPTIONS: Final[dict[str, ProgramOptions]] = {
     ),
     # Languages.
     **dict.fromkeys(("python", "pypy"), _PYTHON),
+    "rename": ProgramOptions(),
     "perl": ProgramOptions(code="eEMm", valued="I", language="perl", leading=True),
     "ruby": ProgramOptions(code="er", valued="IC", language="ruby", leading=True),
     "rake": ProgramOptions(
@@ -138,15 +249,25 @@ OPTIONS: Final[dict[str, ProgramOptions]] = {
     **dict.fromkeys(("lua", "luajit"), ProgramOptions(code="el", language="lua", leading=True)),
     "dc": ProgramOptions(unread="e", long_unread=long_of("expression")),
     "psql": ProgramOptions(
-        code="c", wide="of", long_code=long_of("command"), long_wide=long_of("output file"), language="sql"
+        code="c",
+        wide="ofL",
+        valued="hpUdvPRF",
+        long_code=long_of("command"),
+        long_wide=long_of("output file log-file"),
+        language="sql",
     ),
+    **dict.fromkeys(
+        ("pg_dump", "pg_dumpall", "pg_restore"),
+        ProgramOptions(wide="f", valued="hpUdntTFjZE", long_wide=long_of("file")),
+    ),
+    "mysqldump": _DUMP,
+    "mongodump": ProgramOptions(wide="o", long_wide=long_of("out archive config")),
+    "redis-cli": ProgramOptions(long_wide=long_of("rdb functions-rdb")),
     **dict.fromkeys(("mysql", "mariadb"), _MYSQL),
     **dict.fromkeys(
         ("R", "Rscript", "julia", "ghci", "ghc", "groovy", "scala", "elixir", "raku", "ocaml"), _EVAL_SHORT
     ),
-    **dict.fromkeys(
-        ("racket", "clojure", "clj", "gnuplot", "osascript", "bpftrace", "stap", "iex", "jshell"), _EVAL_SHORT
-    ),
+    **dict.fromkeys(("racket", "clojure", "clj", "gnuplot", "osascript", "stap", "iex", "jshell", "irb"), _EVAL_SHORT),
     "guile": ProgramOptions(unread="cle", leading=True),
     "sbcl": ProgramOptions(long_unread=long_of("eval load script"), leading=True),
     "octave": ProgramOptions(long_unread=long_of("eval")),
@@ -160,19 +281,48 @@ OPTIONS: Final[dict[str, ProgramOptions]] = {
     "go": ProgramOptions(
         dashes_run=words_of("-exec -toolexec -vettool"),
         long_runs=long_of("exec toolexec vettool"),
-        dashes_wide=words_of("-C -modfile -overlay -ldflags -gccgoflags -compiler"),
-        long_wide=long_of("modfile overlay ldflags gccgoflags compiler"),
+        dashes_wide=words_of("-C -modfile -overlay -ldflags -gccgoflags -compiler").union(
+            f"-{name}" for name in _GO_WRITES.split()
+        ),
+        long_wide=long_of(f"modfile overlay ldflags gccgoflags compiler {_GO_WRITES}"),
     ),
     "cargo": ProgramOptions(
         "",
         "CZ",
         "pFj",
         long_unread=long_of("config"),
-        long_wide=long_of("manifest-path target-dir artifact-dir root"),
+        long_wide=long_of("manifest-path target-dir artifact-dir out-dir root lockfile-path"),
     ),
-    "mypy": ProgramOptions(long_runs=long_of("python-executable"), long_wide=long_of("config-file")),
+    "rustc": ProgramOptions(wide="Z", valued="oCLlAWDF", long_wide=long_of("out-dir")),
+    "pytest": ProgramOptions(
+        wide="op",
+        valued="kmrnWc",
+        long_wide=long_of(
+            "junitxml junit-xml log-file basetemp html report-log cov-report debug pastebin override-ini pdbcls"
+        ),
+        known=words_of("cov pdb"),  # these are options of their own, not --cov-report and --pdbcls
+    ),
+    "coverage": ProgramOptions(wide="od", long_wide=long_of("data-file directory rcfile")),
+    "ruff": ProgramOptions(wide="o", long_wide=long_of("output-file config cache-dir")),
+    "mypy": ProgramOptions(
+        long_runs=long_of("python-executable"),
+        long_wide=long_of(
+            "config-file cache-dir shadow-file junit-xml any-exprs-report cobertura-xml-report html-report"
+            " linecount-report linecoverage-report lineprecision-report memory-xml-report txt-report xml-report"
+            " xslt-html-report xslt-txt-report install-types"
+        ),
+    ),
+    "eslint": _ESLINT,
+    "prettier": ProgramOptions(long_wide=long_of("config plugin cache-location"), known=words_of("cache")),
+    "tsc": ProgramOptions(wide="p", dashes_wide=frozenset(f"-{name}" for name in _TSC), long_wide=_TSC),
     "cmake": ProgramOptions(unread="P", wide="C"),
-    "ctest": ProgramOptions(unread="S", long_wide=long_of("script")),
+    "ctest": ProgramOptions(
+        unread="S",
+        wide="O",
+        long_runs=long_of("test-command"),
+        long_wide=long_of("script output-log output-junit test-dir"),
+        known=words_of("output"),
+    ),
     "ninja": ProgramOptions(wide="fC"),
     "bazel": ProgramOptions(long_runs=long_of("run_under"), long_wide=long_of("bazelrc output_base script_path")),
     "gradle": ProgramOptions(wide="Ibpcg", long_wide=long_of("init-script build-file project-dir settings-file")),
@@ -207,17 +357,30 @@ OPTIONS: Final[dict[str, ProgramOptions]] = {
     "gpg": ProgramOptions(
         long_runs=long_of("photo-viewer agent-program dirmngr-program"),
         wide="o",
-        long_wide=long_of("homedir options output"),
+        long_wide=long_of("homedir options output log-file logger-file status-file attribute-file"),
     ),
-    "openssl": ProgramOptions(dashes_wide=words_of("-engine -config -provider-path -out -rand -writerand")),
+    "openssl": ProgramOptions(
+        dashes_wide=words_of(
+            "-engine -config -provider-path -out -rand -writerand -keyout -sess_out -keylogfile -msgfile -certout"
+            " -outdir -cacertsout -extracertsout -chainout -respout -reqout -rspout -CAcreateserial -CAserial"
+        )
+    ),
+    "ssh-keygen": ProgramOptions(wide="fDwTGMKJO", valued="tbCNPEmnVzIsrS"),
+    "nmap": ProgramOptions(wide="o", long_unread=long_of("script"), long_wide=long_of("datadir stylesheet resume")),
     "ansible": ProgramOptions("a", "iMe", "", long_of("args"), long_of("inventory module-path extra-vars")),
-    "tcpdump": ProgramOptions("z", "", "BcCFGijmMQrsTVwWyZ"),
+    "tcpdump": ProgramOptions("z", "w", "BcCFGijmMQrsTVWyZ"),
+    "tshark": ProgramOptions(wide="wKX", long_wide=long_of("export-objects export-tls-session-keys")),
+    "journalctl": ProgramOptions(
+        long_wide=long_of("cursor-file rotate vacuum-size vacuum-time vacuum-files flush update-catalog setup-keys"),
+        known=words_of("cursor"),
+    ),
     "aria2c": ProgramOptions(
         long_runs=long_of(
             "on-download-complete on-download-start on-download-error on-download-pause on-download-stop"
             " on-bt-download-complete"
         ),
-        long_wide=long_of("conf-path input-file"),
+        wide="dol",
+        long_wide=long_of("conf-path input-file dir out log save-session save-cookies dht-file-path"),
     ),
     **dict.fromkeys(("yt-dlp", "youtube-dl"), _VIDEO),
     **dict.fromkeys(("gs", "convert", "magick", "identify", "mogrify", "sox"), ProgramOptions()),
@@ -231,9 +394,11 @@ OPTIONS: Final[dict[str, ProgramOptions]] = {
         dashes_unread=words_of("-ex -iex -ix -eval-command -command -init-command -init-eval-command"),
         leading=True,
     ),
+    "bpftrace": _EVAL_SHORT._replace(runs="c", wide="o"),
     "patch": ProgramOptions(wide="or", valued="bBdDFgipVYz", long_wide=long_of("output reject-file")),
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), ProgramOptions(valued="Fv")),
     **dict.fromkeys(("sed", "gsed"), ProgramOptions(valued="el")),
     "git": ProgramOptions(),
-    "gh": ProgramOptions(),
+    "gh": ProgramOptions(wide="OD", long_wide=long_of("output dir")),
+    "glab": ProgramOptions(),
 }

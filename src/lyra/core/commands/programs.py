@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
-from lyra.core.commands.languages import JUDGES, Judge, module_call
+from lyra.core.commands.languages import JUDGES, ONLY_WRITE, Judge, module_call
 from lyra.core.commands.option_reach import ProgramOptions, Reach, own_words, reached_by, words_of
 from lyra.core.commands.options import OPTIONS
 
 __all__ = [
     "GREEDY",
     "INERT",
+    "OTHER_SHELLS",
     "PROGRAMS",
+    "SHELLS",
     "can_reach",
     "doubtful_words",
     "language_of",
@@ -30,17 +33,50 @@ __all__ = [
 
 # Programs without an option that runs or writes anything: a wildcard may expand to a file name that is an option.
 INERT: Final = words_of(
-    "ls cat echo wc head tail grep egrep fgrep stat file du basename dirname md5sum sha256sum nl tac rev"
+    "ls cat echo wc head tail grep egrep fgrep stat du basename dirname md5sum sha256sum nl tac rev"
 )
 
 # Words after which a program runs the rest of the call.
 _RUNNERS: Final[dict[str, frozenset[str]]] = {
-    **dict.fromkeys(("poetry", "pipenv", "conda", "mamba", "hatch", "pdm", "rye", "pipx"), words_of("run")),
-    **dict.fromkeys(("pyenv", "rbenv", "nodenv", "direnv", "bundle", "asdf", "mise"), words_of("exec x")),
+    **dict.fromkeys(
+        ("poetry", "pipenv", "conda", "mamba", "micromamba", "hatch", "pdm", "rye", "pipx", "pixi"),
+        words_of("run exec"),
+    ),
+    **dict.fromkeys(
+        (
+            "pyenv",
+            "rbenv",
+            "nodenv",
+            "goenv",
+            "jenv",
+            "plenv",
+            "nodeenv",
+            "direnv",
+            "bundle",
+            "asdf",
+            "mise",
+            "rtx",
+            "fnm",
+        ),
+        words_of("exec x"),
+    ),
     "npm": words_of("exec x explore edit config set init create innit"),
     **dict.fromkeys(("yarn", "pnpm", "bun"), words_of("exec dlx x config create init")),
-    "nvm": words_of("exec run"),
-    **dict.fromkeys(("nix", "guix", "flatpak", "snap"), words_of("run shell develop")),
+    **dict.fromkeys(("lerna", "nx", "turbo"), words_of("exec")),
+    **dict.fromkeys(("nvm", "n", "volta", "rustup", "ghcup"), words_of("exec run which")),
+    **dict.fromkeys(("nix", "guix", "flatpak", "snap"), words_of("run shell develop environment time-machine")),
+    **dict.fromkeys(
+        ("stack", "cabal"), words_of("exec run runghc runhaskell ghci ghc script eval repl v2-exec v2-run")
+    ),
+    **dict.fromkeys(("opam", "dune", "esy", "tox"), words_of("exec x b")),
+    **dict.fromkeys(("lake", "mix", "meson", "spack"), words_of("exe env cmd devenv build-env run")),
+    **dict.fromkeys(
+        ("aws-vault", "saml2aws", "chamber", "doppler", "infisical", "teller", "dotenvx", "op", "honcho"),
+        words_of("exec run"),
+    ),
+    **dict.fromkeys(("sops", "consul", "etcdctl"), words_of("exec-env exec-file exec lock watch exec-watch")),
+    **dict.fromkeys(("foreman", "overmind", "goreman", "heroku", "pm2", "forever"), words_of("run run:detached start")),
+    "brew": words_of("sh exec irb ruby bundle"),
     "cmake": words_of("-E"),
     "just": words_of("-c --command"),
     "R": words_of("CMD"),
@@ -48,7 +84,10 @@ _RUNNERS: Final[dict[str, frozenset[str]]] = {
 }
 # The same in a container or on another machine: deny rules look at the inner command, allow rules need not name it.
 _INSIDE: Final[dict[str, frozenset[str]]] = {
-    **dict.fromkeys(("docker", "podman", "nerdctl", "kubectl", "oc"), words_of("exec run debug")),
+    **dict.fromkeys(("docker", "podman", "nerdctl", "kubectl", "oc"), words_of("exec run debug rsh ssh")),
+    **dict.fromkeys(("docker-compose", "podman-compose", "buildah", "crictl", "k3s"), words_of("exec run")),
+    **dict.fromkeys(("incus", "multipass", "microk8s", "limactl", "colima", "minikube"), words_of("exec shell ssh")),
+    **dict.fromkeys(("gcloud", "fly", "flyctl"), words_of("ssh")),
     "adb": words_of("shell exec-out"),
 }
 # Programs that run their arguments and have too many options to list: any word may begin the inner command.
@@ -73,7 +112,6 @@ GREEDY: Final = frozenset(
             "pnpx",
             "bunx",
             "ssh-agent",
-            "run-parts",
         ),
         *("xterm", "gnome-terminal", "konsole", "kitty", "alacritty", "wezterm", "foot", "wine", "wine64", "nix-shell"),
         *("qemu-x86_64", "qemu-aarch64", "cgexec", "aa-exec", "chronic", "ifne", "mispipe", "pee", "zrun", "pwsh"),
@@ -95,16 +133,79 @@ GREEDY: Final = frozenset(
         *("runc", "crun", "ctr", "torify", "tsocks", "dtach", "abduco", "zellij", "byobu", "ttyrec", "asciinema"),
         *("lockf", "setlock", "run-one", "timelimit", "rush", "qemu", "git-shell", "git-remote-ext", "git-bisect"),
         *("git-submodule", "git-filter-branch", "git-difftool", "git-rebase", "unbuffer-pipe", "bsdtime", "gtime"),
-        *("cargo-watch",),
+        *("cargo-watch", "systemd-nspawn", "lxc-execute", "arch-chroot", "switch_root", "pivot_root", "flatpak-spawn"),
+        *("distrobox-enter", "distrobox-host-exec", "host-spawn", "sandbox-exec", "launchctl", "s6-applyuidgid"),
+        *(
+            "s6-setsid",
+            "s6-notifyoncheck",
+            "s6-envdir",
+            "pgrphack",
+            "fghack",
+            "setpgrp",
+            "inetd",
+            "viddy",
+            "hwatch",
+            "xe",
+        ),
+        *("rsh", "remsh", "rexec", "dbclient", "plink", "pssh", "parallel-ssh", "pdsh", "clush", "dsh", "et", "salt"),
+        *("salt-call", "fab", "knife", "gksudo", "gksu", "kdesu", "kdesudo", "super", "please", "calife", "sudo-rs"),
+        *(
+            "dzdo",
+            "pfexec",
+            "runas",
+            "uname26",
+            "gdbserver",
+            "memusage",
+            "sotruss",
+            "trace-cmd",
+            "sysprof-cli",
+            "samply",
+        ),
+        *(
+            "multitime",
+            "bench",
+            "poop",
+            "lckdo",
+            "dotlockfile",
+            "with-lock-ex",
+            "gpg-agent",
+            "keychain",
+            "xinit",
+            "startx",
+        ),
+        *("urxvt", "rxvt", "st", "terminator", "tilix", "xfce4-terminal", "lxterminal", "mate-terminal", "qterminal"),
+        *(
+            "cool-retro-term",
+            "ghostty",
+            "sakura",
+            "dtruss",
+            "lima",
+            "lfs",
+            "websocat",
+            "watchman-make",
+            "watchmedo",
+            "envchain",
+        ),
+        *("summon", "envconsul", "consul-template", "qsub", "bsub", "condor_run", "oarsub", "jsrun", "aprun", "pexec"),
+        *("ppss", "uutils", "sbase-box", "ubase-box", "box64", "lsyncd", "nox", "corepack"),
     }
 )
 _WRAPPERS: Final = words_of(
     "sudo doas env nice ionice chrt taskset timeout nohup setsid stdbuf time xargs command builtin exec chroot fakeroot"
     " eval source . trap"
 )
-_SHELLS: Final = words_of("sh bash dash zsh ksh ash fish rbash")
+# Shells whose language is read, and shells with a language of their own, which is not.
+SHELLS: Final = words_of(
+    "sh bash dash zsh ksh mksh ash rbash fish yash posh rzsh lksh pdksh oksh loksh hush bosh pbosh osh jsh"
+    " static-sh sash"
+)
+OTHER_SHELLS: Final = words_of(
+    "csh tcsh nu elvish xonsh ysh oil rc es scsh ion murex ngs gash pwsh powershell pwsh-preview closh shill nsh"
+)
+_SHELLS: Final = SHELLS | OTHER_SHELLS
 _SHELL_TEXT: Final = re.compile(r"-[A-Za-z]*[cs]|--(?:rc|init)")
-_RUNS_WORDS: Final = _WRAPPERS | _SHELLS | GREEDY
+_WHOLE: Final = words_of("coreutils run-parts")  # a rule has to name every word of such a call
+_RUNS_WORDS: Final = _WRAPPERS | _SHELLS | GREEDY | _WHOLE
 _MODULES_OF: Final = words_of("python pypy")
 _HARMLESS: Final = re.compile(r"[A-Za-z0-9_./: ]*")  # arguments without an option or a setting
 _DIGITS: Final = frozenset("0123456789")
@@ -113,15 +214,51 @@ _PROGRAM: Final = re.compile(r"(?!-)(?![A-Za-z_][A-Za-z0-9_]*=)(?![0-9.]+[smhd]?
 
 PROGRAMS: Final = OPTIONS.keys() | _RUNNERS.keys() | _INSIDE.keys()
 
+# Other names of programs in the tables: GNU tools on other systems, and names that distributions give.
+_GNU: Final = words_of(
+    "awk sed tar find xargs make sort split install env nice nohup timeout stdbuf chroot time date ls cat cp mv"
+    " rm ln head tail cut tr wc tee touch mkdir rmdir echo printf test sleep stat du df dd uniq join comm paste"
+    " readlink realpath"
+)
+_ALIASES: Final[dict[str, str]] = {
+    **{f"g{name}": name for name in _GNU - {"awk", "sed", "tar"}},  # these three have rows of their own
+    **dict.fromkeys(("goawk", "original-awk", "bwk"), "awk"),
+    "ssed": "sed",
+    **dict.fromkeys(("remake", "bmake", "pmake", "nmake"), "make"),
+    "bfs": "find",
+    "slogin": "ssh",
+    **dict.fromkeys(("ipython", "bpython", "ptpython", "micropython", "jython", "graalpy", "python-config"), "python"),
+    "jruby": "ruby",
+    **dict.fromkeys(("ts-node", "tsx", "qjs", "d8", "js", "rhino", "coffee", "nodejs"), "node"),
+    "texlua": "lua",
+    "hhvm": "php",
+    "duckdb": "sqlite3",
+    **dict.fromkeys(("pico", "rnano"), "nano"),
+    **dict.fromkeys(("rpmspec", "rpmbuild"), "rpm"),
+    "gpg2": "gpg",
+    "vi-improved": "vim",
+    "batcat": "bat",
+    "bazelisk": "bazel",
+    **dict.fromkeys(("perl-rename", "prename", "file-rename"), "rename"),
+}
+_STATIC: Final = ("-static", ".static")
 
+
+@lru_cache(maxsize=1024)
 def program_name(word: str) -> str:
     """The program's name in the tables: `/usr/bin/python3.11` is python, `ld-linux-x86-64.so.2` is ld.so."""
     name = word.rpartition("/")[2]
+    name = _ALIASES.get(name, name)
+    if name.endswith(_STATIC):
+        name = name[: -len(_STATIC[0])]
     if name[-1:] not in _DIGITS:
         return name
     if name[:3] == "ld-" and ".so" in name:
         return "ld.so"
-    return name if name in PROGRAMS or name in _RUNS_WORDS else name.rstrip("0123456789.-") or name
+    if name in PROGRAMS or name in _RUNS_WORDS:
+        return name
+    bare = name.rstrip("0123456789.-") or name
+    return _ALIASES.get(bare, bare)
 
 
 def language_of(name: str) -> str:
@@ -139,7 +276,7 @@ def doubtful_words(words: Sequence[str]) -> int:
     """How many words of a call may be options that run something; 0 for a program without such options."""
     name = program_name(words[0])
     options = OPTIONS.get(name)
-    if options is None or not (name in JUDGES or options.runs_something):
+    if options is None or not ((name in JUDGES and name not in ONLY_WRITE) or options.runs_something):
         return 0
     last = own_words(words, options) if options.leading else len(words)
     for index, word in enumerate(words[1:last], 1):
@@ -226,7 +363,7 @@ def named_words(words: Sequence[str]) -> int:
     while start < len(words) and (name := program_name(words[start])) in _RUNS_WORDS:
         if name in _SHELLS and not any(_SHELL_TEXT.match(word) for word in words[start + 1 :]):
             break  # a script in a file is an ordinary program
-        if name in GREEDY:
+        if name in GREEDY or name in _WHOLE:
             return len(words)
         inner = next((index for index in range(start + 1, len(words)) if _PROGRAM.fullmatch(words[index])), len(words))
         start, through = inner, min(inner + 1, len(words))

@@ -1,7 +1,7 @@
 """Redacting keys in texts that are printed, journaled, recorded or shown to a model.
 
-`redact(text, secrets)` masks the secrets that this process knows, also in their JSON, URL and base64 forms, and
-everything in the form of a well-known key (the table `FORMS`). `redact_data` does the same for every text in plain
+`redact(text, secrets)` masks the secrets that this process knows (`known_keys` finds them) and everything in the form
+of a well-known key (the table `FORMS`). `redact_data` does the same for every text in plain
 data, and for the values of fields with a name like a key's; `redact_command` for a shell line, whose commands all stay
 visible, and for passwords in its words (`passwords`). It finds common cases and is no guarantee: an unknown key in a
 form that is not listed stays. Texts without keys cost little: only words as long as keys are searched.
@@ -9,19 +9,17 @@ form that is not listed stays. Texts without keys cost little: only words as lon
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote
 
+from lyra.core.secrets.known_keys import KnownKeys
 from lyra.core.secrets.passwords import without_passwords
 from lyra.core.secrets.secret import MASK, Secret
 
 __all__ = ["FORMS", "Form", "redact", "redact_command", "redact_data", "without_passwords"]
 
-SECRET_LENGTH_LEAST: Final = 6  # a shorter "key" would mask ordinary words
 _WORD_LEAST: Final = 12  # characters without a space in between; no form of key has less
 
 
@@ -122,21 +120,24 @@ def redact_command(line: str, secrets: Iterable[str | Secret] = ()) -> str:
     contains an operator stays visible."""
     pieces: list[str] = []
     in_key = False
-    for piece in _compiled(_BEFORE_OPERATOR).split(_clean(line, _known(secrets), forms=False)):
+    for piece in _compiled(_BEFORE_OPERATOR).split(_known(secrets).mask(line)):
         edges: list[str] = _compiled(_KEY_EDGE).findall(piece)
         if in_key or edges:
             pieces.append(_compiled(_KEY_LINE).sub(_masked, piece))
             in_key = edges[-1] == "BEGIN" if edges else in_key
         else:
-            pieces.append(_clean(piece, (), forms=True))
+            pieces.append(_without_forms(piece))
     return without_passwords("".join(pieces))
 
 
-def _clean(text: str, known: tuple[str, ...], forms: bool) -> str:
-    for secret in known:
-        if secret in text:
-            text = text.replace(secret, MASK)
-    if not forms or len(text) < _WORD_LEAST:
+def _clean(text: str, known: KnownKeys, forms: bool) -> str:
+    text = known.mask(text)
+    return _without_forms(text) if forms else text
+
+
+def _without_forms(text: str) -> str:
+    """The text with `***` in place of everything in the form of a key."""
+    if len(text) < _WORD_LEAST:
         return text
     words = [word for word in text.split() if len(word) >= _WORD_LEAST]
     if not words:
@@ -163,7 +164,7 @@ def _masked(match: re.Match[str]) -> str:
     return match[1] + MASK
 
 
-def _walk(value: Any, known: tuple[str, ...], fields: bool) -> Any:
+def _walk(value: Any, known: KnownKeys, fields: bool) -> Any:
     if isinstance(value, str):
         return _clean(value, known, forms=True)
     if isinstance(value, dict):
@@ -173,29 +174,11 @@ def _walk(value: Any, known: tuple[str, ...], fields: bool) -> Any:
     return MASK if isinstance(value, Secret) else value
 
 
-def _field(key: Any, value: Any, known: tuple[str, ...], fields: bool) -> Any:
+def _field(key: Any, value: Any, known: KnownKeys, fields: bool) -> Any:
     if fields and value and isinstance(key, str) and isinstance(value, str) and _compiled(_FIELDS).match(key):
         return MASK
     return _walk(value, known, fields)
 
 
-def _known(secrets: Iterable[str | Secret]) -> tuple[str, ...]:
-    if not secrets:
-        return ()
-    return _spellings(tuple(secret.reveal() if isinstance(secret, Secret) else secret for secret in secrets))
-
-
-@lru_cache(maxsize=64)
-def _spellings(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Every spelling of the secrets, longest first, so that a secret inside another does not break up the longer
-    one."""
-    import json
-
-    spellings: set[str] = set()
-    for value in values:
-        if len(value) < SECRET_LENGTH_LEAST:
-            continue
-        spellings |= {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
-        raw = value.encode("utf-8", "surrogatepass")
-        spellings |= {quote(raw, safe=""), base64.b64encode(raw).decode(), base64.b64encode(raw).decode().rstrip("=")}
-    return tuple(sorted(spellings, key=len, reverse=True))
+def _known(secrets: Iterable[str | Secret]) -> KnownKeys:
+    return KnownKeys.of(secret.reveal() if isinstance(secret, Secret) else secret for secret in secrets)

@@ -85,6 +85,24 @@ class Ownership:
         point("lease.acquired")
         return self.lease
 
+    def open_signed(self) -> None:
+        """Check the signatures of what is read from here on, and sign what is written; tell where the store is not
+        signed with this user's key. Raises Tampered where it was, and is not any more."""
+        from lyra.store.standing import open_signed  # at first use: most kernels have no store
+
+        assert self.lease is not None
+        standing = open_signed(self.store, self.lease.epoch)
+        if not standing.is_signed and standing.name != "out_of_reach":
+            location = self.store.location
+            self._core.publish("", "store.unsigned", {"location": location, "standing": standing.name})
+            _log.warning(
+                "%s is %s; the rights of its processes are taken as they stand there. To list and sign them: "
+                "lyra store adopt %s",
+                location,
+                standing.words,
+                location,
+            )
+
     def _acquire(self, owner: str, over_at: float | None) -> Lease:
         """`over_at` is given where the lease in force is known to be over, whatever a clock says."""
         core = self._core

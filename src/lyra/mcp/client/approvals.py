@@ -10,7 +10,6 @@ tool behind a name that the model and the rules know already: `a_b` where `a.b` 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
@@ -19,9 +18,11 @@ from typing import Any, Final
 
 import msgspec
 
+from lyra.config.private_file import alone, write_private
+from lyra.core.user_folder import user_folder
 from lyra.errors import ConfigError
 
-__all__ = ["Approvals", "own_folder", "pin_of", "write_private"]
+__all__ = ["Approvals", "pin_of"]
 
 FILE_NAME: Final = "mcp-approvals.json"
 _FILE_BYTES_MAX: Final = 16 << 20
@@ -43,7 +44,7 @@ class Approvals:
 
     @classmethod
     def of_user(cls, env: Mapping[str, str] | None = None) -> Approvals:
-        return cls(own_folder(os.environ if env is None else env))
+        return cls(user_folder(os.environ if env is None else env))
 
     # ------------------------------------------------------------ servers
     def consented(self, fingerprint: str) -> bool:
@@ -110,10 +111,7 @@ class Approvals:
         if self._path is None:
             yield self._memory
             return
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with alone(self._path):
             kept = self._read()
             yield kept
             data = msgspec.json.format(msgspec.json.encode(kept))
@@ -122,8 +120,6 @@ class Approvals:
                     "there is no room for more consents", hint="take some back: lyra mcp revoke", place=str(self._path)
                 )
             write_private(self._path, data)
-        finally:
-            os.close(lock)
 
 
 def _with_new(known: dict[str, str], given: Mapping[str, str]) -> dict[str, str]:
@@ -138,26 +134,6 @@ def _with_agreed(known: Mapping[str, str], given: Mapping[str, str]) -> dict[str
     for name in others[: max(0, len(own) - _PINS_MAX)]:  # the oldest are dropped
         del own[name]
     return own
-
-
-def own_folder(env: Mapping[str, str]) -> str | None:
-    """The folder of a person's own settings, where there is one."""
-    config, home = env.get("XDG_CONFIG_HOME", ""), env.get("HOME", "")
-    if os.path.isabs(config):
-        return os.path.join(config, "lyra")
-    return os.path.join(home, ".config", "lyra") if os.path.isabs(home) else None
-
-
-def write_private(path: Path, data: bytes) -> None:
-    """Write a file atomically, readable only by its owner."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        os.fchmod(fd, 0o600)
-        file.write(data)
-        file.flush()
-        os.fsync(fd)
-    os.replace(temporary, path)
 
 
 def pin_of(description: str, schema: Mapping[str, Any]) -> str:

@@ -23,6 +23,7 @@ import msgspec
 from lyra.config.tables import UNSPOKEN
 from lyra.core.policies.policy import Backoff, RestartWindow
 from lyra.core.secrets.redact import redact
+from lyra.core.secrets.visible import without_invisible
 from lyra.core.tool import report
 from lyra.errors import ConfigError, ToolError
 from lyra.mcp.client.callback_routes import CallbackRoutes
@@ -125,7 +126,8 @@ class Connection:
 
     def _cleaned(self, failure: Failure) -> Failure:
         """The failure with keys redacted: the last output of a server may contain them."""
-        return msgspec.structs.replace(failure, message=redact(failure.message, self.settings.secrets()))
+        message = without_invisible(redact(failure.message, self.settings.secrets()))
+        return msgspec.structs.replace(failure, message=message)
 
     async def _run(self) -> None:
         """Connect, keep the connection, and restart while that may help."""
@@ -208,10 +210,11 @@ class Connection:
         if settings.transport in UNSPOKEN:
             message = f"it wants {settings.transport}, which is not spoken; there are stdio and http"
             return ServerFailed(Failure("transport", settings.transport, message), "unsupported_transport")
-        if settings.trusted or self._shared.approvals.consented(self._fingerprint):
+        consented = settings.trusted or settings.folder_trusted
+        if consented or self._shared.approvals.consented(self._fingerprint):
             return None
         where = settings.place or settings.origin
-        message = f"{where} names it, and no person agreed: lyra mcp approve {settings.name}"
+        message = f"{where} names it, and no person agreed: lyra mcp approve {settings.name}, or lyra trust add"
         return ServerFailed(Failure("consent", "no_consent", message), "consent_required")
 
     async def _keep(self, client: Client) -> None:
@@ -332,9 +335,8 @@ class Connection:
             if left < 0:
                 return
             part = progress / total if total and total > 0 else None
-            inside.run(
-                report, str(message or f"{progress:g}")[:200], None if part is None else min(max(part, 0.0), 1.0)
-            )
+            text = redact(without_invisible(str(message or f"{progress:g}")), self.settings.secrets())[:200]
+            inside.run(report, text, None if part is None else min(max(part, 0.0), 1.0))
 
         async def call_tool() -> Any:
             await self._wait_for_listing()

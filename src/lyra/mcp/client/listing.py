@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from lyra.core.secrets.visible import without_invisible
 from lyra.mcp.client.schema import problem
 from lyra.mcp.client.tool import Offered
 
@@ -37,7 +38,7 @@ async def list_tools(client: Client) -> ToolListing:
         if wrong is None:
             offered[tool.name] = Offered(tool.name, tool.description or "", tool.input_schema, tool.output_schema)
         elif len(skipped) < _TOOLS_MAX:
-            skipped.append(f"{tool.name[:_NAME_CHARS_MAX]}: {wrong}")
+            skipped.append(f"{without_invisible(tool.name[:_NAME_CHARS_MAX])}: {wrong}")
     return ToolListing(offered, tuple(skipped))
 
 
@@ -55,11 +56,15 @@ async def list_resources(client: Client) -> list[dict[str, str]]:
     if client.server_capabilities.resources is None:
         return []
     resources = [
-        {"uri": str(entry.uri), "name": entry.name, "description": _short(entry.description)}
+        {"uri": without_invisible(str(entry.uri)), "name": _short(entry.name), "description": _short(entry.description)}
         async for entry in _entries(client.list_resources, "resources")
     ]
     templates = [
-        {"uri_template": entry.uri_template, "name": entry.name, "description": _short(entry.description)}
+        {
+            "uri_template": without_invisible(entry.uri_template),
+            "name": _short(entry.name),
+            "description": _short(entry.description),
+        }
         async for entry in _entries(client.list_resource_templates, "resource_templates")
     ]
     return [*resources, *templates]
@@ -70,10 +75,11 @@ async def list_prompts(client: Client) -> list[dict[str, Any]]:
         return []
     return [
         {
-            "name": entry.name,
+            "name": _short(entry.name),
             "description": _short(entry.description),
             "arguments": [
-                {"name": argument.name, "required": bool(argument.required)} for argument in entry.arguments or ()
+                {"name": _short(argument.name), "required": bool(argument.required)}
+                for argument in entry.arguments or ()
             ],
         }
         async for entry in _entries(client.list_prompts, "prompts")
@@ -97,4 +103,4 @@ async def _entries(ask: Any, field: str) -> AsyncIterator[Any]:
 
 
 def _short(text: str | None) -> str:
-    return (text or "")[:_LINE_CHARS_MAX]
+    return without_invisible((text or "")[:_LINE_CHARS_MAX])

@@ -22,8 +22,9 @@ import msgspec
 from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider, OAuthFlowError
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 
+from lyra.config.private_file import write_private
 from lyra.core.clock import SystemClock
-from lyra.mcp.client.approvals import write_private
+from lyra.core.own_files import make_folder
 from lyra.mcp.settings import ServerSettings
 from lyra.mcp.state import AuthRequired, Failure, ServerFailed
 
@@ -79,7 +80,7 @@ class TokenStore:
     def _write(self, key: str, value: Any) -> None:
         self._memory = {**self._read(), key: value}
         if self._path is not None:
-            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_folder(self._path.parent, private=True)
             write_private(self._path, msgspec.json.encode(self._memory))
 
 

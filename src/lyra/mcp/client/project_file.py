@@ -4,7 +4,7 @@
 
 Its keys are those of `[mcp.servers.NAME]`; `type` is a synonym of `transport`, `disabled` the opposite of
 `enabled`. `${NAME}` and `${NAME:-default}` stand for variables of the environment, looked up when the server is
-started. It comes with a repository, so nothing in it happens without consent.
+started. It comes with a repository, so nothing in it happens without consent, for one server or for the folder.
 
 Keys of other programs are ignored, with a warning (`ignored`); so are keys that would allow tools without a question.
 An entry that cannot be read becomes a server with an error (`broken`); the other entries count.
@@ -23,6 +23,7 @@ from lyra.config.cells import read_cell
 from lyra.config.files import read_bytes
 from lyra.config.servers import check_server_name
 from lyra.config.tables import TABLES, UNSPOKEN, TableCell
+from lyra.config.trust import FolderTrust
 from lyra.config.values import SettingSource, shape
 from lyra.core.checking.document import Places, parse, place_of, text_of
 from lyra.core.secrets.secret import is_reference
@@ -44,13 +45,17 @@ _TOLD_MAX: Final = 20  # keys in one warning
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
-def read_file(folder: str, env: Mapping[str, str]) -> list[ServerSettings]:
-    """The servers that the folder's `.mcp.json` names; none without such a file."""
+def read_file(folder: str, env: Mapping[str, str], trust: FolderTrust | None = None) -> list[ServerSettings]:
+    """The servers that the folder's `.mcp.json` names; none without such a file. Where the trust covers its content,
+    the person has agreed to them."""
     data = read_bytes(os.path.join(folder, FILE_NAME), FILE_NAME)
     if data is None:
         return []
     document, places = parse(text_of(data, FILE_NAME), "json", FILE_NAME)
-    return _ProjectFile(os.path.abspath(folder), env, places).servers(document)
+    servers = _ProjectFile(os.path.abspath(folder), env, places).servers(document)
+    if trust is None or not trust.covers(folder, FILE_NAME, data):
+        return servers
+    return [replace(server, folder_trusted=True) for server in servers]
 
 
 class _ProjectFile:

@@ -1,27 +1,27 @@
 """Turns a server's result into a tool's output: text, images or plain data, up to a limit.
 
-Text stays text. Images that a model can see become Images; audio and other bytes become a line with their type.
-Structured content is used if there is no other content. A result that is marked as an error becomes a ToolError with
-the server's message.
+Text stays text, without the characters that no screen shows. Images that a model can see become Images; audio and
+other bytes become a line with their type. Structured content is used if there is no other content. A result that is
+marked as an error becomes a ToolError with the server's message.
 """
 
 from __future__ import annotations
 
 import base64
-import re
 from typing import Any, Final
 
 import msgspec
 
 from lyra.agents.declaration.content import Image
+from lyra.core.secrets.redact import redact
+from lyra.core.secrets.visible import without_invisible, without_invisible_data
 from lyra.errors import ConfigError, ToolError
 
-__all__ = ["OUTPUT_CHARS_MAX", "output_of", "prompt_of", "resource_of"]
+__all__ = ["OUTPUT_CHARS_MAX", "output_of", "prompt_of", "resource_of", "without_secrets"]
 
 OUTPUT_CHARS_MAX: Final = 100_000
 _ERROR_CHARS_MAX: Final = 4_000
 _IMAGES_MAX: Final = 8
-_UNSEEN: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _SEEN: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
@@ -47,6 +47,17 @@ def prompt_of(result: Any) -> str:
     """A prompt as text."""
     messages = [f"{message.role}: {_joined(_parts([message.content]))}" for message in result.messages]
     return _cut("\n\n".join(messages), OUTPUT_CHARS_MAX)
+
+
+def without_secrets(output: Any, secrets: list[str]) -> Any:
+    """The output with the secrets of the server redacted."""
+    if not secrets:
+        return output
+    if isinstance(output, str):
+        return redact(output, secrets, forms=False)
+    if isinstance(output, dict):
+        return {without_secrets(key, secrets): without_secrets(value, secrets) for key, value in output.items()}
+    return [without_secrets(item, secrets) for item in output] if isinstance(output, list) else output
 
 
 def _parts(content: Any) -> list[str | Image]:
@@ -76,12 +87,12 @@ def _structured(value: Any) -> Any:
         text = msgspec.json.encode(value).decode()
     except (TypeError, ValueError, RecursionError):
         raise ToolError("the result is nested too deeply", reason="io_error") from None
-    return value if len(text) <= OUTPUT_CHARS_MAX else _cut(text, OUTPUT_CHARS_MAX)
+    return without_invisible_data(value) if len(text) <= OUTPUT_CHARS_MAX else _cut(text, OUTPUT_CHARS_MAX)
 
 
 def _cut(text: str, most: int) -> str:
-    """The text cut to `most`, with control characters and bidirectional marks shown as their codes."""
-    return _UNSEEN.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", _shortened(text, most))
+    """The text without invisible characters, cut to `most`."""
+    return without_invisible(_shortened(text, most))
 
 
 def _shortened(text: str, most: int) -> str:

@@ -21,11 +21,13 @@ from typing import Any, Final, Self
 import msgspec
 
 from lyra.config import Config
+from lyra.config.trust import trust_for
 from lyra.core.checking.check import did_you_mean
 from lyra.core.rights.capability import Capability
 from lyra.core.tool import Tool
+from lyra.core.user_folder import user_folder
 from lyra.errors import ConfigError
-from lyra.mcp.client.approvals import Approvals, own_folder
+from lyra.mcp.client.approvals import Approvals
 from lyra.mcp.client.connection import Connection
 from lyra.mcp.client.project_file import ignored_keys, read_file
 from lyra.mcp.client.shared import SharedContext
@@ -50,16 +52,18 @@ def load_settings(
     where = os.path.realpath(folder or os.getcwd())
     env = os.environ if env is None else env
     config = config if config is not None else Config.load(where, env)
+    trust = trust_for(where, config.trust, env=env)
     servers = {
         name: settings_of(
             name,
             entry,
             origin="project" if name in config.project_servers else "user",
+            folder_trusted=config.project_trusted,
             place=config.origin(f"mcp.servers.{name}.{next(iter(entry))}").place or "",
         )
         for name, entry in config.mcp_servers.items()
     }
-    for settings in read_file(where, env):
+    for settings in read_file(where, env, trust):
         servers.setdefault(settings.name, settings)
     return list(servers.values())
 
@@ -81,7 +85,7 @@ class McpServers:
     ) -> None:
         settings = list({server.name: server for server in servers}.values())
         keys = server_keys(server.name for server in settings)
-        options.setdefault("folder", own_folder(os.environ))
+        options.setdefault("folder", user_folder(os.environ))
         self._shared = SharedContext(
             workspace=os.path.realpath(workspace or os.getcwd()),
             approvals=approvals if approvals is not None else Approvals.of_user(),
@@ -256,13 +260,13 @@ class McpServers:
 
         connection = await self._started(server)
         listed: list[dict[str, str]] = await connection.ask(list_resources(connection.client()))
-        return listed
+        return list(_without_secrets(connection, listed))
 
     async def read_resource(self, server: str, uri: str) -> Any:
         from lyra.mcp.client.results import resource_of
 
         connection = await self._started(server)
-        return resource_of(await connection.ask(connection.client().read_resource(uri)))
+        return _without_secrets(connection, resource_of(await connection.ask(connection.client().read_resource(uri))))
 
     async def prompts(self, server: str) -> list[dict[str, Any]]:
         """The prompts of a server: `name`, `description`, `arguments`."""
@@ -270,19 +274,26 @@ class McpServers:
 
         connection = await self._started(server)
         listed: list[dict[str, Any]] = await connection.ask(list_prompts(connection.client()))
-        return listed
+        return list(_without_secrets(connection, listed))
 
     async def get_prompt(self, server: str, name: str, arguments: dict[str, str] | None = None) -> str:
         from lyra.mcp.client.results import prompt_of
 
         connection = await self._started(server)
-        return prompt_of(await connection.ask(connection.client().get_prompt(name, arguments)))
+        result = await connection.ask(connection.client().get_prompt(name, arguments))
+        return str(_without_secrets(connection, prompt_of(result)))
 
     async def _started(self, server: str) -> Connection:
         connection = self[server]
         if connection.state.state == "disconnected":
             await connection.start()
         return connection
+
+
+def _without_secrets(connection: Connection, output: Any) -> Any:
+    from lyra.mcp.client.results import without_secrets
+
+    return without_secrets(output, connection.settings.secrets())
 
 
 def _denied(folder: str) -> tuple[Capability, ...]:

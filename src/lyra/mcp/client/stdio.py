@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import anyio
-import msgspec
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     INTERNAL_ERROR,
@@ -27,7 +27,7 @@ from mcp_types import (
 
 from lyra.core.rights.capability import Capability, Grant
 from lyra.mcp.client.callback_limits import CallbackLimits
-from lyra.mcp.client.trim import VALUES_MAX, shorten
+from lyra.mcp.client.trim import AnswerTooLarge, check_values, shorten
 from lyra.mcp.settings import ServerSettings
 from lyra.mcp.state import Failure, ServerFailed
 from lyra.sandbox import Limits, Pipes, Profile, Sandbox
@@ -40,6 +40,8 @@ _UNREAD_BYTES_MAX: Final = 1 << 20  # of an invalid message that is parsed again
 _GARBAGE_LINES_MAX: Final = 100  # lines of a program that are not messages
 _GRACE_S: Final = 1.0  # for a program to end by itself
 _LAST_WORDS_S: Final = 0.2  # as _GRACE_S, after it has closed its stdout
+_ID_WITHIN_BYTES: Final = 1_000
+_ID: Final = re.compile(rb'"id"\s*:\s*(?:(\d{1,18})\b|"([!#-\[\]-~]{1,200})")')
 _LIFE_S: Final = 365 * 24 * 3600.0  # a server has no time limit
 _CPU_S: Final = 24 * 3600
 _NOT_FOUND: Final = (126, 127)
@@ -125,7 +127,7 @@ async def _read(pipes: Pipes, inward: Any, limits: CallbackLimits) -> ServerFail
         if not line.strip():
             continue
         try:
-            message_in = _message(line)
+            message_in = await _message(line)
         except ValueError:
             garbage += 1
             if garbage > _GARBAGE_LINES_MAX:
@@ -141,19 +143,25 @@ async def _read(pipes: Pipes, inward: Any, limits: CallbackLimits) -> ServerFail
         await inward.send(SessionMessage(message_in))
 
 
-class _Outline(msgspec.Struct):
-    """The id of an answer whose result is not parsed."""
-
-    id: int | str
-    result: msgspec.Raw
-
-
-def _message(line: bytes) -> Any:
+async def _message(line: bytes) -> Any:
     """One message; an answer that would take the loop seconds to read becomes an error of its call."""
-    if not _is_crowded(line):
-        return jsonrpc_message_adapter.validate_json(line, by_name=False)
-    outline = msgspec.json.decode(line, type=_Outline)
-    return _error(outline.id, f"its answer has more than {VALUES_MAX} values")
+    try:
+        await check_values(line)
+    except AnswerTooLarge as error:
+        number = _id_of(line)
+        if number is None:
+            raise
+        return _error(number, f"it sent {error}")
+    return jsonrpc_message_adapter.validate_json(line, by_name=False)
+
+
+def _id_of(line: bytes) -> int | str | None:
+    """The id of an answer that is not parsed: it stands before the result, or at the end of the line."""
+    for part in (line[:_ID_WITHIN_BYTES], line[-_ID_WITHIN_BYTES:]):
+        match = _ID.search(part)
+        if match is not None:
+            return int(match[1]) if match[1] else match[2].decode()
+    return None
 
 
 def _unread(line: bytes) -> JSONRPCError | None:
@@ -168,16 +176,6 @@ def _unread(line: bytes) -> JSONRPCError | None:
 
 def _error(number: int | str, text: str) -> JSONRPCError:
     return JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=INTERNAL_ERROR, message=text))
-
-
-def _is_crowded(line: bytes) -> bool:
-    """Whether a line has too many values; commas inside texts do not count."""
-    if line.count(b",") <= VALUES_MAX:
-        return False
-    plain = line.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if plain.count(b'"') > 4 * VALUES_MAX:
-        return True
-    return sum(part.count(b",") for part in plain.split(b'"')[::2]) > VALUES_MAX
 
 
 async def _death(pipes: Pipes) -> ServerFailed:

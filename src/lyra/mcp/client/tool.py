@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.core.checking.schema import mismatch
 from lyra.core.rights.capability import Capability
-from lyra.core.secrets.redact import redact
+from lyra.core.secrets.visible import without_invisible
 from lyra.core.tool import Tool
 from lyra.errors import ToolError
 from lyra.mcp.client.approvals import pin_of
-from lyra.mcp.client.results import output_of
-from lyra.mcp.client.schema import checkable, seen, shown
+from lyra.mcp.client.results import output_of, without_secrets
+from lyra.mcp.client.schema import checkable, shown
 
 if TYPE_CHECKING:
     from lyra.mcp.client.connection import Connection
@@ -43,7 +43,7 @@ class Offered(NamedTuple):
     @property
     def shown(self) -> str:
         """The description without invisible characters, cut to the limit."""
-        text = seen(self.description).strip()
+        text = without_invisible(self.description).strip()
         return text if len(text) <= DESCRIPTION_CHARS_MAX else f"{text[:DESCRIPTION_CHARS_MAX]}…"
 
 
@@ -78,15 +78,4 @@ class _Call:
         if wrong is not None:
             raise ToolError(f"bad arguments for {self._name}: {wrong}", tool=self._name, reason="invalid_arguments")
         output = output_of(await self._connection.call(self._offered, arguments), self._name)
-        return _without(output, self._connection.settings.secrets())
-
-
-def _without(output: Any, secrets: list[str]) -> Any:
-    """The output with the secrets of the server redacted."""
-    if not secrets:
-        return output
-    if isinstance(output, str):
-        return redact(output, secrets, forms=False)
-    if isinstance(output, dict):
-        return {_without(key, secrets): _without(value, secrets) for key, value in output.items()}
-    return [_without(item, secrets) for item in output] if isinstance(output, list) else output
+        return without_secrets(output, self._connection.settings.secrets())

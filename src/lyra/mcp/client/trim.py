@@ -2,19 +2,26 @@
 
 A server may send 32 MiB; a model reads a hundred thousand characters. `Trim` processes each piece as it arrives: a text
 above a limit is cut, bytes in base64 are kept up to a size and then made invalid (decoding reports that), and an answer
-of too many values is an error. The result is valid JSON. `shorten` bounds the parts of a result, since the SDK makes an
-object of each.
+of too many values, too many lists and mappings, or too many inside one another is an error. The result is valid JSON.
+`check_values` does the counting alone. `shorten` bounds the parts of a result, since the SDK makes an object of each.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
+import sys
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
-__all__ = ["ANSWER_BYTES_MAX", "VALUES_MAX", "AnswerTooLarge", "Trim", "shorten"]
+from lyra.core.limits import VALUE_DEPTH_MAX
+
+__all__ = ["ANSWER_BYTES_MAX", "VALUES_MAX", "AnswerTooLarge", "Trim", "check_values", "shorten", "slices"]
 
 ANSWER_BYTES_MAX: Final = 32 << 20
 VALUES_MAX: Final = 100_000  # of one message
+CONTAINERS_MAX: Final = 25_000  # lists and mappings of one message, each of which takes the SDK as long as many numbers
+_SLICE_BYTES: Final = 16_384  # processed without yielding to the loop
 _TEXT_BYTES_MAX: Final = 256 << 10  # of one text
 _TEXTS_BYTES_MAX: Final = 1 << 20  # of all texts of one message; further texts are kept only if short
 _SHORT_BYTES_MAX: Final = 64
@@ -30,6 +37,7 @@ _WHOLE: Final = re.compile(
     rb"|\\[^u]|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3})*"
 )
 _END_OF_EVENT: Final = re.compile(rb"\n\r?\n")
+_BRACKETS: Final = re.compile(rb"[\[{]+|[\]}]+")
 
 
 class AnswerTooLarge(ValueError):
@@ -37,10 +45,12 @@ class AnswerTooLarge(ValueError):
 
 
 class Trim:
-    """Trims one body, piece by piece. With `events` it is a stream of server-sent events, each of them a message."""
+    """Trims one body, piece by piece. With `events` it is a stream of server-sent events, each of them a message;
+    without `cuts` its values are counted, and no text is cut."""
 
-    def __init__(self, *, events: bool = False) -> None:
+    def __init__(self, *, events: bool = False, cuts: bool = True) -> None:
         self._events = events
+        self._cuts = cuts
         self._inside = False
         self._text: list[bytes] = []  # pieces of the current string, until it ends or is cut
         self._length = 0
@@ -51,7 +61,7 @@ class Trim:
         self._begin()
 
     def _begin(self) -> None:
-        self._bytes = self._commas = self._texts = self._binaries = 0
+        self._bytes = self._commas = self._containers = self._depth = self._texts = self._binaries = 0
 
     def feed(self, piece: bytes) -> bytes:
         self._bytes += len(piece)
@@ -76,13 +86,27 @@ class Trim:
         self._between = (self._between + part)[-4:]
         if self._events and _END_OF_EVENT.search(self._between if len(part) < 4 else part):
             self._begin()
-        self._commas += part.count(b",")
-        if self._commas > VALUES_MAX:
-            raise AnswerTooLarge(f"an answer of more than {VALUES_MAX} values")
+        self._count_values(part)
         if quote >= 0:
             self._is_binary = self._last in _BINARY and self._between[:-1].strip() == b":"
             self._inside, self._is_cut, self._text, self._length = True, False, [], 0
         return end
+
+    def _count_values(self, part: bytes) -> None:
+        self._commas += part.count(b",")
+        if self._commas > VALUES_MAX:
+            raise AnswerTooLarge(f"an answer of more than {VALUES_MAX} values")
+        for run in _BRACKETS.finditer(part):
+            length = run.end() - run.start()
+            if part[run.start()] in b"]}":
+                self._depth -= length
+                continue
+            self._depth += length
+            self._containers += length
+            if self._depth > VALUE_DEPTH_MAX:
+                raise AnswerTooLarge(f"an answer nested more than {VALUE_DEPTH_MAX} levels deep")
+            if self._containers > CONTAINERS_MAX:
+                raise AnswerTooLarge(f"an answer of more than {CONTAINERS_MAX} lists and mappings")
 
     def _string(self, piece: bytes, start: int, out: list[bytes]) -> int:
         match = _INSIDE.match(piece, start)
@@ -114,6 +138,8 @@ class Trim:
             self._is_cut, self._text = True, []
 
     def _most(self) -> int:
+        if not self._cuts:
+            return sys.maxsize
         if self._is_binary:
             return max(_BINARY_BYTES_MAX - self._binaries, _SHORT_BYTES_MAX)
         return _TEXT_BYTES_MAX if self._texts < _TEXTS_BYTES_MAX else _SHORT_BYTES_MAX
@@ -130,6 +156,22 @@ class Trim:
         self._count(len(text))
         self._last = text if len(text) <= _SHORT_BYTES_MAX else b""
         self._inside, self._text = False, []
+
+
+async def slices(data: bytes) -> AsyncIterator[bytes]:
+    """The data in slices, between which other tasks can run."""
+    for start in range(0, len(data), _SLICE_BYTES):
+        yield data[start : start + _SLICE_BYTES]
+        await asyncio.sleep(0)
+
+
+async def check_values(message: bytes) -> None:
+    """Raise AnswerTooLarge if the message holds more values than can be read without blocking the loop."""
+    if len(message) <= _SLICE_BYTES:
+        return  # even if every character of it begins a value
+    trim = Trim(cuts=False)
+    async for part in slices(message):
+        trim.feed(part)
 
 
 def shorten(result: dict[str, Any]) -> None:

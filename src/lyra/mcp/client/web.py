@@ -21,7 +21,7 @@ from mcp_types import INTERNAL_ERROR
 from lyra.core.providers import is_loopback_url
 from lyra.errors import ConfigError
 from lyra.mcp.client.callback_limits import Receiving, Sending
-from lyra.mcp.client.trim import ANSWER_BYTES_MAX, AnswerTooLarge, Trim
+from lyra.mcp.client.trim import ANSWER_BYTES_MAX, AnswerTooLarge, Trim, slices
 from lyra.mcp.settings import ServerSettings
 from lyra.mcp.state import AuthRequired, ServerFailed
 from lyra.sandbox.addresses import resolve
@@ -31,7 +31,6 @@ __all__ = ["ANSWER_BYTES_MAX", "web"]
 
 _CONNECT_S: Final = 10.0
 _LEAVING_S: Final = 1.0
-_SLICE_BYTES: Final = 16_384  # processed without yielding to the loop
 _READ_S: Final = 300.0  # a server may hold a stream open; a call has its own limit
 
 
@@ -149,9 +148,8 @@ class _Trimmed(httpx2.AsyncByteStream):
         """Trim slice by slice, so that other tasks can run in between."""
         trim = Trim(events=self._events)
         async for piece in self._stream:
-            for start in range(0, len(piece), _SLICE_BYTES):
-                yield trim.feed(piece[start : start + _SLICE_BYTES])
-                await asyncio.sleep(0)
+            async for part in slices(piece):
+                yield trim.feed(part)
         yield trim.close()
 
     async def aclose(self) -> None:

@@ -25,10 +25,11 @@ from lyra.agents.headless.setup import setup_of
 from lyra.agents.helpers.delegate import ask_child, delegate, text_of
 from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.session.events import ToolEnded, ToolProgress
+from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
 from lyra.core.checking.check import did_you_mean
 from lyra.core.tool import Tool, ToolCall
-from lyra.errors import ConfigError, LyraError
+from lyra.errors import CapabilityDenied, ConfigError, LyraError
 from lyra.kernel.kernel import Kernel
 from lyra.models.pricing import Price
 from lyra.models.provider import LLMProvider
@@ -124,6 +125,10 @@ class Offer:
     async def _ask(
         self, process: AgentProcess, name: str, arguments: Mapping[str, Any], tell: Tell | None
     ) -> CallResult:
+        try:
+            runtime_of(self._kernel).check_no_key(arguments, f"the call of {name}")
+        except CapabilityDenied as error:  # as a message to the process the key would be masked, and another call made
+            return CallResult(f"{error.message}. {error.hint}", is_error=True)
         task = msgspec.json.encode({"name": name, "arguments": dict(arguments)}).decode()
         result = CallResult("the call came to nothing", is_error=True)
         stream = process.stream(task, events=True)

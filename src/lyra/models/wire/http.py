@@ -23,7 +23,7 @@ import msgspec
 
 from lyra.core.clock import Clock, loop_clock
 from lyra.core.providers import is_loopback
-from lyra.core.secrets.secret import MASK
+from lyra.core.secrets.known_keys import KnownKeys
 from lyra.errors import DeadlineExceeded, ModelError
 from lyra.models.timeouts import Timeouts
 from lyra.models.wire.faults import UNREADABLE, fault, not_an_answer, of_status, retry_after, too_large, unreachable
@@ -278,10 +278,8 @@ class Http:
 
     def clean(self, text: str) -> str:
         """A message of the server on one line, with keys redacted."""
-        for secret in self._secrets():
-            if len(secret) >= _SECRET_LEAST:
-                text = text.replace(secret, MASK)
-        line = " ".join(text.split())
+        secrets = (secret for secret in self._secrets() if len(secret) >= _SECRET_LEAST)
+        line = " ".join(KnownKeys.of(secrets).mask(text, any_part=True).split())
         return line if len(line) <= _SENTENCE_MAX else line[: _SENTENCE_MAX - 1] + "…"
 
 

@@ -152,9 +152,12 @@ class RemoteProvider(LLMProvider):
             if reader.error is not None:
                 raise reader.error
         except ModelError as error:
-            # The message may quote the server.
+            # The message and the fields may quote the server.
             error.message = self.http.clean(error.message)
             error.args = (error.message,)
+            error.fields.update(
+                {name: self.http.clean(text) for name, text in error.fields.items() if type(text) is str}
+            )
             error.fields.setdefault("provider", self.name)
             error.fields.setdefault("model", request.model)
             if hint := self.hints.get(error.kind):

@@ -18,6 +18,7 @@ from lyra.core.limits import CAPABILITY_LENGTH_MAX
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import Tool, rights
 from lyra.errors import CapabilityDenied, ConfigError, ToolError
+from lyra.sandbox.leftovers import clean_up
 from lyra.tools.builtin.jobs import Jobs, ended
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.function import tool
@@ -42,6 +43,8 @@ def bash_tools(
 ) -> list[Tool]:
     """Bash and its jobs; `readable` are folders outside the workspace that commands may read, besides the system's.
     `most` narrows what commands may do, beyond the Grant of the process."""
+    for root in workspace.roots:
+        clean_up(root)
     jobs = Jobs()
     family = _Bash(workspace, sandbox, tuple(readable), jobs, most)
     bash = tool(
@@ -79,7 +82,7 @@ def _check_denied(grant: Grant, command: str) -> None:
             f"{line.unsure}",
             hint="write it as plain commands",
         )
-    for text in line.commands:
+    for text in (*line.commands, *line.loose_commands()):
         denies.check(Capability("process.exec", text))
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.rights.capability import Capability, Grant
+from lyra.core.secrets.visible import without_invisible
 from lyra.core.tool import Tool, rights
 from lyra.errors import CapabilityDenied, ToolError
 from lyra.sandbox.addresses import Lookup, after_redirect, literal, plain_host, target_of
@@ -188,13 +189,17 @@ async def _text(answer: HttpAnswer) -> str:
     kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
     if (kind and not _TEXT_KINDS.fullmatch(kind)) or b"\0" in answer.body[:_INLINE_BYTES_MAX]:
         raise ToolError(f"{_shown(answer.url)} is {kind[:80] or 'no text'}, and only text is read", reason="binary")
-    inline = len(answer.body) <= _INLINE_BYTES_MAX
-    text = _decoded(answer) if inline else await asyncio.to_thread(_decoded, answer)
-    if kind not in _HTML and not (not kind and text[:1000].lstrip().lower().startswith(("<!doctype html", "<html"))):
-        return text.replace("\0", "")
-    if len(text) <= _INLINE_BYTES_MAX:
-        return page_text(text, url=answer.url)
-    return await asyncio.to_thread(page_text, text, url=answer.url)
+    if len(answer.body) <= _INLINE_BYTES_MAX:
+        return _words(answer, kind)
+    return await asyncio.to_thread(_words, answer, kind)
+
+
+def _words(answer: HttpAnswer, kind: str) -> str:
+    """What can be read of an answer; characters that no screen shows are left out."""
+    text = _decoded(answer)
+    if kind in _HTML or (not kind and text[:1000].lstrip().lower().startswith(("<!doctype html", "<html"))):
+        text = page_text(text, url=answer.url)
+    return without_invisible(text)
 
 
 def _decoded(answer: HttpAnswer) -> str:

@@ -20,7 +20,9 @@ from typing import Any, Final, NamedTuple
 from lyra.core.rights.capability import Capability
 from lyra.core.tool import admitted, hides
 from lyra.errors import CapabilityDenied, ConfigError, ToolError
+from lyra.sandbox.git_repositories import made_repository
 from lyra.sandbox.paths import Beneath, true_path
+from lyra.sandbox.protected_places import is_own
 from lyra.tools.builtin.spill import Spill
 
 __all__ = ["FILE_BYTES_MAX", "OpenedFile", "Workspace", "check_admitted"]
@@ -165,14 +167,39 @@ class Workspace:
             name = os.path.basename(whole)
             if not name or name in (".", "..") or len(os.fsencode(name)) > _NAME_BYTES_MAX:
                 raise ToolError(f"{path} names no file", reason="invalid_arguments")
+            self._check_obeyed(os.path.realpath(whole), path)
             parent = self._parent(folder, os.path.dirname(whole), name, path)
             try:
-                check_admitted(os.path.join(true_path(parent), name), path)
-                return self._put(parent, name, data, mode)
+                real = os.path.join(true_path(parent), name)
+                check_admitted(real, path)
+                self._check_obeyed(real, path)
+                written = self._put(parent, name, data, mode)
+                if mode is None:
+                    self._take_back(parent, name, real, path)
+                return written
             except OSError as error:
                 raise _refused(error, path) from None
             finally:
                 os.close(parent)
+
+    def _check_obeyed(self, real: str, path: str) -> None:
+        """Refuse a file of Lyra's own, and one that makes a folder a git repository. The decision on a call refuses
+        them, too, but of several calls that were decided on together only the last completes a repository."""
+        if is_own(real):
+            raise ToolError(f"{path} is protected from being written", reason="permission_denied")
+        repository = made_repository(self._root_of(real), real)
+        if repository is not None:
+            why = f"{self.shown(repository)} would be a git repository, whose settings git obeys"
+            raise ToolError(f"{path} is protected from being written: {why}", reason="permission_denied")
+
+    def _take_back(self, parent: int, name: str, real: str, path: str) -> None:
+        """Remove a new file again if another process has made the rest of a repository meanwhile."""
+        try:
+            self._check_obeyed(real, path)
+        except ToolError:
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=parent)
+            raise
 
     def _put(self, parent: int, name: str, data: bytes, mode: int | None) -> str:
         temporary = f".lyra-{os.getpid()}-{next(_temporary)}"

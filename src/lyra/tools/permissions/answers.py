@@ -20,6 +20,8 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from lyra.core.checking.toml_positions import key_lines
+from lyra.core.own_files import make_folder
+from lyra.core.user_folder import user_folder
 from lyra.errors import ConfigError
 from lyra.tools.permissions.rules import Effect, Rule, read_rules
 
@@ -33,11 +35,7 @@ _SOURCE: Final = "answers"
 
 def config_folder(home: str = "") -> str:
     """The folder of the user's own settings; "" where the home is not known."""
-    named = os.environ.get("XDG_CONFIG_HOME", "")
-    if os.path.isabs(named) and not home:
-        return os.path.join(named, "lyra")
-    home = home or os.path.expanduser("~")
-    return os.path.join(home, ".config", "lyra") if os.path.isabs(home) else ""
+    return user_folder({"HOME": home} if home else {"HOME": os.path.expanduser("~"), **os.environ}) or ""
 
 
 class Answers:
@@ -118,7 +116,7 @@ class Answers:
     def _alone(self) -> Iterator[None]:
         """Hold the lock of the folder, so that two processes that add an answer at the same time both succeed."""
         folder = os.path.dirname(self.file)
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        make_folder(folder, private=True)
         with open(os.path.join(folder, ".lock"), "a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

@@ -18,14 +18,18 @@ a rule from then on; the function `keep` receives it and can store it beyond the
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, NamedTuple, Self
 
 from lyra.core.checking.check import one_of
+from lyra.core.own_files import own_paths
 from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import ApprovalRefused, ConfigError
-from lyra.sandbox.protected import HIDDEN, READ_ONLY
+from lyra.sandbox.git_repositories import made_repository
+from lyra.sandbox.protected_names import HIDDEN, protected_part
+from lyra.sandbox.protected_places import is_own, is_protected_at_home
 from lyra.tools.permissions.answers import config_folder
 from lyra.tools.permissions.rules import Effect, Rule
 from lyra.tools.permissions.subjects import Subject, check_workspace
@@ -122,10 +126,11 @@ class Permissions:
         )  # count as inside, like the workspace
         self.home = home
         self._named = tuple(protected)
-        self._protected = _names((*READ_ONLY, *HIDDEN, *self._named))
+        self._protected = _names(self._named) if self._named else None
         self._narrowed: dict[Grant, Grant] = {}
-        folders = {config_folder(), config_folder(home)} - {""}
-        self._own = tuple(f"{folder}/" for folder in folders)  # the user's own settings and answers
+        folders = {config_folder(), config_folder(home), *own_paths().hidden} - {""}
+        folders |= {os.path.realpath(folder) for folder in folders}
+        self._own = tuple(f"{folder}/" for folder in folders)  # the user's own settings, answers and keys
         self._rules = tuple(rules)
         self._rules_by_tool: dict[str, _ToolRules] = {}
         self._answers = list(answers)  # of earlier runs
@@ -171,7 +176,7 @@ class Permissions:
             return forbidden
         asked = _first_match(rules.ask, subject) if rules.ask else None
         if rules.always and (asked is None or asked.source.partition(":")[0] != MANAGED):
-            answered = _first_match(rules.always, subject)
+            answered = self._answered(rules.always, subject, tainted)
             if answered is not None:
                 return _decided_by(answered, subject, "allow")
         if asked is not None:
@@ -181,11 +186,11 @@ class Permissions:
         return self._unless_asked(subject, rules.allow, tainted)
 
     def _unless_asked(self, subject: Subject, rules: _Rules, tainted: bool) -> PermissionDecision:
-        consequential = tainted and _consequential(subject)
+        consequential = tainted and self._consequential(subject)
         weaker: Rule | None = None
         for rule in _candidates(rules, subject):
             if rule.speaks_of(subject):
-                if not consequential or rule.bare or rule.names(subject):
+                if not consequential or _is_answer(rule, subject):
                     return _decided_by(rule, subject, "allow")
                 weaker = weaker or rule
         if weaker is not None:
@@ -194,7 +199,7 @@ class Permissions:
         if subject.kind == "path" and subject.inside and subject.doubt is None:
             if self.mode == "accept-edits" and subject.act == "write":
                 return PermissionDecision("allow", None, "the mode is accept-edits", "mode")
-            if subject.act == "read" and _is_secret(subject):
+            if subject.act == "read" and self._is_secret(subject):
                 return PermissionDecision("ask", None, f"{subject.value} may hold secrets", "protected")
             if subject.act == "read":
                 return PermissionDecision("allow", None, "reading in the workspace needs no rule")
@@ -225,14 +230,46 @@ class Permissions:
     def _protected_part(self, subject: Subject) -> str | None:
         if subject.value is None:
             return None
-        match = self._protected.search(subject.value) or self._protected.search(subject.called)
-        if match is None and subject.value.startswith(self._own):
-            return subject.value
-        return match[1] if match else None
+        roots = (self.workspace, *self.extra_folders)
+        for path in filter(None, (subject.value, subject.called)):
+            match = self._protected.search(path) if self._protected is not None else None
+            if match is not None:
+                return match[1]
+            part = protected_part(path, roots)
+            if part is not None:
+                return part
+            if f"{path}/".startswith(self._own) or is_own(path) or is_protected_at_home(path, roots):
+                return path
+            for root in roots:
+                if path.startswith(f"{root.rstrip('/')}/") and made_repository(root, path) is not None:
+                    return f"{path}, which makes its folder a git repository,"
+        return None
+
+    def _answered(self, answers: _Rules, subject: Subject, tainted: bool) -> Rule | None:
+        """The answer of `always` that covers the call; after untrusted text only one that is for exactly this."""
+        consequential = tainted and self._consequential(subject)
+        for rule in _candidates(answers, subject):
+            if rule.speaks_of(subject) and (not consequential or _is_answer(rule, subject)):
+                return rule
+        return None
+
+    def _consequential(self, subject: Subject) -> bool:
+        """Whether a call is egress, runs a program, writes outside the workspace, reads secrets or uses an unknown
+        tool."""
+        if subject.act in ("run", "fetch", "other"):
+            return True
+        if subject.act == "write":
+            return not subject.inside
+        return subject.act == "read" and (not subject.inside or self._is_secret(subject))
+
+    def _is_secret(self, subject: Subject) -> bool:
+        """By the name of the file, or of the link that the call names; the user's own folder of Lyra has keys."""
+        paths = (subject.value or "", subject.called)
+        return any(_SECRETS.search(path) is not None or f"{path}/".startswith(self._own) for path in paths)
 
     def hidden(self, path: str) -> bool:
         """Whether a search skips this file: it may hold secrets, or a rule denies reading it."""
-        if _SECRETS.search(path) is not None:
+        if _SECRETS.search(path) is not None or path.startswith(self._own):
             return True
         subject = Subject("Read", "path", "read", path, inside=True, workspace=self.workspace)
         return any(_first_match(self._rules_for(tool).deny, subject) is not None for tool in _READERS)
@@ -261,24 +298,25 @@ class Permissions:
         names = [name.strip("/") for name in self._named if name.strip("/")]
         return (*by_rule, *(Capability("fs.write", f"/**/{name}{end}") for name in names for end in ("", "/**")))
 
-    def asks(self, subject: Subject) -> PermissionDecision | None:
+    def asks(self, subject: Subject, *, tainted: bool = False) -> PermissionDecision | None:
         """The decision of the ask rule that matches, unless a kept answer allows the call."""
         rules = self._rules_for(subject.tool)
         asked = _first_match(rules.ask, subject)
         if asked is None:
             return None
-        if asked.source.partition(":")[0] != MANAGED and _first_match(rules.always, subject) is not None:
+        if asked.source.partition(":")[0] != MANAGED and self._answered(rules.always, subject, tainted) is not None:
             return None
         return _decided_by(asked, subject, "ask")
 
     # ------------------------------------------------------------ answers
     def answer(self, subject: Subject, answer: str) -> Rule | None:
-        """Take a person's answer. `always` and `never` become a rule for exactly this call, which is returned."""
+        """Take a person's answer. `always` and `never` become a rule for exactly this call, which is returned; `never`
+        to a URL is a rule for its host."""
         one_of(answer, ANSWERS, "answer")
         if answer in ("allow", "deny"):
             return None
         effect: Effect = "allow" if answer == "always" else "deny"
-        text = self.rule_for(subject)
+        text = self.rule_for(subject, answer)
         if text is None:
             raise ConfigError(f"no rule can say this {subject.tool}", hint="answer for this once")
         rule = Rule(text, effect, source="answers", workspace=self.workspace, home=self.home)
@@ -288,10 +326,11 @@ class Permissions:
             self._narrowed.clear()
         return rule
 
-    def rule_for(self, subject: Subject) -> str | None:
+    def rule_for(self, subject: Subject, answer: str = "always") -> str | None:
         """The rule that an answer of `always` or `never` becomes; None where it can be none."""
         try:
-            rule = Rule(_exact(subject), "allow", workspace=self.workspace, home=self.home)
+            text = _exact(subject) if answer == "always" else _refused(subject)
+            rule = Rule(text, "allow", workspace=self.workspace, home=self.home)
         except ConfigError:
             return None
         return rule.text if rule.speaks_of(subject) else None
@@ -355,6 +394,11 @@ def _first_match(rules: _Rules, subject: Subject) -> Rule | None:
     return None
 
 
+def _is_answer(rule: Rule, subject: Subject) -> bool:
+    """Whether the rule is an answer that a person gave in advance: for the whole tool, or for exactly this."""
+    return rule.bare or rule.names(subject)
+
+
 _VERBS: Final[dict[Effect, str]] = {"allow": "allows", "ask": "asks about", "deny": "denies"}
 
 
@@ -366,20 +410,6 @@ def _decided_by(rule: Rule, subject: Subject, decision: Effect) -> PermissionDec
     return PermissionDecision(decision, rule.text, reason, rule.source)
 
 
-def _consequential(subject: Subject) -> bool:
-    """Whether a call is egress, runs a program, writes outside the workspace, reads secrets or uses an unknown tool."""
-    if subject.act in ("run", "fetch", "other"):
-        return True
-    if subject.act == "write":
-        return not subject.inside
-    return subject.act == "read" and (not subject.inside or _is_secret(subject))
-
-
-def _is_secret(subject: Subject) -> bool:
-    """By the name of the file, or of the link that the call names."""
-    return any(_SECRETS.search(path) is not None for path in (subject.value or "", subject.called))
-
-
 def _exact(subject: Subject) -> str:
     """The rule that covers this call and no other."""
     if subject.kind == "none":
@@ -388,12 +418,21 @@ def _exact(subject: Subject) -> str:
         return f"{subject.tool}({subject.whole})"
     if subject.kind == "text" or subject.value is None:
         raise ConfigError(f"this {subject.tool} names nothing that a rule could say", hint="answer for this once")
-    if subject.kind == "url" and subject.url is not None:
-        url = subject.url
-        return f"{subject.tool}({url.scheme}://{url.host}{f':{url.port}' if url.port else ''}/*)"
+    if subject.kind == "url":
+        if "*" in subject.value:
+            raise ConfigError(f"{subject.value[:80]!r} cannot be the URL of a rule", hint="answer for this once")
+        return f"{subject.tool}({subject.value.partition('#')[0]})"
     if subject.kind == "path":
         if any(char in subject.value for char in "*?") or subject.value != subject.value.strip():
             raise ConfigError(f"{subject.value!r} cannot be the path of a rule", hint="answer for this once")
         return f"{subject.tool}({subject.value})"
     escaped = re.sub(r"([*?\\])", r"\\\1", subject.value.strip())
     return f"{subject.tool}({escaped})"
+
+
+def _refused(subject: Subject) -> str:
+    """The rule of a `never`: for a URL all of its host, which otherwise could be asked for with another path."""
+    url = subject.url
+    if url is None:
+        return _exact(subject)
+    return f"{subject.tool}({url.scheme}://{url.host}{f':{url.port}' if url.port else ''}/*)"

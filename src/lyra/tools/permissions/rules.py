@@ -37,6 +37,7 @@ class Rule:
     """One rule. `bare` covers a whole tool; such an allow counts as an answer for whatever the tool does."""
 
     __slots__ = (
+        "_address",
         "_family",
         "_glob",
         "_paths",
@@ -76,6 +77,7 @@ class Rule:
         self.word = ""  # for command lines: the first word of all that it can match, where there is one
         self._paths: tuple[Glob, ...] = ()
         self._url: tuple[TextGlob, Glob, str | None, TextGlob] | None = None
+        self._address = ""  # for a rule about URLs: the pattern, which may be one whole URL
         if self.pattern is not None and not self.pattern.strip():
             raise ConfigError(
                 f"the rule {self.text!r} has an empty pattern",
@@ -107,7 +109,7 @@ class Rule:
             self.exact = all(path_pattern.literal for path_pattern in self._paths)
         elif kind == "url":
             self._url = _url_pattern(pattern, self)
-            self.exact = self._url[1].literal
+            self._address = pattern.strip().removeprefix(_DOMAIN)
         elif kind == "none":
             raise ConfigError(
                 f"the rule {self.text!r} has a pattern, but {facts_of(self.tool).name} has nothing to compare",
@@ -152,7 +154,10 @@ class Rule:
         return self.covers_tool(subject.tool) and self.speaks_of(subject)
 
     def names(self, subject: Subject) -> bool:
-        """Whether the rule matches exactly this call; for an unknown tool: names all its arguments."""
+        """Whether the rule matches exactly this call; for an unknown tool: names all its arguments; for a URL: is that
+        URL, character by character, since a path, a query or a way to write them can carry data."""
+        if subject.kind == "url":
+            return self._is_url(subject)
         return self.exact and (subject.kind != "text" or subject.alone or self._whole is not None)
 
     def at_any_depth(self, subject: Subject) -> str:
@@ -184,12 +189,17 @@ class Rule:
         if self._paths:
             return any(pattern.matches(subject.value) for pattern in self._paths)
         if self._url is not None:
-            return subject.url is not None and self._matches_url(subject)
+            return subject.url is not None and (self._matches_url(subject) or self._is_url(subject))
         return self._glob is not None and self._glob.matches(subject.value)
 
     def _by_family(self, subject: Subject) -> bool:
         """Whether the rule covers the tool only as a member of a family; a foreign tool of that name is no member."""
         return subject.tool.lower() in self._family
+
+    def _is_url(self, subject: Subject) -> bool:
+        """Whether the rule is this very URL; it may leave out the scheme. The part after `#` is not sent."""
+        sent = (subject.value or "").partition("#")[0]
+        return bool(self._address) and self._address in (sent, sent.partition("://")[2])
 
     def _matches_url(self, subject: Subject) -> bool:
         url = subject.url

@@ -2,7 +2,7 @@
 
     managed   /etc/lyra/permissions.toml            deny, ask, protected, forbid_modes; an allow there is an error
     user      ~/.config/lyra/permissions.toml       everything
-    project   .lyra/permissions.toml                everything, once the project is trusted; before that it tightens
+    project   .lyra/permissions.toml                everything, once its folder is trusted; before that it tightens
     local     .lyra/permissions.local.toml          the same
     flags     --allow, --ask, --deny, --mode        everything
 
@@ -16,11 +16,12 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from lyra.config.files import read_bytes, read_toml
+from lyra.config.asks import TIGHT_MODES
+from lyra.config.files import FILE_NAME, parse_toml, read_bytes
 from lyra.config.sources import Loading
+from lyra.config.trust import FolderTrust, trust_for
 from lyra.core.checking.check import known_keys, one_of
 from lyra.core.checking.toml_positions import TooDeep, key_lines
 from lyra.errors import ConfigError
@@ -47,7 +48,6 @@ _KEYS: Final[dict[str, tuple[str, ...]]] = {
     "managed": ("deny", "ask", "protected", "forbid_modes"),
     **dict.fromkeys(("user", "project", "local", "flags"), ("deny", "ask", "allow", "protected", "mode")),
 }
-_TIGHT_MODES: Final = ("plan", "deny-unasked")  # what a project may choose before it is trusted
 
 
 class Layer(NamedTuple):
@@ -91,7 +91,7 @@ def permissions_of(
                 rules += read if effect != "allow" or layer.trusted else ()
         protected += _names(layer, "protected")
         forbidden += _names(layer, "forbid_modes")
-        named = _mode(layer) or named
+        named = _mode(layer, named) or named
     return Permissions(
         rules,
         mode=mode or named or "default",
@@ -107,14 +107,14 @@ def permissions_of(
 
 
 def passed_over(layers: Iterable[Layer]) -> list[str]:
-    """The settings that are ignored because their project is not trusted, one sentence for each file."""
+    """The settings that are ignored because their folder is not trusted, one sentence for each file."""
     remarks = []
     for layer in layers:
         keys = [key for key in ("allow", "mode") if layer.settings.get(key)]
-        if "mode" in keys and layer.settings["mode"] in _TIGHT_MODES:
+        if "mode" in keys and layer.settings["mode"] in TIGHT_MODES:
             keys.remove("mode")
         if keys and not layer.trusted:
-            remarks.append(f"{layer.file or layer.name}: {' and '.join(keys)} counts once the project is trusted")
+            remarks.append(f"{layer.file or layer.name}: {' and '.join(keys)} counts once the folder is trusted")
     return remarks
 
 
@@ -122,9 +122,8 @@ def permissions_from_files(folders: Sequence[str] = (), **options: Any) -> Permi
     """The Permissions of the settings files for these folders; by default for the current one."""
     workspace, *extra_folders = [os.path.realpath(folder) for folder in folders] or [os.path.realpath(os.getcwd())]
     home = os.path.expanduser("~")
-    return permissions_of(
-        load_layers(workspace, home=home), workspace=workspace, home=home, extra_folders=extra_folders, **options
-    )
+    layers = load_layers(workspace, home=home, trusted=None)
+    return permissions_of(layers, workspace=workspace, home=home, extra_folders=extra_folders, **options)
 
 
 def declared_permissions(settings: Mapping[str, Any], folders: Sequence[str] = ()) -> Permissions:
@@ -135,46 +134,60 @@ def declared_permissions(settings: Mapping[str, Any], folders: Sequence[str] = (
     attended = own.pop("attended", True)
     if not isinstance(attended, bool):
         raise ConfigError(f"attended is true or false, not {attended!r}", key="attended")
-    managed = _load("managed", Path(MANAGED_FILE), trusted=True)
+    managed = _load("managed", MANAGED_FILE)
     layers = [*([managed] if managed is not None else []), Layer("flags", own)]
     home = os.path.expanduser("~")
     return permissions_of(layers, workspace=workspace, home=home, extra_folders=extra_folders, attended=attended)
 
 
-def load_layers(folder: str, *, home: str = "", managed: str = MANAGED_FILE, trusted: bool = False) -> list[Layer]:
-    """The layers that lie in files, for a project's folder. A project's own files may loosen only when `trusted`."""
-    files = [("managed", Path(managed), True)]
+def load_layers(
+    folder: str, *, home: str = "", managed: str = MANAGED_FILE, trusted: FolderTrust | bool | None = False
+) -> list[Layer]:
+    """The layers that lie in files, for a project's folder. A project's own file may loosen only when it is trusted.
+
+    `trusted` is True or False for the folder as it is, or a FolderTrust, which says it for the content of each file;
+    None is the trust of the command that is running, else the answers that the user gave.
+    """
+    trust = trust_for(folder, trusted)
+    own = [_load("managed", managed)]
     if home:
-        files.append(("user", Path(home, ".config", "lyra", "permissions.toml"), True))
-    files.append(("project", Path(folder, ".lyra", "permissions.toml"), trusted))
-    files.append(("local", Path(folder, ".lyra", "permissions.local.toml"), trusted))
-    in_files = [layer for name, path, sure in files if (layer := _load(name, path, trusted=sure)) is not None]
-    return [*_in_lyra_toml(folder, home, trusted=trusted), *in_files]
+        own.append(_load("user", os.path.join(home, ".config", "lyra", "permissions.toml")))
+    theirs = [
+        _load(name, os.path.join(folder, ".lyra", file), (trust, folder))
+        for name, file in (("project", "permissions.toml"), ("local", "permissions.local.toml"))
+    ]
+    in_files = [layer for layer in (*own, *theirs) if layer is not None]
+    return [*_in_lyra_toml(folder, home, trust), *in_files]
 
 
-def _in_lyra_toml(folder: str, home: str, *, trusted: bool) -> list[Layer]:
+def _in_lyra_toml(folder: str, home: str, trust: FolderTrust) -> list[Layer]:
     """The sections `[permissions]` of the user's and the project's settings."""
     env = dict(os.environ) if home == os.path.expanduser("~") else {"HOME": home}
     loading = Loading(folder, env)
     user = loading.user_file()
     layers = []
-    for name, path, sure in (("user", user, True), ("project", loading.project_file(user), trusted)):
+    for name, path in (("user", user), ("project", loading.project_file(user))):
         if path is None or not os.path.lexists(path):
             continue
         shown = os.path.relpath(path, folder) if os.path.dirname(path) == folder else path
-        document, lines = read_toml(path, shown)
+        data = read_bytes(path, shown)
+        if data is None:
+            raise ConfigError("there is no such file", place=shown)
+        document, lines = parse_toml(data, shown)
         section = document.get(_SECTION)
         if section is not None:
             if not isinstance(section, dict):
                 place = f"{shown}:{lines.get((_SECTION,), 1)}"
                 raise ConfigError(f"{_SECTION} is a section", hint=f"write [{_SECTION}]", place=place)
             places = {key[1]: line for key, line in lines.items() if key[:1] == (_SECTION,) and len(key) == 2}
+            sure = name == "user" or trust.covers(os.path.dirname(path), FILE_NAME, data)
             layers.append(Layer(name, section, shown, places, sure))
     return layers
 
 
-def _load(name: str, path: Path, *, trusted: bool) -> Layer | None:
-    data = read_bytes(os.fspath(path), os.fspath(path))
+def _load(name: str, path: str, of_project: tuple[FolderTrust, str] | None = None) -> Layer | None:
+    """The layer of one file. That of a project is trusted where the trust covers the content that is read here."""
+    data = read_bytes(path, path)
     if data is None:
         return None
     try:
@@ -182,8 +195,12 @@ def _load(name: str, path: Path, *, trusted: bool) -> Layer | None:
         places = {".".join(key): line for key, line in key_lines(text).items()}
         settings = tomllib.loads(text)
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, TooDeep, RecursionError) as error:
-        raise ConfigError(f"the permissions in {path} are not TOML: {error}", place=str(path)) from None
-    return Layer(name, settings, os.fspath(path), places, trusted)
+        raise ConfigError(f"the permissions in {path} are not TOML: {error}", place=path) from None
+    sure = True
+    if of_project is not None:
+        trust, folder = of_project
+        sure = trust.covers(folder, os.path.relpath(path, folder), data)
+    return Layer(name, settings, path, places, sure)
 
 
 def _check(layer: Layer) -> None:
@@ -201,12 +218,14 @@ def _check(layer: Layer) -> None:
         raise
 
 
-def _mode(layer: Layer) -> str | None:
+def _mode(layer: Layer, before: str | None) -> str | None:
+    """The mode that a layer chooses. One without trust may choose a tight mode, and not instead of another tight one:
+    `deny-unasked` allows what `plan` denies."""
     named = layer.settings.get("mode")
     if named is None:
         return None
     one_of(named, MODES, "mode")
-    return str(named) if layer.trusted or named in _TIGHT_MODES else None
+    return str(named) if layer.trusted or (named in TIGHT_MODES and before not in TIGHT_MODES) else None
 
 
 def _names(layer: Layer, key: str) -> Sequence[str]:

@@ -1,7 +1,8 @@
 """A command line as rules see it: `read_line(text)` gives a `CommandLine`, remembered for the next time.
 
 A deny or an ask is matched against `commands`: each command that the line may run, wherever it stands, as plain text,
-with the program's name alone and without its global options too. An allow with a wildcard is matched against `single`:
+with the program's name alone and without its global options too. The arguments of a program that no table knows are
+`loose`: a command may begin at each of them. An allow with a wildcard is matched against `single`:
 the whole line, and only when it is one simple command with nothing in it that runs or writes something else. When the
 line could not be read for certain, `unsure` says why; then every deny applies and no such allow.
 """
@@ -9,18 +10,23 @@ line could not be read for certain, `unsure` says why; then every deny applies a
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
+from itertools import islice
 from typing import Final
 
-from lyra.core.commands.programs import INERT, can_reach, program_name
+from lyra.core.commands.embedded_code import starts_programs
+from lyra.core.commands.ordinary import ORDINARY
+from lyra.core.commands.programs import INERT, can_reach, language_of, program_name
 from lyra.core.limits import CAPABILITY_LENGTH_MAX
 from lyra.tools.shell.fast_path import fast_script
 from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word, read_script
 from lyra.tools.shell.nested import feeds
 from lyra.tools.shell.stdin_programs import runs_unnamed_input
 from lyra.tools.shell.text_glob import UNKNOWN, TextGlob
-from lyra.tools.shell.variables import calculates, decides_what_runs
+from lyra.tools.shell.variables import calculates, decides_what_runs, names_program
 from lyra.tools.shell.wrappers import RUNS_OTHERS, basename, nested_commands, wraps
+from lyra.tools.shell.written_files import FIFOS, WrittenFile, same_file, written_by
 
 __all__ = ["CommandLine", "read_line"]
 
@@ -29,6 +35,13 @@ _QUOTED_FOLDER: Final = re.compile(r'"[^"]*"[A-Za-z0-9_./-]*')  # "$HOME/bin"/to
 _SETTERS: Final = frozenset({"export", "declare", "typeset", "local", "readonly", "read", "printf", "mapfile", "set"})
 _HARMLESS: Final = frozenset({"/dev/null"})
 _CHARACTERS_MAX: Final = 4 * CAPABILITY_LENGTH_MAX  # of all the texts gathered from one line
+_LOOSE_MAX: Final = 1_000  # arguments of one program; a command line has fewer
+_LOOSE_CHARACTERS_MAX: Final = 2_000  # of a command that begins at an argument; a rule is shorter
+_LOOSE_WORD: Final = re.compile(r"[^\s;|&()<>'\"=`$,!:{}\[\]]+")
+_SIGN: Final = re.compile(r"[=!:({\[\"'`|;&]\s*")  # in other languages a command may begin behind these
+_SIGNS_MAX: Final = 40
+_SCRIPT_LIKE: Final = re.compile(r"[\s;&|`$()<>]")
+_RUN_FILES_MAX: Final = 20
 
 # Options before a subcommand that take a value of their own.
 _GLOBAL_VALUES: Final = {
@@ -43,7 +56,7 @@ _GLOBAL_VALUES: Final = {
 class CommandLine:
     """One command line, as far as it could be read."""
 
-    __slots__ = ("commands", "inside", "plain", "single", "text", "unsure", "words")
+    __slots__ = ("commands", "inside", "loose", "plain", "single", "text", "unsure", "words")
 
     def __init__(
         self,
@@ -54,9 +67,11 @@ class CommandLine:
         plain: bool,
         inside: str | None,
         unsure: str | None,
+        loose: tuple[tuple[str, ...], ...] = (),
     ) -> None:
         self.text = text
         self.commands = commands
+        self.loose = loose  # the arguments of each program that no table knows
         self.single = single  # the one simple command that it is, as written
         self.plain = plain  # of a single command: no quote, escape or wildcard in it
         self.inside = inside  # if it runs another command: its text up to the program of that one
@@ -64,7 +79,8 @@ class CommandLine:
         # The first words of all texts that patterns are compared with; None if one of them is not known.
         texts = {*commands, text, single or text}
         sure = unsure is None and UNKNOWN not in "".join(texts)
-        self.words = frozenset([command.partition(" ")[0] for command in texts]) if sure else None
+        words = [command.partition(" ")[0] for command in texts] if sure else []
+        self.words = frozenset([*words, *_words_in(loose)] if loose else words) if sure else None
 
     def allowed_by(self, glob: TextGlob) -> bool:
         """Whether an allow with this pattern covers the whole line."""
@@ -86,7 +102,40 @@ class CommandLine:
         for text in self.commands:
             if glob.touches(text):
                 return True
-        return glob.matches(self.text)
+        if glob.matches(self.text):
+            return True
+        return bool(self.loose) and any(glob.touches(text) for text in self.loose_commands(glob.word))
+
+    def loose_commands(self, program: str = "") -> Iterator[str]:
+        """The commands that may begin at an argument of a program that no table knows; those of one program, or all."""
+        for arguments in self.loose if program in self.text else ():
+            for index, argument in enumerate(arguments[:_LOOSE_MAX]):
+                if program not in argument:
+                    continue
+                for value in _values_in(argument):
+                    name = basename(value) if value[0] == "/" else value
+                    yield " ".join((name, *arguments[index + 1 :]))[:_LOOSE_CHARACTERS_MAX]
+                    if _SCRIPT_LIKE.search(value) and len(value) < len(self.text):
+                        inner = read_line(value)
+                        yield from inner.commands
+                        yield from inner.loose_commands(program)
+
+
+def _values_in(argument: str) -> Iterator[str]:
+    """What an argument may be or hold: itself, the value of a short option, what follows a sign such as `=` or `!`."""
+    yield argument
+    if argument[:1] == "-" and argument[1:2] != "-" and len(argument) > 2:
+        yield argument[2:]
+    for sign in islice(_SIGN.finditer(argument), _SIGNS_MAX):
+        if sign.end() < len(argument):
+            yield argument[sign.end() :]
+
+
+def _words_in(loose: tuple[tuple[str, ...], ...]) -> set[str]:
+    """Every word in the arguments that may be the name of a program."""
+    words = {word for arguments in loose for text in arguments for word in (*text.split(), *_LOOSE_WORD.findall(text))}
+    words |= {basename(word) for word in words}
+    return words | {word[2:] for word in words if word[:1] == "-"}
 
 
 @lru_cache(maxsize=1024)
@@ -112,7 +161,15 @@ def read_line(line: str) -> CommandLine:
 def _line(text: str, script: ShellScript, *, single: str | None, plain: bool) -> CommandLine:
     gatherer = _Texts(script)
     inside = gatherer.run()
-    return CommandLine(text, tuple(gatherer.texts), single=single, plain=plain, inside=inside, unsure=script.unsure)
+    return CommandLine(
+        text,
+        tuple(gatherer.texts),
+        single=single,
+        plain=plain,
+        inside=inside,
+        unsure=script.unsure,
+        loose=tuple(gatherer.loose),
+    )
 
 
 def _is_single(script: ShellScript) -> bool:
@@ -156,20 +213,35 @@ def _harmless(operator: str, target: Word) -> bool:
 class _Texts:
     """Gathers the text of every command that a script may run."""
 
-    __slots__ = ("left", "script", "texts")
+    __slots__ = ("left", "loose", "makes_fifo", "script", "texts")
 
     def __init__(self, script: ShellScript) -> None:
         self.script = script
         self.left = _CHARACTERS_MAX
         self.texts: dict[str, None] = {}
+        self.loose: list[tuple[str, ...]] = []
+        self.makes_fifo = False
 
     def run(self) -> str | None:
         """Gather all texts. Returns, for a script of one command, its text up to the program of the nested command."""
-        inside = None
         script = self.script
         if "$" in script.text:  # without it no command reads a variable
             script.sets |= any(map(_sets, script.commands))
-        for index, command in enumerate(script.commands):  # scripts in arguments add to the list
+        inside = self._gather(0)
+        if (script.run_files or self.makes_fifo) and len(script.commands) > 1 and script.unsure is None:
+            self._read_written_files()
+        if script.input_readers and script.unsure is None:
+            self._check_shared_input()
+        if script.evaluates and script.quotes_code:
+            script.doubt("a variable that it calculates with may hold a command")
+        return inside
+
+    def _gather(self, start: int) -> str | None:
+        """Gather the texts of the commands from `start` on. Returns as `run`."""
+        inside = None
+        script = self.script
+        commands = islice(script.commands, start, None) if start else script.commands
+        for index, command in enumerate(commands, start):  # scripts in arguments add to the list
             if script.unsure is not None:
                 break
             for word in command.assignments:
@@ -184,11 +256,36 @@ class _Texts:
                     self._add(" ".join([*[word.text for word in command.words], *targets]))
             elif command.redirects:
                 self._add(" ".join(f"{start} {to.text}" for start, _, to in command.redirects))
-        if script.input_readers and script.unsure is None:
-            self._check_shared_input()
-        if script.evaluates and script.quotes_code:
-            script.doubt("a variable that it calculates with may hold a command")
         return inside
+
+    def _read_written_files(self) -> None:
+        """Read the scripts that the line itself writes and runs; doubt if it writes one whose text is not known."""
+        script = self.script
+        written = written_by(script.commands)
+        for command, program, words in script.input_readers if self.makes_fifo else ():
+            script.run_files += [(word.text, program) for word in words[1:]]
+            script.run_files += [(target.text, program) for _, _, target in command.redirects]
+        for path, program in islice(script.run_files, _RUN_FILES_MAX) if written else ():  # scripts add to the list
+            for file in written:
+                if script.unsure is None and same_file(file.name, path):
+                    self._read_written(file, program)
+
+    def _read_written(self, file: WrittenFile, program: str) -> None:
+        script = self.script
+        if file.copy_of:
+            name = basename(file.copy_of)
+            for text in [text for text in self.texts if same_file(text.partition(" ")[0], file.name)]:
+                self._add(" ".join((name, text.partition(" ")[2])).rstrip())
+        elif file.text is None:
+            if not program or file.is_fifo:
+                script.doubt("it runs a file that it writes itself")
+        elif program:
+            if file.is_fifo and starts_programs(file.text, language_of(program)):
+                script.doubt(f"{program!r} may run what the line writes for it")
+        else:
+            first = len(script.commands)
+            read_script(file.text, script, 2)
+            self._gather(first)
 
     def _check_shared_input(self) -> None:
         """Doubt if one command opens a text that another command may run."""
@@ -211,6 +308,8 @@ class _Texts:
             self.script.doubt(f"it sets {name}, which decides what runs")
         self.script.evaluates = self.script.evaluates or calculates(name)
         self._add(word.text)
+        if names_program(name):
+            self._add(word.text.partition("=")[2])
 
     def _command(self, words: list[Word], command: ShellCommand, depth: int) -> str | None:
         program = words[0].text
@@ -227,7 +326,16 @@ class _Texts:
             if rest:
                 self._add(" ".join((name, *rest)))
         known = program_name(program)
-        return self._nested(known, words, texts, command, depth) if known in RUNS_OTHERS else None
+        if known in RUNS_OTHERS:
+            return self._nested(known, words, texts, command, depth)
+        if known not in ORDINARY:
+            if len(texts) > 1:
+                self.loose.append(tuple(texts[1:]))
+            if "/" in program:
+                self.script.run_files.append((program, ""))
+        elif known in FIFOS:
+            self.makes_fifo = True
+        return None
 
     def _nested(self, name: str, words: list[Word], texts: list[str], command: ShellCommand, depth: int) -> str | None:
         inside: str | None = None

@@ -1,17 +1,21 @@
-"""Shells that a command starts, and where their script is: `bash -c TEXT`, `bash FILE`, `bash <<< TEXT`, `… | bash`."""
+"""Shells that a command starts, and where their script is: `bash -c TEXT`, `bash FILE`, `bash <<< TEXT`, `… | bash`.
+
+The text of a shell with a language of its own (`csh`, `nu`) is not read: what it runs is a doubt.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
+from lyra.core.commands.programs import OTHER_SHELLS, SHELLS
 from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word
 from lyra.tools.shell.nested import Nested, is_input, own_input, script_in
 from lyra.tools.shell.text_glob import UNKNOWN
 
-__all__ = ["HISTORY", "SHELLS", "TAKES_COMMANDS", "commands_in_input", "script_file", "shell_script"]
+__all__ = ["ALL_SHELLS", "HISTORY", "TAKES_COMMANDS", "commands_in_input", "script_file", "shell_script"]
 
-SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ksh93", "mksh", "ash", "rbash", "fish", "yash", "posh"})
+ALL_SHELLS: Final = SHELLS | OTHER_SHELLS
 HISTORY: Final = frozenset({"history", "histexpand"})  # options by which earlier lines get into later ones
 _SHELL_FILES: Final = frozenset({"--rcfile", "--init-file"})
 _SHELL_FLAGS: Final = frozenset(
@@ -44,12 +48,15 @@ def commands_in_input(words: list[Word], name: str, command: ShellCommand, scrip
         yield from _input(command, script, named=own_input(command), piped=command.fed or script.defines)
 
 
-def shell_script(words: list[Word], command: ShellCommand, script: ShellScript) -> Iterator[Nested]:
+def shell_script(name: str, words: list[Word], command: ShellCommand, script: ShellScript) -> Iterator[Nested]:
     """What a shell that is started with these words runs."""
     if len(words) == 2 and words[1].text in ("--version", "--help"):
         return
+    if name in OTHER_SHELLS:
+        yield from _other_shell(name, words, command, script)
+        return
     index, wants_script, recalls = 1, False, False
-    fish = words[0].text.rpartition("/")[2] == "fish"
+    fish = name == "fish"
     while index < len(words):
         text = words[index].text
         if text[:1] == UNKNOWN or (text[:1] in "-+" and UNKNOWN in text):
@@ -84,6 +91,15 @@ def shell_script(words: list[Word], command: ShellCommand, script: ShellScript) 
         yield from _input(command, script, named=own_input(command), piped=True)
 
 
+def _other_shell(name: str, words: list[Word], command: ShellCommand, script: ShellScript) -> Iterator[Nested]:
+    """A script in a file is a program like any other; everything else that such a shell runs is a doubt."""
+    first = words[1] if len(words) > 1 else None
+    if first is None or first.text[:1] in ("-", "+") or is_input(first.text):
+        yield Nested(doubt=f"it starts {name!r}, whose language is not read")
+    else:
+        yield from script_file(first, command, script)
+
+
 def _is_unclear(text: str) -> bool:
     """Whether it is an unknown long option, or a cluster such as `-oc`, whose `o` takes one of the next words."""
     if text[:2] == "--":
@@ -97,6 +113,8 @@ def script_file(word: Word, command: ShellCommand, script: ShellScript) -> Itera
         yield Nested(doubt="it runs a script that only the shell knows")
     elif is_input(word.text):
         yield from _input(command, script, named=False, piped=True)
+    else:
+        script.run_files.append((word.text, ""))
 
 
 def _input(command: ShellCommand, script: ShellScript, *, named: bool, piped: bool) -> Iterator[Nested]:
@@ -109,6 +127,8 @@ def _input(command: ShellCommand, script: ShellScript, *, named: bool, piped: bo
             yield from script_in(target.text)
         elif target.raw.startswith("<("):
             yield Nested(doubt="it feeds a shell from a substitution")
+        elif operator in ("<", "<>"):
+            script.run_files.append((target.text, ""))
     if script.piped and piped:
         yield Nested(doubt="it pipes into a shell")
     if not named:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["calculates", "decides_what_runs"]
+__all__ = ["calculates", "decides_what_runs", "names_program"]
 
 _NAMES: Final = (
     "BASHOPTS BASH_ALIASES BASH_CMDS BASH_ENV"
@@ -19,7 +19,18 @@ _NAMES: Final = (
     " VIMINIT VISUAL XDG_CONFIG_DIRS XDG_CONFIG_HOME ZDOTDIR _JAVA_OPTIONS"
 )
 _DECIDES: Final = frozenset(_NAMES.split())
-_DECIDES_STARTS: Final = ("GIT_", "LD_", "DYLD_", "BASH_FUNC_", "npm_config_", "NPM_CONFIG_", "PIP_", "CARGO_TARGET_")
+_PROGRAM_NAMES: Final = frozenset({"CC", "CXX", "CPP", "LD", "AR", "AS", "FC", "RC", "YACC", "LEX", "TERMINAL"})
+_DECIDES_STARTS: Final = (
+    "GIT_",
+    "FZF_",
+    "LD_",
+    "DYLD_",
+    "BASH_FUNC_",
+    "npm_config_",
+    "NPM_CONFIG_",
+    "PIP_",
+    "CARGO_TARGET_",
+)
 _DECIDES_ENDS: Final = ("PAGER", "EDITOR", "ASKPASS", "BROWSER")
 _DECIDES_NOTHING: Final = re.compile(r"GIT_(?:AUTHOR|COMMITTER)_(?:NAME|EMAIL|DATE)|GIT_TERMINAL_PROMPT")
 _CALCULATES: Final = frozenset(
@@ -30,6 +41,11 @@ _CALCULATES: Final = frozenset(
 def calculates(name: str) -> bool:
     """Whether a shell does arithmetic with what is given to this variable, or to a place in it: `RANDOM`, `a[i]`."""
     return "[" in name or name in _CALCULATES
+
+
+def names_program(name: str) -> bool:
+    """Whether the value of this variable is usually run as it is, such as that of `CC` by make."""
+    return name in _PROGRAM_NAMES
 
 
 def decides_what_runs(name: str) -> bool:

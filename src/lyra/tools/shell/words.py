@@ -89,6 +89,7 @@ class ShellScript:
         "input_readers",
         "piped",
         "quotes_code",
+        "run_files",
         "sets",
         "spent",
         "text",
@@ -106,6 +107,7 @@ class ShellScript:
         self.text = ""  # the outermost text, with continued lines joined
         self.evaluates = False  # does arithmetic with variables, whose values a shell evaluates as expressions
         self.quotes_code = False  # has a text with a substitution in it that nothing expands yet
+        self.run_files: list[tuple[str, str]] = []  # (file, program that runs it; "" for a shell)
         self.sets = False  # gives a variable a value
         self.unsure: str | None = None
 

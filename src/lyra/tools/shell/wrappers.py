@@ -16,7 +16,7 @@ from typing import Final
 from lyra.core.commands.programs import GREEDY, PROGRAMS, doubtful_words, reaches
 from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word
 from lyra.tools.shell.nested import Nested, script_in
-from lyra.tools.shell.shells import HISTORY, SHELLS, TAKES_COMMANDS, commands_in_input, script_file, shell_script
+from lyra.tools.shell.shells import ALL_SHELLS, HISTORY, TAKES_COMMANDS, commands_in_input, script_file, shell_script
 from lyra.tools.shell.stdin_programs import STDIN_PROGRAMS, commands_in_stdin
 from lyra.tools.shell.text_glob import UNKNOWN
 from lyra.tools.shell.variables import calculates, decides_what_runs
@@ -44,7 +44,7 @@ def basename(program: str) -> str:
 
 def wraps(name: str) -> bool:
     """Whether the purpose of this program is to run others."""
-    return name in WRAPPERS or name in SHELLS or name in GREEDY or name in ("eval", "source", ".", "trap", "alias")
+    return name in WRAPPERS or name in ALL_SHELLS or name in GREEDY or name in ("eval", "source", ".", "trap", "alias")
 
 
 def nested_commands(
@@ -54,8 +54,8 @@ def nested_commands(
     command that holds the words."""
     if name in WRAPPERS:
         yield from _wrapped(words, WRAPPERS[name], name)
-    elif name in SHELLS:
-        yield from shell_script(words, command, script)
+    elif name in ALL_SHELLS:
+        yield from shell_script(name, words, command, script)
     elif name in GREEDY:
         yield from _greedy(words)
     elif name in _SPECIAL:
@@ -186,7 +186,7 @@ _SPLITS: Final = re.compile(r"-[i0v]*S|--s")
 _REPLACES: Final = re.compile(r"-[0oprtx]*([Ii])(.*)", re.DOTALL)
 _LISTS: Final = re.compile(r"-[lnr]*l[lnr]*")
 _READS_HISTORY: Final = re.compile(r"-[A-Za-z]*H")
-_BEHIND_NAME: Final = re.compile(r"!|-?[A-Za-z_-]+[=: ][ \t]*")
+_BEHIND_NAME: Final = re.compile(r'!|"[^"]*"[ \t]*:|-?[A-Za-z_-]+[=: ][ \t]*')
 
 
 # ---------------------------------------------------------------- scripts in arguments
@@ -325,6 +325,25 @@ def _options(words: list[Word]) -> Iterator[Nested]:
             yield Nested(doubt="it lets a shell put earlier lines into later ones")
 
 
+def _coreutils(words: list[Word]) -> Iterator[Nested]:
+    """`coreutils --coreutils-prog=rm x`, `coreutils rm x`: one program that is all of them."""
+    for index, word in enumerate(words[1:3], 1):
+        _, equals, program = word.text.partition("=")
+        if equals and word.text.startswith("--coreutils-prog"):
+            yield Nested(words=[Word(program, program), *words[index + 1 :]])
+        elif word.text[:1] != "-":
+            yield Nested(words=words[index:])
+            return
+        elif UNKNOWN in word.text:
+            yield Nested(doubt="a program in it is known only to the shell")
+
+
+def _run_parts(words: list[Word]) -> Iterator[Nested]:
+    """Every program of a folder, which may be one of the system's."""
+    if not any(word.text in ("--test", "--list") for word in words):
+        yield Nested(doubt="it runs all programs of a folder")
+
+
 def _enable(_words: list[Word]) -> Iterator[Nested]:
     yield Nested(doubt="it changes what builtins are")
 
@@ -336,10 +355,12 @@ _SPECIAL: Final[dict[str, Callable[[list[Word]], Iterator[Nested]]]] = {
     "git": _git,
     "hash": _hash,
     "enable": _enable,
+    "coreutils": _coreutils,
+    "run-parts": _run_parts,
     **dict.fromkeys(("fc", "hist"), _fc),
     **dict.fromkeys(("set", "shopt"), _options),
 }
 # The programs that may run others at all, in any way.
 RUNS_OTHERS: Final = frozenset(
-    {*WRAPPERS, *SHELLS, *GREEDY, *_SPECIAL, *_ARITHMETIC, *PROGRAMS, *STDIN_PROGRAMS, "source", ".", "alias"}
+    {*WRAPPERS, *ALL_SHELLS, *GREEDY, *_SPECIAL, *_ARITHMETIC, *PROGRAMS, *STDIN_PROGRAMS, "source", ".", "alias"}
 )

@@ -15,16 +15,17 @@ from typing import Final
 
 from lyra.core.commands.option_reach import Reach, own_words, words_of
 from lyra.core.commands.options import OPTIONS
-from lyra.core.commands.programs import GREEDY, program_name, reaches
+from lyra.core.commands.programs import GREEDY, OTHER_SHELLS, SHELLS, program_name, reaches
 from lyra.tools.shell.stdin_programs import STDIN_PROGRAMS
 from lyra.tools.yaml.template import Template
 
 __all__ = ["code_problem", "values_become_code"]
 
-_SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "csh", "tcsh", "pwsh"})
+_SHELLS: Final = SHELLS | OTHER_SHELLS
 # Programs that run what their arguments name: with a value among those, it is not known what runs.
 _RUNNERS: Final = frozenset(
     {"env", "xargs", "sudo", "doas", "su", "nohup", "nice", "timeout", "setsid", "stdbuf", "busybox", "eval", "ssh"}
+    | {"coreutils", "run-parts"}
 ) | (GREEDY - {"ip", "fd", "fdfind", "nc", "ncat", "uv", "ts"})
 _BEFORE_PROGRAM: Final = frozenset({"poetry", "pipenv", "hatch", "pdm", "rye", "conda", "mamba", "bundle", "uv"})
 _SCRIPT: Final = re.compile(r"-[A-Za-z]*c[A-Za-z]*\Z")

@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
-from fnmatch import fnmatchcase
 from typing import Any, Final, TypeVar
 
 from lyra.core.checking.document import Path
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import admitted
 from lyra.errors import ToolError
-from lyra.sandbox.protected import HIDDEN, READ_ONLY
+from lyra.sandbox.protected_names import HIDDEN, NAMES, NameTable
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.yaml.environment import ToolEnvironment, declared, narrowed, template
 from lyra.tools.yaml.params import Params
@@ -33,7 +32,7 @@ KEYS_OF_WRITE: Final = ("type", "path", "content", "timeout")
 _READ_BYTES_MAX: Final = 10 << 20
 _SHOWN_CHARS_MAX: Final = 100_000
 _WRITE_CHARS_MAX: Final = 1_000_000
-_SHOWN: Final = (".env.example", ".env.sample", ".env.template", ".env.dist")
+_SECRETS: Final = NameTable((), HIDDEN)
 
 
 class _FileTool:
@@ -64,23 +63,23 @@ class _FileTool:
                     raise ToolError(f"{name} is not a path below the tool's own", reason="invalid_arguments")
         return path
 
-    def _allowed(self, values: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, str]:
+    def _allowed(self, values: Mapping[str, Any], table: NameTable) -> tuple[str, str]:
         """The path and its real path, if the tool may use it; only the real path may be opened."""
         path = self._named(values)
         real = os.path.realpath(self._workspace.absolute(path))
         narrowed(self._own).check(Capability(self._verb, real))
         if self._path.names:
-            _check_protected(self._workspace, real, names)
-            _check_protected(self._workspace, path, names)
+            _check_protected(self._workspace, real, table)
+            _check_protected(self._workspace, path, table)
         return path, real
 
 
-def _check_protected(workspace: Workspace, path: str, names: tuple[str, ...]) -> None:
-    for part in workspace.shown(path).split("/"):
-        if part not in _SHOWN and any(fnmatchcase(part.lower(), name) for name in names):
-            raise ToolError(
-                f"{part} is protected", hint="only a file that names it in full opens it", reason="permission_denied"
-            )
+def _check_protected(workspace: Workspace, path: str, table: NameTable) -> None:
+    part = table.part(workspace.shown(path), os.path.basename(workspace.root))
+    if part is not None:
+        raise ToolError(
+            f"{part} is protected", hint="only a file that names it in full opens it", reason="permission_denied"
+        )
 
 
 def _pinned(real: str, act: Callable[[], T]) -> T:
@@ -94,7 +93,7 @@ class FileRead(_FileTool):
     idempotent = True
 
     async def run(self, values: Mapping[str, Any]) -> str:
-        path, real = self._allowed(values, HIDDEN)
+        path, real = self._allowed(values, _SECRETS)
         opened = await asyncio.to_thread(_pinned, real, lambda: self._workspace.read(path, most=_READ_BYTES_MAX))
         if b"\0" in opened.data:
             raise ToolError(f"{path} is not a text", reason="binary")
@@ -113,7 +112,7 @@ class FileWrite(_FileTool):
         self._content = content
 
     async def run(self, values: Mapping[str, Any]) -> str:
-        path, real = self._allowed(values, (*HIDDEN, *READ_ONLY))
+        path, real = self._allowed(values, NAMES)
         content = self._content.fill(values) or ""
         if len(content) > _WRITE_CHARS_MAX:
             raise ToolError(f"the content has more than {_WRITE_CHARS_MAX} characters", reason="invalid_arguments")

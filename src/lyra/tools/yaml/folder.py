@@ -20,6 +20,7 @@ from typing import Final
 
 from lyra.core.checking.document import FORMATS
 from lyra.core.clock import Clock, loop_clock
+from lyra.core.own_files import add_own_path
 from lyra.core.tool import Tool
 from lyra.sandbox.addresses import Lookup
 from lyra.sandbox.proxy import system_lookup
@@ -35,6 +36,7 @@ __all__ = ["DynamicTools"]
 _FILES_MAX: Final = 500
 _FILE_BYTES_MAX: Final = 128 * 1024  # bounds the time that a message waits for reading
 _SETTLED_S: Final = 2.0  # timestamps of file systems are coarse: two changes within one tick look like one
+_NOT_ACCEPTED: Final = "it is not trusted as it is now, so its tools are left out; see `lyra trust show`"
 Stamp = tuple[int, ...]
 
 
@@ -47,10 +49,12 @@ class _ToolFile:
     data: bytes | None = None
     tools: tuple[Tool, ...] = ()
     mistakes: tuple[Mistake, ...] = ()
+    accepted: bool = False
 
 
 class DynamicTools:
-    """`path` is a folder or one file. `on_change` is called after a refresh that found a change."""
+    """`path` is a folder or one file. `on_change` is called after a refresh that found a change. `accept` is asked for
+    the path and the content of each file that is read; one that it refuses has no tools."""
 
     def __init__(
         self,
@@ -64,10 +68,12 @@ class DynamicTools:
         lookup: Lookup = system_lookup,
         dial: Dial | None = None,
         on_change: Callable[[DynamicTools], None] | None = None,
+        accept: Callable[[str, bytes], bool] | None = None,
         clock: Clock | None = None,
     ) -> None:
         place = workspace if isinstance(workspace, Workspace) else Workspace(workspace or os.getcwd())
         self.path = os.fspath(path)
+        add_own_path(self.path)  # its tools act with rights that the file names
         self._environment = ToolEnvironment(
             workspace=place,
             sandbox=sandbox or Sandbox(),
@@ -78,6 +84,7 @@ class DynamicTools:
             dial=dial,
         )
         self._on_change = on_change
+        self._accept = accept
         self._clock = clock or loop_clock()
         self._files: dict[str, _ToolFile] = {}
         self._tools: dict[str, Tool] = {}
@@ -102,6 +109,11 @@ class DynamicTools:
     def problems(self) -> tuple[str, ...]:
         """The mistakes as texts: `file:line: sentence`."""
         return tuple(str(mistake) for mistake in self._mistakes)
+
+    @property
+    def accepted(self) -> bool:
+        """Whether a file was accepted, as of the last refresh."""
+        return any(file.accepted for file in self._files.values())
 
     # ------------------------------------------------------------ looking
     def refresh(self) -> bool:
@@ -154,8 +166,12 @@ class DynamicTools:
         known.settled = self._clock.now() - max(stamp[:2]) / 1e9 > _SETTLED_S
         if data == known.data:
             return False
-        tools, mistakes = read_tools(data, name, self._environment)
         known.data = data
+        known.accepted = self._accept is None or self._accept(name, data)
+        if not known.accepted:  # the tools of its last correct version go, too: the file asks for something else now
+            known.tools, known.mistakes = (), (Mistake(name, 1, 1, _NOT_ACCEPTED),)
+            return True
+        tools, mistakes = read_tools(data, name, self._environment)
         known.mistakes = tuple(mistakes)
         if not mistakes:
             known.tools = tuple(tools)

@@ -271,7 +271,10 @@ class RunExecution:
         is_full = False
         while True:
             for number, data in await kernel.call(space.notes):
-                await self._take(codec.decode(data))
+                if data is None:
+                    self.world.options.warn("warning: a note that is not signed with your key was not used")
+                else:
+                    await self._take(codec.decode(data))
                 await kernel.call(space.drop_note, number)
             for waiting in kernel.interrupts.pending():
                 if waiting.id not in self._asked:

@@ -28,6 +28,7 @@ from lyra.kernel.kernel import Kernel
 from lyra.store.protocol import Record
 from lyra.store.space import Space, spaces
 from lyra.store.sqlite import SqliteStore
+from lyra.store.standing import vouch
 from lyra.vega.bytecode.program import Program
 from lyra.vega.durable.record import MAIN, RunState, state_of
 
@@ -123,6 +124,7 @@ class Runs:
     def _run(self, name: str) -> DurableRun:
         space = Space(self.path, name, make=False, writes=False)
         self._open.append(space)
+        vouch(space)
         return DurableRun(space)
 
 
@@ -340,7 +342,7 @@ class DurableRun:
 
     def answered(self) -> set[str]:
         """The questions whose answers are kept for its next execution, or are just being taken."""
-        notes = (codec.decode(data) for _, data in self.space.notes())
+        notes = (codec.decode(data) for _, data in self.space.notes() if data is not None)
         return {str(note["answer"]) for note in notes if "answer" in note}
 
     def line(self, pid: str) -> str:

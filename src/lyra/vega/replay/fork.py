@@ -25,6 +25,7 @@ from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_from_row, error_to_row
 from lyra.kernel.journal.lease import owner_name
 from lyra.store.space import Space
+from lyra.store.standing import open_signed
 from lyra.vega.durable.pids import PID
 from lyra.vega.replay.replies import Replies
 from lyra.vega.replay.timeline import Timeline, TimelineStep
@@ -186,6 +187,7 @@ def copied_to(run: DurableRun, space: Space, change: ForkChange, number: int, no
             kept.append(_of_fork(record, space.name, run.id, number))
     lease = space.acquire(owner_name("fork"), now=now, ttl_s=_LEASE_S)
     try:
+        open_signed(space, lease.epoch)
         space.append(kept, lease.epoch)
     finally:
         space.release(lease)

@@ -154,7 +154,7 @@ def _act(act: Callable[..., Any], need: str, *, idempotent: bool = True) -> Call
     word = act.__name__.strip("_")
 
     async def perform(job: VegaJob, path: Any, *rest: Any) -> Any:
-        rights, grant = job.world.rights, job.ctx.grant
+        rights, grant, runtime = job.world.rights, job.ctx.grant, job.world.runtime
         absolute = rights.absolute(_text(path, "a path"))
         root = rights.root_of(absolute)
         given = [_text(argument, "a file's content") for argument in rest]
@@ -163,14 +163,16 @@ def _act(act: Callable[..., Any], need: str, *, idempotent: bool = True) -> Call
         async def vega_file(place: str, *given: str) -> Any:
             if root is None:
                 raise CapabilityDenied(f"{place[:200]} is outside {rights.folder}", place=place[:200])
-            return job.world.runtime.clean_data(
-                await asyncio.to_thread(_guarded, act, root, grant, need, place, *given)
-            )
+            content = await asyncio.to_thread(_guarded, act, root, grant, need, place, *given)
+            return runtime.without_key(content, place[:200])
 
         def about(place: str, *_: str) -> str:
             return f"{word} {place} ({here(job)})"
 
-        needs = (Capability(need, absolute),)
+        def needs(place: str, *given: str) -> list[Capability]:
+            runtime.check_no_key([place, *given], f"what {word} is given")
+            return [Capability(need, absolute)]
+
         effect = Effect(vega_file, name=f"vega.file.{word}", needs=needs, idempotent=idempotent, about=about)
         return await job.ctx.do(effect, absolute, *given)
 

@@ -47,19 +47,24 @@ def _text(value: Any, what: str) -> str:
 async def _http(job: VegaJob, method: str, url: Any, body: str | None) -> Response:
     from lyra.tools.http_guard import fetch, host_and_port
 
-    grant = job.ctx.grant
+    grant, runtime = job.ctx.grant, job.world.runtime
 
     async def vega_http(url: str, body: str | None) -> list[Any]:
         answer = await fetch(url, grant=grant, method=method, body=None if body is None else body.encode())
         text = answer.body.decode(errors="replace")
-        return list(job.world.runtime.clean_data([answer.status, text, dict(answer.headers)]))
+        return list(runtime.without_key([answer.status, text, dict(answer.headers)], f"the answer of {host}"))
 
     def about(url: str, body: str | None) -> str:
         sent = "" if body is None else f" with {len(body)} characters"
-        return f"{method} {redact(url, job.world.runtime.known)}{sent} ({here(job)})"
+        return f"{method} {redact(url, runtime.known)}{sent} ({here(job)})"
 
     host = host_and_port(_text(url, "a url"))
-    name, needs = f"vega.http.{method.lower()}", (Capability("net.http", host),)
+    name = f"vega.http.{method.lower()}"
+
+    def needs(url: str, body: str | None) -> list[Capability]:
+        runtime.check_no_key([url, body], "the request")
+        return [Capability("net.http", host)]
+
     effect = Effect(vega_http, name=name, needs=needs, idempotent=method == "GET", about=about, skipped=_responded)
     status, text, headers = await job.ctx.do(effect, url, body)
     return Response(status, text, headers)
@@ -97,7 +102,7 @@ async def execute(job: VegaJob, command: Any) -> str:
     line = _text(command, "a command").strip()
     if not line or "\0" in line or len(line) > CAPABILITY_LENGTH_MAX:
         raise Fault("ValueError", f"a command has between 1 and {CAPABILITY_LENGTH_MAX} characters")
-    folder = job.world.options.folder
+    folder, runtime = job.world.options.folder, job.world.runtime
 
     async def vega_exec(line: str) -> str:
         from lyra.sandbox import Limits, Profile, Sandbox
@@ -108,14 +113,17 @@ async def execute(job: VegaJob, command: Any) -> str:
         if not result.ok:
             message = result.errors.text.strip() or output.strip()
             code = result.exit_code
-            message = job.world.runtime.clean(f"`{line}` ended with exit code {code}: {message[-2000:]}")
-            raise EffectFailed(message, exit=code)
-        return job.world.runtime.clean(output)
+            message = runtime.clean(message)[-2000:]
+            raise EffectFailed(f"`{runtime.clean(line)}` ended with exit code {code}: {message}", exit=code)
+        return str(runtime.without_key(output, "the output of the command, which was run,"))
 
     def about(line: str) -> str:
-        return f"`{redact_command(line, job.world.runtime.known)}` ({here(job)})"
+        return f"`{redact_command(line, runtime.known)}` ({here(job)})"
 
-    needs = (Capability("process.exec", line),)
+    def needs(line: str) -> list[Capability]:
+        runtime.check_no_key(line, "the command")
+        return [Capability("process.exec", line)]
+
     effect = Effect(vega_exec, name="vega.exec", needs=needs, about=about, skipped=_told)
     printed: str = await job.ctx.do(effect, line)
     return printed
@@ -156,8 +164,15 @@ def _variable(job: VegaJob, name: Any) -> str | None:
     job.ctx.grant.check(Capability("env.read", _text(name, "a variable's name")))
     if name in _KEYS:
         raise CapabilityDenied(f"{name} holds a key, which programs may not read", name=name)
-    value: str | None = job.ctx.journaled_read("env", lambda: job.world.runtime.clean_data(os.environ.get(name)))
+    value: str | bool | None = job.ctx.journaled_read("env", lambda: _without_key(job, os.environ.get(name)))
+    if isinstance(value, bool):
+        raise CapabilityDenied(f"{name} holds a key, which programs may not read", name=name)
     return value
+
+
+def _without_key(job: VegaJob, value: str | None) -> str | bool | None:
+    """The value as it is journaled: False stands for one that holds a key."""
+    return False if job.world.runtime.known_keys.holds(value) else value
 
 
 def _arguments(job: VegaJob) -> list[str]:
@@ -260,7 +275,7 @@ async def host_function(job: VegaJob, name: str, *arguments: Any) -> Any:
 
     async def vega_host(*given: Any) -> Any:
         value = function(*given)
-        return job.world.runtime.clean_data(await value if isawaitable(value) else value)
+        return job.world.runtime.without_key(await value if isawaitable(value) else value, f"what {name} gave")
 
     def about(*_: Any) -> str:
         return f"{name} ({here(job)})"

@@ -13,6 +13,7 @@ from lyra.errors import ConfigError
 from lyra.models.request import Request
 from lyra.models.script import Reply
 from lyra.vega import VegaError
+from tests import trusting
 from tests.mcp.support import tiny, using
 from tests.vega.support import Seen, play
 
@@ -217,7 +218,7 @@ def test_without_servers_an_agent_that_needs_one_says_so():
 
 
 def test_tools_in_yaml_of_the_user_and_of_the_programs_folder(monkeypatch, tmp_path):
-    """The user's own always; those of the working folder for programs that lie in it."""
+    """The user's own always; those of the working folder once it is trusted, for exactly that content."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     own, project, work = tmp_path / "config/lyra/tools", tmp_path / "work/.lyra/tools", tmp_path / "work"
     own.mkdir(parents=True)
@@ -234,10 +235,14 @@ def test_tools_in_yaml_of_the_user_and_of_the_programs_folder(monkeypatch, tmp_p
     source = 'agent G { model "sim/script" tools ["note", "shout"] } let g = spawn G; g <- "go";'
     (work / "a.vega").write_text(source)
     caller = Caller(("note", {"day": "today"}), ("shout", {"word": "hey"}))
+    with pytest.raises(VegaError, match="no tool 'shout'"):
+        _in_real_time(source, caller, folder=str(work), name=str(work / "a.vega"))
+    trusting.answer(work)
     _in_real_time(source, caller, folder=str(work), name=str(work / "a.vega"))
     assert [result.strip() for result in caller.results] == ["Water the plants.", "hey"]
+    (project / "shout.yaml").write_text((project / "shout.yaml").read_text().replace("echo", "ls"))
     with pytest.raises(VegaError, match="no tool 'shout'"):
-        _in_real_time(source, caller, folder=str(work), name=str(tmp_path / "elsewhere.vega"))
+        _in_real_time(source, caller, folder=str(work), name=str(work / "a.vega"))
 
 
 def test_functions_of_the_host_as_tools():

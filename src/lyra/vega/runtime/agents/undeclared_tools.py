@@ -78,7 +78,10 @@ class UndeclaredTools:
             return [*ask_tools(attended=self._is_attended)]
         yaml_tool = self._in_yaml(name)
         if yaml_tool is None:
-            hint = "declare `tool NAME(…)`, import it, write it in YAML, or give it when running"
+            hint = (
+                "declare `tool NAME(…)`, import it, write it in YAML (in the folder's .lyra/tools it counts once the "
+                "folder is trusted), or give it when running"
+            )
             raise ConfigError(f"there is no tool {name!r}", hint=hint)
         return [yaml_tool]
 
@@ -89,16 +92,13 @@ class UndeclaredTools:
         return next((tool for tool in every if tool.name == name), None)
 
     def _yaml(self) -> Sequence[ToolSource]:
-        """The user's own, and those of the working folder if the program lies in it too: who trusts the one trusts the
-        other. These read no variable of the user's."""
+        """The user's own, and those of the working folder as far as its files are trusted. These read no variable of
+        the user's."""
         if self._sources is None:
             from lyra.tools.builtin.workspace import Workspace
             from lyra.tools.yaml.places import sources_here
 
-            folder = self._world.options.folder
-            program = os.path.realpath(self._world.linked.program.name)
-            is_inside = os.path.isfile(program) and program.startswith(f"{folder.rstrip('/')}/")
-            self._sources = list(sources_here(Workspace(folder), trusted=is_inside))
+            self._sources = list(sources_here(Workspace(self._world.options.folder)))
         return self._sources
 
     def rights(self, names: Iterable[Any]) -> list[Capability]:
@@ -127,7 +127,7 @@ class UndeclaredTools:
 
         folder, home = self._world.options.folder, os.path.expanduser("~")
         names = [name for tool in tools for name in _rules(tool)]
-        layers = [*load_layers(folder, home=home), Layer("flags", {"allow": names}, "the program")]
+        layers = [*load_layers(folder, home=home, trusted=None), Layer("flags", {"allow": names}, "the program")]
         return permissions_of(layers, workspace=folder, home=home, attended=self._is_attended)
 
     @property

@@ -1,0 +1,161 @@
+"""`lyra store adopt`: list the rights in a store that is not signed with this user's key, and sign it.
+
+What is listed is read at one moment, and only that is signed: a store that changes before the answer is refused. The
+durable runs of Vega programs in the same file are listed and signed with it. `lyra.store.standing` says what signing is
+for; this module reads, shows and asks.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from lyra.cli.render import document, note, printable
+from lyra.core.clock import SystemClock
+from lyra.core.secrets.visible import visible
+from lyra.errors import ApprovalRefused, ConfigError
+from lyra.store.signing import SigningStore
+from lyra.store.standing import Standing, adopt, standing_of
+
+if TYPE_CHECKING:
+    from lyra.kernel.journal.history import Fold
+    from lyra.kernel.stored_rights import ProcessRights, StoredRights
+    from lyra.store.signing import StoreContents
+
+__all__ = ["ListedStore", "adopt_listed", "agree", "listed", "show"]
+
+
+class ListedStore(NamedTuple):
+    """A store or a run in its file, with what a person is shown of it."""
+
+    run: str  # "" for the store itself
+    standing: Standing
+    problems: list[str]  # what is not as it was signed
+    rows: int
+    facts: dict[str, Any]  # of a run: which program, from where
+    rights: StoredRights
+    fingerprint: bytes
+
+    def to_data(self) -> dict[str, Any]:
+        import msgspec
+
+        return {
+            "run": self.run or None,
+            "standing": self.standing.name,
+            "problems": self.problems,
+            "rows": self.rows,
+            **({"program": self.facts} if self.facts else {}),
+            **msgspec.to_builtins(self.rights),
+        }
+
+
+def listed(store: SigningStore, run: str = "") -> ListedStore:
+    """What the store would give, as it is at this moment."""
+    from lyra.kernel.stored_rights import rights_in
+
+    standing = standing_of(store, make_key=True)
+    contents = store.contents()
+    fold, facts = _folded(contents)
+    rights = rights_in(fold, store.get_blob)
+    return ListedStore(
+        run, standing, _problems(store, standing), len(contents.rows), facts, rights, contents.fingerprint
+    )
+
+
+def _folded(contents: StoreContents) -> tuple[Fold, dict[str, Any]]:
+    from lyra.kernel.journal.history import Fold
+    from lyra.kernel.kernel import Kernel
+    from lyra.vega.durable.record import RunState
+
+    run = RunState()
+    states = [*(type(state)() for state in Kernel().states.values()), run]
+    fold = Fold.load(contents.snapshot.seq, contents.snapshot.states, states)
+    fold.add_all(contents.rows)
+    began = run.began or {}
+    facts = {key: began[key] for key in ("file", "folder", "model", "hash") if began.get(key) is not None}
+    return fold, facts | ({"hash": run.migrations[-1]["hash"]} if run.migrations else {})
+
+
+def _problems(store: SigningStore, standing: Standing) -> list[str]:
+    """What does not fit its signature, in a store that is signed with this key."""
+    if standing.name != "signed":
+        return []
+    store.sign_with(standing.signer)
+    try:
+        return store.check_signatures()
+    finally:
+        store.sign_with(None)
+
+
+def adopt_listed(store: SigningStore, shown: ListedStore, lease_s: float) -> None:
+    """Sign the store as it was shown."""
+    signer = shown.standing.signer
+    if signer is None:
+        raise ConfigError(
+            "you have no key to sign with, and none could be made",
+            hint="HOME or XDG_CONFIG_HOME has to name a folder that you may write to",
+        )
+    now = None if store.has_clock else SystemClock().now()
+    lease = store.acquire(f"lyra store adopt, pid {os.getpid()}", now=now, ttl_s=lease_s)
+    try:
+        adopt(store, signer, lease.epoch, shown.fingerprint)
+    finally:
+        store.release(lease)
+
+
+# ---------------------------------------------------------------- showing and asking
+def show(location: str, stores: list[ListedStore], *, signed: bool | None = None) -> None:
+    """One JSON document where `signed` is given, else lines for a person."""
+    if signed is not None:
+        document({"location": location, "signed": signed, "stores": [shown.to_data() for shown in stores]})
+        return
+    for shown in stores:
+        name = f"run {shown.run}" if shown.run else location
+        click.echo(printable(f"{name} is {shown.standing.words}"))
+        for line in _lines(shown):
+            # One line for each: a name with a line end in it must not look like a line of this list.
+            click.echo(visible(f"  {line}".replace("\n", "\\n")))
+
+
+def _lines(shown: ListedStore) -> Iterator[str]:
+    yield from shown.problems
+    for key, value in shown.facts.items():
+        yield f"{key}: {value}"
+    for process in shown.rights.processes:
+        yield from _process_lines(process)
+    if shown.rights.services:
+        yield f"services: {', '.join(shown.rights.services)}"
+    for pid, pipeline in shown.rights.pipelines.items():
+        yield f"pipeline {pipeline} of {pid} goes on"
+    if not shown.rights.processes:
+        yield "no process goes on when it is opened"
+
+
+def _process_lines(process: ProcessRights) -> Iterator[str]:
+    from lyra.kernel.stored_rights import grant_words
+
+    name = f" ({process.name})" if process.name else ""
+    yield f"{process.pid}{name} runs {process.program} and may do {grant_words(process.grant, process.parent)}"
+    for child in process.children:
+        yield f"  it starts {child.id}, {child.program}, which may do {grant_words(child.grant, process.pid)}"
+    if process.text_from:
+        yield f"  it has text from outside: {process.text_from}"
+    if process.messages:
+        yield f"  messages that wait for it: {process.messages}"
+    for question in process.questions:
+        yield f"  it asks: {question}"
+
+
+def agree(location: str, *, yes: bool, can_ask: bool) -> None:
+    """Return where a person agrees; ApprovalRefused otherwise."""
+    if yes:
+        return
+    if not can_ask or not sys.stdin.isatty():
+        note("nothing is signed: there is no one to ask, and --yes was not given")
+    elif click.confirm("Sign it, so that these rights count?", default=False, err=True):
+        return
+    raise ApprovalRefused(f"{location} was not signed", hint="--yes signs it without a question")

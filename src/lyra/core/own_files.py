@@ -1,0 +1,125 @@
+"""The files that Lyra itself obeys, wherever they lie: rules, answers, consents, keys, stores, tools, its own code.
+
+`own_paths` is the one list of them. The sandbox and the file tools protect every path of it, also where a workspace
+contains it (an agent that was started in the home folder) and where it does not exist yet. Files of a project are
+protected by their names (`lyra.toml`, `.lyra`, `.mcp.json`: `lyra.sandbox.protected_names`); this module knows the
+others. A reader of a file that was named in some other way (a store, a log, a script, a folder of tools) calls
+`add_own_path`. `make_folder` makes the folders of such files, for their owner alone.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from lyra.core.user_folder import user_folder
+
+__all__ = [
+    "MANAGED_FOLDER",
+    "VARIABLES",
+    "OwnPaths",
+    "add_own_file",
+    "add_own_path",
+    "make_folder",
+    "own_paths",
+]
+
+MANAGED_FOLDER: Final = "/etc/lyra"  # the machine's own rules, which can only tighten
+VARIABLES: Final = ("LYRA_KERNEL_STORE", "LYRA_AUDIT_FILE", "LYRA_SIM_SCRIPT")  # those that name a file
+PRIVATE_NAME: Final = ".lyra"
+_ADDED_MAX: Final = 1_000  # paths that readers have named; of more the oldest are forgotten
+_BESIDE_A_STORE: Final = ("", "-wal", "-shm", "-journal")  # SQLite replays what it finds in the last three
+_added: Final[dict[str, None]] = {}
+
+
+class OwnPaths(NamedTuple):
+    """Absolute paths of files and folders, existing or not. Their links are not resolved, except those of `code`."""
+
+    hidden: tuple[str, ...]  # folders with keys, tokens and rules: a command neither reads nor writes them
+    read_only: tuple[str, ...]
+    code: tuple[str, ...]  # read-only, too: the rules of the machine, the interpreter, Lyra's installation
+    home: str  # the user's home folder
+
+
+def own_paths() -> OwnPaths:
+    """All that Lyra obeys outside the names of a project's files."""
+    read = os.environ.get
+    home, folder, named = read("HOME", ""), read("XDG_CONFIG_HOME", ""), [read(name, "") for name in VARIABLES]
+    return _own_paths(home, folder, home or os.path.expanduser("~"), tuple(named), tuple(_added))
+
+
+@lru_cache(maxsize=16)
+def _own_paths(variable: str, folder: str, home: str, named: tuple[str, ...], added: tuple[str, ...]) -> OwnPaths:
+    # Also the usual folder, where a variable names another: a Lyra without that variable obeys it.
+    hidden = [user_folder({"HOME": variable, "XDG_CONFIG_HOME": folder}) or ""]
+    hidden += [f"{home}/.config/lyra"] if os.path.isabs(home) else []
+    files = [path for value in named for path in _file_named(value)]
+    return OwnPaths(_distinct(hidden), _distinct([*files, *added]), _installation(), home)
+
+
+def _distinct(paths: list[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(os.path.normpath(path) for path in paths if path))
+
+
+def _file_named(value: str) -> list[str]:
+    """The file that a setting names, and those that SQLite keeps beside it; none for a URL or a word."""
+    path = value.removeprefix("sqlite://")
+    if not path or "://" in path or path == "memory" or path.startswith("env:") or "\0" in path:
+        return []
+    try:
+        whole = os.path.abspath(os.path.expanduser(path))
+    except OSError:  # the working folder is gone
+        return []
+    return [f"{whole}{suffix}" for suffix in _BESIDE_A_STORE]
+
+
+@lru_cache(maxsize=1)
+def _installation() -> tuple[str, ...]:
+    """The folders from which the next start of Lyra takes its code, unless they belong to the system."""
+    import site
+
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    folders = [os.path.dirname(os.__file__), os.path.dirname(os.path.realpath(sys.executable))]
+    folders += [sys.prefix] if sys.prefix != sys.base_prefix else []  # a virtual environment, as a whole
+    folders += [site.getusersitepackages()]
+    folders += [package] if "-packages/" in package else []  # else it is a source tree, which people edit
+    home = os.path.expanduser("~")
+    paths = {path for folder in (*folders, MANAGED_FOLDER) for path in (folder, os.path.realpath(folder))}
+    return tuple(path for path in paths if not path.startswith("/usr/") and not f"{home}/".startswith(f"{path}/"))
+
+
+def add_own_path(path: str | os.PathLike[str], *, is_store: bool = False) -> None:
+    """Protect a file or folder that this process has begun to obey. Of a store also the files beside it."""
+    whole = os.path.abspath(path)
+    for suffix in _BESIDE_A_STORE if is_store else ("",):
+        _added.pop(f"{whole}{suffix}", None)
+        _added[f"{whole}{suffix}"] = None
+    while len(_added) > _ADDED_MAX:
+        del _added[next(iter(_added))]
+
+
+def add_own_file(value: str) -> None:
+    """Protect the file that a setting names, if it names one: a URL, `memory` and a reference are no files."""
+    for path in _file_named(value):
+        add_own_path(path)
+
+
+def make_folder(path: str | os.PathLike[str], *, private: bool = False) -> None:
+    """Make a folder and those above it. A `.lyra`, and with `private` the folder and a `lyra` above it, are open to
+    their owner alone, whatever the umask. Folders that exist stay as they are."""
+    whole = os.path.abspath(path)
+    above = os.path.dirname(whole)
+    if not os.path.isdir(above):
+        make_folder(above, private=private and os.path.basename(above) == "lyra")
+    alone = private or os.path.basename(whole) == PRIVATE_NAME
+    try:
+        os.mkdir(whole, 0o700 if alone else 0o777)
+    except FileExistsError:
+        if not os.path.isdir(whole):
+            raise
+        return
+    if alone and stat.S_IMODE(os.stat(whole).st_mode) != stat.S_IRWXU:
+        os.chmod(whole, stat.S_IRWXU)  # the umask has removed a right of the owner

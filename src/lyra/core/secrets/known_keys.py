@@ -1,0 +1,239 @@
+"""Finds the keys that a process knows in texts: in their usual spellings, whole or cut off at one end.
+
+`KnownKeys.of(keys)` is made once for a set of keys. `mask` puts `***` in place of each key in a text that is shown;
+`holds` says whether data that is about to be used has a whole key in it, so that the caller can refuse it. A text that
+runs or is stored is never masked: `***` is a live pattern in a shell, and another content in a file.
+
+A key is found as it is, in JSON, in a URL, in hexadecimal digits and in base64, there also in the middle of a longer
+text. A part of a key counts from `_PART_LEAST` characters on: its beginning in every spelling, its end as it is. In
+ordinary text the part has to look like a key; in a provider's error (`any_part`) it has not. Other spellings are not
+found.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+from lyra.core.secrets.secret import MASK
+
+__all__ = ["KnownKeys"]
+
+KEY_LENGTH_LEAST: Final = 6  # a shorter "key" would mask ordinary words
+_PART_LEAST: Final = 8  # characters of a key that was cut off
+_END_LEAST: Final = 12  # the same for the end of a key, which has no head that tells its kind
+_PAST_HEAD_LEAST: Final = 4
+# How keys of well-known kinds begin. That much is public, and stands in every manual.
+_HEAD: Final = (
+    r"sk-(?:ant-(?:api\d\d-|admin\d\d-)?|proj-|svcacct-|admin-|or-v1-)?|AIza(?:Sy)?|ya29\.|gh[pousr]_|github_pat_|glpat-"
+    r"|xox[abeprs]-|[rs]k_(?:live|test)_|hf_|gsk_|xai-|pplx-|npm_|pypi-|AKIA|ASIA"
+)
+
+
+class _Spelling(NamedTuple):
+    """A key as it may be written, and the beginning of that which counts as a part of the key."""
+
+    whole: str
+    part: str  # in ordinary text; the whole where no part looks like a key
+    any_part: str
+
+
+class KnownKeys:
+    """A set of keys, prepared to be found in texts."""
+
+    __slots__ = ("_any_parts", "_bytes", "_ends", "_parts", "wholes")
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        usable = [key for key in dict.fromkeys(keys) if len(key) >= KEY_LENGTH_LEAST]
+        spellings = {spelling for key in usable for spelling in _spellings(key)}
+        # The longest first, so that a key inside another does not break up the longer one.
+        self.wholes = tuple(sorted({spelling.whole for spelling in spellings}, key=len, reverse=True))
+        self._ends = {key[-_END_LEAST:]: key for key in usable if _ends_like_key(key)}
+        self._parts = _Parts({(spelling.part, spelling.whole) for spelling in spellings}, self._ends)
+        self._any_parts = _Parts({(spelling.any_part, spelling.whole) for spelling in spellings}, self._ends)
+        self._bytes = [part.encode("utf-8", "surrogatepass") for part in self._parts.searched]
+
+    @staticmethod
+    def of(keys: Iterable[str]) -> KnownKeys:
+        return _prepared(tuple(keys))
+
+    def __bool__(self) -> bool:
+        return bool(self.wholes)
+
+    def mask(self, text: str, *, any_part: bool = False) -> str:
+        """The text with `***` in place of each key and of each part of one."""
+        parts = self._any_parts if any_part else self._parts
+        for part in parts.searched:
+            if part in text:
+                break
+        else:
+            return text
+        text = self.mask_whole(text)  # before the parts, which two keys may have in common
+        for part, whole in parts.beginnings:
+            text = _without_beginnings(text, whole, len(part))
+        for end, key in self._ends.items():
+            text = _without_ends(text, key, len(end))
+        return text
+
+    def mask_whole(self, text: str) -> str:
+        """The text with `***` in place of each whole key."""
+        for whole in self.wholes:
+            if whole in text:
+                text = text.replace(whole, MASK)
+        return text
+
+    def holds(self, value: Any) -> bool:
+        """Whether a text of plain data, or a name in it, has a whole key in it."""
+        if isinstance(value, str):
+            return any(whole in value for whole in self.wholes)
+        if isinstance(value, Mapping):
+            return any(self.holds(key) or self.holds(item) for key, item in value.items())
+        return isinstance(value, (list, tuple)) and any(map(self.holds, value))
+
+    def may_be_in(self, encoded: bytes) -> bool:
+        """Whether `mask` would change a text of the data that was encoded."""
+        return any(part in encoded for part in self._bytes)
+
+
+@lru_cache(maxsize=64)
+def _prepared(keys: tuple[str, ...]) -> KnownKeys:
+    return KnownKeys(keys)
+
+
+class _Parts:
+    """The parts that count: `searched` tells quickly that a text has none of them."""
+
+    __slots__ = ("beginnings", "searched")
+
+    def __init__(self, beginnings: set[tuple[str, str]], ends: Iterable[str]) -> None:
+        self.beginnings = sorted(beginnings, key=lambda pair: len(pair[1]), reverse=True)
+        self.searched = tuple({*(part for part, _ in beginnings), *ends})
+
+
+# ---------------------------------------------------------------- spellings
+def _spellings(key: str) -> Iterator[_Spelling]:
+    part, any_part = key[: _part_length(key)], key[:_PART_LEAST]
+    for spell in _SPELLERS:
+        whole = spell(key)
+        if len(whole) >= KEY_LENGTH_LEAST:
+            yield _Spelling(whole, _beginning(whole, spell(part)), _beginning(whole, spell(any_part)))
+
+
+def _beginning(whole: str, part: str) -> str:
+    """The characters that both texts begin with: an escape at the end of a part need not stand in the whole."""
+    length = next((index for index, (left, right) in enumerate(zip(whole, part, strict=False)) if left != right), None)
+    return part[:length]
+
+
+def _part_length(key: str) -> int:
+    """How many first characters are so much of the key that no other word begins so: past its public head, with digits
+    or both cases; the whole key where there are not."""
+    head = _compiled(_HEAD).match(key)
+    start = head.end() if head else 0
+    for end in range(max(_PART_LEAST, start + _PAST_HEAD_LEAST), len(key)):
+        if _is_mixed(key[start:end]):
+            return end
+    return len(key)
+
+
+def _ends_like_key(key: str) -> bool:
+    return len(key) > _END_LEAST and _is_mixed(key[-_END_LEAST:])
+
+
+def _is_mixed(text: str) -> bool:
+    kinds = (any(map(str.isdigit, text)), any(map(str.islower, text)), any(map(str.isupper, text)))
+    return sum(kinds) > 1
+
+
+def _raw(key: str) -> bytes:
+    return key.encode("utf-8", "surrogatepass")
+
+
+def _base64_at(offset: int, altchars: bytes | None) -> Callable[[str], str]:
+    """Base64 of a key that stands `offset` bytes behind a multiple of three: the characters that the key alone
+    decides."""
+
+    def spell(key: str) -> str:
+        data = bytes(offset) + _raw(key)
+        whole = len(data) // 3 * 3
+        return base64.b64encode(data[:whole], altchars)[(offset * 4 + 2) // 3 :].decode()
+
+    return spell
+
+
+def _json(key: str) -> str:
+    return json.dumps(key)[1:-1]
+
+
+def _json_unicode(key: str) -> str:
+    return json.dumps(key, ensure_ascii=False)[1:-1]
+
+
+def _url(key: str) -> str:
+    return quote(_raw(key), safe="")
+
+
+def _url_lower(key: str) -> str:
+    return _compiled("%..").sub(lambda code: code[0].lower(), _url(key))
+
+
+def _url_path(key: str) -> str:
+    return quote(_raw(key))
+
+
+def _all_percent(key: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in _raw(key))
+
+
+def _hex(key: str) -> str:
+    return _raw(key).hex()
+
+
+def _hex_upper(key: str) -> str:
+    return _raw(key).hex().upper()
+
+
+_SPELLERS: Final[tuple[Callable[[str], str], ...]] = (
+    *(str, _json, _json_unicode, _url, _url_lower, _url_path, _all_percent, _hex, _hex_upper),
+    *(_base64_at(offset, altchars) for offset in range(3) for altchars in (None, b"-_")),
+)
+
+
+@lru_cache(maxsize=8)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern at its first use: start-up does not need it."""
+    return re.compile(pattern)
+
+
+# ---------------------------------------------------------------- masking
+def _without_beginnings(text: str, key: str, least: int) -> str:
+    """The text without each beginning of the key of `least` characters or more."""
+    pieces, end = [], 0
+    while (start := text.find(key[:least], end)) >= 0:
+        length = least
+        while length < len(key) and text[start + length : start + length + 1] == key[length]:
+            length += 1
+        pieces += [text[end:start], MASK]
+        end = start + length
+    return "".join([*pieces, text[end:]])
+
+
+def _without_ends(text: str, key: str, least: int) -> str:
+    """The same for each end of the key."""
+    pieces, end = [], 0
+    while (last_part := text.find(key[-least:], end)) >= 0:
+        length = least
+        while (
+            length < len(key)
+            and last_part + least - length > end
+            and text[last_part + least - length - 1] == key[-length - 1]
+        ):
+            length += 1
+        pieces += [text[end : last_part + least - length], MASK]
+        end = last_part + least
+    return "".join([*pieces, text[end:]])

@@ -1,0 +1,126 @@
+"""The rights that a store would give: what each process that is not over may do when a kernel opens it.
+
+`rights_in` takes the fold of a store's rows and gives plain data, for a person who decides whether to sign the store
+(`lyra store adopt`). Rights of supervised children stand in the arguments of their supervisor. All of them are narrowed
+by the Grant of the kernel that opens the store. Nothing here changes or runs anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from lyra.core import codec
+from lyra.core.naming import SUPERVISE
+from lyra.errors import LyraError
+from lyra.kernel.journal import rows
+from lyra.kernel.journal.history import Fold, ProcessState
+from lyra.kernel.recovery import grant_of
+
+__all__ = ["ChildRights", "ProcessRights", "StoredRights", "grant_words", "rights_in"]
+
+
+class ChildRights(msgspec.Struct):
+    """A child that a supervisor starts again."""
+
+    id: str
+    program: str
+    grant: Any
+
+
+class ProcessRights(msgspec.Struct):
+    """A process that goes on; without a `grant` it has the rights of its parent, or those of the kernel."""
+
+    pid: str
+    name: str
+    program: str
+    parent: str
+    grant: Any
+    children: list[ChildRights] = []
+    messages: int = 0  # that wait for it
+    questions: list[str] = []  # to a human, that wait
+    text_from: str = ""  # where it has text from outside from
+
+
+class StoredRights(msgspec.Struct):
+    """What goes on when a kernel opens the store."""
+
+    processes: list[ProcessRights]
+    ended: int
+    services: list[str]
+    pipelines: dict[str, str]  # by pid
+
+
+def rights_in(fold: Fold, get_blob: Callable[[str], bytes]) -> StoredRights:
+    labels, services, pipelines = (fold.states.get(f"~{name}") for name in ("labels", "services", "pipelines"))
+    marks: Mapping[str, str] = getattr(labels, "pids", {})
+    alive = [(pid, state) for pid, state in fold.processes.items() if state.exit is None]
+    return StoredRights(
+        [_rights_of(pid, state, str(marks.get(pid, "")), get_blob) for pid, state in alive],
+        len(fold.processes) - len(alive),
+        sorted(getattr(services, "services", {})),
+        {
+            pid: session.pipeline_config.name
+            for pid, session in getattr(pipelines, "sessions", {}).items()
+            if not session.terminated
+        },
+    )
+
+
+def _rights_of(pid: str, state: ProcessState, text_from: str, get_blob: Callable[[str], bytes]) -> ProcessRights:
+    created = state.created
+    return ProcessRights(
+        pid,
+        created.name,
+        created.program,
+        created.parent,
+        _grant_data(created),
+        list(_children(created, get_blob)),
+        len(state.inbox),
+        [pending.question for pending in state.interrupts.values()],
+        text_from,
+    )
+
+
+def _grant_data(created: rows.Created) -> Any:
+    """The Grant that recovery gives the process, before the kernel's own narrows it."""
+    try:
+        return None if created.grant is None else grant_of(created).to_data()
+    except LyraError:  # opening the store says what is wrong
+        return created.grant
+
+
+def _children(created: rows.Created, get_blob: Callable[[str], bytes]) -> Iterator[ChildRights]:
+    """The children that a supervisor's plan names, those of supervisors below it too."""
+    if created.program != SUPERVISE:
+        return
+    try:
+        plans = codec.decode(get_blob(created.blob) if created.blob else bytes(created.args))
+    except (LyraError, ValueError):  # opening the store says what is wrong
+        return
+    waiting = list(plans) if isinstance(plans, (list, tuple)) else []
+    while waiting:
+        plan = waiting.pop(0)
+        if not isinstance(plan, Mapping):
+            continue  # the arguments of a child that is no supervisor may be anything
+        for child in (*(plan.get("children") or ()), *filter(None, [plan.get("template")])):
+            if isinstance(child, Mapping):
+                yield ChildRights(str(child.get("id", "")), str(child.get("program", "")), child.get("grant"))
+                waiting += [
+                    part for part in child.get("args") or () if isinstance(part, Mapping) and "children" in part
+                ]
+
+
+def grant_words(grant: Any, parent: str = "") -> str:
+    """A stored Grant in words."""
+    if grant is None:
+        return f"what process {parent} may" if parent else "all that the kernel which opens the store may"
+    if not isinstance(grant, Mapping):
+        return f"something that cannot be read: {grant!r}"
+    layers = grant.get("layers") if "layers" in grant else [grant.get("allow")]
+    lists = [", ".join(map(str, layer)) or "nothing" for layer in layers or () if isinstance(layer, (list, tuple))]
+    words = "; of that only ".join(lists) or "nothing"
+    denied = grant.get("deny")
+    return f"{words}; never {', '.join(map(str, denied))}" if denied else words

@@ -1,0 +1,172 @@
+"""Protected paths that are known by where they lie: Lyra's own files, and the settings in the user's home folder.
+
+`places_in(root)` gives those inside a folder that commands may write, whether they exist or not. Links are resolved,
+since it is the real file that is obeyed; the links on the way are given, too, because another link would lead Lyra
+to another file. `is_own` is for single paths: it answers for the file tools.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from lyra.core.own_files import own_paths
+from lyra.sandbox.protected_names import enclosing_part, home_paths
+
+__all__ = ["Places", "hidden_inside", "is_closed", "is_own", "is_protected_at_home", "own_folders", "places_in"]
+
+_LINKS_MAX: Final = 40
+_HAS_PROC: Final = os.path.isdir("/proc/self/fd")
+_O_PATH: Final = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_CLOEXEC
+
+
+class Places(NamedTuple):
+    """Paths relative to a folder. `missing` do not exist; `folders` are made as placeholders for those of Lyra."""
+
+    read_only: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+
+
+_NOTHING: Final = Places()
+
+
+def places_in(root: str) -> Places:
+    """The places inside a folder, which is a real path."""
+    own, prefix = own_paths(), root.rstrip("/") + "/"
+    found = [(path, *_real(path)) for path in (*own.hidden, *own.read_only)]
+    found += [(path, path, True) for path in own.code if path.startswith(prefix)]
+    if f"{own.home}/".startswith(prefix) or f"{_real_home(own.home)}/".startswith(prefix):
+        found += [(path, *_real(path)) for paths in home_paths() for path in paths]
+    inside = [place for place in found if place[0].startswith(prefix) or place[1].startswith(prefix)]
+    return _sorted(root, prefix, inside) if inside else _NOTHING
+
+
+@lru_cache(maxsize=8)
+def _real_home(home: str) -> str:
+    return os.path.realpath(home)
+
+
+def _sorted(root: str, prefix: str, found: list[tuple[str, str, bool]]) -> Places:
+    """Sort what was found: each path, the path without links, and whether it exists."""
+    sorts: list[dict[str, None]] = [{}, {}, {}, {}, {}]
+    read_only, hidden, missing, folders, links = sorts
+    own = own_paths().hidden
+    keys = {*own, *home_paths()[1]}
+    for path, real, exists in found:
+        if real != path:
+            links.update(dict.fromkeys(link[len(prefix) :] for link in _links(path) if link.startswith(prefix)))
+        if not real.startswith(prefix):
+            continue
+        relative = real[len(prefix) :]
+        (missing if not exists else hidden if path in keys else read_only)[relative] = None
+        if not exists and path in own:
+            folders.update(dict.fromkeys(_missing(root, relative)))
+    return Places(*map(tuple, sorts))
+
+
+def own_folders(root: str) -> list[str]:
+    """Lyra's hidden folders inside a folder and those above them, relative to it, the innermost first."""
+    prefix = root.rstrip("/") + "/"
+    found: set[str] = set()
+    for real, _ in map(_real, own_paths().hidden):
+        parts = real[len(prefix) :].split("/") if real.startswith(prefix) else []
+        found |= {"/".join(parts[:depth]) for depth in range(1, len(parts) + 1)}
+    return sorted(found, key=len, reverse=True)
+
+
+def hidden_inside(root: str) -> list[str]:
+    """The real paths of Lyra's hidden folders inside a folder that may be read."""
+    reals = (_real(path) for path in own_paths().hidden)
+    prefix = root.rstrip("/") + "/"
+    return [real for real, exists in reals if exists and real.startswith(prefix)]
+
+
+def is_own(path: str, *, hidden: bool = False) -> bool:
+    """Whether a path is, or lies in, one of Lyra's own; with `hidden` only those that are not read either count."""
+    own = own_paths()
+    if not hidden and any(_within(path, place) for place in own.code):
+        return True
+    places = own.hidden if hidden else (*own.hidden, *own.read_only)
+    return any(_within(path, place) or _within(path, _real(place)[0]) for place in places)
+
+
+def is_protected_at_home(path: str, roots: Iterable[str]) -> bool:
+    """Whether a path is, or lies in, a protected place of the home folder. A place that a workspace lies in does not
+    count: a person has chosen to work there."""
+    home = os.path.expanduser("~")
+    above = tuple(roots)
+    places = [place for paths in home_paths() for place in paths]
+    if any(_within(home, root) or _within(_real(home)[0], root) for root in above):
+        places += [_real(place)[0] for place in places]  # else a folder of the home is outside, and its links, too
+    return any(_within(path, place) and not any(_within(root, place) for root in above) for place in places)
+
+
+def is_closed(root: str) -> bool:
+    """Whether nothing may be written in a folder at all, because it lies in a repository's or in Lyra's own."""
+    return enclosing_part(root) is not None or is_own(root)
+
+
+def _within(path: str, place: str) -> bool:
+    return path == place or path.startswith(place + "/")
+
+
+def _real(path: str) -> tuple[str, bool]:
+    """The path without links, and whether it exists. The kernel resolves it, which is faster than `realpath`."""
+    rest = ""
+    while True:
+        try:
+            fd = os.open(path, _O_PATH)
+        except (FileNotFoundError, NotADirectoryError):
+            above, _, name = path.rpartition("/")
+            if os.path.islink(path) or not above:  # a broken link, or nothing at all
+                return os.path.join(_slow_real(path), rest).rstrip("/"), False
+            path, rest = above, f"{name}/{rest}" if rest else name
+            continue
+        except OSError:
+            return os.path.join(_slow_real(path), rest).rstrip("/"), os.path.lexists(path) and not rest
+        try:
+            real = os.readlink(f"/proc/self/fd/{fd}") if _HAS_PROC else os.path.realpath(path)
+        finally:
+            os.close(fd)
+        return (f"{real.rstrip('/')}/{rest}", False) if rest else (real, True)
+
+
+def _slow_real(path: str) -> str:
+    try:
+        return os.path.realpath(path)
+    except OSError:  # a part of it may not be read
+        return path
+
+
+def _links(path: str) -> Iterator[str]:
+    """The symlinks on the way to a path, each with the links above it resolved."""
+    todo = path.split("/")[::-1]
+    here, followed = "", 0
+    while todo and followed < _LINKS_MAX:
+        name = todo.pop()
+        if name in ("", "."):
+            continue
+        if name == "..":
+            here = here.rpartition("/")[0]
+            continue
+        try:
+            target = os.readlink(f"{here}/{name}")
+        except OSError:
+            here = f"{here}/{name}"
+            continue
+        followed += 1
+        yield f"{here}/{name}"
+        here = "" if target.startswith("/") else here
+        todo += target.split("/")[::-1]
+
+
+def _missing(root: str, relative: str) -> list[str]:
+    """The folders of a path that do not exist, the outermost first."""
+    parts = relative.split("/")
+    paths = ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
+    return [path for path in paths if not os.path.lexists(f"{root}/{path}")]

@@ -1,0 +1,127 @@
+"""How a store stands: signed with this user's key, not signed, or signed with another key.
+
+`open_signed` is what a kernel calls when it owns a store: an empty one is signed from its first row on, a signed one is
+checked as it is read, and any other is read and written without signatures, which the kernel tells. `vouch` is the same
+for a caller that only reads. A store that was signed here before, and is not any more or is another one, is refused:
+see `known_stores`. Stores in memory are never signed, because no other program can reach them.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from lyra.errors import Tampered
+from lyra.store.known_stores import known_id, remember
+from lyra.store.protocol import Store
+from lyra.store.signature import Signer
+from lyra.store.signing import SigningStore
+from lyra.store.signing_key import own_signer
+
+__all__ = ["STANDINGS", "Standing", "adopt", "open_signed", "standing_of", "vouch"]
+
+STANDINGS: Final[dict[str, str]] = {
+    "signed": "signed with your key",
+    "empty": "empty: signed with your key from the first row on",
+    "unsigned": "not signed: an earlier version wrote it, or a program without a key",
+    "other_key": "signed with the key of another user or machine",
+    "no_key": "not checked: you have no key",
+    "stripped": "no longer signed with your key, as it was before",
+    "replaced": "not the store that was signed at this place before",
+    "out_of_reach": "not signed: no other program can write it",
+}
+
+
+class Standing(NamedTuple):
+    """One of STANDINGS, the user's key, and whether the store is known to be at this place."""
+
+    name: str
+    signer: Signer | None = None
+    is_known: bool = False
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether what is read is checked and what is written is signed."""
+        return self.name in ("signed", "empty")
+
+    @property
+    def is_refused(self) -> bool:
+        return self.name in ("stripped", "replaced")
+
+    @property
+    def words(self) -> str:
+        return STANDINGS[self.name]
+
+
+def standing_of(store: Store | SigningStore, *, make_key: bool = False) -> Standing:
+    """How a store stands, as far as its record of signatures says: reading it shows whether they are right."""
+    if not isinstance(store, SigningStore):
+        return Standing("out_of_reach")
+    signer = own_signer(make=make_key)
+    # In this order: its owner writes the record of signatures, and where the store is, before the first row.
+    is_empty = store.holds_nothing()
+    signed_by = store.signed_by()
+    if signer is None:
+        return Standing("no_key")
+    is_known, is_another = _known(store, signer)
+    if is_another:
+        name = "replaced"
+    elif is_empty:
+        name = "empty"
+    elif signed_by == signer.key_id:
+        name = "signed"
+    elif is_known:
+        name = "stripped"
+    else:
+        name = "other_key" if signed_by else "unsigned"
+    return Standing(name, signer, is_known)
+
+
+def _known(store: SigningStore, signer: Signer) -> tuple[bool, bool]:
+    """Whether this place is known to have this store, and whether it is known to have another one. A file in which
+    nothing is written is a new one: the one that was here was deleted."""
+    file_id = store.file_id()
+    known = known_id(store.location, signer.key_id)
+    if known is not None and known != file_id:
+        is_new = not store.keys_of_file()
+        known = None if is_new else known_id(store.location, signer.key_id)  # its owner may have begun meanwhile
+    return known == file_id, known is not None and known != file_id
+
+
+def vouch(store: Store, *, make_key: bool = False) -> Standing:
+    """Check what is read from the store from now on, if it is signed; Tampered where it should be and is not."""
+    standing = standing_of(store, make_key=make_key)
+    if not isinstance(store, SigningStore):
+        return standing
+    if standing.is_refused:
+        raise Tampered(
+            f"{store.location} is {standing.words}",
+            hint=f"restore it from a backup, or look at the rights in it: lyra store adopt {store.location}",
+            location=store.location,
+            standing=standing.name,
+        )
+    store.sign_with(standing.signer if standing.is_signed else None)
+    return standing
+
+
+def open_signed(store: Store, epoch: int) -> Standing:
+    """`vouch` by the owner of the store: an empty one is signed from now on, and the place of a signed one is kept."""
+    standing = vouch(store, make_key=True)
+    if standing.signer is not None and isinstance(store, SigningStore) and standing.is_signed:
+        if standing.name == "empty":
+            store.begin_signing(epoch)
+        if not standing.is_known:
+            _remember(store, standing.signer)
+    return standing
+
+
+def adopt(store: SigningStore, signer: Signer, epoch: int, fingerprint: bytes) -> None:
+    """Sign a store whose `contents` with this fingerprint the caller has shown to a person."""
+    store.sign_with(signer)
+    store.sign_all(epoch, fingerprint)
+    _remember(store, signer)
+
+
+def _remember(store: SigningStore, signer: Signer) -> None:
+    """Keep the place of the store, where all that is in its file is signed."""
+    if store.keys_of_file() <= {signer.key_id}:
+        remember(store.location, store.file_id(), signer.key_id)
