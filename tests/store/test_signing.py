@@ -44,6 +44,12 @@ def own(store: SigningStore) -> int:
     return store.acquire("test", now=None if store.has_clock else 1.0, ttl_s=1e9).epoch
 
 
+def epoch_of(store: SigningStore) -> int:
+    lease = store.holder()
+    assert lease is not None
+    return lease.epoch
+
+
 def filled(path: Path, count: int = 5) -> SqliteStore:
     store = SqliteStore(path)
     epoch = own(store)
@@ -208,7 +214,7 @@ def test_a_change_while_it_is_open_is_not_signed(tmp_path: Path) -> None:
     """Neither rows nor states that another program changed get into the next snapshot."""
     path = tmp_path / "run.db"
     store = filled(path)
-    epoch = store.holder().epoch  # type: ignore[union-attr]
+    epoch = epoch_of(store)
     store.load_snapshots()
     list(store.read())
     store.save_snapshots(5, {"p1": b"narrow"}, epoch)
@@ -258,7 +264,7 @@ def test_a_last_row_that_was_exchanged_while_it_is_open_is_noticed(tmp_path: Pat
 def test_compaction_keeps_what_is_left_checked(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     store = filled(path, 8)
-    epoch = store.holder().epoch  # type: ignore[union-attr]
+    epoch = epoch_of(store)
     store.load_snapshots()
     list(store.read())
     store.append(records(9, 3), epoch)
@@ -277,7 +283,7 @@ def test_a_compaction_without_the_key_keeps_it_checked(tmp_path: Path, monkeypat
     """`lyra store compact` by a user without the key drops rows; the owner's next opening is as before."""
     path = tmp_path / "run.db"
     store = filled(path, 4)
-    epoch = store.holder().epoch  # type: ignore[union-attr]
+    epoch = epoch_of(store)
     store.append(records(5, 4), epoch)
     store.load_snapshots()
     list(store.read())
@@ -299,7 +305,7 @@ def test_an_append_that_failed_is_signed_when_it_is_repeated(tmp_path: Path) -> 
     """A full disk: the same rows are tried again, and the chain goes on."""
     path = tmp_path / "run.db"
     store = filled(path, 2)
-    epoch = store.holder().epoch  # type: ignore[union-attr]
+    epoch = epoch_of(store)
     with pytest.raises(Conflict):
         store.append(records(3, 1), epoch + 1)
     store.append(records(3, 2), epoch)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
 
 from lyra import Kernel
@@ -153,8 +156,8 @@ def test_check_tells_of_a_store_in_the_place_of_another(lyra: Lyra, path: Path) 
 def test_a_person_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal; a no is a refusal, and so is no terminal."""
     answers = iter((True, False))
-    monkeypatch.setattr(module.sys.stdin, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(module.click, "confirm", lambda *_, **__: next(answers))
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr(click, "confirm", lambda *_, **__: next(answers))
     module.agree("run.db", yes=False, can_ask=True)
     for yes_or_no in (True, False):
         with pytest.raises(ApprovalRefused, match="was not signed"):
