@@ -23,7 +23,7 @@ from lyra.core.budgets.budget import Usage
 from lyra.core.budgets.early_budget import JoinableBudget
 from lyra.core.faultpoint import point
 from lyra.core.rights.capability import Grant
-from lyra.errors import Conflict, Corrupt, LyraError, StoreFull
+from lyra.errors import Conflict, Corrupt, LyraError, StoreFull, Tampered
 from lyra.kernel.interrupts.service import Interrupt
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_from_row, text_of
@@ -313,7 +313,10 @@ class Recovery:
         try:
             await self.snapshot()
         except LyraError as error:
-            # Not the end of anything: the journal has it all, the next restart is only slower.
+            # Not the end of anything: the journal has it all, the next restart is only slower. One that was changed by
+            # another program will not open then.
+            if isinstance(error, Tampered):
+                _log.warning("%s", error.message)
             self._core.publish("", "snapshot.failed", {"message": error.message})
             journal = self._core.journal
             assert journal is not None

@@ -1,4 +1,4 @@
-"""The user's key for signing stores: 32 random bytes in `store.key`, in the folder of the user's own settings.
+"""The user's key for signing stores: 32 random bytes in the file "store.key" in the folder of the user's own settings.
 
 It is made once, when a store is first opened, with mode 0600; commands of agents cannot read it, because the sandbox
 hides files of that name. On another machine, or for another user, the key is another one: to use one store from several

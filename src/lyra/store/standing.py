@@ -17,7 +17,7 @@ from lyra.store.signature import Signer
 from lyra.store.signing import SigningStore
 from lyra.store.signing_key import own_signer
 
-__all__ = ["STANDINGS", "Standing", "adopt", "open_signed", "standing_of", "vouch"]
+__all__ = ["STANDINGS", "StoreStanding", "adopt", "open_signed", "standing_of", "vouch"]
 
 STANDINGS: Final[dict[str, str]] = {
     "signed": "signed with your key",
@@ -31,7 +31,7 @@ STANDINGS: Final[dict[str, str]] = {
 }
 
 
-class Standing(NamedTuple):
+class StoreStanding(NamedTuple):
     """One of STANDINGS, the user's key, and whether the store is known to be at this place."""
 
     name: str
@@ -52,16 +52,16 @@ class Standing(NamedTuple):
         return STANDINGS[self.name]
 
 
-def standing_of(store: Store | SigningStore, *, make_key: bool = False) -> Standing:
+def standing_of(store: Store | SigningStore, *, make_key: bool = False) -> StoreStanding:
     """How a store stands, as far as its record of signatures says: reading it shows whether they are right."""
     if not isinstance(store, SigningStore):
-        return Standing("out_of_reach")
+        return StoreStanding("out_of_reach")
     signer = own_signer(make=make_key)
     # In this order: its owner writes the record of signatures, and where the store is, before the first row.
     is_empty = store.holds_nothing()
     signed_by = store.signed_by()
     if signer is None:
-        return Standing("no_key")
+        return StoreStanding("no_key")
     is_known, is_another = _known(store, signer)
     if is_another:
         name = "replaced"
@@ -73,7 +73,7 @@ def standing_of(store: Store | SigningStore, *, make_key: bool = False) -> Stand
         name = "stripped"
     else:
         name = "other_key" if signed_by else "unsigned"
-    return Standing(name, signer, is_known)
+    return StoreStanding(name, signer, is_known)
 
 
 def _known(store: SigningStore, signer: Signer) -> tuple[bool, bool]:
@@ -87,7 +87,7 @@ def _known(store: SigningStore, signer: Signer) -> tuple[bool, bool]:
     return known == file_id, known is not None and known != file_id
 
 
-def vouch(store: Store, *, make_key: bool = False) -> Standing:
+def vouch(store: Store, *, make_key: bool = False) -> StoreStanding:
     """Check what is read from the store from now on, if it is signed; Tampered where it should be and is not."""
     standing = standing_of(store, make_key=make_key)
     if not isinstance(store, SigningStore):
@@ -103,7 +103,7 @@ def vouch(store: Store, *, make_key: bool = False) -> Standing:
     return standing
 
 
-def open_signed(store: Store, epoch: int) -> Standing:
+def open_signed(store: Store, epoch: int) -> StoreStanding:
     """`vouch` by the owner of the store: an empty one is signed from now on, and the place of a signed one is kept."""
     standing = vouch(store, make_key=True)
     if standing.signer is not None and isinstance(store, SigningStore) and standing.is_signed:

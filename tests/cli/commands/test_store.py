@@ -40,7 +40,7 @@ def path(lyra) -> Path:
     return file
 
 
-@pytest.mark.parametrize("command", ["info", "check", "compact", "export"])
+@pytest.mark.parametrize("command", ["info", "check", "compact", "export", "adopt"])
 @pytest.mark.parametrize("target", [None, "nowhere/x.db", "sqlite://nowhere/x.db"])
 def test_a_missing_store_is_never_made(lyra, command, target):
     """A StoreError with a hint, exit 1, and nothing on the disk."""
@@ -59,7 +59,7 @@ def test_memory_has_nothing_to_show(lyra):
     assert "memory store" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["info", "check", "compact", "export"])
+@pytest.mark.parametrize("command", ["info", "check", "compact", "export", "adopt"])
 def test_what_cannot_be_a_store(lyra, command):
     """A folder, a named pipe, a link to nowhere, an empty file, another scheme: told at once, with a hint."""
     Path(lyra.folder, "folder").mkdir()
@@ -108,6 +108,7 @@ def test_info(lyra, path):
         "processes": {"created": 2, "terminated": 1},
         "programs_to_register": None,  # these rows are no kernel's
         "programs_unknown": None,
+        "standing": "no_key",
         "lease": None,
     }
     assert ["rows", "4"] in [line.split() for line in lyra("store", "info").stdout.splitlines()]

@@ -19,7 +19,7 @@ from lyra.core.clock import SystemClock
 from lyra.core.secrets.visible import visible
 from lyra.errors import ApprovalRefused, ConfigError
 from lyra.store.signing import SigningStore
-from lyra.store.standing import Standing, adopt, standing_of
+from lyra.store.standing import StoreStanding, adopt, standing_of
 
 if TYPE_CHECKING:
     from lyra.kernel.journal.history import Fold
@@ -33,7 +33,7 @@ class ListedStore(NamedTuple):
     """A store or a run in its file, with what a person is shown of it."""
 
     run: str  # "" for the store itself
-    standing: Standing
+    standing: StoreStanding
     problems: list[str]  # what is not as it was signed
     rows: int
     facts: dict[str, Any]  # of a run: which program, from where
@@ -80,7 +80,7 @@ def _folded(contents: StoreContents) -> tuple[Fold, dict[str, Any]]:
     return fold, facts | ({"hash": run.migrations[-1]["hash"]} if run.migrations else {})
 
 
-def _problems(store: SigningStore, standing: Standing) -> list[str]:
+def _problems(store: SigningStore, standing: StoreStanding) -> list[str]:
     """What does not fit its signature, in a store that is signed with this key."""
     if standing.name != "signed":
         return []

@@ -62,6 +62,9 @@ def info(invocation: Invocation, target: str | None, *, as_json: bool) -> None:
     if as_json:
         document(facts)
     else:
+        from lyra.store.standing import STANDINGS
+
+        facts["standing"] = STANDINGS[facts["standing"]]
         table(("what", "value"), [(name, _show(value)) for name, value in facts.items()])
 
 
@@ -313,7 +316,7 @@ def _facts(opened: Store) -> dict[str, Any]:
         "processes": _processes(opened) if rows <= _COUNTED_ROWS_MAX else None,
         **(_programs(opened) if rows <= _COUNTED_ROWS_MAX else dict.fromkeys(_PROGRAMS)),
         "size_bytes": _size_bytes(opened.location),
-        "signed": standing_of(opened).words,
+        "standing": standing_of(opened).name,
         "lease": _lease(opened),
         "runs": {name: _run_words(run) for name, run in _runs(opened)},
     }
