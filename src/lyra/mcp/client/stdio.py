@@ -9,7 +9,6 @@ program's stdin is closed first, then everything it started is killed.
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -36,7 +35,6 @@ __all__ = ["LINE_BYTES_MAX", "profile_of", "stdio"]
 
 LINE_BYTES_MAX: Final = 32 << 20  # one message; an image of 20 MiB is one
 _SENDING_S: Final = 5.0  # for a program to read one message
-_UNREAD_BYTES_MAX: Final = 1 << 20  # of an invalid message that is parsed again to find its id
 _GARBAGE_LINES_MAX: Final = 100  # lines of a program that are not messages
 _GRACE_S: Final = 1.0  # for a program to end by itself
 _LAST_WORDS_S: Final = 0.2  # as _GRACE_S, after it has closed its stdout
@@ -166,12 +164,9 @@ def _id_of(line: bytes) -> int | str | None:
 
 def _unread(line: bytes) -> JSONRPCError | None:
     """The error for the call of an answer that cannot be read, for example with half a surrogate pair."""
-    try:
-        message = json.loads(line) if len(line) <= _UNREAD_BYTES_MAX else None
-    except (ValueError, RecursionError):
-        return None
-    number = message.get("id") if isinstance(message, dict) and "method" not in message else None
-    return _error(number, "its answer cannot be read") if isinstance(number, (int, str)) else None
+    head = line[:_ID_WITHIN_BYTES]
+    number = _id_of(line) if b'"jsonrpc"' in head and b'"method"' not in head else None
+    return _error(number, "its answer cannot be read") if number is not None else None
 
 
 def _error(number: int | str, text: str) -> JSONRPCError:
