@@ -27,11 +27,13 @@ from typing import Final
 from lyra.core.ids import ProcessRandom, seeded
 from lyra.errors import Corrupt, StoreError
 from lyra.store.protocol import Lease, Record, Snapshot, Store
+from lyra.store.signature import Signer
 from lyra.store.sqlite import SqliteStore
 
 __all__ = ["Case", "cases", "run"]
 
 _BATCHES: Final = 40
+_KEY: Final = Signer(bytes(32))
 _SPAN_BYTES_MAX: Final = 6000  # longer than a page, so that one blow can hit two
 
 
@@ -41,6 +43,7 @@ class Case:
 
     name: str
     path: Path
+    is_signed: bool = False
     rows: list[Record] = field(default_factory=list)
     snapshots: list[Snapshot] = field(default_factory=lambda: [Snapshot(0, {})])
     leases: list[Lease | None] = field(default_factory=lambda: [None])
@@ -61,14 +64,21 @@ def cases(folder: Path, seed: int) -> list[Case]:
         _crashed(folder / "folded-log", seed, checkpoints={25: "PASSIVE"}),
         _crashed(folder / "half-folded-log", seed, checkpoints={35: "PASSIVE"}, reader_from=20),
         _crashed(folder / "stopped", seed, checkpoints={_BATCHES - 1: "TRUNCATE"}),
+        _crashed(folder / "signed-folded-log", seed, checkpoints={25: "PASSIVE"}, is_signed=True),
+        _crashed(folder / "signed-stopped", seed, checkpoints={_BATCHES - 1: "TRUNCATE"}, is_signed=True),
     ]
 
 
-def _crashed(folder: Path, seed: int, *, checkpoints: dict[int, str], reader_from: int = -1) -> Case:
+def _crashed(
+    folder: Path, seed: int, *, checkpoints: dict[int, str], reader_from: int = -1, is_signed: bool = False
+) -> Case:
     """Use a store, copy its files while it is open, as if the process had died there."""
     live = folder / "live" / "lyra.db"
-    case = Case(folder.name, folder / "lyra.db")
+    case = Case(folder.name, folder / "lyra.db", is_signed)
     store = SqliteStore(live)
+    if is_signed:
+        store.sign_with(_KEY)
+        store.begin_signing(0)
     operator = sqlite3.connect(live, isolation_level=None)
     reader = sqlite3.connect(live, isolation_level=None)
     # Only the checkpoints asked for: the store's own would come at a moment of SQLite's choosing.
@@ -153,6 +163,8 @@ def _judge(case: Case, path: Path) -> str:
     except Corrupt:
         return "corrupt"
     try:
+        if case.is_signed:
+            store.sign_with(_KEY)
         return _read_all(case, store)
     except Corrupt:
         return "corrupt"

@@ -53,7 +53,12 @@ SILENT = {
     "moved batch": "UPDATE journal SET seq = 101 WHERE seq = 99",
     "missing batch": "DELETE FROM journal WHERE seq = 21",
     "missing first batch": "DELETE FROM journal WHERE seq = 1",
-    "batch twice": "INSERT INTO journal SELECT 22, rows, data, crc FROM journal WHERE seq = 21",
+    "batch twice": "INSERT INTO journal SELECT 22, rows, data, crc, signature FROM journal WHERE seq = 21",
+    "signature": "UPDATE journal SET signature = x'00' WHERE seq = 21",
+    "type of a signature": "UPDATE journal SET signature = 'text' WHERE seq = 21",
+    "key of the signatures": "UPDATE signatures SET key_id = 'another'",
+    "signature of the snapshot": "UPDATE signatures SET code = x'00'",
+    "no signatures": "DELETE FROM signatures",
     "swapped data": "UPDATE journal SET (data, crc) = (SELECT data, crc FROM journal WHERE seq = 31) WHERE seq = 21",
     "snapshot newer than the journal": "DELETE FROM journal WHERE seq > 40",
     "snapshot data": "UPDATE snapshots SET data = x'33' WHERE pid = 'a'",
@@ -85,6 +90,7 @@ def _use_everything(path: Path) -> None:
         list(store.read())
         store.load_snapshots()
         store.holder()
+        store.signed_by()
         for (digest,) in store._ask("SELECT digest FROM blobs"):
             store.get_blob(digest)
     finally:
