@@ -39,6 +39,7 @@ def test_a_setting_of_a_file_makes_its_folder(lyra):
     """It stands for many runs, and is not typed each time."""
     (lyra.folder / "lyra.toml").write_text('[kernel]\nstore = "data/lyra.db"\n')
     (lyra.folder / "x.vega").write_text('print("hi");')
+    assert lyra("trust", "add", "--yes").returncode == 0
     assert lyra("run", "x.vega").stdout == "hi\n"
     assert (lyra.folder / "data/lyra.db").exists()
 

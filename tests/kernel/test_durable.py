@@ -767,7 +767,7 @@ def test_a_program_knows_that_it_replays(path):
                 said.append(number)
             await ctx.do(act, number)
         await ctx.ask("go on?", kind="confirmation")
-        said.append("answered" if not ctx.replaying else "replayed")
+        said.append("answered" if not ctx.replaying else "replayed")  # type: ignore[arg-type]
 
     async def main():
         async with Crash(Kernel(path)) as kernel:

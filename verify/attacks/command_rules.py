@@ -213,7 +213,9 @@ async def _try(lines: list[str], rules: list[Rule], tier: str) -> list[str]:
         _fill(folder)
         permissions = Permissions(rules, workspace=folder, attended=False)
         tools = builtin_tools(Workspace(folder), sandbox=Sandbox(tiers=(tier,)), attended=False)
-        outcomes = await call_all([Call("Bash", {"command": line, "timeout": 10}) for line in lines], tools, permissions)
+        outcomes = await call_all(
+            [Call("Bash", {"command": line, "timeout": 10}) for line in lines], tools, permissions
+        )
         effects = [
             f"{outcome.call.arguments['command']} ({tier}): it was run: {outcome.output[:80]!r}"
             for outcome in outcomes

@@ -23,8 +23,8 @@ def _expanded(parts: list[Any]) -> str:
 def _tools(table: dict[str, Any]) -> list[dict[str, Any]]:
     hidden = table["hidden"]
     tools = [{"name": name, "description": "Say something.", "inputSchema": _OBJECT} for name in table["raw"]]
-    for kind in ("text", "structured", "error", "protocol", "progress", "link"):
-        tools.append({"name": f"say_{kind}", "description": "Say it.", "inputSchema": _OBJECT})
+    kinds = ("text", "structured", "error", "protocol", "progress", "link")
+    tools += [{"name": f"say_{kind}", "description": "Say it.", "inputSchema": _OBJECT} for kind in kinds]
     tools.append({"name": "described", "description": f"Look{hidden} at this.", "inputSchema": _OBJECT})
     words = {"title": f"T{hidden}", "description": f"D{hidden}", "default": f"d{hidden}", "examples": [f"e{hidden}"]}
     tools.append({"name": "schema", "inputSchema": {"type": "object", "properties": {"a": words}}})
@@ -39,7 +39,7 @@ def _result(method: str, params: dict[str, Any], table: dict[str, Any]) -> Any:
     text = {"type": "text", "text": said}
     if method == "initialize":
         info = {"name": "hostile", "version": "1"}
-        offers = {"tools": {}, "resources": {}, "prompts": {}}
+        offers = {"tools": {}, "resources": {}, "prompts": {}}  # type: ignore[var-annotated]
         return {"protocolVersion": "2025-06-18", "capabilities": offers, "serverInfo": info}
     if method == "tools/list":
         return {"tools": _tools(table)}

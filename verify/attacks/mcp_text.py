@@ -181,7 +181,7 @@ async def _hidden(tier: str, what: str, hidden: str) -> Attempts:
     with TemporaryDirectory(prefix="lyra-mcp-") as folder:
         async with _servers(folder, tier, {"raw": {}, "hidden": hidden}) as servers:
             await servers.start()
-            progress.set(lambda text, _fraction=None: reported.append(text))
+            progress.set(lambda text, _fraction=None: reported.append(text))  # type: ignore[misc]
             kinds = ("text", "structured", "error", "protocol", "progress", "link")
             said = {f"say_{kind}": await _said(_call(servers, f"say_{kind}")) for kind in kinds}
             said |= {

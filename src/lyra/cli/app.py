@@ -57,7 +57,9 @@ COMMANDS: Final[dict[str, Lazy]] = {
         "lyra.cli.commands.pipeline", "pipeline", "Check, run and draw pipelines declared in TOML, YAML or JSON."
     ),
     "run": Lazy("lyra.cli.vega.run", "run", "Run a Vega program: a source, or a compiled .vgb file."),
-    "store": Lazy("lyra.cli.commands.store", "store", "Inspect and compact a store: info, check, compact, export."),
+    "store": Lazy(
+        "lyra.cli.commands.store", "store", "Inspect, compact and sign a store: info, check, compact, export, adopt."
+    ),
     "tools": Lazy("lyra.cli.commands.tools", "tools", "List the available tools, check files of tools, call a tool."),
     "trust": Lazy(
         "lyra.cli.commands.trust", "trust", "Show and change which folders' own files may do more than tighten."

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
 import msgspec
@@ -153,8 +154,10 @@ class Config:
             import logging
 
             logging.getLogger("lyra.config").warning("%s", config.passed_over_sentence())
-        for value in (config.kernel.store.reveal(), config.audit.file, merged.demanded.get("audit.file")):
-            add_own_file(value or "")
+        with suppress(ConfigError):  # a variable that is not set: what opens the store says so
+            add_own_file(config.kernel.store.reveal())
+        for file in (config.audit.file, merged.demanded.get("audit.file")):
+            add_own_file(file or "")
         return config
 
     def passed_over_sentence(self) -> str:

@@ -2,7 +2,7 @@
 
 Git takes any folder for a repository that has a `HEAD` and beside it `objects` and `refs`, or a `commondir` that says
 where those are; no `.git` is needed (a bare repository). From there it obeys `config`, which can name programs
-(`core.fsmonitor`, `core.pager`) that run at the next `git status` in that folder or below it. So the shape is looked
+("core.fsmonitor", "core.pager") that run at the next `git status` in that folder or below it. So the shape is looked
 for, whatever the folder is called and in whatever order its parts came. A folder that lacks one of the parts harms
 nothing: `HEAD` is the one that is taken away.
 

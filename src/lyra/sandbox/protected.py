@@ -195,8 +195,7 @@ class _Search:
 
     def repositories(self) -> list[str]:
         """The HEAD of each folder that is a git repository by its shape."""
-        found = [f"{folder}{parts[HEAD]}" for folder, parts in self.git_parts.items() if is_repository(parts)]
-        return sorted(found)
+        return sorted(f"{folder}{parts[HEAD]}" for folder, parts in self.git_parts.items() if is_repository(parts))
 
     def add_places(self, places: Places) -> list[str]:
         """Add what is protected because of where it lies; gives the paths of it that do not exist."""
@@ -400,8 +399,8 @@ def _of(protected: ProtectedPaths, prefix: str) -> ProtectedPaths:
 
 
 def _forbidden(profile: Profile, root: str, new: list[str], before: ProtectedPaths, now: ProtectedPaths) -> list[str]:
-    """The paths of a folder that are renamed: the HEAD of a new repository, new paths that programs obey by their names,
-    and protected places that did not exist."""
+    """The paths of a folder that are renamed: the HEAD of a new repository, new paths that programs obey by their
+    names, and protected places that did not exist."""
     named = []
     if new:
         search = _Search(_alone(profile, root), 0)

@@ -38,11 +38,11 @@ _NOTHING: Final = Places()
 def places_in(root: str) -> Places:
     """The places inside a folder, which is a real path."""
     own, prefix = own_paths(), root.rstrip("/") + "/"
-    found = [(path, *_real(path)) for path in (*own.hidden, *own.read_only)]
-    found += [(path, path, True) for path in own.code if path.startswith(prefix)]
+    places = [(path, *_real(path)) for path in (*own.hidden, *own.read_only)]
+    places += [(path, path, True) for path in own.code if path.startswith(prefix)]
     if f"{own.home}/".startswith(prefix) or f"{_real_home(own.home)}/".startswith(prefix):
-        found += [(path, *_real(path)) for paths in home_paths() for path in paths]
-    inside = [place for place in found if place[0].startswith(prefix) or place[1].startswith(prefix)]
+        places += [(path, *_real(path)) for paths in home_paths() for path in paths]
+    inside = [place for place in places if place[0].startswith(prefix) or place[1].startswith(prefix)]
     return _sorted(root, prefix, inside) if inside else _NOTHING
 
 
@@ -51,13 +51,13 @@ def _real_home(home: str) -> str:
     return os.path.realpath(home)
 
 
-def _sorted(root: str, prefix: str, found: list[tuple[str, str, bool]]) -> Places:
-    """Sort what was found: each path, the path without links, and whether it exists."""
+def _sorted(root: str, prefix: str, places: list[tuple[str, str, bool]]) -> Places:
+    """Sort these places: each path, the path without links, and whether it exists."""
     sorts: list[dict[str, None]] = [{}, {}, {}, {}, {}]
     read_only, hidden, missing, folders, links = sorts
     own = own_paths().hidden
     keys = {*own, *home_paths()[1]}
-    for path, real, exists in found:
+    for path, real, exists in places:
         if real != path:
             links.update(dict.fromkeys(link[len(prefix) :] for link in _links(path) if link.startswith(prefix)))
         if not real.startswith(prefix):
@@ -72,11 +72,11 @@ def _sorted(root: str, prefix: str, found: list[tuple[str, str, bool]]) -> Place
 def own_folders(root: str) -> list[str]:
     """Lyra's hidden folders inside a folder and those above them, relative to it, the innermost first."""
     prefix = root.rstrip("/") + "/"
-    found: set[str] = set()
+    places: set[str] = set()
     for real, _ in map(_real, own_paths().hidden):
         parts = real[len(prefix) :].split("/") if real.startswith(prefix) else []
-        found |= {"/".join(parts[:depth]) for depth in range(1, len(parts) + 1)}
-    return sorted(found, key=len, reverse=True)
+        places |= {"/".join(parts[:depth]) for depth in range(1, len(parts) + 1)}
+    return sorted(places, key=len, reverse=True)
 
 
 def hidden_inside(root: str) -> list[str]:

@@ -249,4 +249,4 @@ def test_the_flags_of_the_show(monkeypatch, words, seed, pauses):
     monkeypatch.setattr("lyra.cli.demo.command.Demo", Show)
     assert main(["demo", "--json", *words]) == 0
     (settings,) = shown
-    assert (settings["seed"], settings["pace"] > 0) == (seed, pauses)
+    assert (settings["seed"], settings["pace"] > 0) == (seed, pauses)  # type: ignore[operator]

@@ -485,5 +485,5 @@ def test_an_unknown_key_comes_with_a_suggestion():
 def test_the_pause_of_a_retry_is_its_back_off_with_jitter():
     """The back-off decides the range of the pause, the generator that is given the place in it."""
     retry = Retry(max_attempts=5, backoff=Backoff(kind="constant", initial_s=8.0, jitter=0.5))
-    assert [retry.delay(1, lambda draw=draw: draw) for draw in (0.0, 0.5)] == [4.0, 8.0]
+    assert [retry.delay(1, lambda draw=draw: draw) for draw in (0.0, 0.5)] == [4.0, 8.0]  # type: ignore[misc]
     assert Retry(backoff=Backoff(kind="constant", initial_s=2.0)).delay(3, lambda: 0.5) == 2.0

@@ -79,7 +79,7 @@ INSIDE = {
     *("_Refused", "_Swapped", "Overtaken", "Stop", "Barrier", "GiveUp", "_Unfit", "_Bad", "RenameRefused"),
     *("Abandoned", "_Returned", "_NotPlain", "UnknownCommand", "BadPattern", "_NoForm", "TooDeep"),
     *("AnswerTooLarge", "PatternTooLarge", "StopLookahead"),
-    *("Again", "NotEarly", "TooManySteps", "Unsupported"),
+    *("Again", "NotEarly", "TooManySteps", "Unsupported", "_PassOnError"),
 }
 
 
