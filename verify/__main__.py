@@ -78,7 +78,7 @@ def _damage(options: argparse.Namespace) -> int:
 
 
 def _security(options: argparse.Namespace) -> int:
-    from verify.attacks import swaps
+    from verify.attacks import command_rules, keys, leaving_data, mcp_text, swaps
     from verify.attacks.injection import attacks, benign, run
 
     again = f"python -m verify security --seed {options.seed} --n {options.n}"
@@ -93,6 +93,16 @@ def _security(options: argparse.Namespace) -> int:
     _show(tasks.failures, again)
     print(f"security: {tasks.tasks} harmless tasks, {tasks.questions} questions, {len(tasks.failures)} failures")
     failure_count = len(swapped.failures) + len(failures) + len(tasks.failures)
+    for what, suite in (
+        ("with a known key", keys),
+        ("to send data out", leaving_data),
+        ("on command rules", command_rules),
+        ("of an MCP server", mcp_text),
+    ):
+        tried = suite.run()
+        _show(tried.effects, again)
+        print(f"security: {tried.attempts} attempts {what}, {len(tried.effects)} effects")
+        failure_count += len(tried.effects)
     return _verdict(f"security: {options.n} symlink races from seed {options.seed}", failure_count)
 
 
