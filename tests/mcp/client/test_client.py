@@ -160,9 +160,12 @@ def test_no_way_in_which_a_server_speaks_tells_its_secrets(tmp_path):
         )
         told: list[str] = []
 
-        async def main(settings: ServerSettings = settings, told: list[str] = told) -> None:
+        def note(text: str, _fraction: float | None = None, told: list[str] = told) -> None:
+            told.append(text)
+
+        async def main(settings: ServerSettings = settings, told: list[str] = told, note: Any = note) -> None:
             async with using(settings, folder=tmp_path) as use:
-                progress.set(lambda text, _fraction: told.append(text))
+                progress.set(note)
                 told.append(await use.call("mcp__own__say_progress"))
                 told.append(json.dumps(await use.servers.resources("own")))
                 told.append(str(await use.servers.read_resource("own", "note://one")))
