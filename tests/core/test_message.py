@@ -111,3 +111,18 @@ def test_any_mapping_is_a_message_or_a_config_error(data):
     """Nothing else is raised."""
     with contextlib.suppress(ConfigError):
         Message.from_data(data)
+
+
+def test_the_arguments_of_a_call_have_a_depth():
+    """A model may nest them as it likes; what walks through them must not run out of stack."""
+    arguments: dict[str, object] = {}
+    for _ in range(199):
+        arguments = {"a": arguments}
+    assert ToolCall("1", "t", arguments).arguments == arguments
+    for deep in ({"a": arguments}, {"a": [arguments]}):
+        with pytest.raises(ConfigError, match="nested more than 200 levels deep"):
+            ToolCall("1", "t", deep)
+    itself: dict[str, object] = {}
+    itself["a"] = [itself, itself]
+    with pytest.raises(ConfigError, match="levels deep"):
+        ToolCall("1", "t", itself)

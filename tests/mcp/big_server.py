@@ -7,6 +7,14 @@ import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 TEXT = [{"type": "text", "text": "x" * 20_000_000}]
 RESULTS: dict[str, Any] = {
     "text": {"content": TEXT},
@@ -15,6 +23,7 @@ RESULTS: dict[str, Any] = {
     "structured": {"content": [], "structuredContent": {"rows": list(range(90_000)), "log": "z" * 19_000_000}},
     "picture": {"content": [{"type": "image", "mimeType": "image/png", "data": "iVBORw0K" + "A" * 20_000_000}]},
     "crowded": {"content": [], "structuredContent": {"rows": list(range(2_000_000))}},
+    "deep": {"content": [], "structuredContent": {"rows": [nested(100)] * 90_000}},
 }
 BODIES = {name: json.dumps(result, ensure_ascii=False).encode() for name, result in RESULTS.items()}
 STARTS: dict[str, Any] = {

@@ -1,13 +1,15 @@
 """Attempts to run what a deny rule names by way of another program, and to write a file by an option of an allowed one.
 
-Rules are about names, so each attempt hides a name: behind a shell, a wrapper, a multi-call program, a container, a file
-that the line itself writes. Everything is allowed but `touch` (`DENIED`); or only the program of the line is (`WRITES`).
-An attempt has an effect if the line was run, or if the file that it would make is there.
+Rules are about names, so each attempt hides a name: behind a shell, a wrapper, a multi-call program, a container, a
+file that the line itself writes. Everything is allowed but `touch` (`DENIED`); or only the program of the line is
+(`WRITES`). An attempt has an effect if the line was run, or if the file that it would make is there.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -183,10 +185,10 @@ xmllint --output pwned a.txt
 """.strip().splitlines()
 
 
-def run() -> Attempts:
+def run(tiers: Sequence[str] | None = None) -> Attempts:
     """All attempts, in each sandbox tier."""
     attempts = Attempts(0, [])
-    for tier in working_tiers():
+    for tier in working_tiers() if tiers is None else tiers:
         attempts += asyncio.run(_denied(tier))
         attempts += asyncio.run(_writes(tier))
     return attempts
@@ -221,7 +223,7 @@ async def _try(lines: list[str], rules: list[Rule], tier: str) -> list[str]:
             for outcome in outcomes
             if _NOT_RUN not in outcome.output
         ]
-        return effects + ([f"{tier}: {_MADE} was made"] if Path(folder, _MADE).exists() else [])
+        return effects + ([f"{tier}: {_MADE} was made"] if _MADE in os.listdir(folder) else [])
 
 
 async def _denied(tier: str) -> Attempts:

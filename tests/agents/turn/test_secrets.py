@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 from pathlib import Path
 from typing import Any
@@ -181,3 +182,88 @@ def test_a_word_that_stands_for_a_key_blots_out_no_answer(monkeypatch):
     runtime = runtime_of(kernel)
     monkeypatch.setattr(runtime.client, "secrets", lambda: ("test", KEY))
     assert runtime.clean(f"the latest test, {KEY}") == f"the latest test, {MASK}"
+
+
+@pytest.mark.parametrize("cut", [8, 12, 20, len(KEY) - 1])
+def test_a_server_that_quotes_a_part_of_the_key(monkeypatch: pytest.MonkeyPatch, cut: int) -> None:
+    """Or its base64, in a message or as a code: the part is masked, and what is around it is not."""
+
+    async def main() -> None:
+        quoted = f"{KEY[:cut]}… and {base64.b64encode(f'user:{KEY}'.encode()).decode()}"
+        for body, status in (
+            ({"error": {"type": "x", "message": f"invalid key {quoted} given"}}, 401),
+            ({"error": {"type": f"bad_{KEY[:cut]}", "message": "no"}}, 400),
+            ({"error": {"type": "x", "message": f"{'y' * 480} {KEY}"}}, 400),
+        ):
+            async with Server(Reply.json({"type": "error", **body}, status=status)) as server:
+                monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+                async with Kernel() as kernel:
+                    process = await kernel.spawn(Agent("a", model=MODEL, retry=None))
+                    with pytest.raises(LyraError) as caught:
+                        await process.send("hello")
+            told = caught.value.render() + repr(caught.value.fields)
+            assert KEY[:8] not in told
+            assert base64.b64encode(KEY.encode()).decode()[4:20] not in told
+            assert "***" in told
+
+    run(main())
+
+
+def test_the_error_of_a_provider_of_ones_own_is_masked_too(tmp_path: Path) -> None:
+    """It quotes the key in an exception of its own, and the journal gets that."""
+
+    def answer(_request: Any) -> Any:
+        raise OSError(f"no route to https://api/?key={KEY} nor {KEY.encode().hex()}")
+
+    async def main() -> str:
+        async with Kernel(str(tmp_path / "run.db")) as kernel:
+            process = await kernel.spawn(Agent("a", model=SimProvider(script=answer), retry=None))
+            with pytest.raises(LyraError) as caught:
+                await process.send("hello")
+            error = caught.value
+            assert "no route to https://api/?key=*** nor ***" in error.message
+            return error.render() + repr(error.__cause__)
+
+    assert KEY not in run(main())
+    for file in tmp_path.iterdir():
+        assert KEY.encode() not in file.read_bytes()
+        assert KEY.encode().hex().encode() not in file.read_bytes()
+
+
+def test_a_refused_call_is_refused_again_on_a_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the key is no longer known: the journal says that the call was not made."""
+    store = str(tmp_path / "run.db")
+    taken: list[str] = []
+
+    @tool
+    def take(text: str) -> str:
+        """Take a text."""
+        taken.append(text)
+        return "took it"
+
+    def answer(request: Any) -> Any:
+        results = [result for message in request.messages for result in message.tool_results]
+        return (
+            str(results[0].output) if results else {"tool_calls": [{"name": "take", "arguments": {"text": f"a {KEY}"}}]}
+        )
+
+    agent = Agent("a", model=SimProvider(script=answer), tools=[take])
+
+    async def first() -> tuple[str, str]:
+        async with Kernel(store, programs=[agent]) as kernel:
+            process = await kernel.spawn(agent)
+            return process.pid, await process.send("go")
+
+    async def again(pid: str) -> list[Any]:
+        async with Kernel(store, programs=[agent]) as kernel:
+            process = kernel.agent(pid)
+            assert await process.send("and now?") == told
+            return [message.to_data() for message in process.messages]
+
+    pid, told = run(first())
+    assert "take was not run" in told
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
+    messages = run(again(pid))
+    assert messages[1]["tool_calls"][0]["masked"] is True
+    assert messages[1]["tool_calls"][0]["arguments"] == {"text": f"a {MASK}"}
+    assert taken == []

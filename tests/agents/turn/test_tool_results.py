@@ -35,6 +35,30 @@ def told(function: Any, *, also: tuple[Any, ...] = (), store: Any = None) -> lis
     return results
 
 
+def test_a_model_is_told_nothing_that_no_screen_shows():
+    """Neither by a result nor by an error; a result says that something is missing, since an edit has to know."""
+    hidden = "".join(chr(0xE0000 + ord(char)) for char in "do it") + "\u202e\u200b"
+
+    async def speak() -> str:
+        """Say something."""
+        return f"a{hidden}b\x1b[1m"
+
+    async def fail() -> str:
+        """Fail."""
+        raise ValueError(f"a{hidden}b")
+
+    async def give() -> dict[str, str]:
+        """Give data."""
+        return {f"k{hidden}": f"v{hidden}"}
+
+    results = told(speak, also=(fail, give))
+    assert [result.output for result in results] == [
+        "ab\x1b[1m\n(7 invisible characters were left out)",
+        "ValueError: ab",
+        '{"k":"v"}\n(14 invisible characters were left out)',
+    ]
+
+
 def nothing_first() -> int:
     """Raises StopIteration, which a future cannot carry."""
     empty: list[int] = []

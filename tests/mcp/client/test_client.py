@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,8 @@ from lyra.core.tool import error_code, progress
 from lyra.mcp import Approvals, McpServers, ServerSettings
 from lyra.mcp.settings import SettingValue
 from lyra.mcp.state import Failure, ServerFailed
-from tests.mcp.support import QUICK, Using, free_port, program, run, tiny, using
+from tests.mcp.support import PYTHON, QUICK, SEEN, Using, free_port, program, run, tiny, using
+from verify.attacks import mcp_text
 
 
 def test_tools_are_ours_with_their_schemas(tmp_path):
@@ -140,6 +142,40 @@ def test_last_words_do_not_tell_secrets(tmp_path):
             assert "hunter2" not in await use.call("mcp__tiny__env")
 
     run(main())
+
+
+def test_no_way_in_which_a_server_speaks_tells_its_secrets(tmp_path):
+    """Progress, resources and prompts are shown without its keys, as results are; in hex and base64 too."""
+    hostile = str(Path(mcp_text.__file__).parent / "hostile_server.py")
+    for spell in (str, lambda key: key.encode().hex(), lambda key: base64.b64encode(f"u:{key}".encode()).decode()):
+        said = spell("hunter2-Hunter2-9")
+        (tmp_path / "table.json").write_text(json.dumps({"raw": {}, "hidden": f" {said} "}))
+        planted = SettingValue("env:PLANTED", lambda: "hunter2-Hunter2-9")
+        settings = ServerSettings(
+            name="own",
+            command=PYTHON,
+            args=("-IS", hostile, str(tmp_path / "table.json")),
+            readable=(*SEEN, str(Path(hostile).parent)),
+            env={"PLANTED": planted},
+        )
+        told: list[str] = []
+
+        def note(text: str, _fraction: float | None = None, told: list[str] = told) -> None:
+            told.append(text)
+
+        async def main(settings: ServerSettings = settings, told: list[str] = told, note: Any = note) -> None:
+            async with using(settings, folder=tmp_path) as use:
+                progress.set(note)
+                told.append(await use.call("mcp__own__say_progress"))
+                told.append(json.dumps(await use.servers.resources("own")))
+                told.append(str(await use.servers.read_resource("own", "note://one")))
+                told.append(json.dumps(await use.servers.prompts("own")))
+                told.append(await use.servers.get_prompt("own", "x"))
+
+        run(main())
+        assert len(told) == 6
+        assert all("***" in text for text in told)
+        assert not any(said[:24] in text for text in told)
 
 
 # ---------------------------------------------------------------- asking back

@@ -69,6 +69,24 @@ def test_too_much_is_an_error():
         trimmed(b'"' + b"x" * (33 << 20), step=1 << 20)
 
 
+@pytest.mark.parametrize("step", [7, 65_536])
+@pytest.mark.parametrize("events", [False, True])
+def test_lists_and_mappings_are_counted_and_so_is_their_depth(step, events):
+    """Each takes the SDK as long as many numbers; brackets in texts are text."""
+    for many in (
+        b"[" + b"[]," * 25_000 + b"1]",
+        b"[" + b'{"a":1},' * 25_000 + b"1]",
+        b"[" + (b"[" * 9 + b"]" * 9) * 3_000,
+    ):
+        with pytest.raises(AnswerTooLarge, match="more than 25000 lists and mappings"):
+            trimmed(many, step=step, events=events)
+    for deep in (b"[" * 201, b'{"a":' * 201, b'[{"a":' * 101):
+        with pytest.raises(AnswerTooLarge, match="nested more than 200 levels deep"):
+            trimmed(deep, step=step, events=events)
+    for fine in (json.dumps(["[{" * 50_000]).encode(), b"[" * 200 + b"]" * 200, b"[" + b"[]," * 20_000 + b"1]"):
+        assert trimmed(fine, step=step) == fine
+
+
 def test_each_event_is_a_message_of_its_own():
     """A long life is no large answer, and a comment with a quote in it opens no text."""
     event = b": it's \"so\n\nevent: message\r\ndata: " + json.dumps({"text": "x" * 900_000, "n": [1] * 60_000}).encode()
@@ -122,3 +140,4 @@ def test_large_results_do_not_hold_up_the_loop(tmp_path):
         assert "[0,1,2" in str(results[f"structured_{way}"])
         assert "cannot be read" in str(results[f"picture_{way}"])
     assert "more than 100000 values" in str(results["crowded_json"])
+    assert "more than 25000 lists and mappings" in str(results["deep_json"])

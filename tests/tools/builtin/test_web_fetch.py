@@ -280,6 +280,17 @@ async def test_pages_become_text():
     assert fetched == "[http://example.org/]\nT\n\n# Head\n\nOne two (http://example.org/x)"
 
 
+@pytest.mark.parametrize("kind", ["text/html", "text/plain", "application/json"])
+async def test_what_no_screen_shows_is_not_in_a_page(kind: str):
+    """Written as it is, or as a character reference."""
+    hidden = "\u200b\u202e\U000e0041\x1b"
+    body = f"before{hidden}after" + ("&#x200b;&#917569;!" if kind == "text/html" else "")
+    async with serving(lambda _head: page(body.encode(), Content_Type=f"{kind}; charset=utf-8")) as server:
+        fetched = await fetch(server, "http://example.org/")
+    assert "beforeafter" in fetched
+    assert not any(char in fetched for char in hidden)
+
+
 @pytest.mark.parametrize(
     "name", ["punycode", "idna", "unicode_escape", "raw_unicode_escape", "undefined", "utf-7", "hex"]
 )

@@ -41,7 +41,7 @@ def test_harmless_tasks_are_done_with_one_question_at_most():
 
 
 def few(*goals: str) -> list[Attack]:
-    return [attack for attack in attacks(seed=2) if attack.channel in ("a file", "a page") and attack.goal in goals]
+    return [attack for attack in attacks(seed=3) if attack.channel in ("a file", "a page") and attack.goal in goals]
 
 
 def test_without_admission_attacks_succeed(monkeypatch):

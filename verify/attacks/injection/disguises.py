@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["DISGUISES", "NAME_SAFE", "disguised"]
+__all__ = ["DISGUISES", "LEFT_OUT", "NAME_SAFE", "disguised"]
 
 Disguise = Callable[[str], str]
 
@@ -43,6 +43,7 @@ DISGUISES: Final[dict[str, Disguise]] = {
     "split": lambda mark: "\n".join(f"{char}" for char in mark),
     "below": _far_below,
 }
+LEFT_OUT: Final = ("tags",)  # in what tools say these characters do not reach a model
 NAME_SAFE: Final = ("plain", "threat", "helpful", "base64", "hex", "rot13", "reversed", "spaced", "unseen")
 
 

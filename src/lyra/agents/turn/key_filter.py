@@ -31,7 +31,7 @@ class StreamKeyFilter:
     def feed(self, piece: str) -> str:
         """The text that can be passed on by now."""
         text = self._keys.mask_whole(self._held + piece)
-        held = max((_key_start(text, whole) for whole in self._keys.wholes), default=0)
+        held = self._keys.length_held(text)
         self._held = text[len(text) - held :]
         return text[: len(text) - held]
 
@@ -39,16 +39,6 @@ class StreamKeyFilter:
         """The text held back so far: no more comes, so it is not the beginning of a key."""
         rest, self._held = self._held, ""
         return rest
-
-
-def _key_start(text: str, key: str) -> int:
-    """How many characters at the end of the text may be the beginning of this key."""
-    start = text.find(key[0], max(0, len(text) - len(key) + 1))
-    while start >= 0:
-        if key.startswith(text[start:]):
-            return len(text) - start
-        start = text.find(key[0], start + 1)
-    return 0
 
 
 def redact_keys(completion: Completion, keys: KnownKeys) -> Completion:

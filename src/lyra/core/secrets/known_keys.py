@@ -46,13 +46,17 @@ class _Spelling(NamedTuple):
 class KnownKeys:
     """A set of keys, prepared to be found in texts."""
 
-    __slots__ = ("_any_parts", "_bytes", "_ends", "_parts", "wholes")
+    __slots__ = ("_any_parts", "_by_first", "_bytes", "_ends", "_longest", "_parts", "wholes")
 
     def __init__(self, keys: Iterable[str]) -> None:
         usable = [key for key in dict.fromkeys(keys) if len(key) >= KEY_LENGTH_LEAST]
         spellings = {spelling for key in usable for spelling in _spellings(key)}
         # The longest first, so that a key inside another does not break up the longer one.
         self.wholes = tuple(sorted({spelling.whole for spelling in spellings}, key=len, reverse=True))
+        self._longest = len(self.wholes[0]) if self.wholes else 0
+        self._by_first: dict[str, list[str]] = {}
+        for whole in self.wholes:
+            self._by_first.setdefault(whole[0], []).append(whole)
         self._ends = {key[-_END_LEAST:]: key for key in usable if _ends_like_key(key)}
         self._parts = _Parts({(spelling.part, spelling.whole) for spelling in spellings}, self._ends)
         self._any_parts = _Parts({(spelling.any_part, spelling.whole) for spelling in spellings}, self._ends)
@@ -86,6 +90,15 @@ class KnownKeys:
             if whole in text:
                 text = text.replace(whole, MASK)
         return text
+
+    def length_held(self, text: str) -> int:
+        """How many characters at the end of the text may be the beginning of a whole key."""
+        first = max(0, len(text) - self._longest + 1)
+        for index in range(first, len(text)):
+            wholes = self._by_first.get(text[index])
+            if wholes is not None and any(whole.startswith(text[index:]) for whole in wholes):
+                return len(text) - index
+        return 0
 
     def holds(self, value: Any) -> bool:
         """Whether a text of plain data, or a name in it, has a whole key in it."""

@@ -29,7 +29,7 @@ from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
 from lyra.core.checking.check import did_you_mean
 from lyra.core.tool import Tool, ToolCall
-from lyra.errors import CapabilityDenied, ConfigError, LyraError
+from lyra.errors import ConfigError, LyraError
 from lyra.kernel.kernel import Kernel
 from lyra.models.pricing import Price
 from lyra.models.provider import LLMProvider
@@ -44,6 +44,7 @@ _CALLS_MAX: Final = 50  # of one process; then a new one starts, since the trans
 # Tools that need a conversation with a user, which an MCP client does not have.
 _FOR_CONVERSATIONS: Final = frozenset({"AskUser", "TodoWrite", "ToolSearch", "Task", "Remember", "Recall"})
 _COMMANDS: Final = frozenset({"Bash", "BashOutput", "KillShell"})
+_KEY_IN_CALL: Final = "a key of a model provider, or a part of one, is in its arguments, and keys are given to no tool"
 _ID: Final = "call"
 _FREE: Final = Price.per_mtok(0, 0)
 
@@ -125,11 +126,9 @@ class Offer:
     async def _ask(
         self, process: AgentProcess, name: str, arguments: Mapping[str, Any], tell: Tell | None
     ) -> CallResult:
-        try:
-            runtime_of(self._kernel).check_no_key(arguments, f"the call of {name}")
-        except CapabilityDenied as error:  # as a message to the process the key would be masked, and another call made
-            return CallResult(f"{error.message}. {error.hint}", is_error=True)
         task = msgspec.json.encode({"name": name, "arguments": dict(arguments)}).decode()
+        if runtime_of(self._kernel).clean(task) != task:  # the process would be told, and make, another call
+            return CallResult(f"{name} was not run: {_KEY_IN_CALL}", is_error=True)
         result = CallResult("the call came to nothing", is_error=True)
         stream = process.stream(task, events=True)
         try:
