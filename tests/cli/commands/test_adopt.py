@@ -18,6 +18,7 @@ from lyra.cli.commands import adopt as module
 from lyra.errors import ApprovalRefused
 from lyra.kernel.stored_rights import grant_words
 from lyra.kernel.supervision.child import Child
+from lyra.store.batch import unsigned_crc
 from lyra.store.space import Space
 from lyra.store.sqlite import SqliteStore
 from tests.cli.conftest import Lyra
@@ -124,8 +125,6 @@ def test_check_and_adopt_name_what_was_changed(lyra: Lyra, path: Path) -> None:
     """A signed store that another program changed: `check` fails, `adopt` shows the place."""
     lyra("store", "adopt", str(path), "--yes")
     connection = sqlite3.connect(path, isolation_level=None)
-    from lyra.store.batch import unsigned_crc
-
     seq, count, data = connection.execute("SELECT seq, rows, data FROM journal ORDER BY seq LIMIT 1").fetchone()
     crc = unsigned_crc(seq, count, data)
     connection.execute("UPDATE journal SET signature = NULL, crc = ? WHERE seq = ?", (crc, seq))
@@ -137,6 +136,21 @@ def test_check_and_adopt_name_what_was_changed(lyra: Lyra, path: Path) -> None:
     assert "not what was signed" in lyra("store", "adopt", str(path)).stdout
     assert lyra("store", "adopt", str(path), "--yes").returncode == 0
     assert lyra("store", "check", str(path)).returncode == 0
+
+
+def test_a_run_of_a_changed_store_says_so(lyra: Lyra) -> None:
+    """The code and the exit code are its own: what was changed is no accident."""
+    Path(lyra.folder, "a.vega").write_text('print("one");')
+    assert lyra("run", "a.vega", "--db", "run.db", "--run-id", "r").stdout == "one\n"
+    connection = sqlite3.connect(lyra.folder / "run.db", isolation_level=None)
+    connection.execute('DELETE FROM "r/journal" WHERE seq = (SELECT max(seq) FROM "r/journal")')
+    seq, count, data = connection.execute('SELECT seq, rows, data FROM "r/journal" ORDER BY seq DESC').fetchone()
+    crc = unsigned_crc(seq, count, data)
+    connection.execute('UPDATE "r/journal" SET signature = NULL, crc = ? WHERE seq = ?', (crc, seq))
+    connection.close()
+    done = lyra("vega", "resume", "r", "--db", "run.db")
+    assert done.returncode == 3
+    assert done.stderr.startswith("error[tampered]: ")
 
 
 def test_check_tells_of_a_store_in_the_place_of_another(lyra: Lyra, path: Path) -> None:
