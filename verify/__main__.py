@@ -80,7 +80,7 @@ def _damage(options: argparse.Namespace) -> int:
 
 
 def _security(options: argparse.Namespace) -> int:
-    from verify.attacks import egress, project_files, stores, swaps
+    from verify.attacks import command_rules, egress, keys, leaving_data, mcp_text, obeyed, project_files, stores, swaps
     from verify.attacks.injection import attacks, benign, run
 
     again = f"python -m verify security --seed {options.seed} --n {options.n}"
@@ -114,7 +114,21 @@ def _security(options: argparse.Namespace) -> int:
     )
     failure_count = len(swapped.failures) + len(failures) + len(tasks.failures) + len(edited.failures)
     failure_count += len(theirs.failures) + len(sent.failures)
-    return _verdict(f"security: {options.n} symlink races from seed {options.seed}", failure_count)
+    for what, suite in (
+        ("with a known key", keys),
+        ("to send data out", leaving_data),
+        ("on command rules", command_rules),
+        ("of an MCP server", mcp_text),
+    ):
+        tried = suite.run()
+        _show(tried.effects, again)
+        print(f"security: {tried.attempts} attempts {what}, {len(tried.effects)} effects")
+        failure_count += len(tried.effects)
+    walls = obeyed.run()
+    _show(walls.failures, again)
+    print(f"security: {walls.attempts} attempts on what programs obey, {len(walls.failures)} failures")
+    failures_of_all = failure_count + len(walls.failures)
+    return _verdict(f"security: {options.n} symlink races from seed {options.seed}", failures_of_all)
 
 
 def _races(options: argparse.Namespace) -> int:

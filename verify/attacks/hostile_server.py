@@ -1,8 +1,8 @@
 """A hostile MCP server over stdio: `python -IS hostile_server.py TABLE.json`.
 
-The file has `raw` (name of a tool → the text of its result, as JSON, with `repeat` instructions) and `hidden` (texts with
-characters that no screen shows, which it puts wherever a server may say something). Imports nothing but the standard
-library, so that it starts at once in the sandbox.
+The file has `raw` (name of a tool → the parts of the line that it answers with) and `hidden` (characters that no screen
+shows, which it puts wherever a server may say something). Imports nothing but the standard library, so that it starts
+at once in the sandbox.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def _expanded(parts: list[Any]) -> str:
 
 def _tools(table: dict[str, Any]) -> list[dict[str, Any]]:
     hidden = table["hidden"]
-    tools = [{"name": name, "description": "Say something.", "inputSchema": _OBJECT} for name in table["raw"]]
     kinds = ("text", "structured", "error", "protocol", "progress", "link")
-    tools += [{"name": f"say_{kind}", "description": "Say it.", "inputSchema": _OBJECT} for kind in kinds]
+    names = [*table["raw"], *(f"say_{kind}" for kind in kinds)]
+    tools = [{"name": name, "description": "Say something.", "inputSchema": _OBJECT} for name in names]
     tools.append({"name": "described", "description": f"Look{hidden} at this.", "inputSchema": _OBJECT})
     words = {"title": f"T{hidden}", "description": f"D{hidden}", "default": f"d{hidden}", "examples": [f"e{hidden}"]}
     tools.append({"name": "schema", "inputSchema": {"type": "object", "properties": {"a": words}}})
@@ -39,7 +39,7 @@ def _result(method: str, params: dict[str, Any], table: dict[str, Any]) -> Any:
     text = {"type": "text", "text": said}
     if method == "initialize":
         info = {"name": "hostile", "version": "1"}
-        offers = {"tools": {}, "resources": {}, "prompts": {}}  # type: ignore[var-annotated]
+        offers: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}}
         return {"protocolVersion": "2025-06-18", "capabilities": offers, "serverInfo": info}
     if method == "tools/list":
         return {"tools": _tools(table)}

@@ -12,7 +12,7 @@ import base64
 import contextlib
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -117,11 +117,11 @@ CALLS: Final[dict[str, Call]] = {
 }
 
 
-def run() -> Attempts:
+def run(tiers: Sequence[str] | None = None) -> Attempts:
     """All attempts, those with commands in each sandbox tier."""
     attempts = Attempts(0, [])
     with _known_key():
-        for tier in working_tiers():
+        for tier in working_tiers() if tiers is None else tiers:
             attempts += asyncio.run(_calls(tier))
         attempts += asyncio.run(_shown())
         attempts += asyncio.run(_errors())
@@ -155,7 +155,7 @@ async def _calls(tier: str) -> Attempts:
         taken.append(to)
         return "paid"
 
-    own = [tool(act), tool(pay, guarded=True)]
+    own: list[Tool] = [tool(act), tool(pay, guarded=True)]
     effects: list[str] = []
     for what, call in CALLS.items():
         with TemporaryDirectory(prefix="lyra-keys-") as folder:
@@ -164,7 +164,7 @@ async def _calls(tier: str) -> Attempts:
             before, events = state_of(workspace), list[Event]()
             (outcome,) = await call_all(
                 [call],
-                [*builtin_tools(str(workspace), sandbox=Sandbox(tiers=(tier,))), task_tool(), *own],  # type: ignore[list-item]
+                [*builtin_tools(str(workspace), sandbox=Sandbox(tiers=(tier,))), task_tool(), *own],
                 _allow_all(workspace),
                 store=str(store),
                 heard=events.append,
@@ -230,8 +230,8 @@ async def _shown() -> Attempts:
                 heard=events.append,
                 seen=seen,
             )
-            for place, text in (("the model", "".join(seen)), ("an event", repr(events)), ("the store", "")):
-                text = text or _bytes(Path(folder))
+            told = {"the model": "".join(seen), "an event": repr(events), "the store": _bytes(Path(folder))}
+            for place, text in told.items():
                 effects += [f"{what}: {place} got {part}" for part in _leaks(text)]
                 effects += [f"{what}: {place} got it"] if spell(KEY).strip("…") in text else []
     return Attempts(3 * len(spellings), effects)
@@ -264,22 +264,22 @@ class _Quoting(LLMProvider):
         self._error = error
 
     async def stream(self, request: Any) -> AsyncIterator[Any]:
-        del request
+        for text in request.messages[:0]:
+            yield text
         raise self._error
-        yield None  # type: ignore[unreachable]  # makes it a generator
 
 
 _ERRORS: Final[tuple[Callable[[str], Exception], ...]] = (
     lambda said: ModelError(f"invalid key {said}", kind="auth", provider_code=said[:80], hint=f"not {said}"),
     lambda said: RuntimeError(f"401 for {said}"),
     lambda said: OSError(f"cannot reach https://x/?key={said}"),
-    lambda said: ConnectionError(said),
+    ConnectionError,
 )
 
 
 async def _errors() -> Attempts:
     """A provider quotes the key in its error, and so does a server in the body of an answer."""
-    spellings = {
+    spellings: dict[str, Callable[[str], str]] = {
         **SPELLINGS,
         **_PARTS,
         "the first 8": lambda key: key[:8] + "***",
@@ -287,7 +287,7 @@ async def _errors() -> Attempts:
     }
     effects: list[str] = []
     for what, spell in spellings.items():
-        said = spell(KEY)  # type: ignore[no-untyped-call]
+        said = spell(KEY)
         for make in _ERRORS:
             with TemporaryDirectory(prefix="lyra-keys-") as folder:
                 told = await _failure(make(said), str(Path(folder, "run.db")))

@@ -1,8 +1,8 @@
 """Attempts of an MCP server: replies that would hold up the loop, and characters that a model reads and no person sees.
 
-A reply of many or deep values must fail its call, or come cut, without the event loop standing still; the server goes on
-being usable. A text with invisible characters must reach neither a model nor a person with them, wherever a server says
-it: in results, errors, descriptions, schemas, resources, prompts and progress.
+A reply of many or deep values must fail its call, or come cut, without the event loop standing still; the server goes
+on being usable. A text with invisible characters must reach neither a model nor a person with them, wherever a server
+says it: in results, errors, descriptions, schemas, resources, prompts and progress.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import json
 import os
 import sys
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from lyra.core.tool import progress
 from lyra.errors import LyraError
+from lyra.kernel.base.tasks import Tasks
 from lyra.mcp import Approvals, McpServers, ServerSettings
 from lyra.sandbox import Sandbox
 from verify.attacks.scripted_agent import Attempts, working_tiers
@@ -97,10 +98,10 @@ HIDDEN: Final[dict[str, str]] = {
 }
 
 
-def run() -> Attempts:
+def run(tiers: Sequence[str] | None = None) -> Attempts:
     """All attempts, with the server in each sandbox tier."""
     attempts = Attempts(0, [])
-    for tier in working_tiers():
+    for tier in working_tiers() if tiers is None else tiers:
         attempts += asyncio.run(_replies(tier))
         for what, hidden in HIDDEN.items():
             attempts += asyncio.run(_hidden(tier, what, hidden))
@@ -165,7 +166,8 @@ async def _held(work: Awaitable[Any]) -> float:
             await asyncio.sleep(0.005)
             longest = max(longest, time.thread_time() - before)
 
-    watching = asyncio.ensure_future(watch())
+    tasks = Tasks()
+    watching = tasks.start(watch(), name="watch")
     try:
         await asyncio.wait_for(work, 120)
         await asyncio.sleep(0.01)
@@ -178,10 +180,15 @@ async def _held(work: Awaitable[Any]) -> float:
 async def _hidden(tier: str, what: str, hidden: str) -> Attempts:
     """Everything that a server may say, with the characters in it."""
     reported: list[str] = []
+
+    def note(text: str, fraction: float | None = None) -> None:
+        del fraction
+        reported.append(text)
+
     with TemporaryDirectory(prefix="lyra-mcp-") as folder:
         async with _servers(folder, tier, {"raw": {}, "hidden": hidden}) as servers:
             await servers.start()
-            progress.set(lambda text, _fraction=None: reported.append(text))  # type: ignore[misc]
+            progress.set(note)
             kinds = ("text", "structured", "error", "protocol", "progress", "link")
             said = {f"say_{kind}": await _said(_call(servers, f"say_{kind}")) for kind in kinds}
             said |= {

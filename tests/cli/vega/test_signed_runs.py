@@ -20,7 +20,7 @@ def widen(vega: Vega) -> None:
     connection = sqlite3.connect(vega.folder / "run.db", isolation_level=None)
     first = 'SELECT seq, rows, data, crc, signature FROM "r/journal" ORDER BY seq LIMIT 1'
     batch = connection.execute(first).fetchone()
-    (began, *others) = unseal(batch) or ()
+    (began, *others) = unseal(batch) or ()  # type: ignore[misc]
     facts = codec.decode(began.data)
     changed = began._replace(data=codec.encode({**facts, "folder": "/"}))
     ((seq, _, data, crc, _),) = seal([changed, *others])
