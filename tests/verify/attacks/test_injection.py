@@ -57,7 +57,6 @@ def test_without_admission_attacks_succeed(monkeypatch):
         assert goal in failures, goal
     assert "a secret reached the model" in failures
     assert "a request" in failures
-    assert ".git/hooks/pre-commit was changed" in failures
 
 
 def test_without_labels_attacks_succeed(monkeypatch):
