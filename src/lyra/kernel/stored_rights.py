@@ -51,10 +51,12 @@ class StoredRights(msgspec.Struct):
     ended: int
     services: list[str]
     pipelines: dict[str, str]  # by pid
+    entries: dict[str, str]  # that workers outside drive: their states, by pid
 
 
 def rights_in(fold: Fold, get_blob: Callable[[str], bytes]) -> StoredRights:
-    labels, services, pipelines = (fold.states.get(f"~{name}") for name in ("labels", "services", "pipelines"))
+    names = ("labels", "services", "pipelines", "lifecycle")
+    labels, services, pipelines, entries = (fold.states.get(f"~{name}") for name in names)
     marks: Mapping[str, str] = getattr(labels, "pids", {})
     alive = [(pid, state) for pid, state in fold.processes.items() if state.exit is None]
     return StoredRights(
@@ -66,6 +68,7 @@ def rights_in(fold: Fold, get_blob: Callable[[str], bytes]) -> StoredRights:
             for pid, session in getattr(pipelines, "sessions", {}).items()
             if not session.terminated
         },
+        {pid: str(entry.state) for pid, entry in getattr(entries, "entries", {}).items()},
     )
 
 

@@ -231,6 +231,8 @@ class SigningStore(SqlStore):
     def _link_of(self, seq: int, states: Mapping[str, bytes]) -> bytes:
         """The code of the last batch that the snapshot covers; Tampered where it is not of these states at `seq`."""
         assert self._signatures is not None
+        if seq == 0 and not states:
+            return BEGINNING  # there is no snapshot; the rows themselves are signed from the first one on
         signature = self._signature()
         code = self._signatures.of_snapshot(seq, signature.link, states)
         if signature.key_id != self._key_id or signature.seq != seq or not is_same(code, signature.code):

@@ -153,6 +153,14 @@ def test_a_run_of_a_changed_store_says_so(lyra: Lyra) -> None:
     assert done.stderr.startswith("error[tampered]: ")
 
 
+def test_a_file_that_holds_only_runs_is_sound(lyra: Lyra) -> None:
+    """Its own store is empty, and was never signed: nothing is missing there."""
+    Path(lyra.folder, "a.vega").write_text('print("one");')
+    lyra("run", "a.vega", "--db", "run.db", "--run-id", "r")
+    assert lyra.json("store", "info", "run.db")["standing"] == "empty"
+    assert lyra("store", "check", "run.db").returncode == 0
+
+
 def test_check_tells_of_a_store_in_the_place_of_another(lyra: Lyra, path: Path) -> None:
     lyra("store", "adopt", str(path), "--yes")
     before = path.read_bytes()

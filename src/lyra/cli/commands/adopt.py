@@ -144,6 +144,8 @@ def _lines(shown: ListedStore) -> Iterator[str]:
         yield f"services: {', '.join(shown.rights.services)}"
     for pid, pipeline in shown.rights.pipelines.items():
         yield f"pipeline {pipeline} of {pid} goes on"
+    for pid, state in shown.rights.entries.items():
+        yield f"entry {pid}, which workers outside drive, is {state}"
     if not shown.rights.processes:
         yield "no process goes on when it is opened"
 
