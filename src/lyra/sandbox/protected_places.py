@@ -15,7 +15,16 @@ from typing import Final, NamedTuple
 from lyra.core.own_files import own_paths
 from lyra.sandbox.protected_names import enclosing_part, home_paths
 
-__all__ = ["Places", "hidden_inside", "is_closed", "is_own", "is_protected_at_home", "own_folders", "places_in"]
+__all__ = [
+    "NOTHING",
+    "Places",
+    "hidden_inside",
+    "is_closed",
+    "is_own",
+    "is_protected_at_home",
+    "own_folders",
+    "places_in",
+]
 
 _LINKS_MAX: Final = 40
 _HAS_PROC: Final = os.path.isdir("/proc/self/fd")
@@ -32,7 +41,7 @@ class Places(NamedTuple):
     links: tuple[str, ...] = ()
 
 
-_NOTHING: Final = Places()
+NOTHING: Final = Places()
 
 
 def places_in(root: str) -> Places:
@@ -43,7 +52,7 @@ def places_in(root: str) -> Places:
     if f"{own.home}/".startswith(prefix) or f"{_real_home(own.home)}/".startswith(prefix):
         found += [(path, *_real(path)) for paths in home_paths() for path in paths]
     inside = [place for place in found if place[0].startswith(prefix) or place[1].startswith(prefix)]
-    return _sorted(root, prefix, inside) if inside else _NOTHING
+    return _sorted(root, prefix, inside) if inside else NOTHING
 
 
 @lru_cache(maxsize=8)
