@@ -78,13 +78,16 @@ def _damage(options: argparse.Namespace) -> int:
 
 
 def _security(options: argparse.Namespace) -> int:
-    from verify.attacks import swaps
+    from verify.attacks import obeyed, swaps
     from verify.attacks.injection import attacks, benign, run
 
     again = f"python -m verify security --seed {options.seed} --n {options.n}"
     swapped = swaps.run(options.n, options.seed)
     _show(swapped.failures, again)
     print(f"security: {swapped.opened} paths opened inside, {swapped.refused} escapes refused, {swapped.swaps} swaps")
+    written = obeyed.run()
+    _show(written.failures, again)
+    print(f"security: {written.attempts} attempts on what programs obey, {len(written.failures)} failures")
     injected = run(attacks(options.attacks, options.seed), _progress)
     failures = [*injected.failures, *(f"{attack}: it never reached the model" for attack in injected.unheard)]
     _show(failures, again)
@@ -92,7 +95,7 @@ def _security(options: argparse.Namespace) -> int:
     tasks = benign.run()
     _show(tasks.failures, again)
     print(f"security: {tasks.tasks} harmless tasks, {tasks.questions} questions, {len(tasks.failures)} failures")
-    failure_count = len(swapped.failures) + len(failures) + len(tasks.failures)
+    failure_count = len(swapped.failures) + len(written.failures) + len(failures) + len(tasks.failures)
     return _verdict(f"security: {options.n} symlink races from seed {options.seed}", failure_count)
 
 
@@ -311,7 +314,9 @@ _LONG_TESTS: Final[dict[str, _LongTest]] = {
     "crash": _LongTest(_crash, 1_000, "kills", "kill real processes with SIGKILL and resume their stores"),
     "damage": _LongTest(_damage, 5_000, "stores", "damage store files and open them again"),
     "races": _LongTest(_races, 10_000, "schedules", "let many processes spend from nested budgets and rate limits"),
-    "security": _LongTest(_security, 10_000, "races", "attack: symlink races, prompt injection; and harmless tasks"),
+    "security": _LongTest(
+        _security, 10_000, "races", "attack: symlink races, files that programs obey, injection; harmless tasks"
+    ),
     "otp": _LongTest(_otp, 1_000, "traces", "compare supervisors with Erlang's on random traces"),
     "soak": _LongTest(_soak, 10_000, "processes", "run supervised processes for minutes; memory must not grow"),
     "fuzz": _LongTest(_fuzz, 500_000, "inputs", "give bad input to every reader; only a LyraError may come of it"),

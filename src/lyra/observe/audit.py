@@ -204,7 +204,7 @@ def attach_audit(kernel: Audited, path: str | Path, *, level: str = "basic") -> 
         _make(file.parent)
     except (OSError, ValueError) as error:
         raise _unwritable(path, error) from None
-    add_own_path(file)
+    add_own_path(file, opened=True)
     log = AuditLog(
         file,
         level=level,

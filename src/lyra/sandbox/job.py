@@ -327,7 +327,7 @@ class Job:
             return self._plan.news()
         except (OSError, LyraError) as error:  # the workspace may be gone; the job ends nevertheless
             _log.warning("the workspace of a command could not be looked through afterwards: %s", error)
-        except Exception:
+        except Exception:  # noqa: BLE001 - else the job would never end
             _log.exception("the workspace of a command could not be looked through afterwards")
         return News()
 

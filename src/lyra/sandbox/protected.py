@@ -31,7 +31,7 @@ from lyra.sandbox.paths import reopen
 from lyra.sandbox.profile import Profile
 from lyra.sandbox.protected_links import LinkTarget, hold, put_back
 from lyra.sandbox.protected_names import HIDDEN, INSTALLED, NAMES, NOT_SEARCHED, READ_ONLY, SHOWN, Kind, NameTable
-from lyra.sandbox.protected_places import NOTHING, Places, places_in
+from lyra.sandbox.protected_places import NOTHING, Places, is_in_use, places_in
 
 __all__ = ["HIDDEN", "READ_ONLY", "News", "ProtectedPaths", "appeared", "find", "hold_links", "is_protected"]
 
@@ -404,14 +404,15 @@ def _of(protected: ProtectedPaths, prefix: str) -> ProtectedPaths:
 
 
 def _forbidden(profile: Profile, root: str, new: list[str], before: ProtectedPaths, now: ProtectedPaths) -> list[str]:
-    """The paths of a folder that are renamed: the HEAD of a new repository, new paths that programs obey by their names,
-    and protected places that did not exist."""
+    """The paths of a folder that are renamed: the HEAD of a new repository, new paths that programs obey by name, and
+    protected places that did not exist."""
     named = []
     if new:
         search = _Search(_alone(profile, root), 0)
         named = [path for path in new if search.kind_of_path(path) == "read_only"]
         named = [path for path in named if not is_placeholder(f"{root}/{path}")]
     places = [path for path in before.absent if os.path.lexists(f"{root}/{path}")]
+    places = [path for path in places if not is_in_use(f"{root}/{path}")]
     heads = [head for head in now.repositories if head not in before.repositories]
     return list(dict.fromkeys([*heads, *named, *places]))
 
