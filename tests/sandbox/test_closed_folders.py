@@ -50,7 +50,9 @@ def test_files_are_made_in_the_root_of_a_repository(do, tmp_path, folder):
 
 def test_folders_are_made(do, tmp_path):
     """With everything below them; the next command finds them, too."""
-    result = do("set -e; mkdir -p build/a/b; echo x > build/a/b/c; mkdir d; rmdir d; mv build out; cat out/a/b/c; mkdir pkg/n")
+    result = do(
+        "set -e; mkdir -p build/a/b; echo x > build/a/b/c; mkdir d; rmdir d; mv build out; cat out/a/b/c; mkdir pkg/n"
+    )
     assert (result.exit_code, result.output.text) == (0, "x\n")
     assert do("echo y > out/a/new; cat out/a/b/c out/a/new; rm -r out; ls").output.text.split()[:2] == ["x", "y"]
     assert sorted(os.listdir(tmp_path)) == [".env", ".git", "package.json", "pkg", "src"]
@@ -59,7 +61,9 @@ def test_folders_are_made(do, tmp_path):
 
 def test_a_file_is_replaced_by_another(do, tmp_path):
     """As editors and package managers write: a new file, then a rename over the old one."""
-    result = do("set -e; sed -i 's/{}/[]/' package.json; cat package.json; printf new > t; mv -f t package.json; cat package.json")
+    result = do(
+        "set -e; sed -i 's/{}/[]/' package.json; cat package.json; printf new > t; mv -f t package.json; cat package.json"
+    )
     assert result.output.text == "[]new"
     assert (tmp_path / "package.json").read_text() == "new"
 

@@ -81,7 +81,9 @@ def test_a_repository_of_the_users_own_is_read_only(do):
     """A bare one that was there before: it is neither written nor renamed, and can be read."""
     subprocess.run(["git", "init", "-q", "--bare", "remote.git"], cwd=do.workspace, check=True)
     before = (do.workspace / "remote.git/config").read_text()
-    result = do("echo x >> remote.git/config; rm remote.git/HEAD; mv remote.git r; cat remote.git/HEAD; echo fine > new")
+    result = do(
+        "echo x >> remote.git/config; rm remote.git/HEAD; mv remote.git r; cat remote.git/HEAD; echo fine > new"
+    )
     assert "ref: refs/heads" in result.output.text
     assert (do.workspace / "remote.git/config").read_text() == before
     assert (result.set_aside, result.appeared) == ((), ())

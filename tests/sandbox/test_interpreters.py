@@ -50,7 +50,10 @@ _TRY = (
 def test_an_environment_runs(sandbox, project):
     """By its own name, by `activate`, and from a folder below; the installation cannot be written."""
     (project / "try.py").write_text(_TRY)
-    script = ".venv/bin/python try.py; . .venv/bin/activate; python try.py; cd /; " + f"{project}/.venv/bin/python3 {project}/try.py"
+    script = (
+        ".venv/bin/python try.py; . .venv/bin/activate; python try.py; cd /; "
+        + f"{project}/.venv/bin/python3 {project}/try.py"
+    )
     result = do(sandbox, project, script)
     assert result.output.text.count("True") == 3, result.output.text
     assert "Error" in result.output.text
@@ -81,7 +84,9 @@ def test_an_installation_behind_a_link(sandbox, tmp_path):
     project = tmp_path / "project"
     (project / ".venv/bin").mkdir(parents=True)
     (project / ".venv/bin/python").symlink_to(tmp_path / "uv/cpython-3/bin/python3")
-    (project / ".venv/pyvenv.cfg").write_text(f"home = {tmp_path}/uv/cpython-3/bin\ninclude-system-site-packages = false\n")
+    (project / ".venv/pyvenv.cfg").write_text(
+        f"home = {tmp_path}/uv/cpython-3/bin\ninclude-system-site-packages = false\n"
+    )
     result = do(sandbox, project, ".venv/bin/python -c 'import json, sys; print(sys.prefix)'")
     assert result.output.text.strip() == f"{project}/.venv", result.output.text
 
@@ -110,7 +115,9 @@ def test_only_an_installation_is_shown(tmp_path, monkeypatch):
     environment = tmp_path / "project/.venv"
     (environment / "bin").mkdir(parents=True)
     (environment / "bin/python").symlink_to(root / "bin/python3")
-    shown = dict((place, source) for source, place in interpreter_mounts([str(environment)], [str(tmp_path / "project")]))
+    shown = dict(
+        (place, source) for source, place in interpreter_mounts([str(environment)], [str(tmp_path / "project")])
+    )
     assert shown == {
         f"{root}/bin/python3": f"{root}/bin/python3.11",
         f"{root}/bin/python3.11": f"{root}/bin/python3.11",

@@ -157,7 +157,9 @@ def test_a_store_that_is_open(sandbox, home):
     store = SqliteStore(home / "work/runs.db")
     try:
         before = (home / "work/runs.db").read_bytes()
-        result = do(sandbox, home, "cd work; echo x > runs.db; rm -f runs.db*; mv runs.db x; echo x > runs.db-journal; ls")
+        result = do(
+            sandbox, home, "cd work; echo x > runs.db; rm -f runs.db*; mv runs.db x; echo x > runs.db-journal; ls"
+        )
         assert (home / "work/runs.db").read_bytes() == before
         assert (home / "work/runs.db-wal").exists()
         assert not [name for name in result.set_aside if "journal" not in name]
@@ -186,7 +188,9 @@ def test_a_file_that_another_process_has_locked_is_in_use(tmp_path, lock):
     make(tmp_path, **{"runs.db": "x", "other": ""})
     assert not is_in_use(f"{tmp_path}/runs.db-wal")
     with subprocess.Popen(
-        [sys.executable, "-c", _HOLDS.format(lock), f"{tmp_path}/runs.db"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", _HOLDS.format(lock), f"{tmp_path}/runs.db"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -201,7 +205,9 @@ def test_a_file_that_another_process_has_locked_is_in_use(tmp_path, lock):
 def test_settings_of_the_home_folder(sandbox, home):
     """They are read-only where the home folder is the workspace, and new ones are renamed."""
     make(home, **{".config/app/x": "ours", ".pyenv/shims/python": "ours", "go/src/x": "y"})
-    result = do(sandbox, home, "echo x > .config/app/x; echo x > .pyenv/shims/python; mkdir -p .cargo go/bin; echo x > go/bin/t")
+    result = do(
+        sandbox, home, "echo x > .config/app/x; echo x > .pyenv/shims/python; mkdir -p .cargo go/bin; echo x > go/bin/t"
+    )
     assert (home / ".config/app/x").read_text() == (home / ".pyenv/shims/python").read_text() == "ours"
     assert not (home / "go/bin").exists() or not os.listdir(home / "go/bin")
     assert {name.partition(".held-")[0] for name in result.set_aside} <= {".cargo", "go/bin"}

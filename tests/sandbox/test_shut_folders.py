@@ -144,6 +144,14 @@ def test_what_programs_act_on_is_not_made_behind_a_shut_door(workspace):
     assert {name.partition(".held-")[0] for name in told["set_aside"]} == {"s/lyra.toml", "t/u/.envrc"}
 
 
+def test_what_lies_in_a_folder_shut_to_writing_is_renamed_all_the_same(workspace):
+    """A command that takes the right to write from the owner does not keep the name."""
+    workspace.add(s__plain="x")
+    told = workspace.do("mkdir -p t; echo evil > s/.envrc; echo evil > t/.npmrc; chmod 555 s t; chmod 500 .")
+    assert {name.partition(".held-")[0] for name in told["set_aside"]} == {"s/.envrc", "t/.npmrc"}
+    assert not (workspace.root / "s/.envrc").exists()
+
+
 def test_a_link_into_a_shut_folder_is_put_back(workspace):
     workspace.add(real__env="KEY=hunter2")
     (workspace.root / ".env").symlink_to("real/env")
