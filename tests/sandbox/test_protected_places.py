@@ -180,6 +180,36 @@ def test_a_log_for_a_store_that_is_not_open(sandbox, home, monkeypatch):
     assert [name for name in os.listdir(home / "work") if ".held-" not in name] == ["runs.db"]
 
 
+def test_a_store_that_is_made_meanwhile_stays(sandbox, home, monkeypatch):
+    """By this Lyra, while a command runs: it is no work of the command."""
+    from lyra.store.sqlite import SqliteStore
+
+    (home / "work").mkdir()
+    monkeypatch.setenv("LYRA_KERNEL_STORE", str(home / "work/runs.db"))
+
+    async def main():
+        job = await sandbox.start(["bash", "-c", "echo up; sleep 60"], Profile(str(home)))
+        while not job.output.total_bytes:
+            await asyncio.sleep(0.01)
+        store = SqliteStore(home / "work/runs.db")
+        job.kill()
+        result = await job.wait()
+        store.close()
+        return result
+
+    assert asyncio.run(main()).set_aside == ()
+    SqliteStore(home / "work/runs.db").close()
+
+
+def test_a_read_only_workspace_with_a_folder_that_is_written(sandbox, home):
+    """What a command plants in that folder is renamed, too."""
+    (home / "ws").mkdir()
+    (home / "out").mkdir()
+    result = do(sandbox, home / "ws", f"echo x > {home}/out/.envrc", writable=False, writable_also=(str(home / "out"),))
+    assert len(result.set_aside) == 1
+    assert not (home / "out/.envrc").exists()
+
+
 _HOLDS = "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.{0}(f, fcntl.LOCK_SH); print(1, flush=True); input()"
 
 
