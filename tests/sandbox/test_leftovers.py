@@ -141,6 +141,10 @@ def test_placeholders_in_use_are_not_stale(tmp_path):
     second = placeholders(str(tmp_path), [".git"])
     first()
     assert os.listdir(tmp_path) == [".git"]
+    fd = os.open(tmp_path, os.O_RDONLY)
+    with pytest.raises(BlockingIOError):  # another process sees that there are commands
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(fd)
     second()
     assert os.listdir(tmp_path) == []
 
