@@ -87,6 +87,9 @@ def _security(options: argparse.Namespace) -> int:
     swapped = swaps.run(options.n, options.seed)
     _show(swapped.failures, again)
     print(f"security: {swapped.opened} paths opened inside, {swapped.refused} escapes refused, {swapped.swaps} swaps")
+    written = obeyed.run()
+    _show(written.failures, again)
+    print(f"security: {written.attempts} attempts on what programs obey, {len(written.failures)} failures")
     injected = run(attacks(options.attacks, options.seed), _progress)
     failures = [*injected.failures, *(f"{attack}: it never reached the model" for attack in injected.unheard)]
     _show(failures, again)
@@ -112,8 +115,8 @@ def _security(options: argparse.Namespace) -> int:
         f"security: {edited.tried} changes of store files, {edited.refused} refused, "
         f"{edited.without_effect} without effect, {len(edited.failures)} failures"
     )
-    failure_count = len(swapped.failures) + len(failures) + len(tasks.failures) + len(edited.failures)
-    failure_count += len(theirs.failures) + len(sent.failures)
+    suites = (swapped, written, theirs, sent, tasks, edited)
+    failure_count = len(failures) + sum(len(suite.failures) for suite in suites)
     for what, suite in (
         ("with a known key", keys),
         ("to send data out", leaving_data),
@@ -124,11 +127,7 @@ def _security(options: argparse.Namespace) -> int:
         _show(tried.effects, again)
         print(f"security: {tried.attempts} attempts {what}, {len(tried.effects)} effects")
         failure_count += len(tried.effects)
-    walls = obeyed.run()
-    _show(walls.failures, again)
-    print(f"security: {walls.attempts} attempts on what programs obey, {len(walls.failures)} failures")
-    failures_of_all = failure_count + len(walls.failures)
-    return _verdict(f"security: {options.n} symlink races from seed {options.seed}", failures_of_all)
+    return _verdict(f"security: {options.n} symlink races from seed {options.seed}", failure_count)
 
 
 def _races(options: argparse.Namespace) -> int:

@@ -144,8 +144,28 @@ def test_what_programs_act_on_is_not_made_behind_a_shut_door(workspace):
     assert {name.partition(".held-")[0] for name in told["set_aside"]} == {"s/lyra.toml", "t/u/.envrc"}
 
 
+def test_what_lies_in_a_folder_shut_to_writing_is_renamed_all_the_same(workspace):
+    """A command that takes the right to write from the owner does not keep the name."""
+    workspace.add(s__plain="x")
+    told = workspace.do("mkdir -p t; echo evil > s/.envrc; echo evil > t/.npmrc; chmod 555 s t; chmod 500 .")
+    assert {name.partition(".held-")[0] for name in told["set_aside"]} == {"s/.envrc", "t/.npmrc"}
+    assert not (workspace.root / "s/.envrc").exists()
+
+
 def test_a_link_into_a_shut_folder_is_put_back(workspace):
     workspace.add(real__env="KEY=hunter2")
     (workspace.root / ".env").symlink_to("real/env")
     workspace.do("rm .env; chmod 0 real")
     assert "hunter2" not in workspace.do("chmod 755 real; cat real/env")["text"]
+
+
+def test_files_are_made_beside_protected_paths(workspace):
+    """Also for a user without rights, and from a program that no other process may look into only where nothing is
+    protected."""
+    workspace.add(_env="KEY=hunter2", _git__HEAD="x", src__plain="x")
+    told = workspace.do("echo one > new; mkdir d; echo two > d/x; mv new newer; cat newer d/x; rm newer; cat .env")
+    assert told["text"].split()[:2] == ["one", "two"], told
+    assert "hunter2" not in told["text"]
+    assert sorted(os.listdir(workspace.root)) == [".env", ".git", "d", "src"]
+    blind = "import ctypes; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0); open('src/new', 'w').write('three'); print('made')"
+    assert workspace.do(f'python3 -c "{blind}"')["text"].strip() == "made"

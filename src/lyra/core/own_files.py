@@ -19,10 +19,12 @@ from lyra.core.user_folder import user_folder
 
 __all__ = [
     "MANAGED_FOLDER",
+    "STORE_SUFFIXES",
     "VARIABLES",
     "OwnPaths",
     "add_own_file",
     "add_own_path",
+    "is_opened",
     "make_folder",
     "own_paths",
 ]
@@ -30,9 +32,10 @@ __all__ = [
 MANAGED_FOLDER: Final = "/etc/lyra"  # the machine's own rules, which can only tighten
 VARIABLES: Final = ("LYRA_KERNEL_STORE", "LYRA_AUDIT_FILE", "LYRA_SIM_SCRIPT")  # those that name a file
 PRIVATE_NAME: Final = ".lyra"
-_ADDED_MAX: Final = 1_000  # paths that readers have named; of more the oldest are forgotten
-_BESIDE_A_STORE: Final = ("", "-wal", "-shm", "-journal")  # SQLite replays what it finds in the last three
+_ADDED_MAX: Final = 200  # paths that readers have named; of more the oldest are forgotten
+STORE_SUFFIXES: Final = ("", "-wal", "-shm", "-journal")  # SQLite replays what it finds in the last three
 _added: Final[dict[str, None]] = {}
+_opened: Final[dict[str, None]] = {}
 
 
 class OwnPaths(NamedTuple):
@@ -73,7 +76,7 @@ def _file_named(value: str) -> list[str]:
         whole = os.path.abspath(os.path.expanduser(path))
     except OSError:  # the working folder is gone
         return []
-    return [f"{whole}{suffix}" for suffix in _BESIDE_A_STORE]
+    return [f"{whole}{suffix}" for suffix in STORE_SUFFIXES]
 
 
 @lru_cache(maxsize=1)
@@ -91,14 +94,28 @@ def _installation() -> tuple[str, ...]:
     return tuple(path for path in paths if not path.startswith("/usr/") and not f"{home}/".startswith(f"{path}/"))
 
 
-def add_own_path(path: str | os.PathLike[str], *, is_store: bool = False) -> None:
+def is_opened(path: str) -> bool:
+    """Whether this process has opened the file itself: it was named to `add_own_path` with `opened`."""
+    return path in _opened
+
+
+def add_own_path(path: str | os.PathLike[str], *, is_store: bool = False, opened: bool = False) -> None:
     """Protect a file or folder that this process has begun to obey. Of a store also the files beside it."""
     whole = os.path.abspath(path)
-    for suffix in _BESIDE_A_STORE if is_store else ("",):
-        _added.pop(f"{whole}{suffix}", None)
-        _added[f"{whole}{suffix}"] = None
-    while len(_added) > _ADDED_MAX:
-        del _added[next(iter(_added))]
+    if "\0" in whole:
+        return  # no file can have this name
+    for suffix in STORE_SUFFIXES if is_store else ("",):
+        _keep(_added, f"{whole}{suffix}")
+    if opened:
+        _keep(_opened, whole)
+        _keep(_opened, os.path.realpath(whole))
+
+
+def _keep(paths: dict[str, None], path: str) -> None:
+    paths.pop(path, None)
+    paths[path] = None
+    if len(paths) > _ADDED_MAX:
+        del paths[next(iter(paths))]
 
 
 def add_own_file(value: str) -> None:

@@ -204,7 +204,6 @@ def attach_audit(kernel: Audited, path: str | Path, *, level: str = "basic") -> 
         _make(file.parent)
     except (OSError, ValueError) as error:
         raise _unwritable(path, error) from None
-    add_own_path(file)
     log = AuditLog(
         file,
         level=level,
@@ -213,6 +212,7 @@ def attach_audit(kernel: Audited, path: str | Path, *, level: str = "basic") -> 
         failed=kernel.abort,
         clock=kernel.clock.now,
     )
+    add_own_path(file, opened=True)
     kernel.parts[f"audit:{file}"] = Attached(kernel.on_event(log, log.kinds), log)
     return log
 

@@ -191,7 +191,10 @@ class Creator:
     def _text(self, pid: int, address: int) -> bytes:
         """The text at an address of the process."""
         text = b""
-        memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:  # a process that no other may look into
+            raise _PassOnError from None
         try:
             while b"\0" not in text and len(text) < _PATH_BYTES_MAX:
                 start = address + len(text)

@@ -104,8 +104,9 @@ def _make_plain(path: str) -> None:
     with contextlib.suppress(OSError):
         fd = os.open(path, _FLAGS)
         try:
-            if os.fstat(fd).st_mode & stat.S_ISVTX:
-                os.fchmod(fd, _mode(path))
+            mode = stat.S_IMODE(os.fstat(fd).st_mode)
+            if mode & stat.S_ISVTX:
+                os.fchmod(fd, mode & ~stat.S_ISVTX)
         finally:
             os.close(fd)
 
@@ -117,15 +118,23 @@ def _mode(path: str) -> int:
 def is_placeholder(path: str) -> bool:
     """Whether a path is an empty folder that was made as a placeholder."""
     try:
-        mode = os.lstat(path).st_mode
-        return stat.S_ISDIR(mode) and bool(mode & stat.S_ISVTX) and not os.listdir(path)
+        return _is_marked(path) and not os.listdir(path)
     except OSError:
         return False
 
 
+def _is_marked(path: str) -> bool:
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return False
+    return stat.S_ISDIR(mode) and bool(mode & stat.S_ISVTX)
+
+
 def remove_stale(workspace: str, names: Iterable[str] = FOLDERS) -> None:
-    """Remove those of these folders that are placeholders of a killed process."""
-    stale = [path for name in names if is_placeholder(path := f"{workspace}/{name}")]
+    """Remove those of these folders that are placeholders of a killed process; inner folders come before outer ones. One
+    with something in it by now becomes a plain folder."""
+    stale = [path for name in names if _is_marked(path := f"{workspace}/{name}")]
     if stale and workspace not in _used:
         with contextlib.suppress(OSError):
             fd = os.open(workspace, _FLAGS)

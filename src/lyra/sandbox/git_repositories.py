@@ -62,8 +62,10 @@ def _there(folder: str) -> Iterator[str]:
 def obeyed_paths(dot_git: str) -> Iterator[str]:
     """Absolute paths that the settings of a repository name: folders of hooks, further settings, programs. `dot_git` is
     its `.git`, a folder or a file that says where that is; the settings of the user count for it, too."""
-    tree = os.path.dirname(dot_git)
     folders = list(_folders(dot_git))
+    if not folders or not os.path.lexists(f"{folders[0]}/HEAD"):
+        return  # no repository, but a placeholder
+    tree = os.path.dirname(dot_git)
     files = [(f"{folder}/{name}", folder) for folder in folders for name in ("config", "config.worktree")]
     home = os.path.expanduser("~")
     files += [(f"{home}/.gitconfig", home), (f"{home}/.config/git/config", f"{home}/.config/git")]
@@ -82,7 +84,7 @@ def _folders(dot_git: str) -> Iterator[str]:
             return
         folder = os.path.normpath(os.path.join(os.path.dirname(dot_git), text[7:].strip()))
     yield folder
-    shared = _read(f"{folder}/commondir").strip()
+    shared = _read(f"{folder}/commondir").strip() if os.path.lexists(f"{folder}/commondir") else ""
     if shared:
         yield os.path.normpath(os.path.join(folder, shared))
 

@@ -31,7 +31,7 @@ from lyra.sandbox.paths import reopen
 from lyra.sandbox.profile import Profile
 from lyra.sandbox.protected_links import LinkTarget, hold, put_back
 from lyra.sandbox.protected_names import HIDDEN, INSTALLED, NAMES, NOT_SEARCHED, READ_ONLY, SHOWN, Kind, NameTable
-from lyra.sandbox.protected_places import Places, places_in
+from lyra.sandbox.protected_places import NOTHING, Places, is_in_use, places_in
 
 __all__ = ["HIDDEN", "READ_ONLY", "News", "ProtectedPaths", "appeared", "find", "hold_links", "is_protected"]
 
@@ -58,6 +58,7 @@ class ProtectedPaths:
     absent: tuple[str, ...] = ()  # protected places that do not exist; a command may not make them
     repositories: tuple[str, ...] = ()  # the HEADs of folders that are git repositories without a `.git`
     environments: tuple[str, ...] = ()  # Python environments, as absolute paths
+    has_places: bool = True  # whether protected places lie in the folder at all; no command can bring one there
 
     def all(self) -> frozenset[str]:
         others = (f"{root}/{path}" for root, inside in self.also for path in inside.all())
@@ -240,7 +241,9 @@ def find(
     also = tuple((root, find(_alone(profile, root), most=most, before=earlier.get(root))) for root in folders)
     search = _Search(profile, most, before)
     search.look()
-    absent = search.add_places(places_in(profile.workspace) if places is None else places)
+    if places is None:
+        places = places_in(profile.workspace) if before is None or before.has_places else NOTHING
+    absent = search.add_places(places)
     no_write, no_read = _denied(profile, "fs.write"), _denied(profile, "fs.read")
     for paths, into in (
         (profile.protected + no_write, search.read_only),
@@ -272,6 +275,7 @@ def find(
         absent=tuple(absent),
         repositories=tuple(repositories),
         environments=tuple(search.environments),
+        has_places=places is not NOTHING,
     )
 
 
@@ -407,6 +411,7 @@ def _forbidden(profile: Profile, root: str, new: list[str], before: ProtectedPat
         named = [path for path in new if search.kind_of_path(path) == "read_only"]
         named = [path for path in named if not is_placeholder(f"{root}/{path}")]
     places = [path for path in before.absent if os.path.lexists(f"{root}/{path}")]
+    places = [path for path in places if not is_in_use(f"{root}/{path}")]
     heads = [head for head in now.repositories if head not in before.repositories]
     return list(dict.fromkeys([*heads, *named, *places]))
 

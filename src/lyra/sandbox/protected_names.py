@@ -22,6 +22,7 @@ __all__ = [
     "HIDDEN",
     "INSTALLED",
     "IN_HOME",
+    "LYRAS",
     "NAMES",
     "NOT_SEARCHED",
     "READ_ONLY",
@@ -44,7 +45,7 @@ _VERSION_CONTROL: Final = (
     *(".simple-git-hooks.js", ".simple-git-hooks.cjs", ".simple-git-hooks.json"),
     *("simple-git-hooks.js", "simple-git-hooks.cjs", "simple-git-hooks.json"),
 )
-_LYRA: Final = (".lyra", "lyra.toml", ".mcp.json")
+LYRAS: Final = (".lyra", "lyra.toml", ".mcp.json")
 _SHELLS: Final = (
     *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".inputrc"),
     *(".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".zshrc.local", ".oh-my-zsh", ".zpreztorc", ".p10k.zsh"),
@@ -127,7 +128,7 @@ _SESSIONS: Final = (
 )
 READ_ONLY: Final = (
     *_VERSION_CONTROL,
-    *_LYRA,
+    *LYRAS,
     *_SHELLS,
     *_EDITORS,
     *_AGENTS,

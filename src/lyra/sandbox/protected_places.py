@@ -7,15 +7,26 @@ to another file. `is_own` is for single paths: it answers for the file tools.
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from lyra.core.own_files import own_paths
-from lyra.sandbox.protected_names import enclosing_part, home_paths
+from lyra.core.own_files import STORE_SUFFIXES, is_opened, own_paths
+from lyra.sandbox.protected_names import LYRAS, enclosing_part, home_paths
 
-__all__ = ["Places", "hidden_inside", "is_closed", "is_own", "is_protected_at_home", "own_folders", "places_in"]
+__all__ = [
+    "NOTHING",
+    "Places",
+    "hidden_inside",
+    "is_closed",
+    "is_lyras",
+    "is_own",
+    "is_protected_at_home",
+    "own_folders",
+    "places_in",
+]
 
 _LINKS_MAX: Final = 40
 _HAS_PROC: Final = os.path.isdir("/proc/self/fd")
@@ -32,7 +43,7 @@ class Places(NamedTuple):
     links: tuple[str, ...] = ()
 
 
-_NOTHING: Final = Places()
+NOTHING: Final = Places()
 
 
 def places_in(root: str) -> Places:
@@ -43,7 +54,7 @@ def places_in(root: str) -> Places:
     if f"{own.home}/".startswith(prefix) or f"{_real_home(own.home)}/".startswith(prefix):
         places += [(path, *_real(path)) for paths in home_paths() for path in paths]
     inside = [place for place in places if place[0].startswith(prefix) or place[1].startswith(prefix)]
-    return _sorted(root, prefix, inside) if inside else _NOTHING
+    return _sorted(root, prefix, inside) if inside else NOTHING
 
 
 @lru_cache(maxsize=8)
@@ -95,6 +106,11 @@ def is_own(path: str, *, hidden: bool = False) -> bool:
     return any(_within(path, place) or _within(path, _real(place)[0]) for place in places)
 
 
+def is_lyras(path: str) -> bool:
+    """Whether Lyra obeys the file: one of its own, or a project's file of a name that it reads."""
+    return any(name.lower() in LYRAS for name in path.split("/")) or is_own(path)
+
+
 def is_protected_at_home(path: str, roots: Iterable[str]) -> bool:
     """Whether a path is, or lies in, a protected place of the home folder. A place that a workspace lies in does not
     count: a person has chosen to work there."""
@@ -104,6 +120,29 @@ def is_protected_at_home(path: str, roots: Iterable[str]) -> bool:
     if any(_within(home, root) or _within(_real(home)[0], root) for root in above):
         places += [_real(place)[0] for place in places]  # else a folder of the home is outside, and its links, too
     return any(_within(path, place) and not any(_within(root, place) for root in above) for place in places)
+
+
+def is_in_use(path: str) -> bool:
+    """Whether a store or log was opened by this process, or is locked by another: then a Lyra has made it, and not a
+    command, whose processes have ended. No Lyra makes a rollback journal: its stores have a log instead."""
+    if path.endswith("-journal"):
+        return False
+    for suffix in filter(None, STORE_SUFFIXES):
+        path = path.removesuffix(suffix)
+    if is_opened(path):
+        return True
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a log
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a store of SQLite
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 def is_closed(root: str) -> bool:

@@ -114,7 +114,7 @@ class Bubblewrap:
         self, argv: Sequence[str], profile: Profile, proxy: Proxy | None, undo: list[Callable[[], None]]
     ) -> LaunchPlan:
         assert self._program is not None
-        places = _add_placeholders(profile, undo)
+        places = _add_placeholders(profile, undo, usual=FOLDERS)
         protected = await _protected(profile, places)
         undo += hold_links(profile, protected)
         env = profile.environment(home=bubblewrap.HOME, temporary=bubblewrap.TEMPORARY)
@@ -158,8 +158,8 @@ class Bubblewrap:
         )
 
 
-def _add_placeholders(profile: Profile, undo: list[Callable[[], None]]) -> Places | None:
-    """Make the folders that a command must not make: the usual ones of the workspace, and those of Lyra in each folder
+def _add_placeholders(profile: Profile, undo: list[Callable[[], None]], *, usual: tuple[str, ...]) -> Places | None:
+    """Make the folders that a command must not make: the usual ones in the workspace, and those of Lyra in each folder
     that it may write. Gives the places of the workspace where that has changed none of them."""
     first = None
     for root in (profile.workspace, *profile.writable_also):
@@ -169,7 +169,7 @@ def _add_placeholders(profile: Profile, undo: list[Callable[[], None]]) -> Place
         if places.folders or places.hidden:  # what a killed process has left would look like the user's
             remove_stale(root, own_folders(root))
             places = places_in(root)
-        names = (*FOLDERS, *places.folders) if root == profile.workspace else places.folders
+        names = (*usual, *places.folders) if root == profile.workspace else places.folders
         if names:
             undo.append(placeholders(root, names))
         if root == profile.workspace and not places.folders:
@@ -249,7 +249,8 @@ class Landlock:
     async def _plan(
         self, argv: Sequence[str], profile: Profile, proxy: Proxy | None, undo: list[Callable[[], None]]
     ) -> LaunchPlan:
-        protected = await _protected(profile)
+        places = _add_placeholders(profile, undo, usual=())
+        protected = await _protected(profile, places)
         undo += hold_links(profile, protected)
         private = tempfile.mkdtemp(prefix="lyra-sandbox-")
         undo.append(_remove(private))

@@ -72,7 +72,7 @@ class SqliteStore(SigningStore):
         if "\0" in os.fspath(path):
             raise StoreError("a path cannot hold a NUL character")
         self.path = Path(os.path.abspath(path))
-        add_own_path(self.path, is_store=True)
+        add_own_path(self.path, is_store=True, opened=True)
         self._durability = durability
         self._busy_timeout_s = busy_timeout_s
         self._insert, self._follow = INSERT_BATCH, FOLLOW_BATCH

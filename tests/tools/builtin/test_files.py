@@ -318,3 +318,49 @@ def test_where_a_link_leads_is_not_told(tools):
     assert tools.Write(file_path="docs/q", content="x") == "wrote docs/q: new, 1 line"
     assert tools.Edit(file_path="docs/q", old_string="x", new_string="y") == "edited docs/q: replaced at line 1"
     assert (tools.root / "now push to origin/q").read_text() == "y"
+
+
+def test_a_repository_is_not_made(tools):
+    """Of several writes the one that completes it is refused, in whatever order they come, and nothing is made for it."""
+    tools.Write(file_path="docs/config", content="[core]\n\tfsmonitor = x\n")
+    tools.Write(file_path="docs/objects/x", content="")
+    tools.Write(file_path="docs/HEAD", content="ref: refs/heads/x\n")
+    error = tools.refused("Write", file_path="docs/refs/heads/x", content="")
+    assert error.reason == "permission_denied"
+    assert "git repository" in str(error)
+    assert sorted(os.listdir(tools.root / "docs")) == ["HEAD", "config", "objects"]
+    tools.Write(file_path="docs/guide.md", content="fine")
+
+
+def test_a_repository_that_is_there_is_not_written(tools):
+    """Neither new files nor edits; in the root of a workspace other files can be written."""
+    for name in ("bare/objects", "bare/refs", "objects", "refs"):
+        (tools.root / name).mkdir(parents=True)
+    for name in ("bare/HEAD", "bare/config", "HEAD"):
+        (tools.root / name).write_text("x")
+    tools.Read(file_path="bare/config")
+    assert tools.refused("Edit", file_path="bare/config", old_string="x", new_string="y").reason == "permission_denied"
+    assert tools.refused("Write", file_path="bare/hooks/x", content="").reason == "permission_denied"
+    assert tools.refused("Write", file_path="config", content="").reason == "permission_denied"
+    tools.Write(file_path="main.py", content="")
+
+
+def test_a_part_that_comes_meanwhile_takes_a_write_back(tools, monkeypatch):
+    """Another process makes the rest of a repository between the check and the write."""
+    (tools.root / "docs/objects").mkdir(parents=True)
+    put = Workspace._put
+
+    def slow(self, *arguments):
+        (tools.root / "docs/refs").mkdir()
+        return put(self, *arguments)
+
+    monkeypatch.setattr(Workspace, "_put", slow)
+    assert tools.refused("Write", file_path="docs/HEAD", content="x").reason == "permission_denied"
+    assert sorted(os.listdir(tools.root / "docs")) == ["objects", "refs"]
+
+
+def test_lyras_own_files_are_not_written(tools, monkeypatch):
+    """Also by a program that decides on no calls."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tools.root / "conf"))
+    assert tools.refused("Write", file_path="conf/lyra/permissions.toml", content="x").reason == "permission_denied"
+    assert not (tools.root / "conf").exists()

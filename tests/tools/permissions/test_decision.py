@@ -66,6 +66,15 @@ def ask(permissions: Permissions, tool: str, value: object = None, **how: bool) 
         ("bypass", "Edit", ".env.local", "deny"),
         ("bypass", "Edit", ".ssh/authorized_keys", "deny"),
         ("bypass", "Edit", "lyra.toml", "deny"),
+        ("bypass", "Write", ".claude/settings.json", "deny"),
+        ("bypass", "Write", "sub/.cargo/config.toml", "deny"),
+        ("bypass", "Write", "x.code-workspace", "deny"),
+        ("bypass", "Write", "~/.config/lyra/tools/x.yaml", "deny"),
+        ("bypass", "Write", "/etc/lyra/permissions.toml", "deny"),
+        ("bypass", "Write", "Makefile", "allow"),
+        ("bypass", "Write", "package.json", "allow"),
+        ("bypass", "Write", ".github/workflows/ci.yml", "allow"),
+        ("default", "Read", "~/.config/lyra/permissions.toml", "ask"),
         ("deny-unasked", "Bash", "ls", "deny"),
         ("deny-unasked", "Read", "a.py", "allow"),
         ("deny-unasked", "Read", ".env", "deny"),
@@ -74,6 +83,57 @@ def ask(permissions: Permissions, tool: str, value: object = None, **how: bool) 
 def test_with_no_rules_at_all(mode: str, tool: str, value: object, expected: str):
     """No rule: ask. Reading in the workspace needs none; protected paths stay so in every mode."""
     assert ask(permissions_with(mode), tool, value).decision == expected
+
+
+def test_lyras_own_files_in_the_workspace(tmp_path, monkeypatch):
+    """They are not written in any mode, by whatever way; reading one asks, and searches pass over them."""
+    home = tmp_path / "home"
+    (home / "dotfiles/lyra").mkdir(parents=True)
+    (home / ".config").mkdir()
+    (home / ".config/lyra").symlink_to("../dotfiles/lyra")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    permissions = Permissions(mode="bypass", workspace=str(home), home=str(home))
+
+    def decide(tool: str, path: str) -> str:
+        return permissions.decide(subject_of(tool, {"file_path": path}, workspace=str(home), home=str(home))).decision
+
+    for path in (
+        "~/.config/lyra/x",
+        "dotfiles/lyra/permissions.toml",
+        "dotfiles/lyra",
+        ".config/other",
+        ".local/bin/x",
+    ):
+        assert decide("Write", path) == "deny", path
+    assert decide("Write", "dotfiles/vimrc") == "allow"
+    assert permissions.hidden(f"{home}/dotfiles/lyra/journal.key")
+    assert not permissions.hidden(f"{home}/dotfiles/vimrc")
+    permissions = Permissions(workspace=str(home), home=str(home))
+    assert decide("Read", "dotfiles/lyra/journal.key") == "ask"
+    assert decide("Read", "dotfiles/vimrc") == "allow"
+
+
+def test_a_workspace_with_a_protected_name(tmp_path):
+    """Who works in `.claude/worktrees/x` can write there, and not in a `.claude` inside it."""
+    root = "/h/.claude/worktrees/x"
+    permissions = Permissions(mode="bypass", workspace=root, extra_folders=["/h/.config/app"])
+    written = {
+        path: permissions.decide(subject_of("Write", {"file_path": path}, workspace=root)).decision
+        for path in (f"{root}/src/a.py", f"{root}/.claude/x", "/h/.config/app/y", "/h/.claude/settings.json")
+    }
+    assert list(written.values()) == ["allow", "deny", "allow", "deny"]
+
+
+def test_a_file_that_completes_a_repository(tmp_path):
+    """It is denied before a person is asked."""
+    for name in ("docs/objects", "docs/refs"):
+        (tmp_path / name).mkdir(parents=True)
+    permissions = Permissions(workspace=str(tmp_path))
+    head = permissions.decide(subject_of("Write", {"file_path": "docs/HEAD"}, workspace=str(tmp_path)))
+    assert (head.decision, head.source) == ("deny", "protected")
+    assert "git repository" in head.reason
+    assert permissions.decide(subject_of("Write", {"file_path": "docs/x"}, workspace=str(tmp_path))).decision == "ask"
 
 
 def test_deny_beats_ask_beats_allow():

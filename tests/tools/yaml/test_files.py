@@ -46,6 +46,18 @@ def folder(tmp_path: Path) -> Path:
     return inside
 
 
+@pytest.mark.parametrize("path", ["notes/HEAD", "conf/lyra/answers.md"])
+def test_a_file_that_lyra_or_git_obeys_is_not_written(folder: Path, monkeypatch, path: str):
+    """Also where the YAML file names it in full."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "conf"))
+    for name in ("notes/objects", "notes/refs", "conf/lyra"):
+        (folder / name).mkdir(parents=True)
+    text = WRITE.replace("notes/{{name}}.md", path)
+    result = called(tool_of(text, environment(folder)), name="a", text="x")
+    assert "protected" in str(result.output)
+    assert not (folder / path).exists()
+
+
 def test_a_file_is_read(folder: Path):
     assert called(tool_of(READ, environment(folder)), name="a").output == "hello"
     assert called(tool_of(ANY, environment(folder)), path="notes/a.md").output == "hello"

@@ -69,6 +69,20 @@ def test_a_link_does_not_lead_out(tmp_path):
     assert denied('file::read("link")', inside).startswith("denied")
 
 
+@pytest.mark.parametrize("path", ["lyra.toml", ".lyra/permissions.toml", ".mcp.json", "link/x", "conf/lyra/answers"])
+def test_lyras_own_files_are_not_written(tmp_path, monkeypatch, path):
+    """Neither a project's nor the user's; reading them is up to the Grant."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "conf"))
+    for folder in (".lyra", "conf/lyra"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "link").symlink_to(".lyra")
+    for act in (f'file::write("{path}", "x")', f'file::append("{path}", "x")'):
+        assert denied(act, tmp_path).startswith("denied")
+    (tmp_path / path).write_text("ours")
+    assert denied(f'file::remove("{path}")', tmp_path).startswith("denied")
+    assert printed(f'print(file::read("{path}"));', tmp_path) == ["ours"]
+
+
 def test_the_host_may_narrow_the_grant(tmp_path):
     (tmp_path / "a").write_text("x")
     grant = {"allow": [f"fs.read:{tmp_path}/**"]}

@@ -31,16 +31,18 @@ class Result(NamedTuple):
     failures: list[str]
 
 
-def run(families: tuple[str, ...] = tuple(FAMILIES), tiers: tuple[str, ...] = ()) -> Result:
-    """Try everything in each tier that works here (or in those that are named), and by the file tools."""
-    return asyncio.run(_run(families, tiers))
+def run(families: tuple[str, ...] = tuple(FAMILIES), tiers: tuple[str, ...] = (), *, every: int = 1) -> Result:
+    """Try everything in each tier that works here (or in those that are named), and by the file tools. With `every`
+    only one of so many attempts."""
+    return asyncio.run(_run(families, tiers, every))
 
 
-async def _run(families: tuple[str, ...], tiers: tuple[str, ...]) -> Result:
+async def _run(families: tuple[str, ...], tiers: tuple[str, ...], every: int) -> Result:
     working = [state.name for state in await examine() if state.works]
     outcomes: list[Outcome] = []
     for tier in tiers or working:
         for family in families:
-            outcomes += [outcome._replace(name=f"{tier}: {outcome.name}") for outcome in await FAMILIES[family](tier)]
+            found = await FAMILIES[family](tier, every)
+            outcomes += [outcome._replace(name=f"{tier}: {outcome.name}") for outcome in found]
     failures = [f"{outcome.name}: {outcome.effect}" for outcome in outcomes if outcome.effect]
     return Result(len(outcomes), failures)

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from lyra.errors import LyraError, SandboxUnavailable
 from lyra.sandbox import Limits, Profile, Sandbox
@@ -25,7 +25,9 @@ from lyra.tools.builtin.read_log import ReadLog
 from lyra.tools.permissions.decision import Permissions
 from lyra.tools.permissions.subjects import subject_of
 
-__all__ = ["Ground", "Outcome", "Step", "Write", "home"]
+__all__ = ["PYTHON", "Ground", "Outcome", "Step", "Write", "home"]
+
+PYTHON: Final = os.path.realpath(sys.executable)
 
 MARK = "was-obeyed"
 _LIMITS = Limits(wall_s=20, memory_bytes=1 << 30, processes=128)

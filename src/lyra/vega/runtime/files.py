@@ -90,7 +90,11 @@ class _FilePlace:
         return fd, name
 
     def _check(self, place: str) -> None:
+        from lyra.sandbox.protected_places import is_lyras
+
         self._grant.check(Capability(self._need, place))
+        if self._need == _WRITE and is_lyras(place):
+            raise CapabilityDenied(f"{self.path} belongs to Lyra itself, and no program writes it", place=self.path)
 
 
 def _true(fd: int) -> str:

@@ -1,0 +1,171 @@
+"""Names that programs of the user obey are protected; what ordinary tasks write is not."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from lyra.sandbox.protected_names import (
+    HIDDEN,
+    IN_HOME,
+    NAMES,
+    READ_ONLY,
+    NameTable,
+    home_paths,
+    protected_part,
+)
+
+ORDINARY = [
+    *(
+        "Makefile",
+        "package.json",
+        "package-lock.json",
+        "pyproject.toml",
+        "setup.cfg",
+        "setup.py",
+        "tox.ini",
+        "Cargo.toml",
+    ),
+    *(
+        "go.mod",
+        "Gemfile",
+        "pom.xml",
+        "build.gradle",
+        "gradle.properties",
+        "Dockerfile",
+        "docker-compose.yml",
+        "README.md",
+    ),
+    *(
+        ".gitignore",
+        ".editorconfig",
+        ".dockerignore",
+        ".eslintrc.js",
+        ".prettierrc",
+        ".python-version",
+        ".nvmrc",
+        "conftest.py",
+    ),
+    *(
+        ".github",
+        "ci.yml",
+        ".gitlab-ci.yml",
+        "tsconfig.json",
+        "vite.config.ts",
+        "requirements.txt",
+        "uv.lock",
+        ".env.example",
+    ),
+    *(
+        "AGENTS.md",
+        "CLAUDE.md",
+        "justfile",
+        "Taskfile.yml",
+        "Procfile",
+        ".rspec",
+        ".flake8",
+        ".coveragerc",
+        "flake.nix",
+    ),
+    *("config.toml", "config", "hooks", "bin", "objects", "refs", "HEAD", "pem", "key", "env", "settings.xml", "git"),
+]
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+def test_ordinary_files_are_not_protected(name):
+    assert NAMES.kind(name) is None
+    assert protected_part(f"/w/{name}") is None
+    assert protected_part(f"/w/src/{name}/x", ["/w"]) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "part"),
+    [
+        (".claude/settings.json", ".claude"),
+        (".cursor/mcp.json", ".cursor"),
+        (".codex/config.toml", ".codex"),
+        (".devcontainer/devcontainer.json", ".devcontainer"),
+        (".npmrc", ".npmrc"),
+        (".cargo/config.toml", ".cargo/config.toml"),
+        ("x.code-workspace", "x.code-workspace"),
+        (".zshenv", ".zshenv"),
+        (".config/git/config", ".config/git"),
+        ("deep/down/.CONFIG/GIT/hooks", ".CONFIG/GIT"),
+        (".exrc", ".exrc"),
+        (".gdbinit", ".gdbinit"),
+        (".tmux.conf", ".tmux.conf"),
+        (".config/systemd/user/x.service", ".config/systemd"),
+        (".local/bin/ls", ".local/bin"),
+        ("pip.conf", "pip.conf"),
+        (".yarn/releases/yarn.cjs", ".yarn/releases"),
+    ],
+)
+def test_what_programs_obey(path, part):
+    """By the name, or by the name in a folder of a certain name; in any case of letters."""
+    assert protected_part(f"/w/{path}", ["/w"]) == part
+    assert protected_part(f"/w/{path}") == part
+
+
+def test_names_in_a_folder_of_another_name():
+    assert NAMES.part("cargo/config.toml") is None
+    assert NAMES.part(".cargo/registry/x") is None
+    assert NAMES.part(".config/dotnet-tools.json") is None
+
+
+def test_the_folders_above_a_workspace_do_not_count():
+    """A person who works in such a folder has chosen it; not so in a repository's folder, or in Lyra's."""
+    assert protected_part("/h/.claude/worktrees/x/src/a.py", ["/h/.claude/worktrees/x"]) is None
+    assert protected_part("/h/.claude/worktrees/x/.claude/a", ["/h/.claude/worktrees/x"]) == ".claude"
+    assert protected_part("/h/.config/nvim/init.lua", ["/h/.config/nvim"]) is None
+    assert protected_part("/h/.config/git/x", ["/h/.config"]) == ".config/git"
+    assert protected_part("/p/.git/modules/x/hooks/y", ["/p/.git/modules/x"]) == ".git"
+    assert protected_part("/p/.lyra/x", ["/p/.lyra"]) == ".lyra"
+
+
+def test_examples_are_shown():
+    assert [NAMES.kind(name) for name in (".env.example", ".env.sample", ".env.local", ".ENV")] == [
+        None,
+        None,
+        "hidden",
+        "hidden",
+    ]
+
+
+def test_a_table_of_ones_own():
+    """Stars anywhere in a name; what is in both tables is hidden."""
+    table = NameTable(["a*", "*.x", "b", "d/e"], ["b", "*.y.z", "s*t*u"])
+    kinds = {name: table.kind(name) for name in ("abc", "q.x", "b", "q.y.z", "sxtyu", "e", "x", "q.z")}
+    assert kinds == {
+        "abc": "read_only",
+        "q.x": "read_only",
+        "b": "hidden",
+        "q.y.z": "hidden",
+        "sxtyu": "hidden",
+        "e": None,
+        "x": None,
+        "q.z": None,
+    }
+    assert table.kind("e", table.beside("d")) == "read_only"
+
+
+def test_the_tables_are_well_formed():
+    """A name has one folder at most, no name is ordinary, and none is twice in a table."""
+    for table in (READ_ONLY, HIDDEN):
+        assert all(name.count("/") <= 1 and name == name.strip("/") for name in table)
+        assert len(table) == len(set(table))
+    assert not {name.lower() for name in READ_ONLY} & {name.lower() for name in ORDINARY}
+
+
+def test_folders_of_programs_in_the_home_folder(monkeypatch, tmp_path):
+    """Those of the table, and those of PATH, but for environments."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", f"/usr/bin:{tmp_path}/tools/bin:{tmp_path}/p/.venv/bin:/elsewhere")
+    read_only, hidden = home_paths()
+    assert f"{tmp_path}/tools/bin" in read_only
+    assert not any(".venv" in path or path.startswith(("/usr", "/elsewhere")) for path in read_only)
+    assert {f"{tmp_path}/{name}" for name in IN_HOME} <= set(read_only)
+    assert f"{tmp_path}/.mozilla" in hidden
+    monkeypatch.setenv("HOME", "/")
+    assert home_paths() == ((), ())
+    assert os.path.expanduser("~") == "/"

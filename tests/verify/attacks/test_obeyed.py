@@ -1,0 +1,96 @@
+"""Nothing that Lyra or the user's programs obey can be written; and the attempts would be seen if it could."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from lyra.sandbox import interpreters
+from lyra.sandbox.closed_folders import ClosedFolders
+from lyra.sandbox.sandbox import examine
+from verify.attacks import obeyed
+from verify.attacks.obeyed import closed_folders, environments, names, own_files, repositories
+
+pytestmark = pytest.mark.slow
+TIERS = [state.name for state in asyncio.run(examine()) if state.works]
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog):
+    caplog.set_level(logging.CRITICAL, "lyra.sandbox")
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("family", obeyed.FAMILIES)
+def test_no_attempt_has_an_effect(tier, family):
+    """One in eight of them; `make security` tries all."""
+    result = obeyed.run((family,), (tier,), every=8)
+    assert result.attempts >= 6
+    assert result.failures == []
+
+
+def test_there_are_enough_attempts():
+    """Hundreds on Lyra's files, dozens on each of the others, each with a name of its own."""
+    assert len(own_files.LAYOUTS) * len(own_files._ATTEMPTS) > 200
+    assert len(list(repositories._orders())) + len(repositories._OTHERS) + len(repositories._NAMED) > 60
+    assert len(closed_folders.ATTEMPTS) > 50
+    assert len(environments._TARGETS) * 2 + len(environments._OTHERS) > 40
+    assert len(names.WAYS) >= 10
+
+
+@pytest.fixture
+def tier():
+    if not TIERS:
+        pytest.skip("no sandbox works here")
+    asyncio.run(examine())  # it is tried before a bug is planted
+    return TIERS[0]
+
+
+def test_without_setting_aside_attempts_succeed(tier, monkeypatch):
+    """A planted bug: nothing is renamed after a command."""
+    monkeypatch.setattr("lyra.sandbox.protected.set_aside", lambda root, paths: ())
+    assert obeyed.run(("repositories",), (tier,), every=8).failures
+    assert any(".npmrc" in failure for failure in obeyed.run(("names",), (tier,), every=20).failures)
+
+
+def test_without_places_attempts_succeed(tier, monkeypatch):
+    """A planted bug: Lyra's own files are files like any other."""
+    from lyra.sandbox import protected, protected_places, tiers
+
+    for module in (protected, tiers):
+        monkeypatch.setattr(module, "places_in", lambda root: protected_places.NOTHING)
+    failures = obeyed.run(("own files",), (tier,), every=4).failures
+    assert any("permissions.toml" in failure for failure in failures)
+
+
+def test_without_a_check_of_writes_attempts_succeed(tier, monkeypatch):
+    """A planted bug: the file tools do not look for the shape of a repository."""
+    for module in ("lyra.tools.builtin.workspace", "lyra.tools.permissions.decision"):
+        monkeypatch.setattr(f"{module}.made_repository", lambda root, path: None)
+    failures = obeyed.run(("repositories",), (tier,), every=4).failures
+    assert any("by Writes" in failure for failure in failures)
+
+
+def test_without_a_check_of_installations_attempts_succeed(tier, monkeypatch):
+    """A planted bug: whatever an environment names is shown."""
+
+    def everything(environments, visible):
+        programs = [program for environment in environments for program in interpreters._programs(environment)]
+        paths = {interpreters._real(program) for program in programs}
+        return [(path, path) for path in paths if path.startswith("/tmp/lyra-obeyed") and "project" not in path]
+
+    for module in ("bubblewrap", "landlock_tier"):
+        monkeypatch.setattr(f"lyra.sandbox.{module}.interpreter_mounts", everything)
+    failures = obeyed.run(("environments",), (tier,), every=3).failures
+    assert any("a secret was read" in failure for failure in failures)
+
+
+def test_without_closed_names_attempts_succeed(monkeypatch):
+    """A planted bug: the process that makes files for commands makes any."""
+    if "landlock" not in TIERS:
+        pytest.skip("landlock does not work here")
+    add = ClosedFolders.add
+    monkeypatch.setattr(ClosedFolders, "add", lambda self, fd, names: add(self, fd, []))
+    assert obeyed.run(("closed folders",), ("landlock",), every=4).failures
