@@ -23,6 +23,7 @@ from lyra.tools.builtin.jobs import Jobs, ended
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.function import tool
 from lyra.tools.shell.command_line import read_line
+from lyra.tools.shell.text_glob import TextGlob
 
 if TYPE_CHECKING:
     from lyra.sandbox import Profile, Sandbox
@@ -82,8 +83,19 @@ def _check_denied(grant: Grant, command: str) -> None:
             f"{line.unsure}",
             hint="write it as plain commands",
         )
-    for text in (*line.commands, *line.loose_commands()):
+    for text in line.commands:
         denies.check(Capability("process.exec", text))
+    for cap in denies.deny if line.loose else ():
+        if any(line.may_run(glob) for glob in _globs(cap.scope)):
+            raise CapabilityDenied(
+                f"the command is denied: a program that is not known may run what {cap} denies", rule=str(cap)
+            )
+
+
+@lru_cache(maxsize=256)
+def _globs(scope: str) -> tuple[TextGlob, ...]:
+    """The patterns of a denied command: one program is meant with any arguments."""
+    return (TextGlob(scope),) if " " in scope else (TextGlob(scope), TextGlob(f"{scope} *"))
 
 
 @lru_cache(maxsize=64)

@@ -35,11 +35,11 @@ _QUOTED_FOLDER: Final = re.compile(r'"[^"]*"[A-Za-z0-9_./-]*')  # "$HOME/bin"/to
 _SETTERS: Final = frozenset({"export", "declare", "typeset", "local", "readonly", "read", "printf", "mapfile", "set"})
 _HARMLESS: Final = frozenset({"/dev/null"})
 _CHARACTERS_MAX: Final = 4 * CAPABILITY_LENGTH_MAX  # of all the texts gathered from one line
-_LOOSE_MAX: Final = 1_000  # arguments of one program; a command line has fewer
-_LOOSE_CHARACTERS_MAX: Final = 2_000  # of a command that begins at an argument; a rule is shorter
+_LOOKS_MAX: Final = 200  # places of one line where a command may begin; after that every one counts as such
+_REST_MAX: Final = 100  # words of a command that begins at an argument; a rule names fewer
+_LOOSE_CHARACTERS_MAX: Final = 2_000  # of a command or script in an argument; a rule is shorter
 _LOOSE_WORD: Final = re.compile(r"[^\s;|&()<>'\"=`$,!:{}\[\]]+")
 _SIGN: Final = re.compile(r"[=!:({\[\"'`|;&]\s*")  # in other languages a command may begin behind these
-_SIGNS_MAX: Final = 40
 _SCRIPT_LIKE: Final = re.compile(r"[\s;&|`$()<>]")
 _RUN_FILES_MAX: Final = 20
 
@@ -104,21 +104,27 @@ class CommandLine:
                 return True
         if glob.matches(self.text):
             return True
-        return bool(self.loose) and any(glob.touches(text) for text in self.loose_commands(glob.word))
+        return bool(self.loose) and self.may_run(glob)
 
-    def loose_commands(self, program: str = "") -> Iterator[str]:
-        """The commands that may begin at an argument of a program that no table knows; those of one program, or all."""
-        for arguments in self.loose if program in self.text else ():
-            for index, argument in enumerate(arguments[:_LOOSE_MAX]):
+    def may_run(self, glob: TextGlob) -> bool:
+        """Whether a command that this pattern matches may begin at an argument of a program that no table knows. A
+        pattern that does not name its program is compared with whole commands only."""
+        program = glob.word
+        if not program or (self.words is not None and program not in self.words):
+            return False
+        looks = _LOOKS_MAX
+        for arguments in self.loose:
+            for index, argument in enumerate(arguments):
                 if program not in argument:
                     continue
+                rest = " ".join(arguments[index + 1 : index + 1 + _REST_MAX])
                 for value in _values_in(argument):
-                    name = basename(value) if value[0] == "/" else value
-                    yield " ".join((name, *arguments[index + 1 :]))[:_LOOSE_CHARACTERS_MAX]
-                    if _SCRIPT_LIKE.search(value) and len(value) < len(self.text):
-                        inner = read_line(value)
-                        yield from inner.commands
-                        yield from inner.loose_commands(program)
+                    looks -= 1
+                    if looks < 0 or _may_begin(value, rest, glob):
+                        return True  # too many to look at: in doubt a deny matches
+                if _SCRIPT_LIKE.search(argument) and _may_be_script(argument, self.text, glob):
+                    return True
+        return False
 
 
 def _values_in(argument: str) -> Iterator[str]:
@@ -126,9 +132,25 @@ def _values_in(argument: str) -> Iterator[str]:
     yield argument
     if argument[:1] == "-" and argument[1:2] != "-" and len(argument) > 2:
         yield argument[2:]
-    for sign in islice(_SIGN.finditer(argument), _SIGNS_MAX):
-        if sign.end() < len(argument):
-            yield argument[sign.end() :]
+    for sign in _SIGN.finditer(argument):
+        yield argument[sign.end() :]
+
+
+def _may_begin(value: str, rest: str, glob: TextGlob) -> bool:
+    """Whether a command begins with this value, as a program or as a script's text."""
+    name = basename(value.partition(" ")[0]) if value[:1] == "/" else value[: len(glob.word)]
+    if name != glob.word:
+        return False
+    text = value[value.find(name) :][:_LOOSE_CHARACTERS_MAX]
+    return glob.touches(f"{text} {rest}") or glob.touches(text)
+
+
+def _may_be_script(text: str, line: str, glob: TextGlob) -> bool:
+    """Whether the text of an argument, read as a script, runs a command that the pattern matches."""
+    if len(text) > _LOOSE_CHARACTERS_MAX or len(text) >= len(line):
+        return len(text) < len(line)  # too long to be read here: in doubt a deny matches
+    inner = read_line(text)
+    return any(glob.touches(command) for command in inner.commands) or inner.may_run(glob)
 
 
 def _words_in(loose: tuple[tuple[str, ...], ...]) -> set[str]:
@@ -269,6 +291,8 @@ class _Texts:
             for file in written:
                 if script.unsure is None and same_file(file.name, path):
                     self._read_written(file, program)
+        if written and len(script.run_files) > _RUN_FILES_MAX:
+            script.doubt("it writes files and runs too many")
 
     def _read_written(self, file: WrittenFile, program: str) -> None:
         script = self.script
