@@ -346,6 +346,8 @@ mkfifo p; bash p
 mkfifo p; sh < p
 mknod p p; echo 'rm x' > p & sh < p
 mkfifo p; python3 p
+mkfifo p; echo 'import os; os.system("rm x")' > p & python3 p
+mkfifo p; echo 'import os; os.system("rm x")' > p & python3 < p
 echo 'rm x' > s; sh s
 echo 'rm x' > s && . ./s
 printf 'rm x\n' > s; bash ./s
@@ -369,6 +371,7 @@ echo 'rm x' > notes.txt; sh build.sh
 echo 'ls x' > s; sh s
 cat > t.py <<< 'print(1)'; python3 t.py
 mkfifo p; cat p
+mkfifo p; echo 'print(1)' > p & python3 p
 cp a.py b.py; python3 b.py rm
 printf 'ls\n' > s; bash s
 echo 'rm x' > s; cat s

@@ -33,11 +33,16 @@ class WrittenFile(NamedTuple):
 def written_by(commands: Iterable[ShellCommand]) -> list[WrittenFile]:
     """The files that the commands write."""
     files = [file for command in commands for file in _written(command)]
-    if not any(file.is_fifo for file in files):
+    fifos = {posixpath.normpath(file.name) for file in files if file.is_fifo}
+    if not fifos:
         return files
     filled = {posixpath.normpath(file.name) for file in files if not file.is_fifo}
     # A fifo that another command of the line fills has that command's text; else it comes from outside the line.
-    return [file for file in files if not file.is_fifo or posixpath.normpath(file.name) not in filled]
+    return [
+        file._replace(is_fifo=posixpath.normpath(file.name) in fifos)
+        for file in files
+        if not file.is_fifo or posixpath.normpath(file.name) not in filled
+    ]
 
 
 def same_file(left: str, right: str) -> bool:
