@@ -257,3 +257,33 @@ def test_a_rule_takes_a_tool_back(folder):
 
     assert not run(main())[0]
     assert run(main("--disallowed-tools", "Read(a.txt)"))[0]
+
+
+def test_a_clients_call_with_a_key_is_refused_not_changed(folder, monkeypatch):
+    """As a message to a process the key would be masked, and a file be written that says something else."""
+    key = "sk-ant-planted-5f2a9c81b7d64e03"
+    monkeypatch.setenv("HOME", str(folder.parent / "home"))
+    monkeypatch.setenv("ANTHROPIC_API_KEY", key)
+    taken: list[str] = []
+
+    async def keep(text: str) -> str:
+        """Keep a text."""
+        taken.append(text)
+        return "kept"
+
+    async def main():
+        async with Offer(OfferOptions(str(folder), ("Write", "Read"), (keep,), mode="bypass")) as offer:
+            for name, arguments in (
+                ("Write", {"file_path": "b.txt", "content": f"key {key}"}),
+                ("keep", {"text": key.encode().hex()}),
+                ("keep", {"text": key[:-1]}),
+            ):
+                result = await offer.call(name, arguments)
+                assert result.is_error
+                assert f"{name} was not run: a key of a model provider" in result.output
+                assert key not in result.output
+            assert (await offer.call("keep", {"text": "sk-ant-"})).output == "kept"
+
+    run(main())
+    assert taken == ["sk-ant-"]
+    assert not (folder / "b.txt").exists()
