@@ -39,14 +39,14 @@ def mode(path: Path) -> int:
 def test_the_users_folder(monkeypatch, tmp_path):
     """By XDG_CONFIG_HOME or below the home; both are Lyra's own, since another Lyra may not have the variable."""
     usual = f"{tmp_path}/home/.config/lyra"
-    assert user_folder() == usual
+    assert user_folder(os.environ) == usual
     assert own_paths().hidden == (usual,)
     monkeypatch.setenv("XDG_CONFIG_HOME", f"{tmp_path}/conf")
-    assert user_folder() == f"{tmp_path}/conf/lyra"
+    assert user_folder(os.environ) == f"{tmp_path}/conf/lyra"
     assert own_paths().hidden == (f"{tmp_path}/conf/lyra", usual)
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
-    assert user_folder() == usual
-    assert user_folder({}) == ""
+    assert user_folder(os.environ) == usual
+    assert user_folder({}) is None
 
 
 def test_variables_that_name_files(monkeypatch, tmp_path):

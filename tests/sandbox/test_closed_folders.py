@@ -40,8 +40,8 @@ def test_files_are_made_in_the_root_of_a_repository(do, tmp_path, folder):
     """And read, added to, executed, renamed and removed again, within the same command."""
     result = do(
         f"cd {folder}; set -e; echo one > new; echo two >> new; cat new; echo three > new; cat new; "
-        "printf '#!/bin/sh\\necho four' > run; chmod +x run 2>/dev/null || true; sh run; mv new newer; cat newer; rm newer; "
-        "ln -s run link; readlink link; rm link; echo five > sixth; test ! -e new"
+        "printf '#!/bin/sh\\necho four' > run; chmod +x run 2>/dev/null || true; sh run; "
+        "mv new newer; cat newer; rm newer; ln -s run link; readlink link; rm link; echo five > sixth; test ! -e new"
     )
     assert result.exit_code == 0, result.output.text
     assert result.output.text.split() == ["one", "two", "three", "four", "three", "run"]
@@ -62,7 +62,8 @@ def test_folders_are_made(do, tmp_path):
 def test_a_file_is_replaced_by_another(do, tmp_path):
     """As editors and package managers write: a new file, then a rename over the old one."""
     result = do(
-        "set -e; sed -i 's/{}/[]/' package.json; cat package.json; printf new > t; mv -f t package.json; cat package.json"
+        "set -e; sed -i 's/{}/[]/' package.json; cat package.json; "
+        "printf new > t; mv -f t package.json; cat package.json"
     )
     assert result.output.text == "[]new"
     assert (tmp_path / "package.json").read_text() == "new"
@@ -130,8 +131,8 @@ def test_calls_answer_as_the_kernel_does(do, tmp_path):
 def test_protected_entries_stay(do, tmp_path):
     before = sorted(os.listdir(tmp_path / ".git"))
     result = do(
-        "echo x > .git/new; mkdir .git/d; mv .git g; rm -rf .git; echo x > .env; rm .env; mv .env e; mv package.json .env; "
-        "ln -s .git l; echo x > l/hooks/new; mv pkg p; cat .env e pkg/.env"
+        "echo x > .git/new; mkdir .git/d; mv .git g; rm -rf .git; echo x > .env; rm .env; mv .env e; "
+        "mv package.json .env; ln -s .git l; echo x > l/hooks/new; mv pkg p; cat .env e pkg/.env"
     )
     assert "hunter2" not in result.output.text
     assert (tmp_path / ".env").read_text() == (tmp_path / "pkg/.env").read_text() == "KEY=hunter2"

@@ -52,7 +52,7 @@ def test_an_environment_runs(sandbox, project):
     (project / "try.py").write_text(_TRY)
     script = (
         ".venv/bin/python try.py; . .venv/bin/activate; python try.py; cd /; "
-        + f"{project}/.venv/bin/python3 {project}/try.py"
+        f"{project}/.venv/bin/python3 {project}/try.py"
     )
     result = do(sandbox, project, script)
     assert result.output.text.count("True") == 3, result.output.text
@@ -115,9 +115,7 @@ def test_only_an_installation_is_shown(tmp_path, monkeypatch):
     environment = tmp_path / "project/.venv"
     (environment / "bin").mkdir(parents=True)
     (environment / "bin/python").symlink_to(root / "bin/python3")
-    shown = dict(
-        (place, source) for source, place in interpreter_mounts([str(environment)], [str(tmp_path / "project")])
-    )
+    shown = {place: source for source, place in interpreter_mounts([str(environment)], [str(tmp_path / "project")])}
     assert shown == {
         f"{root}/bin/python3": f"{root}/bin/python3.11",
         f"{root}/bin/python3.11": f"{root}/bin/python3.11",

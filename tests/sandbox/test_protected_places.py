@@ -128,7 +128,7 @@ def test_a_workspace_inside_a_repository_is_read_only(sandbox, home, name):
     (home / name).mkdir(parents=True)
     assert is_closed(str(home / name))
     do(sandbox, home / name, "echo x > hooks")
-    assert os.listdir(home / name) == ([] if name != ".git" else [])
+    assert os.listdir(home / name) == []
 
 
 def test_a_readable_folder_does_not_show_the_keys(sandbox, home):

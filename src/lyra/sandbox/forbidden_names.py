@@ -132,8 +132,8 @@ def _is_marked(path: str) -> bool:
 
 
 def remove_stale(workspace: str, names: Iterable[str] = FOLDERS) -> None:
-    """Remove those of these folders that are placeholders of a killed process; inner folders come before outer ones. One
-    with something in it by now becomes a plain folder."""
+    """Remove those of these folders that are placeholders of a killed process; inner folders come before outer ones.
+    One with something in it by now becomes a plain folder."""
     stale = [path for name in names if _is_marked(path := f"{workspace}/{name}")]
     if stale and workspace not in _used:
         with contextlib.suppress(OSError):

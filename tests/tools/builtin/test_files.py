@@ -321,7 +321,7 @@ def test_where_a_link_leads_is_not_told(tools):
 
 
 def test_a_repository_is_not_made(tools):
-    """Of several writes the one that completes it is refused, in whatever order they come, and nothing is made for it."""
+    """Of several writes the one that completes it is refused, in any order, and nothing is made for it."""
     tools.Write(file_path="docs/config", content="[core]\n\tfsmonitor = x\n")
     tools.Write(file_path="docs/objects/x", content="")
     tools.Write(file_path="docs/HEAD", content="ref: refs/heads/x\n")
