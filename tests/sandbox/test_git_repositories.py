@@ -5,15 +5,29 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from lyra.sandbox import Profile
+from lyra.sandbox import Profile, Sandbox
 from lyra.sandbox.git_repositories import is_repository, made_repository, obeyed_paths
 from lyra.sandbox.protected import find
 
 CONFIG = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = .\n\tfsmonitor = touch {mark}; false\n"
 PLANT = "mkdir -p {0}/objects {0}/refs; echo 'ref: refs/heads/x' > {0}/HEAD; printf '%s' \"$CONFIG\" > {0}/config"
+
+
+@dataclass
+class Planter:
+    sandbox: Sandbox
+    workspace: Path
+    mark: Path
+    config: str
+
+    def __call__(self, script):
+        profile = Profile(str(self.workspace), env={"CONFIG": self.config})
+        return asyncio.run(self.sandbox.run(["bash", "-c", script], profile))
 
 
 @pytest.fixture
@@ -23,12 +37,7 @@ def do(sandbox, tmp_path):
     workspace.mkdir()
     config = CONFIG.format(mark=tmp_path / "mark")
 
-    def run(script):
-        return asyncio.run(sandbox.run(["bash", "-c", script], Profile(str(workspace), env={"CONFIG": config})))
-
-    run.workspace = workspace
-    run.mark = tmp_path / "mark"
-    return run
+    return Planter(sandbox, workspace, tmp_path / "mark", config)
 
 
 def status(folder) -> None:

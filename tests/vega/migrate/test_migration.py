@@ -18,6 +18,7 @@ from lyra.core.clock import SystemClock
 from lyra.core.event import Event
 from lyra.errors import ConfigError
 from lyra.store.space import Space
+from lyra.store.standing import open_signed
 from lyra.vega import compile as compile_source
 from lyra.vega.bytecode.renumber import changed_functions, fitted, is_gone
 from lyra.vega.bytecode.verifier import verify
@@ -103,6 +104,7 @@ def test_every_edit_behind_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyP
             (was, becomes), lines = EDITS[name]
             space = Space(path, f"r{count}-{name}".replace(" ", "-"))
             lease = space.acquire("test", now=SystemClock().now(), ttl_s=60)
+            open_signed(space, lease.epoch)
             space.append(rows[:count], lease.epoch)
             space.release(lease)
             run = DurableRun(space)
@@ -142,6 +144,7 @@ def test_who_listens_hears_of_another_program(tmp_path: Path):
     last = max(number for number, row in enumerate(rows) if row.kind == "run.printed")
     space = Space(path, "cut")
     lease = space.acquire("test", now=SystemClock().now(), ttl_s=60)
+    open_signed(space, lease.epoch)
     space.append(rows[:last], lease.epoch)
     space.release(lease)
     edited = SOURCE.replace('"last ${x}"', '"later ${x}"')

@@ -17,8 +17,14 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lyra.agents.session.events import Interrupted
-from lyra.agents.turn.approval import answer_to_row, arguments_as_json, caller_sink, reason_text, visible_text
+from lyra.agents.turn.approval import (
+    answer_to_row,
+    arguments_as_json,
+    caller_sink,
+    reason_text,
+    show_question,
+    visible_text,
+)
 from lyra.core import codec
 from lyra.core.rights.capability import VERBS, Capability, Grant
 from lyra.core.tool import Tool, ToolCall, error_code
@@ -279,11 +285,8 @@ async def _ask(turn: Turn, case: Case, row: dict[str, Any]) -> dict[str, Any]:
     process = turn.process
     interrupts = process.kernel.interrupts
 
-    def tell(interrupt_id: str) -> None:
-        listener = turn.session.sink or caller_sink(case.runtime, process)
-        if listener is not None:
-            interrupt = interrupts.get_interrupt(interrupt_id)
-            listener.put(Interrupted(interrupt.id, interrupt.kind, interrupt.question, interrupt.message))
+    def tell(interrupt_id: str) -> bool:
+        return show_question(turn.session.sink or caller_sink(case.runtime, process), process, interrupt_id)
 
     replayed = False
     try:

@@ -16,10 +16,9 @@ import json
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.events import Interrupted
 from lyra.agents.session.model_call import ModelCall
 from lyra.agents.turn.admission import Case, publish
-from lyra.agents.turn.approval import answer_to_row, caller_sink, reason_text, visible_text
+from lyra.agents.turn.approval import answer_to_row, caller_sink, reason_text, show_question, visible_text
 from lyra.agents.turn.model_effect import cut_of_call, model_effect
 from lyra.core.effect import canonical_hash
 from lyra.core.message import Message
@@ -178,11 +177,9 @@ class Callbacks:
     async def _ask(self, kind: str, question: str, message: str) -> Answer | None:
         interrupts = self._runtime.kernel.interrupts
 
-        def tell(interrupt_id: str) -> None:
+        def tell(interrupt_id: str) -> bool:
             sink = self._turn.sink or caller_sink(self._runtime, self._process)
-            if sink is not None:
-                interrupt = interrupts.get_interrupt(interrupt_id)
-                sink.put(Interrupted(interrupt.id, interrupt.kind, interrupt.question, interrupt.message))
+            return show_question(sink, self._process, interrupt_id)
 
         try:
             return await interrupts.ask(

@@ -17,10 +17,11 @@ import msgspec
 
 from lyra.agents.declaration.content import parts_of, plain_or_text
 from lyra.agents.session.cleanup import cleanups_of
-from lyra.agents.session.events import Interrupted, ToolEnded, ToolProgress, ToolStarted
+from lyra.agents.session.events import ToolEnded, ToolProgress, ToolStarted
 from lyra.agents.session.records import tool_record
 from lyra.agents.session.shared import home, scopes
 from lyra.agents.session.spans import Held, TraceSpan, current_span, new_span, turn_span
+from lyra.agents.turn.approval import show_question
 from lyra.core.effect import Effect
 from lyra.core.message import Message
 from lyra.core.rights.capability import Grant
@@ -235,10 +236,8 @@ class _ToolContext(Context):
         )
         return answer
 
-    def _tell(self, interrupt_id: str) -> None:
-        if self._sink is not None:
-            interrupt = self.own_process.kernel.interrupts.get_interrupt(interrupt_id)
-            self._sink.put(Interrupted(interrupt.id, interrupt.kind, interrupt.question, interrupt.message))
+    def _tell(self, interrupt_id: str) -> bool:
+        return show_question(self._sink, self.own_process, interrupt_id)
 
 
 class _ProgressReports:

@@ -76,6 +76,7 @@ _log: Final = logging.getLogger("lyra.kernel")
 
 
 _IN_DOUBT: Final = "in_doubt"
+_WAITS: Final = "process %s waits for a person: %s (%s)"
 
 
 class InterruptService(Subsystem):
@@ -416,10 +417,10 @@ class InterruptService(Subsystem):
         key: rows.Key,
         question: str,
         message: str = "",
-        asked: Callable[[str], None] | None = None,
+        asked: Callable[[str], bool | None] | None = None,
     ) -> Answer:
         """Raise a question and wait for its answer; on replay, give the journaled answer. `asked` is called with its
-        id."""
+        id and says whether it reached someone; a question that reached nobody is a line in the log."""
         question = sendable_text(question, "a question")
         message = sendable_text(message, "a message to a human")
         kind = sendable_text(kind, "an interrupt's kind")
@@ -443,8 +444,10 @@ class InterruptService(Subsystem):
                 cut_short(process, key, refusal, form="ask", name=kind, digest=digest)
                 raise
             interrupt = self.create(process, kind, question=question, message=message, key=key, digest=digest)
-        if asked is not None and interrupt.status == "pending":
-            asked(interrupt.id)
+        if interrupt.status == "pending":
+            is_shown = asked is not None and asked(interrupt.id)  # which may also take it back
+            if interrupt.status == "pending" and not (is_shown or kind == _IN_DOUBT or self._is_heard()):
+                _log.warning(_WAITS, interrupt.pid, question, interrupt.id)
         journal = self._core.journal
         try:
             if interrupt.status == "pending":  # a restored one may be answered before its program is back here
@@ -497,14 +500,17 @@ class InterruptService(Subsystem):
         row = rows.InterruptRaised(interrupt.id, kind, key, digest, question, message, interrupt.expires_at)
         self._keep(process, interrupt)  # before it is told: a listener may answer at once
         core.record(process.pid, "interrupt.created", row)
-        if kind == "in_doubt" or not (self.on_raised or core.listeners.wants("interrupt.created")):
-            _log.warning("process %s waits for a person: %s (%s)", interrupt.pid, question, interrupt.id)
-        if kind == "in_doubt":
+        if kind == _IN_DOUBT:
+            _log.warning(_WAITS, interrupt.pid, question, interrupt.id)
             for in_doubt in self.on_doubt:
                 in_doubt(interrupt)
         for raised in self.on_raised:
             raised(interrupt)
         return interrupt
+
+    def _is_heard(self) -> bool:
+        """Whether some part of this program is told of every question."""
+        return bool(self.on_raised) or self._core.listeners.wants("interrupt.created")
 
     def restore(self, process: Process, interrupt: Interrupt) -> None:
         """Put a pending question back after a restart; its time to live ran on meanwhile."""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lyra.config import Config
+    from lyra.kernel.interrupts.interrupt import Interrupt
     from lyra.kernel.journal import rows
     from lyra.kernel.journal.history import ProcessState
     from lyra.kernel.process.process import Exit
@@ -264,6 +265,7 @@ class RunExecution:
     # ------------------------------------------------------------ people
 
     def _listen(self) -> None:
+        self.kernel.interrupts.on_raised.append(self._tell)
         self.kernel.tasks.start(self._look(), name="vega notes")
 
     async def _look(self) -> None:
@@ -277,14 +279,17 @@ class RunExecution:
                     await self._take(codec.decode(data))
                 await kernel.call(space.drop_note, number)
             for waiting in kernel.interrupts.pending():
-                if waiting.id not in self._asked:
-                    self._asked.add(waiting.id)
-                    self._asks(waiting)
+                self._tell(waiting)
             full = None if kernel.journal is None else kernel.journal.stuck
             if full is not None and not is_full:
                 self.world.options.warn(f"warning: {full.message}")
             is_full = full is not None
             await kernel.outside_pause(_LOOK_S)
+
+    def _tell(self, question: Interrupt) -> None:
+        if question.id not in self._asked:
+            self._asked.add(question.id)
+            self._asks(question)
 
     async def _take(self, note: dict[str, Any]) -> None:
         if note.get("cancel"):
