@@ -14,7 +14,7 @@ import logging
 import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
 from lyra.agents.session.replies import Reply
@@ -272,12 +272,23 @@ def _shown(arguments: tuple[list[Any], dict[str, Any]]) -> str:
     return ", ".join([*parts, *(f"{name}={value!r:.60}" for name, value in arguments[1].items())])
 
 
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """The processes of the worlds wait for people all the time."""
+    log = logging.getLogger("lyra")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
 def run(n: int, seed: int) -> CallsFuzzed:
     """`n` worlds, each from a seed of its own."""
     failures: list[str] = []
     counts = [0, 0, 0]
-    logging.getLogger("lyra").setLevel(logging.ERROR)  # its processes wait for people all the time
-    with tempfile.TemporaryDirectory() as folder:
+    with _without_warnings(), tempfile.TemporaryDirectory() as folder:
         for number in range(n):
             problems: list[str] = []
             path = os.path.join(folder, f"{number}.db")

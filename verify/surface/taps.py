@@ -312,10 +312,12 @@ def _tap_commands(taps: _Taps) -> None:
     def tapped_parse(self: click.Command, ctx: click.Context, args: list[str]) -> list[str]:
         typed = {word.partition("=")[0] for word in args}
         rest = parse(self, ctx, args)
-        for option in (param for param in self.get_params(ctx) if isinstance(param, click.Option)):
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        first = {str(option.name): option for option in reversed(options)}  # the default is its, as click takes it
+        for option in options:
             for spelling in typed.intersection((*option.opts, *option.secondary_opts)):
                 if not taps.uses(f"flag:{_path(ctx)} {spelling}"):
-                    ctx.params[str(option.name)] = option.get_default(ctx)
+                    ctx.params[str(option.name)] = first[str(option.name)].get_default(ctx)
         return rest
 
     def tapped_invoke(self: click.Command, ctx: click.Context) -> Any:

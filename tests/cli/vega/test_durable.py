@@ -367,6 +367,34 @@ def test_a_question_is_answered_while_the_run_waits(vega: Vega):
     assert "vega answer r" in told
 
 
+COUNT = """\
+name: count
+description: count
+implementation: {type: exec, command: [echo, counted]}
+"""
+
+
+@pytest.mark.parametrize(("word", "said"), [("--yes", "counted"), ("--no", "count was not run")])
+def test_a_confirmation_is_answered_with_yes_or_no(vega: Vega, word: str, said: str):
+    """The user's own rule asks before a tool of the user's runs; no text is an answer to that."""
+    folder = Path(vega.env["HOME"]) / ".config/lyra"
+    (folder / "tools").mkdir(parents=True)
+    (folder / "permissions.toml").write_text('ask = ["count"]\n')
+    (folder / "tools/count.yaml").write_text(COUNT)
+    call = {"user": "tea", "tool_calls": [{"name": "count", "arguments": {}}]}
+    vega.write("says.json", json.dumps({"replies": [call, {"tool": "count", "text": "it says {result}"}]}))
+    vega.write("asks.vega", ASKS.replace("AskUser", "count"))
+    child = begin(vega, "run", "asks.vega", "--db", "run.db", "--run-id", "r")
+    (question,) = waiting(vega)
+    assert question["kind"] == "confirmation"
+    assert "Allow count?" in question["question"]
+    assert vega("answer", "r", "perhaps", "--db", "run.db").returncode == 2
+    assert vega("answer", "r", word, "--db", "run.db") == (0, "", "")
+    out, _ = child.communicate(timeout=30)
+    assert child.returncode == 0
+    assert said in out
+
+
 def test_a_question_waits_for_its_answer_across_processes(vega: Vega):
     """Asked in one life, answered while no process is at work, taken in the next; an answer is used once."""
     vega.write("says.json", json.dumps(SCRIPT))
