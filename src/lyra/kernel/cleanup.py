@@ -108,8 +108,9 @@ async def shut_down(
     core = parts.core
     sendable_text(reason, "a reason")
     errors: list[LyraError] = []
-    if core.started and not core.stopping and core.failure is None and not parts.lifecycle.closed:
-        parts.lifecycle.closed = True
+    is_open = core.started and not core.stopping and core.failure is None and not parts.lifecycle.closed
+    parts.lifecycle.closed = True
+    if is_open:
         core.publish("", "kernel.stopping", {"reason": reason})
         try:
             await core.drain(drain_s, outside=True)
@@ -121,7 +122,6 @@ async def shut_down(
                     _leave(parts, pid, reason)
                 except LyraError as error:
                     errors.append(error)
-    parts.lifecycle.closed = True
     try:
         await close(drain_s=drain_s)
     except LyraError as error:
