@@ -8,8 +8,8 @@ import os
 import pytest
 
 from lyra.sandbox import Profile
-from lyra.sandbox.forbidden_names import placeholders, set_aside
 from lyra.sandbox.protected import find
+from lyra.sandbox.protection.forbidden_names import placeholders, set_aside
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 `own_paths` is the one list of them. The sandbox and the file tools protect every path of it, also where a workspace
 contains it (an agent that was started in the home folder) and where it does not exist yet. Files of a project are
-protected by their names (`lyra.toml`, `.lyra`, `.mcp.json`: `lyra.sandbox.protected_names`); this module knows the
+protected by their names (`lyra.toml`, `.lyra`, `.mcp.json`: `lyra.sandbox.protection`); this module knows the
 others. A reader of a file that was named in some other way (a store, a log, a script, a folder of tools) calls
 `add_own_path`. `make_folder` makes the folders of such files, for their owner alone.
 """

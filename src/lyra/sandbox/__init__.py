@@ -4,8 +4,9 @@ Start at `sandbox` (run a command), then `profile` (what it may touch) and `tier
 is the best one, `landlock_tier` with `landlock` the second, and without either nothing runs. `seccomp` is the filter of
 system calls of both, `pre_exec` what happens between fork and exec, `reaper` the process that kills the rest at the
 end, `job` the running command (only this module starts subprocesses), `pipes` a command with streams for stdin and
-stdout, `cgroup` and `output` its limits. `proxy`, `relay` and `addresses` are the network; `paths`, `protected`,
-`protected_links` and `forbidden_names` the file system. Nothing here knows tools, agents or the kernel.
+stdout, `cgroup` and `output` its limits. `proxy`, `relay` and `addresses` are the network; `paths`, `protected` and the
+folder `protection` the file system, `interpreters` a project's Python. In the second tier `closed_folders` and
+`creator` make files beside protected ones. Nothing here knows tools, agents or the kernel.
 
 Names are imported at their first use: a program that only reads the table of protected paths imports no event loop.
 """

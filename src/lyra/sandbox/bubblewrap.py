@@ -21,7 +21,7 @@ from lyra.sandbox.interpreters import interpreter_mounts
 from lyra.sandbox.paths import Beneath
 from lyra.sandbox.profile import SYSTEM, SYSTEM_FILES, SYSTEM_FOLDERS, Profile
 from lyra.sandbox.protected import ProtectedPaths
-from lyra.sandbox.protected_places import hidden_inside
+from lyra.sandbox.protection.protected_places import hidden_inside
 
 __all__ = ["HOME", "INSIDE", "TEMPORARY", "arguments", "find_program", "in_memory"]
 

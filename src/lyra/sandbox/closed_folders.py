@@ -16,8 +16,8 @@ from typing import Final
 
 from lyra.sandbox.creator import Folder, encode
 from lyra.sandbox.landlock import WRITE, Ruleset
-from lyra.sandbox.leftovers import STOCK_PREFIX, lock, remove_tree
 from lyra.sandbox.pre_exec import Creation
+from lyra.sandbox.protection.leftovers import STOCK_PREFIX, lock, remove_tree
 from lyra.sandbox.seccomp import notifying
 
 __all__ = ["ClosedFolders"]

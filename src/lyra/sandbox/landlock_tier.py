@@ -16,10 +16,10 @@ from typing import Final
 from lyra.sandbox.closed_folders import ClosedFolders
 from lyra.sandbox.interpreters import interpreter_mounts
 from lyra.sandbox.landlock import LISTING, READ, WRITE, Ruleset
-from lyra.sandbox.leftovers import is_stock
 from lyra.sandbox.profile import SYSTEM, SYSTEM_FILES, SYSTEM_FOLDERS, Profile
 from lyra.sandbox.protected import ProtectedPaths
-from lyra.sandbox.protected_places import hidden_inside
+from lyra.sandbox.protection.leftovers import is_stock
+from lyra.sandbox.protection.protected_places import hidden_inside
 
 __all__ = ["ruleset_of"]
 

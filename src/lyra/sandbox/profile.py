@@ -27,7 +27,7 @@ from lyra.core.limits import (
 )
 from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import CapabilityDenied, ConfigError
-from lyra.sandbox.protected_places import is_closed
+from lyra.sandbox.protection.protected_places import is_closed
 
 __all__ = ["SYSTEM", "SYSTEM_FILES", "SYSTEM_FOLDERS", "Limits", "Profile"]
 

@@ -25,13 +25,22 @@ from typing import Final, NamedTuple
 
 from lyra.core.limits import SANDBOX_SCAN_ENTRIES_MAX
 from lyra.core.rights.capability import Capability
-from lyra.sandbox.forbidden_names import is_placeholder, set_aside
-from lyra.sandbox.git_repositories import HEAD, PARTS, SHAPE, is_repository, obeyed_paths
 from lyra.sandbox.paths import reopen
 from lyra.sandbox.profile import Profile
-from lyra.sandbox.protected_links import LinkTarget, hold, put_back
-from lyra.sandbox.protected_names import HIDDEN, INSTALLED, NAMES, NOT_SEARCHED, READ_ONLY, SHOWN, Kind, NameTable
-from lyra.sandbox.protected_places import NOTHING, Places, is_in_use, places_in
+from lyra.sandbox.protection.forbidden_names import is_placeholder, set_aside
+from lyra.sandbox.protection.git_repositories import HEAD, PARTS, SHAPE, is_repository, obeyed_paths
+from lyra.sandbox.protection.protected_links import LinkTarget, hold, put_back
+from lyra.sandbox.protection.protected_names import (
+    HIDDEN,
+    INSTALLED,
+    NAMES,
+    NOT_SEARCHED,
+    READ_ONLY,
+    SHOWN,
+    Kind,
+    NameTable,
+)
+from lyra.sandbox.protection.protected_places import NOTHING, Places, is_in_use, places_in
 
 __all__ = ["HIDDEN", "READ_ONLY", "News", "ProtectedPaths", "appeared", "find", "hold_links", "is_protected"]
 

@@ -24,13 +24,13 @@ from lyra.core.limits import SANDBOX_SCAN_ENTRIES_MAX
 from lyra.errors import SandboxUnavailable
 from lyra.sandbox import bubblewrap, cgroup, landlock, seccomp
 from lyra.sandbox.closed_folders import ClosedFolders
-from lyra.sandbox.forbidden_names import FOLDERS, placeholders, remove_stale
 from lyra.sandbox.job import LaunchPlan
 from lyra.sandbox.landlock_tier import ruleset_of
 from lyra.sandbox.pre_exec import Confinement, PreExec, in_shell, rlimits
 from lyra.sandbox.profile import Profile
 from lyra.sandbox.protected import News, ProtectedPaths, appeared, find, hold_links
-from lyra.sandbox.protected_places import Places, own_folders, places_in
+from lyra.sandbox.protection.forbidden_names import FOLDERS, placeholders, remove_stale
+from lyra.sandbox.protection.protected_places import Places, own_folders, places_in
 from lyra.sandbox.proxy import Proxy
 
 __all__ = ["TIERS", "Bubblewrap", "Landlock", "SandboxTier"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from lyra.core.ids import Entropy
-from lyra.sandbox.protected_names import HIDDEN, READ_ONLY
+from lyra.sandbox.protection.protected_names import HIDDEN, READ_ONLY
 
 __all__ = ["Place"]
 

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from lyra.sandbox.protected_names import IN_HOME, READ_ONLY
+from lyra.sandbox.protection.protected_names import IN_HOME, READ_ONLY
 from verify.attacks.obeyed.ground import PYTHON, Ground, Outcome, Write, home
 
 __all__ = ["WAYS", "run"]

@@ -37,7 +37,7 @@ from lyra.core.ids import Entropy
 from lyra.core.tool import Tool
 from lyra.errors import AgentFailed, ConfigError, LimitExceeded, LyraError, SandboxUnavailable
 from lyra.kernel.kernel import Kernel
-from lyra.sandbox.protected_names import NAMES
+from lyra.sandbox.protection.protected_names import NAMES
 from lyra.tools.source import ToolSource
 
 __all__ = ["TURNS_MAX", "Headless", "HeadlessOptions", "HeadlessOutcome", "error_line", "result_line", "status_of"]

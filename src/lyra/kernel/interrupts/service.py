@@ -420,7 +420,7 @@ class InterruptService(Subsystem):
         asked: Callable[[str], bool | None] | None = None,
     ) -> Answer:
         """Raise a question and wait for its answer; on replay, give the journaled answer. `asked` is called with its
-        id and says whether it reached someone; a question that reached nobody is a line in the log."""
+        id and says whether it was shown to a reader; a question that was not is a line in the log."""
         question = sendable_text(question, "a question")
         message = sendable_text(message, "a message to a human")
         kind = sendable_text(kind, "an interrupt's kind")

@@ -20,9 +20,9 @@ from typing import Any, Final, NamedTuple
 from lyra.core.rights.capability import Capability
 from lyra.core.tool import admitted, hides
 from lyra.errors import CapabilityDenied, ConfigError, ToolError
-from lyra.sandbox.git_repositories import made_repository
 from lyra.sandbox.paths import Beneath, true_path
-from lyra.sandbox.protected_places import is_own
+from lyra.sandbox.protection.git_repositories import made_repository
+from lyra.sandbox.protection.protected_places import is_own
 from lyra.tools.builtin.spill import Spill
 
 __all__ = ["FILE_BYTES_MAX", "OpenedFile", "Workspace", "check_admitted"]

@@ -27,9 +27,9 @@ from lyra.core.checking.check import one_of
 from lyra.core.own_files import own_paths
 from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import ApprovalRefused, ConfigError
-from lyra.sandbox.git_repositories import made_repository
-from lyra.sandbox.protected_names import HIDDEN, protected_part
-from lyra.sandbox.protected_places import is_own, is_protected_at_home
+from lyra.sandbox.protection.git_repositories import made_repository
+from lyra.sandbox.protection.protected_names import HIDDEN, protected_part
+from lyra.sandbox.protection.protected_places import is_own, is_protected_at_home
 from lyra.tools.permissions.answers import config_folder
 from lyra.tools.permissions.rules import Effect, Rule
 from lyra.tools.permissions.subjects import Subject, check_workspace

@@ -16,7 +16,7 @@ from lyra.core.checking.document import Path
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import admitted
 from lyra.errors import ToolError
-from lyra.sandbox.protected_names import HIDDEN, NAMES, NameTable
+from lyra.sandbox.protection.protected_names import HIDDEN, NAMES, NameTable
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.yaml.environment import ToolEnvironment, declared, narrowed, template
 from lyra.tools.yaml.params import Params

@@ -90,7 +90,7 @@ class _FilePlace:
         return fd, name
 
     def _check(self, place: str) -> None:
-        from lyra.sandbox.protected_places import is_lyras
+        from lyra.sandbox.protection.protected_places import is_lyras
 
         self._grant.check(Capability(self._need, place))
         if self._need == _WRITE and is_lyras(place):

@@ -13,8 +13,8 @@ import os
 import shutil
 from typing import Final
 
-from lyra.sandbox.forbidden_names import FOLDERS, remove_stale
-from lyra.sandbox.protected_places import own_folders
+from lyra.sandbox.protection.forbidden_names import FOLDERS, remove_stale
+from lyra.sandbox.protection.protected_places import own_folders
 
 __all__ = ["STOCK_PREFIX", "clean_up", "is_stock", "lock", "remove_tree"]
 

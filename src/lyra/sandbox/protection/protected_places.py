@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from lyra.core.own_files import STORE_SUFFIXES, is_opened, own_paths
-from lyra.sandbox.protected_names import LYRAS, enclosing_part, home_paths
+from lyra.sandbox.protection.protected_names import LYRAS, enclosing_part, home_paths
 
 __all__ = [
     "NOTHING",

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from lyra.sandbox.protected_names import (
+from lyra.sandbox.protection.protected_names import (
     HIDDEN,
     IN_HOME,
     NAMES,

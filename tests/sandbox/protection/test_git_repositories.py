@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from lyra.sandbox import Profile, Sandbox
-from lyra.sandbox.git_repositories import is_repository, made_repository, obeyed_paths
 from lyra.sandbox.protected import find
+from lyra.sandbox.protection.git_repositories import is_repository, made_repository, obeyed_paths
 
 CONFIG = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = .\n\tfsmonitor = touch {mark}; false\n"
 PLANT = "mkdir -p {0}/objects {0}/refs; echo 'ref: refs/heads/x' > {0}/HEAD; printf '%s' \"$CONFIG\" > {0}/config"

@@ -15,8 +15,8 @@ import pytest
 
 import lyra
 from lyra.sandbox import Profile
-from lyra.sandbox.forbidden_names import is_placeholder, placeholders, remove_stale
-from lyra.sandbox.leftovers import clean_up
+from lyra.sandbox.protection.forbidden_names import is_placeholder, placeholders, remove_stale
+from lyra.sandbox.protection.leftovers import clean_up
 from lyra.tools.builtin import Workspace
 from lyra.tools.builtin.bash import bash_tools
 

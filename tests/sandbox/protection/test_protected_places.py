@@ -13,7 +13,7 @@ import pytest
 from lyra.core import own_files
 from lyra.sandbox import Profile
 from lyra.sandbox.protected import find
-from lyra.sandbox.protected_places import (
+from lyra.sandbox.protection.protected_places import (
     hidden_inside,
     is_closed,
     is_in_use,

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from lyra.errors import LyraError
-from lyra.sandbox.forbidden_names import set_aside
 from lyra.sandbox.paths import Beneath
+from lyra.sandbox.protection.forbidden_names import set_aside
 
 __all__ = ["LinkTarget", "hold", "put_back"]
 
