@@ -57,7 +57,8 @@ def test_without_setting_aside_attempts_succeed(tier, monkeypatch):
 
 def test_without_places_attempts_succeed(tier, monkeypatch):
     """A planted bug: Lyra's own files are files like any other."""
-    from lyra.sandbox.protection import protected, protected_places, tiers
+    from lyra.sandbox import protected, tiers
+    from lyra.sandbox.protection import protected_places
 
     for module in (protected, tiers):
         monkeypatch.setattr(module, "places_in", lambda root: protected_places.NOTHING)
