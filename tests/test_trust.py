@@ -415,6 +415,36 @@ def test_what_a_folder_asks_for_in_plain_words(place):
     ]
 
 
+def test_what_a_tool_sends_and_writes_is_shown(place):
+    """Also the user's variables in its headers: they are keys that would leave."""
+    place.write(
+        ".lyra/tools/x.yaml",
+        "tools:\n"
+        "- name: post\n"
+        "  implementation:\n"
+        "    type: http\n"
+        "    method: POST\n"
+        "    url: https://x.example/w\n"
+        "    headers: {Authorization: 'Bearer env:GITHUB_TOKEN', X-Key: 'env:OTHER', X-Kind: plain}\n"
+        "    query: {q: '{{q}}'}\n"
+        "    body: {text: '{{text}}'}\n"
+        "- name: run\n"
+        "  implementation: {type: exec, command: [sort], stdin: '{{text}}'}\n"
+        "- name: put\n"
+        "  implementation: {type: file_write, path: notes, content: 'run {{x}}'}\n",
+    )
+    assert place.sentences() == [
+        (
+            "brings the tool post, which sends POST https://x.example/w; "
+            "with the header Authorization: Bearer and your variable GITHUB_TOKEN; "
+            "with the header X-Key: your variable OTHER; with the header X-Kind=plain; "
+            "with the query {'q': '{{q}}'}; with the body {'text': '{{text}}'}"
+        ),
+        "brings the tool run, which runs sort, with {{text}} as its input",
+        "brings the tool put, which writes the file notes: run {{x}}",
+    ]
+
+
 NASTY = "\x1b[2J\x07\r\nlets nothing happen\t\u202e\u200b\x9b31m"
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lyra.core.user_folder import user_folder
 from lyra.errors import ConfigError, Conflict, Corrupt, Tampered
 from lyra.store.batch import Batch, seal, signed
-from lyra.store.known_stores import known_id, remember
+from lyra.store.known_stores import is_known, known_ids, remember
 from lyra.store.memory import MemoryStore
 from lyra.store.postgres import PostgresStore
 from lyra.store.signature import BEGINNING, ChainReader, ChapterWriter, Signatures, Signer
@@ -401,6 +401,43 @@ def test_stripped_signatures_are_noticed(tmp_path: Path) -> None:
         open_signed(store, 1)
 
 
+def test_a_link_in_the_place_of_a_store_is_noticed(tmp_path: Path) -> None:
+    """To another store, which is not signed."""
+    path, other = tmp_path / "run.db", tmp_path / "other.db"
+    filled(path).close()
+    path.unlink()
+    store = SqliteStore(other)
+    epoch = own(store)
+    store.append(records(1, 2), epoch)
+    store.close()
+    path.symlink_to(other)
+    assert standing_of(SqliteStore(path)).name == "replaced"
+
+
+@pytest.mark.parametrize("way", ["link to the folder", "link to the file", "hard link", "copy", "moved"])
+def test_stripped_signatures_are_noticed_under_another_name(tmp_path: Path, way: str) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    path = folder / "run.db"
+    filled(path).close()
+    store = SqliteStore(path)
+    store._run("UPDATE signatures SET key_id = '', crc = ?", (_crc_of_nothing(store),))
+    store.close()
+    other = tmp_path / "other.db"
+    if way == "link to the folder":
+        (tmp_path / "link").symlink_to(folder)
+        other = tmp_path / "link/run.db"
+    elif way == "link to the file":
+        other.symlink_to(path)
+    elif way == "hard link":
+        other.hardlink_to(path)
+    elif way == "copy":
+        other.write_bytes(path.read_bytes())
+    else:
+        path.rename(other)
+    assert standing_of(SqliteStore(other)).name == "stripped"
+
+
 def _crc_of_nothing(store: SqliteStore) -> int:
     from lyra.store.migrations import signature_crc
 
@@ -461,15 +498,20 @@ def test_stores_in_memory_are_out_of_reach() -> None:
 
 def test_known_stores_count_with_their_key(home: Path) -> None:
     remember("/a/run.db", "id-1", "key-1")
-    assert known_id("/a/run.db", "key-1") == "id-1"
-    assert known_id("/a/run.db", "key-2") is None
-    assert known_id("/b/run.db", "key-1") is None
+    assert known_ids("/a/run.db", "key-1") == {"id-1"}
+    assert known_ids("/a/run.db", "key-2") == {None}
+    assert known_ids("/b/run.db", "key-1") == {None}
     remember("/a/run.db", "id-2", "key-1")
-    assert known_id("/a/run.db", "key-1") == "id-2"
-    (file,) = (home / ".config" / "lyra" / "stores").iterdir()
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    file.write_text("{")
-    assert known_id("/a/run.db", "key-1") is None
+    assert known_ids("/a/run.db", "key-1") == {"id-2"}
+    assert is_known("id-2", "key-1")
+    assert not is_known("id-2", "key-2")
+    files = list((home / ".config" / "lyra" / "stores").iterdir())
+    assert len(files) == 3  # of the place, and of each id
+    for file in files:
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        file.write_text("{")
+    assert known_ids("/a/run.db", "key-1") == {None}
+    assert not is_known("id-2", "key-1")
 
 
 def test_records_of_files_that_are_gone_are_dropped_when_there_are_many(
@@ -482,13 +524,13 @@ def test_records_of_files_that_are_gone_are_dropped_when_there_are_many(
     for place in (str(here), "/gone/1.db", "postgresql://host/db", "/gone/2.db", "/gone/3.db"):
         remember(place, "id", "key")
     folder = home / ".config" / "lyra" / "stores"
-    assert len(list(folder.iterdir())) == 5
+    assert len(list(folder.iterdir())) == 6  # five places, one id
     for number, file in enumerate(sorted(folder.iterdir(), key=lambda file: file.stat().st_mtime_ns)):
         os.utime(file, (number, number))
     remember("/gone/4.db", "id", "key")
-    assert known_id(str(here), "key") == "id"
-    assert known_id("postgresql://host/db", "key") == "id"
-    assert known_id("/gone/1.db", "key") is None
+    assert known_ids(str(here), "key") == {"id"}
+    assert known_ids("postgresql://host/db", "key") == {"id"}
+    assert known_ids("/gone/1.db", "key") == {None}
 
 
 def test_postgresql_is_signed_too(postgres_url: str) -> None:

@@ -311,10 +311,29 @@ def _act(implementation: Mapping[str, Any]) -> str:
     if kind == "exec":
         command = implementation.get("command", ())
         words = command if isinstance(command, str) else shlex.join(map(str, command))
+        fed = f", with {_shown(implementation['stdin'])} as its input" if implementation.get("stdin") else ""
         writes = ", and may write in the folder" if implementation.get("writes") else ""
-        return f"runs {_shown(words)}{writes}"
+        return f"runs {_shown(words)}{fed}{writes}"
     if kind == "http":
-        return f"sends {_shown(implementation.get('method', 'GET'))} {_shown(implementation.get('url', ''))}"
-    if kind in ("file_read", "file_write"):
-        return f"{'reads' if kind == 'file_read' else 'writes'} the file {_shown(implementation.get('path', ''))}"
+        sent = f"sends {_shown(implementation.get('method', 'GET'))} {_shown(implementation.get('url', ''))}"
+        return "; ".join([sent, *_sent_along(implementation)])
+    if kind == "file_read":
+        return f"reads the file {_shown(implementation.get('path', ''))}"
+    if kind == "file_write":
+        written = f": {_shown(implementation['content'])}" if "content" in implementation else ""
+        return f"writes the file {_shown(implementation.get('path', ''))}{written}"
     return f"is of the kind {_shown(kind)}"
+
+
+def _sent_along(implementation: Mapping[str, Any]) -> Iterator[str]:
+    """What a request carries besides its address; a header may hold one of the user's keys."""
+    for name, value in implementation.get("headers", {}).items():
+        scheme, _, reference = str(value).rpartition(" ")
+        if is_reference(reference):
+            kind = f"{_shown(scheme)} and " if scheme else ""
+            yield f"with the header {_shown(name)}: {kind}your variable {_shown(reference.removeprefix('env:'))}"
+        else:
+            yield f"with the header {_shown(name)}{_given(str(name), str(value))}"
+    for part in ("query", "body"):
+        if implementation.get(part):
+            yield f"with the {part} {_shown(implementation[part])}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from lyra.errors import Tampered
-from lyra.store.known_stores import known_id, remember
+from lyra.store.known_stores import is_known, known_ids, remember
 from lyra.store.protocol import Store
 from lyra.store.signature import Signer
 from lyra.store.signing import SigningStore
@@ -36,7 +36,7 @@ class StoreStanding(NamedTuple):
 
     name: str
     signer: Signer | None = None
-    is_known: bool = False
+    is_here: bool = False
 
     @property
     def is_signed(self) -> bool:
@@ -62,29 +62,29 @@ def standing_of(store: Store | SigningStore, *, make_key: bool = False) -> Store
     signed_by = store.signed_by()
     if signer is None:
         return StoreStanding("no_key")
-    is_known, is_another = _known(store, signer)
+    is_here, is_another = _known(store, signer)
     if is_another:
         name = "replaced"
     elif is_empty:
         name = "empty"
     elif signed_by == signer.key_id:
         name = "signed"
-    elif is_known:
+    elif is_here or is_known(store.file_id(), signer.key_id):
         name = "stripped"
     else:
         name = "other_key" if signed_by else "unsigned"
-    return StoreStanding(name, signer, is_known)
+    return StoreStanding(name, signer, is_here)
 
 
 def _known(store: SigningStore, signer: Signer) -> tuple[bool, bool]:
     """Whether this place is known to have this store, and whether it is known to have another one. A file in which
     nothing is written is a new one: the one that was here was deleted."""
-    file_id = store.file_id()
-    known = known_id(store.location, signer.key_id)
-    if known is not None and known != file_id:
+    own, unknown = {store.file_id()}, {None}
+    known = known_ids(store.location, signer.key_id)
+    if known - own - unknown:
         is_new = not store.keys_of_file()
-        known = None if is_new else known_id(store.location, signer.key_id)  # its owner may have begun meanwhile
-    return known == file_id, known is not None and known != file_id
+        known = {None} if is_new else known_ids(store.location, signer.key_id)  # its owner may have begun meanwhile
+    return known == own, bool(known - own - unknown)
 
 
 def vouch(store: Store, *, make_key: bool = False) -> StoreStanding:
@@ -109,7 +109,7 @@ def open_signed(store: Store, epoch: int) -> StoreStanding:
     if standing.signer is not None and isinstance(store, SigningStore) and standing.is_signed:
         if standing.name == "empty":
             store.begin_signing(epoch)
-        if not standing.is_known:
+        if not standing.is_here:
             _remember(store, standing.signer)
     return standing
 

@@ -30,7 +30,7 @@ _folder = click.argument("folder", default=".")
 
 @click.group(cls=CommandGroup)
 def trust() -> None:
-    """Show and change which folders' own files may do more than tighten."""
+    """Show and change which folders' own files count in full; those of other folders can only forbid more."""
 
 
 @trust.command("list")
