@@ -131,7 +131,7 @@ def test_a_result_tells_which_folders_were_shut(tmp_path):
 
     async def main():
         news = News(reopened=("a",), unread=("b",))
-        plan = LaunchPlan(["true"], {}, str(tmp_path), "none", news=lambda: news)
+        plan = LaunchPlan(["true"], {}, str(tmp_path), "none", news=lambda most: news)
         job = Job(plan, Limits(), stdin=None, timeout_s=10.0, apart=False, spill=None)
         return await job.wait()
 

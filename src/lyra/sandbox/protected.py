@@ -23,7 +23,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final, NamedTuple
 
-from lyra.core.limits import SANDBOX_SCAN_ENTRIES_MAX
+from lyra.core.limits import SANDBOX_SCAN_AFTER_MAX, SANDBOX_SCAN_ENTRIES_MAX
 from lyra.core.rights.capability import Capability
 from lyra.sandbox.paths import reopen
 from lyra.sandbox.profile import Profile
@@ -48,7 +48,7 @@ __all__ = ["HIDDEN", "READ_ONLY", "News", "ProtectedPaths", "appeared", "find", 
 _ENVIRONMENTS: Final = (".venv", "venv")
 _AT_ONCE: Final = 2_000  # entries of one folder before the others are searched, so that many files cannot hide one
 _KNOWN_MAX: Final = 64
-_PASSES_MAX: Final = 4
+_PASSES_MAX: Final = 16  # of renaming what has appeared, which may have other such folders in it
 _log: Final = logging.getLogger("lyra.sandbox")
 
 
@@ -96,6 +96,7 @@ class News(NamedTuple):
     put_back: tuple[str, ...] = ()
     reopened: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()  # folders that could not be searched before, and were shown empty
+    complete: bool = True  # False: there is more than the search has seen
 
 
 class _Search:
@@ -299,7 +300,8 @@ def find(
     """Every protected path in the workspace and in the other writable folders; in each at most `most` entries are
     searched. With the result `before` a command, folders that were closed since are opened again. `places` are those
     of the workspace, where the caller has looked for them just now."""
-    most = min(most or SANDBOX_SCAN_ENTRIES_MAX, SANDBOX_SCAN_ENTRIES_MAX)
+    limit = SANDBOX_SCAN_ENTRIES_MAX if before is None else SANDBOX_SCAN_AFTER_MAX
+    most = min(most or limit, limit)
     earlier = dict(before.also) if before is not None else {}
     searches = [_Search(profile, most, before)]
     for root in profile.writable_also:
@@ -435,16 +437,26 @@ def hold_links(profile: Profile, protected: ProtectedPaths) -> list[Callable[[],
     return [hold(root, inside.leads) for root, inside in (*folders, *protected.also)]
 
 
-def appeared(profile: Profile, before: ProtectedPaths) -> News:
+def appeared(
+    profile: Profile,
+    before: ProtectedPaths,
+    *,
+    most: int | None = None,
+    is_suspect: Callable[[str], bool] | None = None,
+) -> News:
     """Find protected names that are new after the command, or have become links; rename those that programs would act
     on. New keys stay: the next command cannot read them. Closed folders are opened and changed links restored first. In
-    a folder that could not be searched before, nothing counts as new."""
+    a folder that could not be searched before, nothing counts as new. With `most` the search ends after so many entries
+    and renames nothing then: the result is not `complete`. With `is_suspect` only paths of which it is true are
+    renamed."""
     folders = [(profile.workspace, "")] if profile.writable else []
     folders += [(root, f"{root}/") for root in profile.writable_also]
     if not folders:
         return News(unread=tuple(sorted(before.all_unread())))
-    now = find(profile, before=before)
+    now = find(profile, before=before, most=most)
     reopened = now.reopened
+    if most is not None and not now.complete:
+        return News(reopened=reopened, complete=False)
     back: list[str] = []
     held: list[str] = []
     for root, prefix in folders:
@@ -453,16 +465,17 @@ def appeared(profile: Profile, before: ProtectedPaths) -> News:
         held += [f"{prefix}{path}" for path in moved]
     if back or held:
         now = find(profile, before=before)
-    new = told = _new(before, now)
-    for number in range(_PASSES_MAX):
+    new = _new(before, now)
+    told = {path for path in new if not is_placeholder(os.path.join(profile.workspace, path))}
+    told |= {path.removeprefix(f"{profile.workspace}/") for path in _by_links(folders, before, now)}
+    for _ in range(_PASSES_MAX):
         moved = []
         linked = _by_links(folders, before, now) - {os.path.join(profile.workspace, path) for path in held}
-        if not number:
-            told |= {path.removeprefix(f"{profile.workspace}/") for path in linked}
         for root, prefix in folders:
             inside = [path[len(prefix) :] for path in new if path.startswith(prefix or "/") is bool(prefix)]
             forbidden = _forbidden(profile, root, sorted(inside), _of(before, prefix), _of(now, prefix))
             forbidden += [path[len(root) + 1 :] for path in sorted(linked) if path.startswith(f"{root}/")]
+            forbidden = [path for path in forbidden if is_suspect is None or is_suspect(f"{root}/{path}")]
             moved += [f"{prefix}{path}" for path in set_aside(root, forbidden)] if forbidden else []
         if not moved:
             break
@@ -471,7 +484,8 @@ def appeared(profile: Profile, before: ProtectedPaths) -> News:
         new = _new(before, now)
     if held:  # the log names it, because the user may have made it while the command ran
         _log.warning("renamed in %s, since it came while a command ran: %s", ascii(profile.workspace), held[:10])
-    return News(tuple(sorted(told)), tuple(held), tuple(back), reopened, tuple(sorted(before.all_unread())))
+    unread = tuple(sorted(before.all_unread()))
+    return News(tuple(sorted(told)), tuple(held), tuple(back), reopened, unread, now.complete and not moved)
 
 
 def _new(before: ProtectedPaths, now: ProtectedPaths) -> frozenset[str]:
