@@ -92,7 +92,7 @@ def test_a_workspace_that_is_gone_ends_the_command_all_the_same(tmp_path):
 
 def test_a_large_workspace_tells_its_news_too(tmp_path, monkeypatch):
     """It is looked through beside the loop."""
-    monkeypatch.setattr("lyra.sandbox.tiers._AT_ONCE_MAX", 0)
+    monkeypatch.setattr("lyra.sandbox.job._AT_ONCE_MAX", 0)
     result = asyncio.run(Sandbox().run(["sh", "-c", "touch lyra.toml"], Profile(_made(tmp_path))))
     assert result.appeared == ("lyra.toml",)
     assert len(result.set_aside) == 1

@@ -3,9 +3,10 @@
 What a command makes and programs of the user obey is found by comparing with the search `before` it. Where several
 commands run in a workspace, each look compares with the search before the oldest of them: what that one has made since
 is renamed when any of them ends. So that a command of a killed process is not forgotten, a file in Lyra's own folder
-(`running/` in the user's settings, which no command reads) says when it began and what was there, and is locked while
-the process lives. The next command in that workspace, of any process, finds the file without its lock and finishes the
-look first: what is new and was changed while the command could run is renamed, and its result says so.
+(`running/` in the user's settings, which no command reads; without that folder there is none) says when it began and
+what was there, and is locked while the process lives. The next command in that workspace, of any process, finds the
+file without its lock and finishes the look first: what is new and was changed while the command could run is renamed,
+and its result says so.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from typing import Any, Final
 
 from lyra.core.clock import SystemClock
 from lyra.core.ids import Entropy
-from lyra.core.own_files import make_folder
 from lyra.core.user_folder import user_folder
 from lyra.errors import LyraError
 from lyra.sandbox.profile import Profile
 from lyra.sandbox.protected import News, ProtectedPaths, appeared, hold_links
+from lyra.sandbox.protection.forbidden_names import is_placeholder
 from lyra.sandbox.protection.leftovers import clean_up
 from lyra.sandbox.protection.linked_folders import LinkedFolder
 from lyra.sandbox.protection.protected_links import LinkTarget
@@ -77,21 +78,23 @@ class RunningCommand:
             with contextlib.suppress(OSError):
                 os.unlink(path)
             os.close(fd)
+            with contextlib.suppress(OSError):  # other commands run
+                os.rmdir(os.path.dirname(path))
 
 
 # ---------------------------------------------------------------- marks of running commands
-def _marks_folder(roots: tuple[str, ...], *, make: bool = False) -> str | None:
-    """The folder of the marks. It is not made inside a folder that commands write: its absence is protected there."""
+def _marks_folder() -> str | None:
     own = user_folder(os.environ)
-    if own is None:
+    return f"{own}/{_FOLDER}" if own is not None else None
+
+
+def _make_marks_folder() -> str | None:
+    """Make the folder of the marks, which is there while commands run. Lyra's own folder is not made for it."""
+    folder = _marks_folder()
+    if folder is None or is_placeholder(os.path.dirname(folder)):
         return None
-    folder = f"{own}/{_FOLDER}"
-    if make and not os.path.isdir(folder):
-        real = os.path.realpath(own)
-        if not os.path.isdir(own) and any(f"{real}/".startswith(f"{root}/") for root in roots):
-            return None
-        with contextlib.suppress(OSError):
-            make_folder(folder, private=True)
+    with contextlib.suppress(OSError):
+        os.mkdir(folder, 0o700)
     return folder
 
 
@@ -101,8 +104,7 @@ def _prefix(workspace: str) -> str:
 
 def _write_mark(profile: Profile, before: ProtectedPaths) -> tuple[str, int] | None:
     """Write the mark of a command: its path and a descriptor with the lock. None where no file can be written."""
-    roots = (profile.workspace, *profile.writable_also)
-    folder = _marks_folder(roots, make=True)
+    folder = _make_marks_folder()
     if folder is None:
         return None
     name = f"{_prefix(profile.workspace)}{_names.text(12)}"
@@ -114,9 +116,8 @@ def _write_mark(profile: Profile, before: ProtectedPaths) -> tuple[str, int] | N
         "until": began + profile.limits.wall_s,
         "before": _encoded(before),
     }
-    try:
-        fd = os.open(f"{folder}/.{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except OSError:
+    fd = _create(f"{folder}/.{name}")
+    if fd is None:
         return None
     try:
         fcntl.flock(fd, fcntl.LOCK_SH)
@@ -128,6 +129,18 @@ def _write_mark(profile: Profile, before: ProtectedPaths) -> tuple[str, int] | N
             os.unlink(f"{folder}/.{name}")
         return None
     return f"{folder}/{name}", fd
+
+
+def _create(path: str) -> int | None:
+    for _ in range(2):  # another process may have removed the folder after its last command
+        try:
+            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            with contextlib.suppress(OSError):
+                os.mkdir(os.path.dirname(path), 0o700)
+        except OSError:
+            break
+    return None
 
 
 def _encoded(paths: ProtectedPaths) -> dict[str, Any]:
@@ -162,7 +175,7 @@ def _roots(profile: Profile) -> tuple[str, ...]:
 
 def _mark_names(profile: Profile) -> list[str]:
     """The paths of marks in this workspace, except those of this process."""
-    folder = _marks_folder(())
+    folder = _marks_folder()
     if folder is None:
         return []
     own = {mark[0] for commands in _running.values() for command in commands if (mark := command._mark)}
@@ -200,6 +213,8 @@ def _finish(path: str) -> News:
         with open(fd, "rb", closefd=False) as file:
             news = _look_again(json.loads(file.read()))
         os.unlink(path)
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.dirname(path))
     except BlockingIOError:
         return News()  # the command runs
     except (OSError, ValueError, TypeError, KeyError, LyraError) as error:
