@@ -6,8 +6,8 @@ the whole tree except for folders of installed packages, near folders first, wit
 symlink; `complete` is False when it had to stop early. A folder that cannot be searched is hidden as a whole, and one
 whose permissions a command removed is opened again afterwards. A path that was protected once stays protected for this
 process, even where a command has slowed the search or changed a link that led there (`protected_links` restores it).
-Names that do not exist yet cannot be protected in advance; `appeared` finds new ones after a command, and
-`forbidden_names` renames them.
+Names that do not exist yet cannot be protected in advance; `appeared` finds new ones after a command, also behind
+links to folders (`linked_folders`), and `forbidden_names` renames them.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ async def _beside(ground: Ground, project: Path, _tier: str) -> None:
     """A job in the background makes it, and another command ends."""
     profile = Profile(str(project), limits=_LIMITS)
     job = await ground.sandbox.start(["bash", "-c", f"{_MAKE}make p/q/r/.envrc; echo up; sleep 60"], profile)
-    while not job.output.total_bytes:
+    while not job.output.total_bytes:  # noqa: ASYNC110 - the job has no event for its output
         await asyncio.sleep(0.01)
     await ground.sandbox.run(["true"], profile)
     os.kill(job.pid, 0)  # it still runs
@@ -128,7 +128,7 @@ async def _killed(ground: Ground, project: Path, tier: str) -> None:
     """Lyra is killed while the command runs, and started again."""
     words = [sys.executable, "-c", _KILLED, tier, str(project), f"{_MAKE}make p/q/r/.envrc"]
     env = {**os.environ, "PYTHONPATH": str(Path(str(lyra.__file__)).parents[1])}
-    process = subprocess.Popen(words, env=env, stdout=subprocess.PIPE)
+    process = await asyncio.to_thread(subprocess.Popen, words, env=env, stdout=subprocess.PIPE)
     assert process.stdout is not None
     await asyncio.to_thread(process.stdout.readline)
     process.kill()
