@@ -260,6 +260,6 @@ def _changed_between(began: float, until: float) -> Callable[[str], bool]:
 def _changes(path: str) -> Iterator[float]:
     """When a path was changed; for the HEAD of a repository also the folder, to which another part may have come."""
     paths = [path, os.path.dirname(path)] if os.path.basename(path).lower() == "head" else [path]
-    for each in paths:
+    for changed in paths:
         with contextlib.suppress(OSError):
-            yield os.lstat(each).st_ctime
+            yield os.lstat(changed).st_ctime
