@@ -92,7 +92,7 @@ def test_a_workspace_that_is_gone_ends_the_command_all_the_same(tmp_path):
 
 def test_a_large_workspace_tells_its_news_too(tmp_path, monkeypatch):
     """It is looked through beside the loop."""
-    monkeypatch.setattr("lyra.sandbox.tiers._AT_ONCE_MAX", 0)
+    monkeypatch.setattr("lyra.sandbox.job._AT_ONCE_MAX", 0)
     result = asyncio.run(Sandbox().run(["sh", "-c", "touch lyra.toml"], Profile(_made(tmp_path))))
     assert result.appeared == ("lyra.toml",)
     assert len(result.set_aside) == 1
@@ -131,7 +131,7 @@ def test_a_result_tells_which_folders_were_shut(tmp_path):
 
     async def main():
         news = News(reopened=("a",), unread=("b",))
-        plan = LaunchPlan(["true"], {}, str(tmp_path), "none", news=lambda: news)
+        plan = LaunchPlan(["true"], {}, str(tmp_path), "none", news=lambda most: news)
         job = Job(plan, Limits(), stdin=None, timeout_s=10.0, apart=False, spill=None)
         return await job.wait()
 

@@ -204,3 +204,31 @@ def test_setting_aside_follows_no_link(tmp_path):
     (tmp_path / "work/link").symlink_to(tmp_path / "outside")
     assert set_aside(str(tmp_path / "work"), ["link/lyra.toml", "gone/x", "gone"]) == ()
     assert os.listdir(tmp_path / "outside") == ["lyra.toml"]
+
+
+@pytest.mark.parametrize(
+    "name", [".ssh/authorized_keys", ".aws/config", ".kube/config", ".netrc", ".config/gh/config.yml"]
+)
+def test_new_files_with_keys_that_programs_obey_are_set_aside(do, tmp_path, name):
+    result = do(f"mkdir -p $(dirname {name}); echo x > {name}")
+    assert len(result.set_aside) == 1
+    assert not (tmp_path / name).exists()
+
+
+def test_new_files_that_are_only_keys_stay(do, tmp_path):
+    assert do("echo x > .env; echo x > a.pem").set_aside == ()
+    assert (tmp_path / ".env").exists()
+
+
+@pytest.mark.parametrize("there", ["scripts/env.sh", "scripts/deep/env.sh"])
+def test_the_target_of_a_dangling_protected_link_is_set_aside(do, tmp_path, there):
+    (tmp_path / ".envrc").symlink_to(there)
+    result = do(f"mkdir -p $(dirname {there}); echo x > {there}")
+    assert [name.partition(".held-")[0] for name in result.set_aside] == [there]
+
+
+@pytest.mark.parametrize("target", ["/etc/hostname", "missing"])
+def test_a_protected_link_that_leads_nowhere_inside_is_restored(do, tmp_path, target):
+    (tmp_path / ".envrc").symlink_to(target)
+    do("echo x > evil; ln -sfn evil .envrc; rm .envrc; ln -s evil .envrc")
+    assert os.readlink(tmp_path / ".envrc") == target

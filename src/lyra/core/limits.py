@@ -123,6 +123,7 @@ SANDBOX_OPEN_FILES_MAX: Final = 4_096
 SANDBOX_OUTPUT_BYTES_MAX: Final = 64 * 2**20  # a command that prints more is killed
 SANDBOX_OUTPUT_KEPT_BYTES: Final = 65_536  # in memory, half head and half tail; the rest is in a file
 SANDBOX_SCAN_ENTRIES_MAX: Final = 200_000  # checked for protected names; in a larger workspace no command runs
+SANDBOX_SCAN_AFTER_MAX: Final = 2_000_000  # checked after a command, which may have made many; the result tells of more
 EGRESS_HEAD_BYTES_MAX: Final = 16_384  # of a request to the proxy
 EGRESS_CONNECTIONS_MAX: Final = 64  # open at once through one proxy
 EGRESS_CONNECT_S: Final = 10.0  # to reach the host, and to read a request

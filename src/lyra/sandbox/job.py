@@ -31,6 +31,7 @@ from lyra.sandbox.protected import News
 __all__ = ["Job", "LaunchPlan", "Result"]
 
 _READ_BYTES: Final = 1 << 18
+_AT_ONCE_MAX: Final = 5_000  # entries of a workspace that are searched after a command without a thread
 _DRAIN_S: Final = 1.0  # to read the pipes after the end; only a process outside the group could still hold them open
 _REMOVE_TRIES: Final = 50
 _REMOVE_AFTER_S: Final = 0.01
@@ -78,8 +79,8 @@ class LaunchPlan:
     verdict_fd: int | None = None  # where the reaper writes how the command ended, before it dies with the group
     started: list[Callable[[], None]] = field(default_factory=list)  # right after the fork
     undo: list[Callable[[], None]] = field(default_factory=list)
-    news: Callable[[], News] = News
-    is_large: bool = False  # `news` takes long and runs in a thread
+    news: Callable[[int | None], News] = lambda _most: News()  # what appeared; searches at most so many entries
+    entries: int = 0  # of the workspace before the command
     egress: Callable[[], tuple[str, ...]] = tuple
 
 
@@ -316,20 +317,21 @@ class Job:
         for pipe in (self._process.stdout, self._process.stderr):
             if pipe is not None:
                 pipe.close()
-        if self._plan.is_large:
-            asked = self._loop.run_in_executor(None, self._news)
-            asked.add_done_callback(lambda asked: self._tell(asked.result()))
+        news = self._news(_AT_ONCE_MAX) if self._plan.entries <= _AT_ONCE_MAX else None
+        if news is not None and news.complete:
+            self._tell(news)
         else:
-            self._tell(self._news())
+            asked = self._loop.run_in_executor(None, self._news, None)
+            asked.add_done_callback(lambda asked: self._tell(asked.result()))
 
-    def _news(self) -> News:
+    def _news(self, most: int | None) -> News:
         try:
-            return self._plan.news()
+            return self._plan.news(most)
         except (OSError, LyraError) as error:  # the workspace may be gone; the job ends nevertheless
             _log.warning("the workspace of a command could not be looked through afterwards: %s", error)
         except Exception:  # noqa: BLE001 - the command has ended, and its caller is told of it whatever is found
             _log.exception("the workspace of a command could not be looked through afterwards")
-        return News()
+        return News(complete=False)
 
     def _tell(self, news: News) -> None:
         outputs = [capture.close() for capture in self._all]
@@ -338,6 +340,8 @@ class Job:
             self._hits.add(_SIGNALS[signal.Signals(code - 128)])
         if plan.group is not None:
             self._hits |= plan.group.hits()
+        if not news.complete:
+            self._hits.add("search")
         result = Result(
             exit_code=code,
             output=outputs[0],

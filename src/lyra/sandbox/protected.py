@@ -6,8 +6,8 @@ the whole tree except for folders of installed packages, near folders first, wit
 symlink; `complete` is False when it had to stop early. A folder that cannot be searched is hidden as a whole, and one
 whose permissions a command removed is opened again afterwards. A path that was protected once stays protected for this
 process, even where a command has slowed the search or changed a link that led there (`protected_links` restores it).
-Names that do not exist yet cannot be protected in advance; `appeared` finds new ones after a command, and
-`forbidden_names` renames them.
+Names that do not exist yet cannot be protected in advance; `appeared` finds new ones after a command, also behind
+links to folders (`linked_folders`), and `forbidden_names` renames them.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from typing import Final, NamedTuple
 
-from lyra.core.limits import SANDBOX_SCAN_ENTRIES_MAX
+from lyra.core.limits import SANDBOX_SCAN_AFTER_MAX, SANDBOX_SCAN_ENTRIES_MAX
 from lyra.core.rights.capability import Capability
 from lyra.sandbox.paths import reopen
 from lyra.sandbox.profile import Profile
 from lyra.sandbox.protection.forbidden_names import is_placeholder, set_aside
 from lyra.sandbox.protection.git_repositories import HEAD, PARTS, SHAPE, is_repository, obeyed_paths
+from lyra.sandbox.protection.linked_folders import OBEYED, LinkedFolder, LinkFollower, new_by_links
 from lyra.sandbox.protection.protected_links import LinkTarget, hold, put_back
 from lyra.sandbox.protection.protected_names import (
     HIDDEN,
@@ -47,7 +48,7 @@ __all__ = ["HIDDEN", "READ_ONLY", "News", "ProtectedPaths", "appeared", "find", 
 _ENVIRONMENTS: Final = (".venv", "venv")
 _AT_ONCE: Final = 2_000  # entries of one folder before the others are searched, so that many files cannot hide one
 _KNOWN_MAX: Final = 64
-_PASSES_MAX: Final = 4
+_PASSES_MAX: Final = 16  # of renaming what has appeared, which may have other such folders in it
 _log: Final = logging.getLogger("lyra.sandbox")
 
 
@@ -67,6 +68,8 @@ class ProtectedPaths:
     absent: tuple[str, ...] = ()  # protected places that do not exist; a command may not make them
     repositories: tuple[str, ...] = ()  # the HEADs of folders that are git repositories without a `.git`
     environments: tuple[str, ...] = ()  # Python environments, as absolute paths
+    linked: tuple[LinkedFolder, ...] = ()  # links by which programs come to files that they obey
+    missing_targets: tuple[str, ...] = ()  # protected links lead to them, and they do not exist
     has_places: bool = True  # whether protected places lie in the folder at all; no command can bring one there
 
     def all(self) -> frozenset[str]:
@@ -93,6 +96,7 @@ class News(NamedTuple):
     put_back: tuple[str, ...] = ()
     reopened: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()  # folders that could not be searched before, and were shown empty
+    complete: bool = True  # False: there is more than the search has seen
 
 
 class _Search:
@@ -101,12 +105,16 @@ class _Search:
     def __init__(self, profile: Profile, most: int, before: ProtectedPaths | None = None) -> None:
         self.profile = profile
         self.before = before
+        self.others: Sequence[_Search] = ()  # the searches of all folders that the command may write
         self.unread: list[str] = []
         self.reopened: list[str] = []
         self.read_only: list[str] = []
         self.hidden: list[str] = []
         self.links: list[str] = []
         self.leads: list[LinkTarget] = []
+        self.plain_links: list[str] = []  # links whose names are not protected
+        self.linked: list[LinkedFolder] = []
+        self.missing_targets: list[str] = []
         self.environments: list[str] = []
         self.dot_git: list[str] = []
         self.git_parts: dict[str, dict[str, str]] = {}  # folder → names there that repositories have, by lower case
@@ -133,12 +141,17 @@ class _Search:
                 name = entry.name
                 if name in _SHAPE:
                     self.git_parts.setdefault(relative, {})[name.lower()] = name
-                # Most names are known not to be protected: they are not judged again.
-                if plain.get(name, "?") is not None and self.judge(entry, f"{relative}{name}", beside) == "hidden":
-                    continue
-                if entry.is_dir(follow_symlinks=False) and self.opens(entry):
-                    inner = f"{relative}{name}"
-                    waiting.append((f"{inner}/", self.names.beside(name), self.entries(entry.path, inner)))
+                kind = None
+                if plain.get(name, "?") is not None:  # most names are known not to be protected, and not judged again
+                    kind = self.judge(entry, f"{relative}{name}", beside)
+                    if kind == "hidden":
+                        continue
+                if entry.is_dir(follow_symlinks=False):
+                    if self.opens(entry):
+                        inner = f"{relative}{name}"
+                        waiting.append((f"{inner}/", self.names.beside(name), self.entries(entry.path, inner)))
+                elif kind is None and entry.is_symlink() and name not in NOT_SEARCHED:
+                    self.plain_links.append(f"{relative}{name}")
             if count == _AT_ONCE:
                 large.append((relative, beside, entries))
 
@@ -220,18 +233,61 @@ class _Search:
         if self.before is None:  # else the settings may be those of a repository that the command has made
             for path in {path for dot_git in self.dot_git for path in obeyed_paths(dot_git)}:
                 real = os.path.realpath(path)
-                if real.startswith(f"{root}/"):
-                    (self.read_only if os.path.lexists(real) else missing).append(real[len(root) + 1 :])
+                if os.path.lexists(real):
+                    self.protect(real, "read_only")
+                elif real.startswith(f"{root}/"):
+                    missing.append(real[len(root) + 1 :])
+                else:
+                    self.missing_targets.append(real)
         return missing
 
-    def link(self, path: str, relative: str, kind: str) -> None:
+    def protect(self, path: str, kind: Kind) -> None:
+        """Protect a path, in whichever of the searched folders it lies."""
+        for search in self.others or (self,):
+            root = search.profile.workspace.rstrip("/") + "/"
+            if path.startswith(root):
+                (search.hidden if kind == "hidden" else search.read_only).append(path[len(root) :])
+
+    def link(self, path: str, relative: str, kind: Kind) -> None:
+        """Protect what a protected link leads to, and remember where it leads."""
         self.links.append(relative)
         root = self.profile.workspace.rstrip("/") + "/"
         target = os.path.realpath(path)
-        if target.startswith(root) and os.path.lexists(target):
-            (self.hidden if kind == "hidden" else self.read_only).append(target[len(root) :])
-            with suppress(OSError):
-                self.leads.append(LinkTarget(relative, os.readlink(path), target[len(root) :]))
+        is_inside, exists = target.startswith(root), os.path.lexists(target)
+        if exists:
+            self.protect(target, kind)
+        elif self.before is None and self.is_obeyed(relative):
+            self.missing_targets.append(target)
+        with suppress(OSError):
+            there = target[len(root) :] if is_inside and exists else ""
+            self.leads.append(LinkTarget(relative, os.readlink(path), there))
+
+    def follow_links(self, follower: LinkFollower) -> None:
+        """Follow the links to folders that have names of a table in them, or lie among installed packages."""
+        root = self.profile.workspace
+        for relative in self.plain_links:
+            linked = follower.follow(root, relative)
+            if linked is None:
+                continue
+            self.linked.append(linked)
+            beside = self.names.beside(relative.rpartition("/")[2])
+            with suppress(OSError):  # the target does not exist, or cannot be listed
+                for name in os.listdir(linked.target) if beside else ():
+                    kind = beside.get(name.lower())
+                    if kind is not None:
+                        self.protect(os.path.realpath(f"{linked.target}/{name}"), kind)
+
+    def is_obeyed(self, relative: str) -> bool:
+        """Whether a path is obeyed because of its name or the Grant; one that is only a key is not."""
+        kind = self.kind_of_path(relative)
+        if kind != "hidden":
+            return kind == "read_only"
+        above, _, name = f"{self.profile.workspace}/{relative}".rpartition("/")
+        return OBEYED.kind(name, OBEYED.beside(os.path.basename(above))) is not None
+
+    def places(self) -> Places:
+        """What is protected here because of where it lies."""
+        return places_in(self.profile.workspace) if self.before is None or self.before.has_places else NOTHING
 
 
 def find(
@@ -244,15 +300,37 @@ def find(
     """Every protected path in the workspace and in the other writable folders; in each at most `most` entries are
     searched. With the result `before` a command, folders that were closed since are opened again. `places` are those
     of the workspace, where the caller has looked for them just now."""
-    most = min(most or SANDBOX_SCAN_ENTRIES_MAX, SANDBOX_SCAN_ENTRIES_MAX)
-    folders = (root for root in profile.writable_also if os.path.isdir(root))
+    limit = SANDBOX_SCAN_ENTRIES_MAX if before is None else SANDBOX_SCAN_AFTER_MAX
+    most = min(most or limit, limit)
     earlier = dict(before.also) if before is not None else {}
-    also = tuple((root, find(_alone(profile, root), most=most, before=earlier.get(root))) for root in folders)
-    search = _Search(profile, most, before)
-    search.look()
-    if places is None:
-        places = places_in(profile.workspace) if before is None or before.has_places else NOTHING
-    absent = search.add_places(places)
+    searches = [_Search(profile, most, before)]
+    for root in profile.writable_also:
+        searches += [_Search(_alone(profile, root), most, earlier.get(root))] if os.path.isdir(root) else []
+    for search in searches:
+        search.others = searches
+        search.look()
+    complete = all(search.left >= 0 for search in searches)
+    roots = [search.profile.workspace for search in searches]
+    results = []
+    for search in searches:
+        if complete or before is not None:  # else the caller searches again, or runs no command
+            search.follow_links(LinkFollower(roots))
+        here = places if search is searches[0] and places is not None else search.places()
+        results.append((search, search.add_places(here), here is not NOTHING))
+    first, *also = [_result(search, most, absent, has_places=has) for search, absent, has in results]
+    others = tuple(zip(roots[1:], also, strict=True))
+    return replace(
+        first,
+        complete=complete,
+        entries=sum(inside.entries for inside in (first, *also)),
+        also=others,
+        reopened=(*first.reopened, *(f"{root}/{path}" for root, inside in others for path in inside.reopened)),
+    )
+
+
+def _result(search: _Search, most: int, absent: list[str], *, has_places: bool) -> ProtectedPaths:
+    """The protected paths of one folder after its search, with those that a profile names and those of before."""
+    profile = search.profile
     no_write, no_read = _denied(profile, "fs.write"), _denied(profile, "fs.read")
     for paths, into in (
         (profile.protected + no_write, search.read_only),
@@ -269,22 +347,21 @@ def find(
     unread = tuple(search.unread)
     hidden = _outermost([*search.hidden, *filter(None, unread)])
     read_only = [path for path in _outermost(search.read_only) if path not in hidden]
-    complete = search.left >= 0 and all(inside.complete for _, inside in also)
-    entries = most - search.left + sum(inside.entries for _, inside in also)
     return ProtectedPaths(
         tuple(read_only),
         tuple(hidden),
         tuple(search.links),
-        complete,
-        entries,
-        also,
+        search.left >= 0,
+        most - search.left,
         leads=tuple(search.leads),
         unread=unread,
-        reopened=(*search.reopened, *(f"{root}/{path}" for root, inside in also for path in inside.reopened)),
+        reopened=tuple(search.reopened),
         absent=tuple(absent),
         repositories=tuple(repositories),
         environments=tuple(search.environments),
-        has_places=places is not NOTHING,
+        linked=tuple(search.linked),
+        missing_targets=tuple(search.missing_targets),
+        has_places=has_places,
     )
 
 
@@ -360,16 +437,26 @@ def hold_links(profile: Profile, protected: ProtectedPaths) -> list[Callable[[],
     return [hold(root, inside.leads) for root, inside in (*folders, *protected.also)]
 
 
-def appeared(profile: Profile, before: ProtectedPaths) -> News:
+def appeared(
+    profile: Profile,
+    before: ProtectedPaths,
+    *,
+    most: int | None = None,
+    is_suspect: Callable[[str], bool] | None = None,
+) -> News:
     """Find protected names that are new after the command, or have become links; rename those that programs would act
     on. New keys stay: the next command cannot read them. Closed folders are opened and changed links restored first. In
-    a folder that could not be searched before, nothing counts as new."""
+    a folder that could not be searched before, nothing counts as new. With `most` the search ends after so many entries
+    and renames nothing then: the result is not `complete`. With `is_suspect` only paths of which it is true are
+    renamed."""
     folders = [(profile.workspace, "")] if profile.writable else []
     folders += [(root, f"{root}/") for root in profile.writable_also]
     if not folders:
         return News(unread=tuple(sorted(before.all_unread())))
-    now = find(profile, before=before)
+    now = find(profile, before=before, most=most)
     reopened = now.reopened
+    if most is not None and not now.complete:
+        return News(reopened=reopened, complete=False)
     back: list[str] = []
     held: list[str] = []
     for root, prefix in folders:
@@ -378,12 +465,17 @@ def appeared(profile: Profile, before: ProtectedPaths) -> News:
         held += [f"{prefix}{path}" for path in moved]
     if back or held:
         now = find(profile, before=before)
-    new = told = _new(before, now)
+    new = _new(before, now)
+    told = {path for path in new if not is_placeholder(os.path.join(profile.workspace, path))}
+    told |= {path.removeprefix(f"{profile.workspace}/") for path in _by_links(folders, before, now)}
     for _ in range(_PASSES_MAX):
         moved = []
+        linked = _by_links(folders, before, now) - {os.path.join(profile.workspace, path) for path in held}
         for root, prefix in folders:
             inside = [path[len(prefix) :] for path in new if path.startswith(prefix or "/") is bool(prefix)]
             forbidden = _forbidden(profile, root, sorted(inside), _of(before, prefix), _of(now, prefix))
+            forbidden += [path[len(root) + 1 :] for path in sorted(linked) if path.startswith(f"{root}/")]
+            forbidden = [path for path in forbidden if is_suspect is None or is_suspect(f"{root}/{path}")]
             moved += [f"{prefix}{path}" for path in set_aside(root, forbidden)] if forbidden else []
         if not moved:
             break
@@ -392,12 +484,23 @@ def appeared(profile: Profile, before: ProtectedPaths) -> News:
         new = _new(before, now)
     if held:  # the log names it, because the user may have made it while the command ran
         _log.warning("renamed in %s, since it came while a command ran: %s", ascii(profile.workspace), held[:10])
-    return News(tuple(sorted(told)), tuple(held), tuple(back), reopened, tuple(sorted(before.all_unread())))
+    unread = tuple(sorted(before.all_unread()))
+    return News(tuple(sorted(told)), tuple(held), tuple(back), reopened, unread, now.complete and not moved)
 
 
 def _new(before: ProtectedPaths, now: ProtectedPaths) -> frozenset[str]:
     new = (now.all() - before.all()) | (now.all_links() - before.all_links())
     return frozenset(_outside(new - _beside_new_heads(before, now), before.all_unread() | now.all_unread()))
+
+
+def _by_links(folders: list[tuple[str, str]], before: ProtectedPaths, now: ProtectedPaths) -> set[str]:
+    """Whole paths that count as new because of links to folders, and targets of protected links that did not exist."""
+    paths: set[str] = set()
+    for root, prefix in folders:
+        was = _of(before, prefix)
+        paths |= {*new_by_links(root, was.linked, _of(now, prefix).linked)}
+        paths |= {path for path in was.missing_targets if os.path.lexists(path)}
+    return paths
 
 
 def _beside_new_heads(before: ProtectedPaths, now: ProtectedPaths) -> frozenset[str]:
@@ -417,7 +520,7 @@ def _forbidden(profile: Profile, root: str, new: list[str], before: ProtectedPat
     named = []
     if new:
         search = _Search(_alone(profile, root), 0)
-        named = [path for path in new if search.kind_of_path(path) == "read_only"]
+        named = [path for path in new if search.is_obeyed(path)]
         named = [path for path in named if not is_placeholder(f"{root}/{path}")]
     places = [path for path in before.absent if os.path.lexists(f"{root}/{path}")]
     places = [path for path in places if not is_in_use(f"{root}/{path}")]

@@ -28,10 +28,11 @@ from lyra.sandbox.job import LaunchPlan
 from lyra.sandbox.landlock_tier import ruleset_of
 from lyra.sandbox.pre_exec import Confinement, PreExec, in_shell, rlimits
 from lyra.sandbox.profile import Profile
-from lyra.sandbox.protected import News, ProtectedPaths, appeared, find, hold_links
+from lyra.sandbox.protected import News, ProtectedPaths, find, hold_links
 from lyra.sandbox.protection.forbidden_names import FOLDERS, placeholders, remove_stale
 from lyra.sandbox.protection.protected_places import Places, own_folders, places_in
 from lyra.sandbox.proxy import Proxy
+from lyra.sandbox.running_commands import RunningCommand, finish_killed, has_killed
 
 __all__ = ["TIERS", "Bubblewrap", "Landlock", "SandboxTier"]
 
@@ -40,7 +41,6 @@ _PROXY_NAMES: Final = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "
 # A shell becomes the command: in every tier a command that cannot be run ends with 127 or 126 and a message.
 _COMMAND: Final = ("/bin/sh", "-c", 'exec "$0" "$@"')
 _names: Final = Entropy()
-_AT_ONCE_MAX: Final = 5_000  # entries of a workspace that are searched after a command without a thread
 _MOVABLE: Final = "this bubblewrap is old: a folder with protected paths in it can be moved"
 _LINKED: Final = "a protected path is a symlink: what it leads to is protected, the link itself is put back afterwards"
 _AT_HAND_MAX: Final = 500  # entries whose search is faster than starting a thread
@@ -114,13 +114,15 @@ class Bubblewrap:
         self, argv: Sequence[str], profile: Profile, proxy: Proxy | None, undo: list[Callable[[], None]]
     ) -> LaunchPlan:
         assert self._program is not None
+        earlier = await _finish_killed(profile)
         places = _add_placeholders(profile, undo, usual=FOLDERS)
         protected = await _protected(profile, places)
-        undo += hold_links(profile, protected)
+        command = RunningCommand(profile, protected, earlier)
+        undo += [command.end, *hold_links(profile, protected)]
         env = profile.environment(home=bubblewrap.HOME, temporary=bubblewrap.TEMPORARY)
         # The relay needs a unix socket: it starts under a filter that allows them, and installs the stricter one later.
         first = seccomp.program(seccomp.Rules(internet="any", unix=profile.unix_sockets or proxy is not None))
-        command = [*_COMMAND, *argv]
+        words = [*_COMMAND, *argv]
         extra: list[str] = []
         info, told = os.pipe()
         fds = [bubblewrap.in_memory(first), told]
@@ -129,7 +131,7 @@ class Bubblewrap:
             folder = tempfile.mkdtemp(prefix="lyra-egress-")
             undo.append(_remove(folder))
             await proxy.listen_unix(f"{folder}/proxy")
-            extra, command = _way_out(folder, program, command)
+            extra, words = _way_out(folder, program, words)
             env = _proxy_environment(f"http://127.0.0.1:{_RELAY_PORT}") | env
         line, bound = bubblewrap.arguments(
             self._program,
@@ -143,7 +145,7 @@ class Bubblewrap:
         fds += bound
         group = _group(profile)
         return LaunchPlan(
-            argv=[*in_shell(_rlimits(profile, group), group.files if group else ()), *line, *command],
+            argv=[*in_shell(_rlimits(profile, group), group.files if group else ()), *line, *words],
             env=env,
             cwd="/",
             tier=self.name,
@@ -153,8 +155,8 @@ class Bubblewrap:
             info_fd=info,
             started=[_closing(fds)],
             undo=undo,
-            news=lambda: appeared(profile, protected),
-            is_large=protected.entries > _AT_ONCE_MAX,
+            news=command.look,
+            entries=protected.entries,
         )
 
 
@@ -175,6 +177,12 @@ def _add_placeholders(profile: Profile, undo: list[Callable[[], None]], *, usual
         if root == profile.workspace and not places.folders:
             first = places
     return first
+
+
+async def _finish_killed(profile: Profile) -> News:
+    """Finish what commands of killed processes have left in the workspace; a process looks for it at its first command
+    there, and where a mark says so."""
+    return await asyncio.to_thread(finish_killed, profile) if has_killed(profile) else News()
 
 
 async def _protected(profile: Profile, places: Places | None = None) -> ProtectedPaths:
@@ -249,9 +257,11 @@ class Landlock:
     async def _plan(
         self, argv: Sequence[str], profile: Profile, proxy: Proxy | None, undo: list[Callable[[], None]]
     ) -> LaunchPlan:
+        earlier = await _finish_killed(profile)
         places = _add_placeholders(profile, undo, usual=())
         protected = await _protected(profile, places)
-        undo += hold_links(profile, protected)
+        command = RunningCommand(profile, protected, earlier)
+        undo += [command.end, *hold_links(profile, protected)]
         private = tempfile.mkdtemp(prefix="lyra-sandbox-")
         undo.append(_remove(private))
         home = f"{private}/home"
@@ -281,14 +291,14 @@ class Landlock:
             verdict_fd=verdict,
             started=[rules.close, _closing([*joining, report]), *([creation.close] if creation is not None else [])],
             undo=undo,
-            news=lambda: _without_stock(closed, profile, protected),
-            is_large=protected.entries > _AT_ONCE_MAX,
+            news=lambda most: _without_stock(closed, command, most),
+            entries=protected.entries,
         )
 
 
-def _without_stock(closed: ClosedFolders, profile: Profile, protected: ProtectedPaths) -> News:
+def _without_stock(closed: ClosedFolders, command: RunningCommand, most: int | None) -> News:
     closed.close()
-    return appeared(profile, protected)
+    return command.look(most)
 
 
 TIERS: Final[Mapping[str, type[Bubblewrap] | type[Landlock]]] = {"bubblewrap": Bubblewrap, "landlock": Landlock}

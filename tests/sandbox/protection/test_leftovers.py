@@ -17,6 +17,7 @@ import lyra
 from lyra.sandbox import Profile
 from lyra.sandbox.protection.forbidden_names import is_placeholder, placeholders, remove_stale
 from lyra.sandbox.protection.leftovers import clean_up
+from lyra.sandbox.running_commands import _cleaned
 from lyra.tools.builtin import Workspace
 from lyra.tools.builtin.bash import bash_tools
 
@@ -86,6 +87,10 @@ def test_the_next_command_removes_them_too(sandbox, tier, workspace):
     other.kill()
     asyncio.run(sandbox.run(["true"], Profile(str(workspace))))
     assert [name for name in os.listdir(workspace) if not name.startswith(".lyra-new-")] == [".npmrc"]
+    other.wait()
+    _cleaned.clear()  # as in a new process
+    asyncio.run(sandbox.run(["true"], Profile(str(workspace))))
+    assert os.listdir(workspace) == [".npmrc"]
 
 
 def test_two_lyras_share_what_they_need(sandbox, tier, workspace):

@@ -11,7 +11,7 @@ from lyra.sandbox import interpreters
 from lyra.sandbox.closed_folders import ClosedFolders
 from lyra.sandbox.sandbox import examine
 from verify.attacks import obeyed
-from verify.attacks.obeyed import closed_folders, environments, names, own_files, repositories
+from verify.attacks.obeyed import afterwards, closed_folders, environments, names, own_files, repositories
 
 pytestmark = pytest.mark.slow
 TIERS = [state.name for state in asyncio.run(examine()) if state.works]
@@ -38,6 +38,15 @@ def test_there_are_enough_attempts():
     assert len(closed_folders.ATTEMPTS) > 50
     assert len(environments._TARGETS) * 2 + len(environments._OTHERS) > 40
     assert len(names.WAYS) >= 10
+    assert len(afterwards.ATTEMPTS) > 70
+
+
+class Alone(dict):
+    """Commands that know of no others."""
+
+    def setdefault(self, key, value):
+        self[key] = value
+        return value
 
 
 @pytest.fixture
@@ -86,6 +95,31 @@ def test_without_a_check_of_installations_attempts_succeed(tier, monkeypatch):
         monkeypatch.setattr(f"lyra.sandbox.{module}.interpreter_mounts", everything)
     failures = obeyed.run(("environments",), (tier,), every=3).failures
     assert any("a secret was read" in failure for failure in failures)
+
+
+@pytest.mark.parametrize(
+    ("switched_off", "attempt"),
+    [
+        ("lyra.sandbox.protected.LinkFollower.follow", "by a new link"),
+        ("lyra.sandbox.protected._by_links", "a dangling link"),
+        ("lyra.sandbox.running_commands._mark_names", "after the death of Lyra"),
+    ],
+)
+def test_without_the_look_behind_links_and_deaths_attempts_succeed(tier, monkeypatch, switched_off, attempt):
+    """Planted bugs: links are not followed, what they lead to is not compared, marks are not read."""
+    nothing = {"follow": None, "_by_links": set(), "_mark_names": []}[switched_off.rpartition(".")[2]]
+    monkeypatch.setattr(switched_off, lambda *_: nothing)
+    monkeypatch.setitem(afterwards._SPECIAL, "behind a heap of files", afterwards._beside)
+    assert any(attempt in failure for failure in obeyed.run(("afterwards",), (tier,), every=3).failures)
+
+
+def test_without_a_search_to_the_end_attempts_succeed(tier, monkeypatch):
+    """Planted bugs: the search afterwards has the bound of the one before, and each look is for its own command."""
+    monkeypatch.setattr("lyra.sandbox.protected.SANDBOX_SCAN_AFTER_MAX", 200_000)
+    monkeypatch.setattr("lyra.sandbox.running_commands._running", Alone())
+    failures = obeyed.run(("afterwards",), (tier,), every=100).failures
+    assert any("heap" in failure for failure in failures)
+    assert any("beside" in failure for failure in failures)
 
 
 def test_without_closed_names_attempts_succeed(monkeypatch):

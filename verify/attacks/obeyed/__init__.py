@@ -3,7 +3,8 @@
 `own_files`: Lyra's rules, answers, tools, keys and stores, in a workspace that contains them. `repositories`: git
 repositories that the user's next `git status` would obey; a real git tells whether one did. `names`: every name of the
 tables, made in many ways. `environments`: Python environments that name something else than a Python. `closed_folders`:
-the process that makes files for commands under Landlock. `ground` is the place on which all of them happen.
+the process that makes files for commands under Landlock. `afterwards`: links, heaps of files and killed processes, which
+would hide something from the look after a command. `ground` is the place on which all of them happen.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import asyncio
 from typing import NamedTuple
 
 from lyra.sandbox.sandbox import examine
-from verify.attacks.obeyed import closed_folders, environments, names, own_files, repositories
+from verify.attacks.obeyed import afterwards, closed_folders, environments, names, own_files, repositories
 from verify.attacks.obeyed.ground import Outcome
 
 __all__ = ["FAMILIES", "Result", "run"]
@@ -23,6 +24,7 @@ FAMILIES = {
     "names": names.run,
     "environments": environments.run,
     "closed folders": closed_folders.run,
+    "afterwards": afterwards.run,
 }
 
 

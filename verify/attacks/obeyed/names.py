@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from lyra.sandbox.protection.protected_names import IN_HOME, READ_ONLY
+from lyra.sandbox.protection.protected_names import IN_HOME, OBEYED_KEYS, READ_ONLY
 from verify.attacks.obeyed.ground import PYTHON, Ground, Outcome, Write, home
 
 __all__ = ["WAYS", "run"]
@@ -25,6 +25,7 @@ WAYS: Final[dict[str, str]] = {
     "a hard link": "write(d + '/x'); os.link(d + '/x', n)",
     "in a folder shut to writing": "write(n); os.chmod(above, 0o555); os.chmod(d, 0o555)",
     "in a folder that is shut": "write(n); os.chmod(above, 0); os.chmod(d, 0)",
+    "in a linked folder": "os.rename(above, d + 'y'); write(d + 'y/' + os.path.basename(n)); os.symlink(os.path.abspath(d + 'y'), above)",
     "in a folder in a folder": "write(n); os.mkdir(d + 'x'); os.rename(d, d + 'x/y'); os.rename(d + 'x', d)",
 }
 _PROGRAM: Final = """
@@ -45,7 +46,7 @@ for number, name in enumerate(open('names').read().split(chr(10)), start=1):
 
 async def run(tier: str, every: int = 1) -> list[Outcome]:
     outcomes = []
-    plain = [name.replace("*", "x") for name in READ_ONLY]
+    plain = [name.replace("*", "x") for name in (*READ_ONLY, *OBEYED_KEYS)]
     ways = list(WAYS)[::every]
     with home(tier) as ground:
         project = ground.home / "project"

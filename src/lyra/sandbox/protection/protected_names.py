@@ -1,9 +1,10 @@
 """The names of files and folders that commands and file tools may not write, and of those that they may not read.
 
 Two tables hold everywhere. `READ_ONLY` are files that a program of the user obeys without being asked: version control,
-shells, editors, other agents, package managers, debuggers, session managers. `HIDDEN` are files that hold keys. A third
-one, `IN_HOME`, holds for paths of the user's home folder. A name with a slash is a name in a folder of that name. What
-a person starts on purpose (Makefile, package.json, pyproject.toml, CI files) is in none of them: agents write those.
+shells, editors, other agents, package managers, debuggers, session managers. `HIDDEN` are files that hold keys; those
+of `OBEYED_KEYS` are obeyed as well. A third one, `IN_HOME`, holds for paths of the user's home folder. A name with a
+slash is a name in a folder of that name. What a person starts on purpose (Makefile, package.json, pyproject.toml, CI
+files) is in none of them: agents write those.
 
 Nothing here looks at the disk. Lyra's own files outside a project are in `lyra.core.own_files`, git repositories that
 are told by their shape in `git_repositories`.
@@ -25,6 +26,7 @@ __all__ = [
     "LYRAS",
     "NAMES",
     "NOT_SEARCHED",
+    "OBEYED_KEYS",
     "READ_ONLY",
     "SHOWN",
     "Kind",
@@ -136,15 +138,20 @@ READ_ONLY: Final = (
     *_INTERPRETERS,
     *_SESSIONS,
 )
-HIDDEN: Final = (
+# Hidden files that hold keys and nothing else.
+_KEYS: Final = (
     *(".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.kdbx", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519"),
-    *(".ssh", ".aws", ".azure", ".gnupg", ".kube", ".netrc", "_netrc", ".pypirc", ".git-credentials", ".docker"),
-    *("credentials.json", "service-account*.json", ".vault-token", ".dockercfg", ".pgpass", ".my.cnf", ".mylogin.cnf"),
-    *(".boto", ".s3cfg", ".dev.vars", ".password-store", ".config/gcloud", ".config/gh", ".config/hub"),
-    *(".config/rclone", ".config/op", ".config/doctl", ".cargo/credentials", ".cargo/credentials.toml"),
-    *(".m2/settings.xml", ".terraform.d/credentials.tfrc.json", ".gem/credentials", ".claude/.credentials.json"),
-    *(".codex/auth.json", ".gemini/oauth_creds.json"),
+    *("credentials.json", "service-account*.json", ".git-credentials", ".vault-token", ".pgpass", ".dev.vars"),
+    *(".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials", ".terraform.d/credentials.tfrc.json"),
+    *(".claude/.credentials.json", ".codex/auth.json", ".gemini/oauth_creds.json"),
 )
+# Hidden files that a program obeys as well: they name commands, hosts and the people who may log in.
+OBEYED_KEYS: Final = (
+    *(".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".dockercfg", ".netrc", "_netrc", ".pypirc"),
+    *(".my.cnf", ".mylogin.cnf", ".boto", ".s3cfg", ".password-store", ".m2/settings.xml", ".config/gcloud"),
+    *(".config/gh", ".config/hub", ".config/rclone", ".config/op", ".config/doctl"),
+)
+HIDDEN: Final = (*_KEYS, *OBEYED_KEYS)
 SHOWN: Final = frozenset({".env.example", ".env.sample", ".env.template", ".env.dist"})  # examples without keys
 # Folders of a home folder: settings and programs, which the user's shell and session start. A project has others.
 IN_HOME: Final = (

@@ -26,6 +26,7 @@ __all__ = [
     "is_protected_at_home",
     "own_folders",
     "places_in",
+    "real_path",
 ]
 
 _LINKS_MAX: Final = 40
@@ -49,10 +50,10 @@ NOTHING: Final = Places()
 def places_in(root: str) -> Places:
     """The places inside a folder, which is a real path."""
     own, prefix = own_paths(), root.rstrip("/") + "/"
-    places = [(path, *_real(path)) for path in (*own.hidden, *own.read_only)]
+    places = [(path, *real_path(path)) for path in (*own.hidden, *own.read_only)]
     places += [(path, path, True) for path in own.code if path.startswith(prefix)]
     if f"{own.home}/".startswith(prefix) or f"{_real_home(own.home)}/".startswith(prefix):
-        places += [(path, *_real(path)) for paths in home_paths() for path in paths]
+        places += [(path, *real_path(path)) for paths in home_paths() for path in paths]
     inside = [place for place in places if place[0].startswith(prefix) or place[1].startswith(prefix)]
     return _sorted(root, prefix, inside) if inside else NOTHING
 
@@ -84,7 +85,7 @@ def own_folders(root: str) -> list[str]:
     """Lyra's hidden folders inside a folder and those above them, relative to it, the innermost first."""
     prefix = root.rstrip("/") + "/"
     places: set[str] = set()
-    for real, _ in map(_real, own_paths().hidden):
+    for real, _ in map(real_path, own_paths().hidden):
         parts = real[len(prefix) :].split("/") if real.startswith(prefix) else []
         places |= {"/".join(parts[:depth]) for depth in range(1, len(parts) + 1)}
     return sorted(places, key=len, reverse=True)
@@ -92,7 +93,7 @@ def own_folders(root: str) -> list[str]:
 
 def hidden_inside(root: str) -> list[str]:
     """The real paths of Lyra's hidden folders inside a folder that may be read."""
-    reals = (_real(path) for path in own_paths().hidden)
+    reals = (real_path(path) for path in own_paths().hidden)
     prefix = root.rstrip("/") + "/"
     return [real for real, exists in reals if exists and real.startswith(prefix)]
 
@@ -103,7 +104,7 @@ def is_own(path: str, *, hidden: bool = False) -> bool:
     if not hidden and any(_within(path, place) for place in own.code):
         return True
     places = own.hidden if hidden else (*own.hidden, *own.read_only)
-    return any(_within(path, place) or _within(path, _real(place)[0]) for place in places)
+    return any(_within(path, place) or _within(path, real_path(place)[0]) for place in places)
 
 
 def is_lyras(path: str) -> bool:
@@ -117,8 +118,8 @@ def is_protected_at_home(path: str, roots: Iterable[str]) -> bool:
     home = os.path.expanduser("~")
     above = tuple(roots)
     places = [place for paths in home_paths() for place in paths]
-    if any(_within(home, root) or _within(_real(home)[0], root) for root in above):
-        places += [_real(place)[0] for place in places]  # else a folder of the home is outside, and its links, too
+    if any(_within(home, root) or _within(real_path(home)[0], root) for root in above):
+        places += [real_path(place)[0] for place in places]  # else a folder of the home is outside, and its links, too
     return any(_within(path, place) and not any(_within(root, place) for root in above) for place in places)
 
 
@@ -154,7 +155,7 @@ def _within(path: str, place: str) -> bool:
     return path == place or path.startswith(place + "/")
 
 
-def _real(path: str) -> tuple[str, bool]:
+def real_path(path: str) -> tuple[str, bool]:
     """The path without links, and whether it exists. The kernel resolves it, which is faster than `realpath`."""
     rest = ""
     while True:

@@ -177,6 +177,7 @@ _LIMITS: Final = {
     "file_size": "size of a file",
     "processes": "number of processes",
     "output": "amount of output",
+    "search": "the workspace could not be searched to its end, so protected paths in it may be new",
 }
 
 

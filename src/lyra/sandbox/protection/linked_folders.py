@@ -1,0 +1,122 @@
+"""Symlinks to folders by which a program of the user comes to files that it obeys.
+
+A search follows no symlink, since what a link leads to is searched where it lies. Two sorts of links are followed all
+the same. One has the name of a folder in which some names are protected (`.cargo -> c`): `c/config.toml` is then obeyed
+though no folder around it is called `.cargo`. The other leads into a folder of installed packages, which is not
+searched: `src -> venv/src`. `LinkedFolder` says what is obeyed by way of such a link. After a command `new_by_links`
+compares: a new link with something behind it counts as new itself, behind an old link the new files do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from lyra.sandbox.protection.git_repositories import SHAPE, is_repository
+from lyra.sandbox.protection.protected_names import INSTALLED, NOT_SEARCHED, OBEYED_KEYS, READ_ONLY, Kind, NameTable
+from lyra.sandbox.protection.protected_places import real_path
+
+__all__ = ["OBEYED", "LinkFollower", "LinkedFolder", "new_by_links"]
+
+OBEYED: Final = NameTable((*READ_ONLY, *OBEYED_KEYS), ())  # a name of any kind in it is obeyed
+_ENTRIES_MAX: Final = 50_000  # of installed packages, for all links of one search together
+
+
+class LinkedFolder(NamedTuple):
+    """A link to a folder and what is obeyed there; `link` is relative to the searched folder, all others are whole."""
+
+    link: str
+    target: str
+    obeyed: tuple[str, ...] = ()
+    complete: bool = True  # False: the folder has too many entries, or one of its folders cannot be listed
+
+
+class LinkFollower:
+    """Follows the links of one search. `roots` are the folders that commands may write."""
+
+    def __init__(self, roots: Sequence[str]) -> None:
+        self._roots = tuple(root.rstrip("/") + "/" for root in roots)
+        self._left = _ENTRIES_MAX
+        self._seen: dict[tuple[str, str], LinkedFolder] = {}
+
+    def follow(self, root: str, link: str) -> LinkedFolder | None:
+        """What is obeyed by way of a link; None for a link of neither sort."""
+        name = link.rpartition("/")[2]
+        beside = OBEYED.beside(name)
+        target, exists = real_path(f"{root}/{link}")
+        if not beside and not (exists and self._is_installed(target) and os.path.isdir(target)):
+            return None
+        key = (target, name if beside else "")
+        if key not in self._seen:
+            obeyed, complete = list(_named(target, beside)), True
+            if exists and self._is_installed(target):
+                obeyed, complete = self._search(target, beside)
+            self._seen[key] = LinkedFolder("", target, tuple(obeyed), complete)
+        return self._seen[key]._replace(link=link)
+
+    def _is_installed(self, path: str) -> bool:
+        """Whether a path is, or lies in, a folder of installed packages that commands may write."""
+        root = next((root for root in self._roots if path.startswith(root)), None)
+        return root is not None and not INSTALLED.isdisjoint(path[len(root) :].split("/"))
+
+    def _search(self, top: str, beside: Mapping[str, Kind]) -> tuple[list[str], bool]:
+        """Search a folder of installed packages, and those that links in it lead to."""
+        obeyed: list[str] = []
+        waiting, seen = [(top, beside)], {top}
+        while waiting:
+            folder, beside = waiting.pop()
+            parts: dict[str, str] = {}
+            try:
+                entries = list(os.scandir(folder))
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError:
+                return obeyed, False
+            self._left -= len(entries)
+            if self._left < 0:
+                return obeyed, False
+            for entry in entries:
+                name = entry.name
+                if name.lower() in SHAPE:
+                    parts[name.lower()] = entry.path
+                if OBEYED.kind(name, beside) is not None:
+                    obeyed.append(entry.path)
+                elif name not in NOT_SEARCHED:
+                    inner = self._folder(entry)
+                    if inner is not None and inner not in seen:
+                        seen.add(inner)
+                        waiting.append((inner, OBEYED.beside(name)))
+            if is_repository(parts):
+                obeyed.append(parts["head"])
+        return obeyed, True
+
+    def _folder(self, entry: os.DirEntry[str]) -> str | None:
+        """The folder that is searched for an entry; None for a file and for a folder that is searched elsewhere."""
+        if entry.is_dir(follow_symlinks=False):
+            return entry.path
+        if not entry.is_symlink():
+            return None
+        target, exists = real_path(entry.path)
+        return target if exists and self._is_installed(target) and os.path.isdir(target) else None
+
+
+def _named(folder: str, names: Mapping[str, Kind]) -> Iterator[str]:
+    """The entries of a folder that have one of these names."""
+    try:
+        with os.scandir(folder) as entries:
+            yield from (entry.path for entry in entries if entry.name.lower() in names)
+    except OSError:  # it does not exist, or no program of the user can list it either
+        return
+
+
+def new_by_links(root: str, before: Iterable[LinkedFolder], now: Iterable[LinkedFolder]) -> Iterator[str]:
+    """Whole paths of new links that lead to something obeyed, and of what is newly obeyed by way of the others. A new
+    link to a folder that could not be searched to its end counts, too."""
+    known = {(linked.link, linked.target): linked.obeyed for linked in before}
+    for linked in now:
+        old = known.get((linked.link, linked.target))
+        if old is not None:
+            yield from set(linked.obeyed).difference(old)
+        elif linked.obeyed or not linked.complete:
+            yield f"{root}/{linked.link}"
