@@ -160,9 +160,16 @@ def _words_in(loose: tuple[tuple[str, ...], ...]) -> set[str]:
     return words | {word[2:] for word in words if word[:1] == "-"}
 
 
-@lru_cache(maxsize=1024)
 def read_line(line: str) -> CommandLine:
-    """Read a command line; the answer depends on nothing but the text."""
+    """Read a command line; the answer depends on nothing but the text. A line that is too long is not read."""
+    if len(line) > CAPABILITY_LENGTH_MAX:
+        why = f"it is longer than {CAPABILITY_LENGTH_MAX} characters"
+        return CommandLine(line, (), single=None, plain=False, inside=None, unsure=why)
+    return _read_line(line)
+
+
+@lru_cache(maxsize=1024)
+def _read_line(line: str) -> CommandLine:
     text = line.strip(" \t\n")
     script = fast_script(text)
     if script is None:

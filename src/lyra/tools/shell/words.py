@@ -10,7 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from typing import Final
 
-from lyra.core.limits import COMMANDS_MAX
+from lyra.core.limits import COMMANDS_MAX, WORDS_MAX
 from lyra.tools.shell.lines import joined_lines
 from lyra.tools.shell.text_glob import UNKNOWN
 from lyra.tools.shell.variables import calculates, decides_what_runs
@@ -18,6 +18,7 @@ from lyra.tools.shell.variables import calculates, decides_what_runs
 __all__ = ["ASSIGNMENT", "DEPTH_MAX", "WORD_END", "ShellCommand", "ShellScript", "Word", "WordReader"]
 
 DEPTH_MAX: Final = 40  # expansions, groups and scripts within one another
+_PIECES_MAX: Final = 16_384  # quotes, escapes, wildcards and plain parts of one word
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./:=@%+,^~\]\-]+")
 _WHOLE: Final = re.compile(r"[A-Za-z0-9_./:=@%+,^~\]\-]+(?=[ \t\n;&|)]|$)")
 _BLANK: Final = re.compile(r"(?:[ \t]|\\\n)*")
@@ -44,9 +45,10 @@ _ANSI: Final = re.compile(
     re.DOTALL,
 )
 # A substitution, also where its first character is written as a number.
-_CODE: Final = re.compile(r"`|\$[({]|\[.*\$$|\\(?:x24|0?44|[uU]0*24|x60|0?140)", re.DOTALL)
+_CODE: Final = re.compile(r"`|\$[({]|\\(?:x24|0?44|[uU]0*24|x60|0?140)")
 _SET_BY_DEFAULT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::?=|\[)")  # or an element of an array
 _BLANKS: Final = frozenset({" ", "\t"})
+_DEFAULTS: Final = frozenset("-=+?")  # after `${x:`; any other character begins an expression
 _IN_QUOTES: Final = re.compile(r'[^"\\$`]+')
 _ANSI_BODY: Final = re.compile(r"(?:[^'\\]|\\.)*'", re.DOTALL)
 
@@ -94,6 +96,7 @@ class ShellScript:
         "spent",
         "text",
         "unsure",
+        "words_left",
     )
 
     def __init__(self) -> None:
@@ -110,6 +113,13 @@ class ShellScript:
         self.run_files: list[tuple[str, str]] = []  # (file, program that runs it; "" for a shell)
         self.sets = False  # gives a variable a value
         self.unsure: str | None = None
+        self.words_left = WORDS_MAX
+
+    def count_words(self, number: int = 1) -> None:
+        """Doubt the whole text if it has more words than are checked."""
+        self.words_left -= number
+        if self.words_left < 0:
+            self.doubt(f"it has more than {WORDS_MAX} words")
 
     def doubt(self, why: str) -> None:
         if self.unsure is None:
@@ -196,6 +206,9 @@ class WordReader(ABC):
 
     # ------------------------------------------------------------ words
     def word(self, *, first: bool = False) -> Word:
+        self.script.count_words()
+        if self.script.words_left < 0:
+            self.position = self.end
         text, start = self.text, self.position
         whole = _WHOLE.match(text, start)
         if whole is not None:  # most words have no special characters
@@ -210,7 +223,10 @@ class WordReader(ABC):
                 self.position = plain_part.end()
                 continue
             char = text[self.position]
-            if char in WORD_END:
+            if len(out) > _PIECES_MAX:
+                self.script.doubt(f"a word in it has more than {_PIECES_MAX} pieces")
+                self.position = self.end
+            elif char in WORD_END:
                 if text.startswith(("<(", ">("), self.position):
                     self.position += 2
                     self._substitution(out)
@@ -246,7 +262,8 @@ class WordReader(ABC):
                 self.position += 1
         self.position = min(self.position, self.end)
         whole_text = "".join(out)
-        self.script.quotes_code |= not plain and _CODE.search(whole_text) is not None
+        if not plain:
+            self._keep_code(whole_text)
         return Word(whole_text, text[start : self.position], expands=expands, globs=globs, plain=plain)
 
     def _quoted(self, char: str, out: list[str]) -> bool:
@@ -320,7 +337,7 @@ class WordReader(ABC):
                 return
             if self.text[self.position] in WORD_END and not self.text.startswith(("<(", ">("), self.position):
                 self.script.doubt("an array in it cannot be read")
-                self.position += 1
+                self.position = self.end
             else:
                 self.script.evaluates |= self.text[self.position] == "["  # an index
                 self.word()
@@ -423,9 +440,8 @@ class WordReader(ABC):
         while self.position < self.end:
             char = self.text[self.position]
             if char in ":[":
-                self.script.evaluates |= char == "[" or self.text[self.position + 1 : self.position + 2] not in tuple(
-                    "-=+?"
-                )
+                following = self.text[self.position + 1 : self.position + 2]
+                self.script.evaluates |= char == "[" or following not in _DEFAULTS
             if char == "}":
                 if self.text.endswith("@P", start, self.position):
                     self.script.doubt("it expands a variable as a prompt")
@@ -453,7 +469,8 @@ class WordReader(ABC):
         self.script.doubt("an expansion in it is not closed")
 
     def _keep_code(self, text: str) -> None:
-        self.script.quotes_code |= _CODE.search(text) is not None
+        if not self.script.quotes_code:
+            self.script.quotes_code = _holds_code(text)
 
     def assigned(self, name: str) -> None:
         """A variable gets a value by the grammar itself: `${x:=…}`, `for x in …`."""
@@ -519,6 +536,11 @@ class WordReader(ABC):
             self.script.doubt("it writes a character in a way that not every shell reads")
         text = _ANSI.sub(_ansi_character, match[0][:-1])
         return text.partition("\0")[0]  # a shell cuts the text at a NUL
+
+
+def _holds_code(text: str) -> bool:
+    """Whether a substitution is in the text, or an index of an array that may go on with one: `'a[$'`."""
+    return _CODE.search(text) is not None or (text.endswith(("$", "$\n")) and "[" in text)
 
 
 def _ansi_character(match: re.Match[str]) -> str:

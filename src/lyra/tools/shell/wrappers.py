@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import islice, takewhile
 from typing import Final
 
 from lyra.core.commands.programs import GREEDY, PROGRAMS, doubtful_words, reaches
@@ -156,6 +157,9 @@ def _split_string(words: list[Word], index: int) -> Iterator[Nested]:
 
 def _greedy(words: list[Word]) -> Iterator[Nested]:
     """Any word may begin the command, and a word with blanks may be a script."""
+    if len(words) > _GREEDY_MAX:
+        yield Nested(doubt=f"it has more than {_GREEDY_MAX} words of which each may begin a command")
+        return
     for start in range(1, len(words)):
         yield Nested(words=words[start:])
         text = words[start].text
@@ -181,6 +185,7 @@ def _attached(text: str, rest: list[Word]) -> Iterator[Nested]:
 
 _LETTERS: Final = re.compile(r"-[A-Za-z0-9]+")
 _CLUSTER_MAX: Final = 12
+_GREEDY_MAX: Final = 512  # words; the cost grows with their square
 _SET_HERE: Final = re.compile(r"`|\$[(@*0-9]|\$\{[@*0-9]|^\0$")  # set by this line itself, not by the environment
 _SPLITS: Final = re.compile(r"-[i0v]*S|--s")
 _REPLACES: Final = re.compile(r"-[0oprtx]*([Ii])(.*)", re.DOTALL)
@@ -220,11 +225,7 @@ def _find(words: list[Word]) -> Iterator[Nested]:
     """Each `-exec … ;` or `+`. A predicate that only the shell knows may be one."""
     for index, word in enumerate(words):
         if word.text in _FIND_EXEC or (word.expands and word.text[:1] in (UNKNOWN, "-")):
-            inside = []
-            for part in words[index + 1 :]:
-                if part.text in (";", "+"):
-                    break
-                inside.append(part)
+            inside = list(takewhile(lambda part: part.text not in (";", "+"), islice(words, index + 1, None)))
             if inside:
                 yield Nested(words=inside)
 
