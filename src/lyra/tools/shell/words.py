@@ -13,7 +13,7 @@ from typing import Final
 from lyra.core.limits import COMMANDS_MAX, WORDS_MAX
 from lyra.tools.shell.lines import joined_lines
 from lyra.tools.shell.text_glob import UNKNOWN
-from lyra.tools.shell.variables import calculates, decides_what_runs
+from lyra.tools.shell.variables import PATH, calculates, decides_what_runs, is_relative_path
 
 __all__ = ["ASSIGNMENT", "DEPTH_MAX", "WORD_END", "ShellCommand", "ShellScript", "Word", "WordReader"]
 
@@ -93,6 +93,7 @@ class ShellScript:
         "quotes_code",
         "run_files",
         "sets",
+        "sets_path",
         "spent",
         "text",
         "unsure",
@@ -106,6 +107,7 @@ class ShellScript:
         self.defines = False  # a function, which runs where it is called
         # Programs that may run code from an input that another command of the line opens.
         self.input_readers: list[tuple[ShellCommand, str, list[Word]]] = []  # (command, program, words)
+        self.sets_path = False  # of programs
         self.spent = 0  # characters read; nested texts count again
         self.text = ""  # the outermost text, with continued lines joined
         self.evaluates = False  # does arithmetic with variables, whose values a shell evaluates as expressions
@@ -115,15 +117,22 @@ class ShellScript:
         self.unsure: str | None = None
         self.words_left = WORDS_MAX
 
-    def count_words(self, number: int = 1) -> None:
-        """Doubt the whole text if it has more words than are checked."""
+    def count_words(self, number: int = 1) -> bool:
+        """Count words that were read; False, and a doubt, if there are more than are checked."""
         self.words_left -= number
         if self.words_left < 0:
             self.doubt(f"it has more than {WORDS_MAX} words")
+        return self.words_left >= 0
 
     def doubt(self, why: str) -> None:
         if self.unsure is None:
             self.unsure = why
+
+    def path_set(self, value: str) -> None:
+        """PATH gets this value, for one command or for the rest of the text."""
+        self.sets_path = True
+        if is_relative_path(value):
+            self.doubt("it looks for programs in the current folder")
 
     def add(self, command: ShellCommand) -> None:
         if len(self.commands) >= COMMANDS_MAX:
@@ -206,8 +215,7 @@ class WordReader(ABC):
 
     # ------------------------------------------------------------ words
     def word(self, *, first: bool = False) -> Word:
-        self.script.count_words()
-        if self.script.words_left < 0:
+        if not self.script.count_words():
             self.position = self.end
         text, start = self.text, self.position
         whole = _WHOLE.match(text, start)
@@ -216,17 +224,14 @@ class WordReader(ABC):
             return Word(whole[0], whole[0])
         out: list[str] = []
         expands, globs, plain = False, False, True
-        while self.position < self.end:
+        while self._has_more(out):
             plain_part = _PLAIN.match(text, self.position)
             if plain_part is not None:
                 out.append(plain_part[0])
                 self.position = plain_part.end()
                 continue
             char = text[self.position]
-            if len(out) > _PIECES_MAX:
-                self.script.doubt(f"a word in it has more than {_PIECES_MAX} pieces")
-                self.position = self.end
-            elif char in WORD_END:
+            if char in WORD_END:
                 if text.startswith(("<(", ">("), self.position):
                     self.position += 2
                     self._substitution(out)
@@ -252,19 +257,23 @@ class WordReader(ABC):
             elif char == "`":
                 self._backtick(out, quoted=False)
                 expands, plain = True, False
-            elif char in "*?[{" and self._is_wild(char, start):
-                out.append(UNKNOWN)
-                self.position += 1
-                globs, plain = True, False
-                expands |= char == "{"
             else:
-                out.append(char)
+                wild = char in "*?[{" and self._is_wild(char, start)
+                out.append(UNKNOWN if wild else char)
                 self.position += 1
+                globs, plain, expands = globs or wild, plain and not wild, expands or (wild and char == "{")
         self.position = min(self.position, self.end)
         whole_text = "".join(out)
         if not plain:
             self._keep_code(whole_text)
         return Word(whole_text, text[start : self.position], expands=expands, globs=globs, plain=plain)
+
+    def _has_more(self, pieces: list[str]) -> bool:
+        """Whether a word may go on; a word of too many pieces is a doubt, and the rest of the text is skipped."""
+        if len(pieces) > _PIECES_MAX:
+            self.script.doubt(f"a word in it has more than {_PIECES_MAX} pieces")
+            self.position = self.end
+        return self.position < self.end
 
     def _quoted(self, char: str, out: list[str]) -> bool:
         """What a backslash or a quote begins; True when something expands in it."""
@@ -474,7 +483,7 @@ class WordReader(ABC):
 
     def assigned(self, name: str) -> None:
         """A variable gets a value by the grammar itself: `${x:=…}`, `for x in …`."""
-        if decides_what_runs(name):
+        if decides_what_runs(name) or name == PATH:
             self.script.doubt(f"it sets {name}, which decides what runs")
         self.script.evaluates |= calculates(name)
 

@@ -20,7 +20,7 @@ from lyra.tools.shell.nested import Nested, script_in
 from lyra.tools.shell.shells import ALL_SHELLS, HISTORY, TAKES_COMMANDS, commands_in_input, script_file, shell_script
 from lyra.tools.shell.stdin_programs import STDIN_PROGRAMS, commands_in_stdin
 from lyra.tools.shell.text_glob import UNKNOWN
-from lyra.tools.shell.variables import calculates, decides_what_runs
+from lyra.tools.shell.variables import PATH, calculates, decides_what_runs
 from lyra.tools.shell.wrapper_options import WRAPPERS, WrapperOptions, long_option, short_options
 
 __all__ = ["RUNS_OTHERS", "Nested", "basename", "nested_commands", "wraps"]
@@ -54,7 +54,7 @@ def nested_commands(
     """The commands that these words run, if they run any: a call of one of `RUNS_OTHERS`. `command` is the simple
     command that holds the words."""
     if name in WRAPPERS:
-        yield from _wrapped(words, WRAPPERS[name], name)
+        yield from _wrapped(words, WRAPPERS[name], name, script)
     elif name in ALL_SHELLS:
         yield from shell_script(name, words, command, script)
     elif name in GREEDY:
@@ -76,7 +76,7 @@ def nested_commands(
 
 
 # ---------------------------------------------------------------- wrappers
-def _wrapped(words: list[Word], options: WrapperOptions, name: str) -> Iterator[Nested]:
+def _wrapped(words: list[Word], options: WrapperOptions, name: str, script: ShellScript) -> Iterator[Nested]:
     index, token = 1, ""
     while index < len(words):
         text = words[index].text
@@ -105,7 +105,7 @@ def _wrapped(words: list[Word], options: WrapperOptions, name: str) -> Iterator[
         index += taken
     if options.assigns:
         while index < len(words) and "=" in words[index].text:
-            yield from _variable(words[index].text)
+            yield from _variable(words[index].text, script)
             index += 1
     inside = words[index + options.plain :]
     if inside and name == "xargs":
@@ -140,9 +140,13 @@ def _with_input(inside: list[Word], token: str) -> Nested:
     )
 
 
-def _variable(text: str, *, fills: bool = False) -> Iterator[Nested]:
+def _variable(text: str, script: ShellScript, *, fills: bool = False) -> Iterator[Nested]:
     """A doubt if the assignment decides what runs. `fills`: a name without a value is set, too."""
-    name, equals, _ = text.partition("=")
+    name, equals, value = text.partition("=")
+    if equals and name.rstrip("+") == PATH:
+        script.path_set(value)
+    elif fills and name == PATH:
+        yield Nested(doubt="it sets PATH, which decides what runs")
     if (equals and UNKNOWN in name) or ((equals or fills) and decides_what_runs(name.rstrip("+"))):
         yield Nested(doubt=f"it sets {name.replace(UNKNOWN, '?')[:40]}, which decides what runs")
 
@@ -286,7 +290,7 @@ def _builtin(words: list[Word], name: str, script: ShellScript) -> Iterator[Nest
     if name in _SETS:
         for word in words[1:]:
             text = word.text[2:] if name == "printf" and word.text[:2] == "-v" else word.text
-            yield from _variable(text, fills=name in _FILLS)
+            yield from _variable(text, script, fills=name in _FILLS)
             if word.text[:1] == "-" and "n" in word.text and name not in _FILLS:
                 yield Nested(doubt="it gives a variable another name")
             if word.text[:1] == "-" and "i" in word.text:
