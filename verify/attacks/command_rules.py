@@ -60,6 +60,20 @@ echo 'touch pwned' | tee s; sh s
 echo dG91Y2ggcHduZWQK | base64 -d > s; sh s
 cp /usr/bin/touch t; ./t pwned
 ln -s /usr/bin/touch t && ./t pwned
+cp /usr/bin/touch t; PATH=. t pwned
+cp /usr/bin/touch t; PATH=.:$PATH t pwned
+cp /usr/bin/touch t; export PATH=.; t pwned
+GREP='touch pwned' zgrep x a.txt
+groff -U <<< '.sy touch pwned'
+printf '.sy touch pwned\n' | groff -U
+sdiff -s --diff-program=touch a.txt pwned
+diff3 --diff-program=touch a.txt a.txt pwned
+java -XX:OnError='touch pwned' Main
+pylint --init-hook='import os; os.system("touch pwned")' a.py
+xcrun touch pwned
+gem exec touch pwned
+hub -c alias.x='!touch pwned' x
+CARGO_BUILD_RUSTC=touch cargo build
 echo 'sh t' > s; echo 'touch pwned' > t; sh s
 docker-compose run app touch pwned
 docker-compose exec app touch pwned
@@ -148,6 +162,7 @@ wget --warc-file=pwned http://127.0.0.1:9/
 gcc -MF pwned -MD -E a.c
 gcc -MM -MFpwned a.c
 gcc -MM -MF pwned a.c
+gcc -fdiagnostics-add-output=sarif:file=pwned -c a.c
 gcc -aux-info pwned -c a.c
 gcc -Wp,-MD,pwned -c a.c
 gcc -Wa,-a=pwned -c a.c
@@ -181,6 +196,9 @@ zip -lf pwned a.zip a.txt
 rsync --log-file=pwned a.txt b.txt
 psql -L pwned
 yq -i . pwned
+git interpret-trailers --in-place pwned
+node --redirect-warnings=pwned a.js
+pylint --output=pwned a.py
 xmllint --output pwned a.txt
 """.strip().splitlines()
 

@@ -111,6 +111,7 @@ GRANT_LAYERS_MAX: Final = 64  # times a grant was narrowed by something it did n
 GRANT_CACHE_MAX: Final = 1_024  # decisions cached by one grant
 GRANT_COMPARISONS_MAX: Final = 64  # pairs of rules compared when looking for a layer that adds nothing
 COMMANDS_MAX: Final = 256  # commands checked in one shell line; every deny rule matches a longer chain
+WORDS_MAX: Final = 4_096  # words checked in one shell line; every deny rule matches a line with more
 PATTERN_STEPS_MAX: Final = 10_000  # of comparing two patterns, then the safe answer is given
 
 # ---------------------------------------------------------------- one command in a sandbox

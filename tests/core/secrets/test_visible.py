@@ -32,6 +32,11 @@ HIDDEN = {
     "annotation": "\ufff9",
     "musical": "\U0001d173",
     "shorthand": "\U0001bca0",
+    "Braille blank": "\u2800",
+    "Khitan filler": "\U00016fe4",
+    "null notehead": "\U0001d159",
+    "noncharacter": "\ufdd0",
+    "last of a plane": "\U0001ffff",
     "escape": "\x1b",
     "null": "\0",
     "next line": "\x85",
@@ -54,6 +59,11 @@ def test_what_words_are_spelled_with_stays():
         assert without_invisible(text) == text
     assert without_invisible("a\u2028b\u2029c") == "a\nb\nc"
     assert without_invisible("\x1b[31mred\u200b", keep_controls=True) == "\x1b[31mred"
+
+
+@pytest.mark.parametrize("blank", ["\xa0", "\u1680", "\u2003", "\u200a", "\u202f", "\u205f"])
+def test_a_blank_of_another_width_is_an_ordinary_one(blank):
+    assert without_invisible(f"a{blank}b {blank}c") == "a b  c"
 
 
 @given(st.text())

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from lyra.core.commands.programs import reaches
+from lyra.core.limits import CAPABILITY_LENGTH_MAX
 from lyra.core.rights.capability import Grant
+from lyra.tools.permissions import Permissions, Rule, subject_of
 from lyra.tools.shell.command_line import read_line
 from lyra.tools.shell.text_glob import TextGlob
 from tests.limits import within
@@ -423,6 +425,54 @@ def test_what_is_beyond_doubt_is_not_read_further(line: str):
     began = time.process_time()
     assert read_line(line).unsure is not None
     within(time.process_time() - began, 0.1)
+
+
+_LONGEST = CAPABILITY_LENGTH_MAX - 1
+_SHAPES = [
+    *(("echo '", piece) for piece in ("[", "a[", "[[ ", "$[", "x[0]=1 ", "${", "$(", "`", "{")),
+    *(("perl -e '", piece) for piece in ("$[", "-x", "(")),
+    *(("find . ", piece) for piece in ("-exec a ';' ", "-x", "$a ")),
+    *(("npm exec ", piece) for piece in ("- ", "-a ", "a ")),
+    *(("foo ", piece) for piece in ("touch ", "=touch ", "$a ", "${a/b/c} ", "<<A ", "'$(' ", "{", "(")),
+    *(("sed ", piece) for piece in ("-e p ", "s/a/b/;")),
+    *(("make ", piece) for piece in ("<<<a ", "a=b ")),
+    *(("", piece) for piece in ("[", "[[ ", "$a ", "a=(", "a;", "\\\n", "x=1 ", "touch ")),
+    ('"', "\\\\\n"),
+    ("${x:", "::"),
+    ("a=(", "("),
+]
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize(("start", "piece"), _SHAPES)
+def test_no_line_stalls_a_decision(start: str, piece: str):
+    """Of the longest lines that are read, none takes 60 ms."""
+    line = (start + piece * _LONGEST)[:_LONGEST] + ("'" if "'" in start else "")
+    permissions = Permissions([Rule("Bash(git *)", "allow"), Rule("Bash(touch *)", "deny")])
+    subject_of("Bash", {"command": f"{start}{piece}"})  # compiles what is compiled at its first use
+    began = time.process_time()
+    permissions.decide(subject_of("Bash", {"command": line}))
+    within(time.process_time() - began, 0.06)
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("piece", ["a ", "'", "[", "a;", "\\\n", "$(", "git "])
+def test_a_line_that_is_too_long_is_not_read(piece: str):
+    """Every deny matches it, and of the allows only that of the whole tool."""
+    line = "git " + piece * 2_000_000
+    began = time.process_time()
+    subject = subject_of("Bash", {"command": line})
+    denied = Permissions([Rule("Bash", "allow"), Rule("Bash(touch *)", "deny")]).decide(subject)
+    asked = Permissions([Rule("Bash(git *)", "allow")]).decide(subject)
+    allowed = Permissions([Rule("Bash", "allow")]).decide(subject)
+    within(time.process_time() - began, 0.06)
+    assert (denied.decision, asked.decision, allowed.decision) == ("deny", "ask", "allow")
+
+
+@pytest.mark.parametrize("line", ["echo " + "a " * 5_000, "echo " + "'a' " * 5_000, "echo " + "a$b " * 5_000])
+def test_a_line_of_too_many_words_is_a_doubt(line: str):
+    assert read_line(line).unsure == "it has more than 4096 words"
+    assert read_line("echo " + "a " * 4_000).unsure is None
 
 
 def test_what_is_reached_is_counted_in_words():

@@ -335,6 +335,19 @@ jj --config ui.pager='rm x' log
 restic --password-command 'rm x' ls
 sshfs -o ssh_command='rm x' h: m
 kak -e '%sh{rm x}'
+java -XX:OnError='rm x' Main
+java -XX:OnOutOfMemoryError='rm x' -jar x.jar
+libtool --mode=execute rm x
+xcrun rm x
+protoc --plugin=protoc-gen-t=/bin/rm --t_out=. a.proto
+lcov --gcov-tool rm -c
+dvc run -n a rm x
+dvc stage add -n a rm x
+dlv exec /bin/rm -- x
+certbot renew --pre-hook 'rm x'
+certbot renew --deploy-hook='rm x'
+rails runner 'system("rm x")'
+kotlinc -e 'Runtime.getRuntime().exec("rm x")'
 CC='rm x' make
 """.strip().splitlines()
 
@@ -365,6 +378,16 @@ cp /bin/rm y; ./y x
 ln -s /bin/rm y && ./y x
 mv rm.sh s; echo 'rm x' > s; ./s
 dd of=s <<< 'rm x'; sh s
+cp /bin/rm t; PATH=. t x
+cp /bin/rm t; PATH=.:$PATH t x
+cp /bin/rm t; PATH=$PWD:$PATH t x
+cp /bin/rm t; export PATH=.; t x
+cp /bin/rm t; export PATH=$PWD:$PATH; t x
+cp /bin/rm t; env PATH=/work t x
+cp /bin/rm t; PATH+=: ; t x
+cp /bin/rm t; read PATH <<< .; t x
+cp /bin/rm t; for PATH in .; do t x; done
+PATH=. t x
 """.strip().splitlines()
 NOT_THE_SAME = r"""
 echo 'rm x' > notes.txt; sh build.sh
@@ -375,6 +398,24 @@ mkfifo p; echo 'print(1)' > p & python3 p
 cp a.py b.py; python3 b.py rm
 printf 'ls\n' > s; bash s
 echo 'rm x' > s; cat s
+""".strip().splitlines()
+
+# An option, a variable or a text of these runs another program.
+BY_OPTION = r"""
+sdiff -s --diff-program=rm a x
+diff3 --diff-program=rm a b c
+groff -U <<< '.sy rm x'
+printf '.sy rm x\n' | groff -U
+GREP='rm x' zgrep x a.txt
+CARGO_BUILD_RUSTC=rm cargo build
+gem exec rm x
+terragrunt exec -- rm x
+hub -c alias.x='!rm x' x
+mix cmd rm x
+mix eval 'System.cmd("rm", ["x"])'
+mix run -e 'System.cmd("rm", ["x"])'
+pylint --init-hook='import os; os.system("rm x")' a.py
+pylint --init-hook='__import__("os")' a.py
 """.strip().splitlines()
 
 # Each writes a file by an option that a rule for the program does not cover.
@@ -396,6 +437,22 @@ curl -OJ u
 curl --output-dir d -O u
 curl --remote-name-all u
 curl -w '%output{out}x' u
+curl -w @format u
+curl -sw @format u
+curl --write-out=@format u
+gcc -fdiagnostics-add-output=sarif:file=out -c a.c
+clang -fpass-plugin=./x.so -c a.c
+pylint --output=out a.py
+pylint --output out a.py
+flake8 --output-file=out a.py
+bandit -o out a.py
+jest --outputFile=out
+vitest run --outputFile out
+node --redirect-warnings=out a.js
+node --cpu-prof-name=out a.js
+node --test-reporter-destination=out a.js
+cmake --graphviz=out .
+git interpret-trailers --in-place out
 wget --save-cookies out u
 wget --save-cookies=out u
 wget --output-file=out u
@@ -641,7 +698,7 @@ def test_plain_calls_need_no_question(line: str):
     assert _decided(line, allow, deny) == "allow", read_line(line).unsure
 
 
-@pytest.mark.parametrize("line", [*SEEN, *WRITES_AND_RUNS])
+@pytest.mark.parametrize("line", [*SEEN, *WRITES_AND_RUNS, *BY_OPTION])
 def test_a_deny_sees_what_may_run_where_no_table_says_so(line: str):
     """Of a program that is not known each argument may begin a command, and a file may be what the line wrote."""
     assert _decided(line, Rule("Bash", "allow"), Rule("Bash(rm *)", "deny")) == "deny"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lyra.tools.shell import command_line
-from lyra.tools.shell.command_line import CommandLine, read_line
+from lyra.tools.shell.command_line import CommandLine, _read_line, read_line
 from lyra.tools.shell.fast_path import fast_script
 from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word, read_script
 from lyra.tools.shell.text_glob import TextGlob
@@ -693,7 +693,7 @@ def test_quoting_hides_nothing_and_invents_nothing(words: list[str]):
 @given(text=st.text(max_size=60))
 def test_any_text_has_an_answer(text: str):
     """No exception, and the same answer each time."""
-    assert read_line(text).commands == read_line.__wrapped__(text).commands
+    assert read_line(text).commands == _read_line.__wrapped__(text).commands
 
 
 @pytest.mark.timed
@@ -832,10 +832,10 @@ def _lines_of_plain_words(rng: random.Random) -> list[str]:
 def test_a_line_that_is_read_quickly_is_read_alike(monkeypatch: pytest.MonkeyPatch):
     """The short way for plain and quoted words gives what the grammar gives."""
     lines = _lines_of_plain_words(random.Random(7))
-    quick = [read_line.__wrapped__(line) for line in lines]
+    quick = [_read_line.__wrapped__(line) for line in lines]
     monkeypatch.setattr(command_line, "fast_script", lambda _text: None)
     for line, short in zip(lines, quick, strict=True):
-        long = read_line.__wrapped__(line)
+        long = _read_line.__wrapped__(line)
         for slot in CommandLine.__slots__:
             assert getattr(short, slot) == getattr(long, slot), (line, slot)
 
@@ -852,8 +852,9 @@ def test_a_quick_script_is_what_the_grammar_finds():
 def _plain_data(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [_plain_data(item) for item in value]
-    if isinstance(value, (ShellScript, ShellCommand, Word)):  # where a command stands is asked of the grammar alone
-        return {name: _plain_data(getattr(value, name)) for name in type(value).__slots__ if name != "span"}
+    if isinstance(value, (ShellScript, ShellCommand, Word)):
+        own = {"span", "words_left"}  # where a command stands, and how much more is read: kept by the grammar alone
+        return {name: _plain_data(getattr(value, name)) for name in type(value).__slots__ if name not in own}
     return value
 
 

@@ -67,6 +67,7 @@ _GIT_OF: Final[dict[str, ProgramOptions]] = {
     "difftool": _GIT_LONG._replace(runs="x", valued="tg"),
     "rebase": _GIT_LONG._replace(runs="x", valued="sXC"),
     "archive": _GIT_LONG._replace(wide="o"),
+    "interpret-trailers": _GIT_LONG._replace(long_wide=_GIT_LONG.long_wide | long_of("in-place")),
     "format-patch": _GIT_LONG._replace(wide="o", valued="v"),
 }
 _GIT_FAR: Final = words_of("clone fetch pull push ls-remote remote submodule archive fetch-pack send-pack")
@@ -313,7 +314,7 @@ def _ed(words: Sequence[str]) -> Iterator[Reach]:
 
 _COMPILER_WRITES: Final = re.compile(
     r"-MF.+|-MJ.+|-W[lap],.*(?:-Map|-o|--output|-plugin|--out-implib|--dependency-file|-M|=|-a).*|-fdump-.*=.+|-fdebug-.*dir.*"
-    r"|-fprofile-(?:dir|generate|use|note|instr-generate)=.*|-save-temps=.*|-dump(?:dir|base).*|-f(?:time-trace|opt).*=.*"
+    r"|-fdiagnostics-(?:add|set)-output=.*|-fpass-plugin=.*|-fprofile-(?:dir|generate|use|note|instr-generate)=.*|-save-temps=.*|-dump(?:dir|base).*|-f(?:time-trace|opt).*=.*"
 )
 
 
@@ -326,11 +327,16 @@ def _compiler(words: Sequence[str]) -> Iterator[Reach]:
             yield Reach(index + 1)
 
 
+_CURL_FORMAT: Final = re.compile(r"^(?:-[A-Za-z#]*w ?|--wr[a-z-]*[= ])@")
+
+
 def _curl(words: Sequence[str]) -> Iterator[Reach]:
-    """`curl -w '%output{file}…'` writes what it is told to print."""
+    """`curl -w '%output{file}…'` writes what it is told to print; with `-w @file` the file says that."""
     for index, word in enumerate(words[1:], 1):
         if "%output{" in word:
             yield Reach(index + 1)
+        elif _CURL_FORMAT.search(" ".join(words[index : index + 2])):
+            yield Reach(index + 2)
 
 
 _LINKER: Final = re.compile(r"(?:-C|--codegen=?)?\s*(?:linker|link-args?)=(.*)", re.DOTALL)
@@ -363,6 +369,11 @@ def _rename(words: Sequence[str]) -> Iterator[Reach]:
 def _deno(words: Sequence[str]) -> Iterator[Reach]:
     if "eval" in words[1:2]:
         yield Reach(len(words), code=any(starts_programs(word, "javascript") for word in words[2:]))
+
+
+def _mix(words: Sequence[str]) -> Iterator[Reach]:
+    if "eval" in words[1:2]:
+        yield Reach(len(words), code=True)
 
 
 def _zip(words: Sequence[str]) -> Iterator[Reach]:
@@ -404,6 +415,7 @@ JUDGES: Final[dict[str, Judge]] = {
     "ed": _ed,
     **dict.fromkeys(("gcc", "g++", "cc", "c++", "clang", "clang++"), _compiler),
     "deno": _deno,
+    "mix": _mix,
     "curl": _curl,
     "rustc": _rustc,
     **dict.fromkeys(("uniq", "xxd"), _output_file),

@@ -152,7 +152,10 @@ def _command_in(value: str) -> str:
 
 
 def _short(letters: str, following: str, options: ProgramOptions, index: int) -> Iterator[Reach]:
+    meant = options.runs + options.code + options.unread + options.wide + options.valued
     for place, letter in enumerate(letters):
+        if letter not in meant:
+            continue
         rest = letters[place + 1 :]
         through, value = (index + 1, rest) if rest else (index + 2, following)
         if letter in options.runs:

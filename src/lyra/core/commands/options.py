@@ -38,6 +38,10 @@ _NODE: Final = ProgramOptions(
     long_code=long_of("eval print require import loader experimental-loader"),
     language="javascript",
     leading=True,
+    long_wide=words_of(
+        "redirect-warnings cpu-prof-name cpu-prof-dir heap-prof-name heap-prof-dir diagnostic-dir report-dir"
+        " report-directory report-filename test-reporter test-reporter-destination trace-event-file-pattern env-file"
+    ),
 )
 _PYTHON: Final = ProgramOptions(code="c", valued="WX", language="python", leading=True)
 _DUMP: Final = ProgramOptions(
@@ -121,7 +125,11 @@ OPTIONS: Final[dict[str, ProgramOptions]] = {
     "split": ProgramOptions(long_runs=long_of("filter")),
     "shuf": ProgramOptions(wide="o", valued="in", long_wide=long_of("output random-source")),
     **dict.fromkeys(("uniq", "xxd"), ProgramOptions(valued="fsw")),
-    "sdiff": ProgramOptions(wide="o", long_wide=long_of("output diff-program")),
+    "sdiff": ProgramOptions(wide="o", long_wide=long_of("output"), long_runs=long_of("diff-program")),
+    "diff3": ProgramOptions(long_runs=long_of("diff-program")),
+    **dict.fromkeys(
+        ("groff", "troff", "nroff"), ProgramOptions(unread="U")
+    ),  # unsafe: `.sy` in its text runs a command
     "iconv": ProgramOptions(wide="o", valued="ft", long_wide=long_of("output")),
     "tree": ProgramOptions(wide="oR", valued="LPIHT"),  # -R with -H writes a file into every folder
     "file": ProgramOptions(wide="C", valued="mfFPe", long_wide=long_of("compile")),
@@ -268,6 +276,7 @@ OPTIONS: Final[dict[str, ProgramOptions]] = {
         ("R", "Rscript", "julia", "ghci", "ghc", "groovy", "scala", "elixir", "raku", "ocaml"), _EVAL_SHORT
     ),
     **dict.fromkeys(("racket", "clojure", "clj", "gnuplot", "osascript", "stap", "iex", "jshell", "irb"), _EVAL_SHORT),
+    "mix": ProgramOptions(unread="er", long_unread=long_of("eval require")),
     "guile": ProgramOptions(unread="cle", leading=True),
     "sbcl": ProgramOptions(long_unread=long_of("eval load script"), leading=True),
     "octave": ProgramOptions(long_unread=long_of("eval")),
@@ -312,10 +321,18 @@ OPTIONS: Final[dict[str, ProgramOptions]] = {
             " xslt-html-report xslt-txt-report install-types"
         ),
     ),
+    "pylint": ProgramOptions(
+        long_unread=long_of("init-hook"), long_wide=long_of("output rcfile load-plugins"), known=words_of("init")
+    ),
+    "flake8": ProgramOptions(long_wide=long_of("output-file config append-config")),
+    "bandit": ProgramOptions(wide="oc", long_wide=long_of("output configfile"), valued="fxbtspn"),
+    **dict.fromkeys(("jest", "vitest"), ProgramOptions(wide="c", long_wide=words_of("outputFile config globalSetup"))),
     "eslint": _ESLINT,
     "prettier": ProgramOptions(long_wide=long_of("config plugin cache-location"), known=words_of("cache")),
     "tsc": ProgramOptions(wide="p", dashes_wide=frozenset(f"-{name}" for name in _TSC), long_wide=_TSC),
-    "cmake": ProgramOptions(unread="P", wide="C"),
+    "cmake": ProgramOptions(
+        unread="P", wide="C", long_wide=words_of("graphviz trace-redirect profiling-output debugger-dap-log")
+    ),
     "ctest": ProgramOptions(
         unread="S",
         wide="O",

@@ -19,9 +19,9 @@ ORDINARY: Final = words_of(
     " blkid findmnt install shuf pathchk setfacl getfacl chattr lsattr getfattr setfattr namei exa eza lsd rmtrash"
     " trash"
     # Text.
-    " echo printf cut tr uniq comm paste join fold fmt expand unexpand column seq yes wc grep egrep fgrep zgrep cksum"
+    " echo printf cut tr uniq comm paste join fold fmt expand unexpand column seq yes wc grep egrep fgrep cksum"
     " md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum sum base64 base32 basenc base od xxd hexdump hd"
-    " strings diff cmp diff3 sdiff colordiff iconv dos2unix unix2dos pr ptx tsort numfmt look spell aspell hunspell"
+    " strings diff cmp colordiff iconv dos2unix unix2dos pr ptx tsort numfmt look spell aspell hunspell"
     " csvcut csvlook csvstat jq yq xq tomlq xmllint jsonlint yamllint cloc tokei scc wdiff vimdiff"
     # Archives.
     " gzip gunzip zcat bzip2 bunzip2 bzcat xz unxz xzcat zstd unzstd zstdcat lz4 brotli unzip 7z 7za 7zr unrar rar ar"
@@ -36,19 +36,19 @@ ORDINARY: Final = words_of(
     # The net.
     " ping ping6 dig nslookup host whois traceroute tracepath mtr ifconfig netstat ss arp route getent nmcli iw"
     # Building, testing, checking.
-    " pytest py.test unittest nosetests coverage ruff black isort flake8 pylint pyflakes pycodestyle pyright"
+    " pytest py.test unittest nosetests coverage ruff black isort flake8 pyflakes pycodestyle pyright"
     " basedpyright ty bandit autopep8 yapf pre-commit djlint sphinx-build mkdocs twine build flit maturin pip-compile"
     " pip-sync tsc eslint prettier jest vitest mocha ava karma cypress playwright webpack rollup vite esbuild swc"
     " babel stylelint biome oxlint next nuxt astro ng vue svelte-check tailwindcss postcss sass storybook rustc"
-    " rustfmt clippy-driver gofmt goimports golangci-lint staticcheck golint dlv javac java jar kotlinc scalac swift"
-    " swiftc xcodebuild xcrun clang-format clang-tidy cppcheck ld nm objdump objcopy readelf size strip addr2line ldd"
-    " c++filt gcov lcov gprof autoconf automake aclocal libtool pkg-config meson protoc buf flatc thrift antlr dotnet"
-    " msbuild nuget phpunit phpstan artisan rspec rubocop rails mix erlc elixirc ghc-pkg hlint ormolu zig shellcheck"
+    " rustfmt clippy-driver gofmt goimports golangci-lint staticcheck golint javac jar scalac swift"
+    " swiftc xcodebuild clang-format clang-tidy cppcheck ld nm objdump objcopy readelf size strip addr2line ldd"
+    " c++filt gcov gprof autoconf automake aclocal pkg-config meson buf flatc thrift antlr dotnet"
+    " msbuild nuget phpunit phpstan artisan rspec rubocop erlc elixirc ghc-pkg hlint ormolu zig shellcheck"
     " shfmt hadolint actionlint markdownlint vale codespell typos semgrep trivy snyk gitleaks"
     # Packages and services.
-    " apk dnf yum zypper pacman brew port gem cpan luarocks opam choco winget scoop dpkg-query apt-cache apt-mark apt-"
-    " file snapcraft terraform tofu terragrunt pulumi packer kustomize argocd istioctl eksctl aws az doctl s3cmd mc"
+    " apk dnf yum zypper pacman brew port cpan luarocks opam choco winget scoop dpkg-query apt-cache apt-mark"
+    " apt-file snapcraft terraform tofu pulumi packer kustomize argocd istioctl eksctl aws az doctl s3cmd mc"
     " pg_dump pg_restore pg_isready createdb dropdb mysqldump mysqladmin redis-cli mongodump mongorestore influx"
-    " sqlcmd alembic flyway liquibase prisma hub tea git-lfs svnadmin fossil ssh-keygen ssh-add ssh-keyscan ssh-copy-"
-    " id gpgconf age certbot step ollama huggingface-cli hf kaggle wandb dvc mlflow nvidia-smi rocm-smi"
+    " sqlcmd alembic flyway liquibase prisma tea git-lfs svnadmin fossil ssh-keygen ssh-add ssh-keyscan"
+    " ssh-copy-id gpgconf age step ollama huggingface-cli hf kaggle wandb mlflow nvidia-smi rocm-smi"
 )

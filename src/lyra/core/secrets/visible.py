@@ -20,9 +20,11 @@ _BLANKS: Final = {"\n": "⏎\n", "\t": "⇥\t"}  # a visible mark before the cha
 # Format characters, fillers, direction marks, variation selectors and tags; without those of `_SPELLING`.
 _INVISIBLE: Final = (
     r"\xad\u034f\u061c\u070f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164"
-    r"\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
-    r"\U000e0000-\U000e0fff"
+    r"\u2800\ufdd0-\ufdef\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\U00016fe4\U0001d159\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    r"\U000e0000-\U000e0fff" + "".join(rf"\U{plane:04x}fffe\U{plane:04x}ffff" for plane in range(1, 17))
 )
+# Blanks of other widths, by which data could be written: each becomes an ordinary blank. U+3000 is one in Japanese.
+_ODD_BLANKS: Final = r"[\xa0\u1680\u2000-\u200a\u202f\u205f]"
 _CONTROLS: Final = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
 # Persian, Hindi and emoji are spelled with joiners and selectors. A single one between two other characters that are
 # not ASCII (a selector: behind one) is kept; a row of them, in which data could be hidden, is not.
@@ -51,6 +53,7 @@ def without_invisible(text: str, *, keep_controls: bool = False) -> str:
         return text
     text = text.replace("\u2028", "\n").replace("\u2029", "\n")
     text = _compiled(f"[{_INVISIBLE}{'' if keep_controls else _CONTROLS}]+").sub("", text)
+    text = _compiled(_ODD_BLANKS).sub(" ", text)
     return _compiled(_MISPLACED).sub("", text) if any(char in text for char in _SPELLED) else text
 
 

@@ -24,7 +24,7 @@ from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word, read_scrip
 from lyra.tools.shell.nested import feeds
 from lyra.tools.shell.stdin_programs import runs_unnamed_input
 from lyra.tools.shell.text_glob import UNKNOWN, TextGlob
-from lyra.tools.shell.variables import calculates, decides_what_runs, names_program
+from lyra.tools.shell.variables import PATH, calculates, decides_what_runs, names_program
 from lyra.tools.shell.wrappers import RUNS_OTHERS, basename, nested_commands, wraps
 from lyra.tools.shell.written_files import FIFOS, WrittenFile, same_file, written_by
 
@@ -160,9 +160,16 @@ def _words_in(loose: tuple[tuple[str, ...], ...]) -> set[str]:
     return words | {word[2:] for word in words if word[:1] == "-"}
 
 
-@lru_cache(maxsize=1024)
 def read_line(line: str) -> CommandLine:
-    """Read a command line; the answer depends on nothing but the text."""
+    """Read a command line; the answer depends on nothing but the text. A line that is too long is not read."""
+    if len(line) > CAPABILITY_LENGTH_MAX:
+        why = f"it is longer than {CAPABILITY_LENGTH_MAX} characters"
+        return CommandLine(line, (), single=None, plain=False, inside=None, unsure=why)
+    return _read_line(line)
+
+
+@lru_cache(maxsize=1024)
+def _read_line(line: str) -> CommandLine:
     text = line.strip(" \t\n")
     script = fast_script(text)
     if script is None:
@@ -250,6 +257,8 @@ class _Texts:
         if "$" in script.text:  # without it no command reads a variable
             script.sets |= any(map(_sets, script.commands))
         inside = self._gather(0)
+        if script.sets_path and script.unsure is None and written_by(script.commands):
+            script.doubt("it writes a file and changes where programs are looked for")
         if (script.run_files or self.makes_fifo) and len(script.commands) > 1 and script.unsure is None:
             self._read_written_files()
         if script.input_readers and script.unsure is None:
@@ -330,6 +339,8 @@ class _Texts:
         name = word.raw.partition("=")[0].rstrip("+")
         if decides_what_runs(name):
             self.script.doubt(f"it sets {name}, which decides what runs")
+        elif name == PATH:
+            self.script.path_set(word.text.partition("=")[2])
         self.script.evaluates = self.script.evaluates or calculates(name)
         self._add(word.text)
         if names_program(name):

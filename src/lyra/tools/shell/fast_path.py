@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from lyra.core.limits import WORDS_MAX
 from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word
 
 __all__ = ["fast_script"]
@@ -31,7 +32,7 @@ _PART: Final = re.compile(r"""'[^']*'|"[^"]*"|;|[^ ;]+""")
 
 
 def fast_script(text: str) -> ShellScript | None:
-    if _ONE.fullmatch(text):
+    if text.count(" ") < WORDS_MAX and _ONE.fullmatch(text):
         script = ShellScript()
         command = ShellCommand()
         command.words = [Word(part, part) for part in text.split(" ")]

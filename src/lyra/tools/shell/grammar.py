@@ -146,6 +146,7 @@ class _ScriptReader(WordReader):
         simple = _SIMPLE.match(text, start)
         if simple is not None:  # most commands have no special characters
             command.words = [Word(word, word) for word in simple[0].split(" ")]
+            self.script.count_words(len(command.words))
             last = self.position = simple.end()
         while True:
             if text[self.position : self.position + 1] in _BLANKS:
@@ -169,7 +170,7 @@ class _ScriptReader(WordReader):
                     self.script.add(command)
                     break
                 self.script.doubt("a '(' in it stands where none can")
-                self.position += 1
+                self.position = self.end
             else:
                 word = self.word(first=not command.words)
                 if not command.words and not command.assignments and self._reserved(word, command):
@@ -178,7 +179,9 @@ class _ScriptReader(WordReader):
                 (command.assignments if assigned else command.words).append(word)
                 simple = _ARGUMENTS.match(text, self.position) if command.words else None
                 if simple is not None:
-                    command.words += [Word(word, word) for word in simple[0][1:].split(" ")]
+                    arguments = simple[0][1:].split(" ")
+                    self.script.count_words(len(arguments))
+                    command.words += [Word(argument, argument) for argument in arguments]
                     self.position = simple.end()
             last = self.position
         if command.words or command.assignments or command.redirects:

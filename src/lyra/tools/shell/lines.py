@@ -13,6 +13,7 @@ _LEXEME: Final = re.compile(
     r"|\$\([^'\"`#<>()\\$\n]*\)|\$\{[A-Za-z0-9_]+\}|\$[({[]|<<|\n|[^\\'\"#<\n$`]+|.",
     re.DOTALL,
 )
+_LEXEMES_MAX: Final = 16_384  # a text with more is in doubt
 _BEFORE_COMMENT: Final = frozenset(" \t\n;&|<>()`")
 
 
@@ -25,6 +26,8 @@ def joined_lines(text: str, position: int) -> tuple[str, bool]:
     out, quoted, doubt = [text[:position]], False, False
     waits = False  # a heredoc's body begins after this line
     while position < len(text) and not doubt:
+        if len(out) > _LEXEMES_MAX:
+            return text, True
         lexeme = _LEXEME.match(text, position)
         assert lexeme is not None
         piece = lexeme[0]

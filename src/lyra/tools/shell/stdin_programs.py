@@ -48,10 +48,8 @@ def commands_in_stdin(words: list[Word], name: str, command: ShellCommand, scrip
     for word in words:
         if word.expands and word.raw.startswith(("<(", ">(")):
             yield Nested(doubt=f"{name!r} gets a file that only the shell knows")
-    texts = command.documents
-    for _, operator, target in command.redirects:
-        if operator == "<<<":
-            texts = [*texts, target.text]
+    given = [target.text for _, operator, target in command.redirects if operator == "<<<"]
+    texts = [*command.documents, *given] if given else command.documents
     for text in texts:
         if name in _SHELL_STDIN:
             yield from script_in(text)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["calculates", "decides_what_runs", "names_program"]
+from lyra.tools.shell.text_glob import UNKNOWN
+
+__all__ = ["PATH", "calculates", "decides_what_runs", "is_relative_path", "names_program"]
+
+PATH: Final = "PATH"
 
 _NAMES: Final = (
     "BASHOPTS BASH_ALIASES BASH_CMDS BASH_ENV"
-    " BROWSER CDPATH COMPILER_PATH EDITOR ENV EXINIT FCEDIT FIGNORE GCC_EXEC_PREFIX"
-    " GLOBIGNORE GNUMAKEFLAGS HISTFILE HOME IFS JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS LESSCLOSE LESSEDIT"
+    " BROWSER CARGO_HOME CDPATH COMPILER_PATH EDITOR ENV EXINIT FCEDIT FIGNORE GCC_EXEC_PREFIX"
+    " GLOBIGNORE GREP GNUMAKEFLAGS HISTFILE HOME IFS JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS LESSCLOSE LESSEDIT"
     " LESSOPEN MAKEFILES MAKEFLAGS MANOPT MANPAGER MANROFFOPT MYVIMRC NODE_OPTIONS NODE_PATH PAGER PERL5DB"
     " PERL5LIB PERL5OPT PROMPT_COMMAND PS0 PS1 PS2 PS4 PYTHONBREAKPOINT PYTHONHOME PYTHONINSPECT"
     " PYTHONSTARTUP PYTHONWARNINGS RSYNC_CONNECT_PROG RSYNC_RSH RUBYLIB RUBYOPT RUSTC"
@@ -30,6 +34,8 @@ _DECIDES_STARTS: Final = (
     "NPM_CONFIG_",
     "PIP_",
     "CARGO_TARGET_",
+    "CARGO_BUILD_",
+    "CARGO_ALIAS_",
 )
 _DECIDES_ENDS: Final = ("PAGER", "EDITOR", "ASKPASS", "BROWSER")
 _DECIDES_NOTHING: Final = re.compile(r"GIT_(?:AUTHOR|COMMITTER)_(?:NAME|EMAIL|DATE)|GIT_TERMINAL_PROMPT")
@@ -41,6 +47,11 @@ _CALCULATES: Final = frozenset(
 def calculates(name: str) -> bool:
     """Whether a shell does arithmetic with what is given to this variable, or to a place in it: `RANDOM`, `a[i]`."""
     return "[" in name or name in _CALCULATES
+
+
+def is_relative_path(value: str) -> bool:
+    """Whether a value of PATH has a folder that depends on the current one: the line may have put a program there."""
+    return not all(folder[:1] in ("/", "~", UNKNOWN) for folder in value.split(":"))
 
 
 def names_program(name: str) -> bool:

@@ -10,14 +10,15 @@ import re
 from abc import ABC, abstractmethod
 from typing import Final
 
-from lyra.core.limits import COMMANDS_MAX
+from lyra.core.limits import COMMANDS_MAX, WORDS_MAX
 from lyra.tools.shell.lines import joined_lines
 from lyra.tools.shell.text_glob import UNKNOWN
-from lyra.tools.shell.variables import calculates, decides_what_runs
+from lyra.tools.shell.variables import PATH, calculates, decides_what_runs, is_relative_path
 
 __all__ = ["ASSIGNMENT", "DEPTH_MAX", "WORD_END", "ShellCommand", "ShellScript", "Word", "WordReader"]
 
 DEPTH_MAX: Final = 40  # expansions, groups and scripts within one another
+_PIECES_MAX: Final = 16_384  # quotes, escapes, wildcards and plain parts of one word
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./:=@%+,^~\]\-]+")
 _WHOLE: Final = re.compile(r"[A-Za-z0-9_./:=@%+,^~\]\-]+(?=[ \t\n;&|)]|$)")
 _BLANK: Final = re.compile(r"(?:[ \t]|\\\n)*")
@@ -44,9 +45,10 @@ _ANSI: Final = re.compile(
     re.DOTALL,
 )
 # A substitution, also where its first character is written as a number.
-_CODE: Final = re.compile(r"`|\$[({]|\[.*\$$|\\(?:x24|0?44|[uU]0*24|x60|0?140)", re.DOTALL)
+_CODE: Final = re.compile(r"`|\$[({]|\\(?:x24|0?44|[uU]0*24|x60|0?140)")
 _SET_BY_DEFAULT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::?=|\[)")  # or an element of an array
 _BLANKS: Final = frozenset({" ", "\t"})
+_DEFAULTS: Final = frozenset("-=+?")  # after `${x:`; any other character begins an expression
 _IN_QUOTES: Final = re.compile(r'[^"\\$`]+')
 _ANSI_BODY: Final = re.compile(r"(?:[^'\\]|\\.)*'", re.DOTALL)
 
@@ -91,9 +93,11 @@ class ShellScript:
         "quotes_code",
         "run_files",
         "sets",
+        "sets_path",
         "spent",
         "text",
         "unsure",
+        "words_left",
     )
 
     def __init__(self) -> None:
@@ -103,6 +107,7 @@ class ShellScript:
         self.defines = False  # a function, which runs where it is called
         # Programs that may run code from an input that another command of the line opens.
         self.input_readers: list[tuple[ShellCommand, str, list[Word]]] = []  # (command, program, words)
+        self.sets_path = False  # of programs
         self.spent = 0  # characters read; nested texts count again
         self.text = ""  # the outermost text, with continued lines joined
         self.evaluates = False  # does arithmetic with variables, whose values a shell evaluates as expressions
@@ -110,10 +115,24 @@ class ShellScript:
         self.run_files: list[tuple[str, str]] = []  # (file, program that runs it; "" for a shell)
         self.sets = False  # gives a variable a value
         self.unsure: str | None = None
+        self.words_left = WORDS_MAX
+
+    def count_words(self, number: int = 1) -> bool:
+        """Count words that were read; False, and a doubt, if there are more than are checked."""
+        self.words_left -= number
+        if self.words_left < 0:
+            self.doubt(f"it has more than {WORDS_MAX} words")
+        return self.words_left >= 0
 
     def doubt(self, why: str) -> None:
         if self.unsure is None:
             self.unsure = why
+
+    def path_set(self, value: str) -> None:
+        """PATH gets this value, for one command or for the rest of the text."""
+        self.sets_path = True
+        if is_relative_path(value):
+            self.doubt("it looks for programs in the current folder")
 
     def add(self, command: ShellCommand) -> None:
         if len(self.commands) >= COMMANDS_MAX:
@@ -196,6 +215,8 @@ class WordReader(ABC):
 
     # ------------------------------------------------------------ words
     def word(self, *, first: bool = False) -> Word:
+        if not self.script.count_words():
+            self.position = self.end
         text, start = self.text, self.position
         whole = _WHOLE.match(text, start)
         if whole is not None:  # most words have no special characters
@@ -203,7 +224,7 @@ class WordReader(ABC):
             return Word(whole[0], whole[0])
         out: list[str] = []
         expands, globs, plain = False, False, True
-        while self.position < self.end:
+        while self._has_more(out):
             plain_part = _PLAIN.match(text, self.position)
             if plain_part is not None:
                 out.append(plain_part[0])
@@ -236,18 +257,23 @@ class WordReader(ABC):
             elif char == "`":
                 self._backtick(out, quoted=False)
                 expands, plain = True, False
-            elif char in "*?[{" and self._is_wild(char, start):
-                out.append(UNKNOWN)
-                self.position += 1
-                globs, plain = True, False
-                expands |= char == "{"
             else:
-                out.append(char)
+                wild = char in "*?[{" and self._is_wild(char, start)
+                out.append(UNKNOWN if wild else char)
                 self.position += 1
+                globs, plain, expands = globs or wild, plain and not wild, expands or (wild and char == "{")
         self.position = min(self.position, self.end)
         whole_text = "".join(out)
-        self.script.quotes_code |= not plain and _CODE.search(whole_text) is not None
+        if not plain:
+            self._keep_code(whole_text)
         return Word(whole_text, text[start : self.position], expands=expands, globs=globs, plain=plain)
+
+    def _has_more(self, pieces: list[str]) -> bool:
+        """Whether a word may go on; a word of too many pieces is a doubt, and the rest of the text is skipped."""
+        if len(pieces) > _PIECES_MAX:
+            self.script.doubt(f"a word in it has more than {_PIECES_MAX} pieces")
+            self.position = self.end
+        return self.position < self.end
 
     def _quoted(self, char: str, out: list[str]) -> bool:
         """What a backslash or a quote begins; True when something expands in it."""
@@ -320,7 +346,7 @@ class WordReader(ABC):
                 return
             if self.text[self.position] in WORD_END and not self.text.startswith(("<(", ">("), self.position):
                 self.script.doubt("an array in it cannot be read")
-                self.position += 1
+                self.position = self.end
             else:
                 self.script.evaluates |= self.text[self.position] == "["  # an index
                 self.word()
@@ -423,9 +449,8 @@ class WordReader(ABC):
         while self.position < self.end:
             char = self.text[self.position]
             if char in ":[":
-                self.script.evaluates |= char == "[" or self.text[self.position + 1 : self.position + 2] not in tuple(
-                    "-=+?"
-                )
+                following = self.text[self.position + 1 : self.position + 2]
+                self.script.evaluates |= char == "[" or following not in _DEFAULTS
             if char == "}":
                 if self.text.endswith("@P", start, self.position):
                     self.script.doubt("it expands a variable as a prompt")
@@ -453,11 +478,12 @@ class WordReader(ABC):
         self.script.doubt("an expansion in it is not closed")
 
     def _keep_code(self, text: str) -> None:
-        self.script.quotes_code |= _CODE.search(text) is not None
+        if not self.script.quotes_code:
+            self.script.quotes_code = _holds_code(text)
 
     def assigned(self, name: str) -> None:
         """A variable gets a value by the grammar itself: `${x:=…}`, `for x in …`."""
-        if decides_what_runs(name):
+        if decides_what_runs(name) or name == PATH:
             self.script.doubt(f"it sets {name}, which decides what runs")
         self.script.evaluates |= calculates(name)
 
@@ -519,6 +545,11 @@ class WordReader(ABC):
             self.script.doubt("it writes a character in a way that not every shell reads")
         text = _ANSI.sub(_ansi_character, match[0][:-1])
         return text.partition("\0")[0]  # a shell cuts the text at a NUL
+
+
+def _holds_code(text: str) -> bool:
+    """Whether a substitution is in the text, or an index of an array that may go on with one: `'a[$'`."""
+    return _CODE.search(text) is not None or (text.endswith(("$", "$\n")) and "[" in text)
 
 
 def _ansi_character(match: re.Match[str]) -> str:

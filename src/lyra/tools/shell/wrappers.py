@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import islice, takewhile
 from typing import Final
 
 from lyra.core.commands.programs import GREEDY, PROGRAMS, doubtful_words, reaches
@@ -19,7 +20,7 @@ from lyra.tools.shell.nested import Nested, script_in
 from lyra.tools.shell.shells import ALL_SHELLS, HISTORY, TAKES_COMMANDS, commands_in_input, script_file, shell_script
 from lyra.tools.shell.stdin_programs import STDIN_PROGRAMS, commands_in_stdin
 from lyra.tools.shell.text_glob import UNKNOWN
-from lyra.tools.shell.variables import calculates, decides_what_runs
+from lyra.tools.shell.variables import PATH, calculates, decides_what_runs
 from lyra.tools.shell.wrapper_options import WRAPPERS, WrapperOptions, long_option, short_options
 
 __all__ = ["RUNS_OTHERS", "Nested", "basename", "nested_commands", "wraps"]
@@ -53,7 +54,7 @@ def nested_commands(
     """The commands that these words run, if they run any: a call of one of `RUNS_OTHERS`. `command` is the simple
     command that holds the words."""
     if name in WRAPPERS:
-        yield from _wrapped(words, WRAPPERS[name], name)
+        yield from _wrapped(words, WRAPPERS[name], name, script)
     elif name in ALL_SHELLS:
         yield from shell_script(name, words, command, script)
     elif name in GREEDY:
@@ -75,7 +76,7 @@ def nested_commands(
 
 
 # ---------------------------------------------------------------- wrappers
-def _wrapped(words: list[Word], options: WrapperOptions, name: str) -> Iterator[Nested]:
+def _wrapped(words: list[Word], options: WrapperOptions, name: str, script: ShellScript) -> Iterator[Nested]:
     index, token = 1, ""
     while index < len(words):
         text = words[index].text
@@ -104,7 +105,7 @@ def _wrapped(words: list[Word], options: WrapperOptions, name: str) -> Iterator[
         index += taken
     if options.assigns:
         while index < len(words) and "=" in words[index].text:
-            yield from _variable(words[index].text)
+            yield from _variable(words[index].text, script)
             index += 1
     inside = words[index + options.plain :]
     if inside and name == "xargs":
@@ -139,9 +140,13 @@ def _with_input(inside: list[Word], token: str) -> Nested:
     )
 
 
-def _variable(text: str, *, fills: bool = False) -> Iterator[Nested]:
+def _variable(text: str, script: ShellScript, *, fills: bool = False) -> Iterator[Nested]:
     """A doubt if the assignment decides what runs. `fills`: a name without a value is set, too."""
-    name, equals, _ = text.partition("=")
+    name, equals, value = text.partition("=")
+    if equals and name.rstrip("+") == PATH:
+        script.path_set(value)
+    elif fills and name == PATH:
+        yield Nested(doubt="it sets PATH, which decides what runs")
     if (equals and UNKNOWN in name) or ((equals or fills) and decides_what_runs(name.rstrip("+"))):
         yield Nested(doubt=f"it sets {name.replace(UNKNOWN, '?')[:40]}, which decides what runs")
 
@@ -156,6 +161,9 @@ def _split_string(words: list[Word], index: int) -> Iterator[Nested]:
 
 def _greedy(words: list[Word]) -> Iterator[Nested]:
     """Any word may begin the command, and a word with blanks may be a script."""
+    if len(words) > _GREEDY_MAX:
+        yield Nested(doubt=f"it has more than {_GREEDY_MAX} words of which each may begin a command")
+        return
     for start in range(1, len(words)):
         yield Nested(words=words[start:])
         text = words[start].text
@@ -181,6 +189,7 @@ def _attached(text: str, rest: list[Word]) -> Iterator[Nested]:
 
 _LETTERS: Final = re.compile(r"-[A-Za-z0-9]+")
 _CLUSTER_MAX: Final = 12
+_GREEDY_MAX: Final = 512  # words; the cost grows with their square
 _SET_HERE: Final = re.compile(r"`|\$[(@*0-9]|\$\{[@*0-9]|^\0$")  # set by this line itself, not by the environment
 _SPLITS: Final = re.compile(r"-[i0v]*S|--s")
 _REPLACES: Final = re.compile(r"-[0oprtx]*([Ii])(.*)", re.DOTALL)
@@ -220,11 +229,7 @@ def _find(words: list[Word]) -> Iterator[Nested]:
     """Each `-exec … ;` or `+`. A predicate that only the shell knows may be one."""
     for index, word in enumerate(words):
         if word.text in _FIND_EXEC or (word.expands and word.text[:1] in (UNKNOWN, "-")):
-            inside = []
-            for part in words[index + 1 :]:
-                if part.text in (";", "+"):
-                    break
-                inside.append(part)
+            inside = list(takewhile(lambda part: part.text not in (";", "+"), islice(words, index + 1, None)))
             if inside:
                 yield Nested(words=inside)
 
@@ -285,7 +290,7 @@ def _builtin(words: list[Word], name: str, script: ShellScript) -> Iterator[Nest
     if name in _SETS:
         for word in words[1:]:
             text = word.text[2:] if name == "printf" and word.text[:2] == "-v" else word.text
-            yield from _variable(text, fills=name in _FILLS)
+            yield from _variable(text, script, fills=name in _FILLS)
             if word.text[:1] == "-" and "n" in word.text and name not in _FILLS:
                 yield Nested(doubt="it gives a variable another name")
             if word.text[:1] == "-" and "i" in word.text:
