@@ -28,7 +28,7 @@ from lyra.core.rights.capability import Capability
 from lyra.sandbox.paths import reopen
 from lyra.sandbox.profile import Profile
 from lyra.sandbox.protection.forbidden_names import is_placeholder, set_aside
-from lyra.sandbox.protection.git_repositories import HEAD, PARTS, SHAPE, is_repository, obeyed_paths
+from lyra.sandbox.protection.git_repositories import HEAD, PARTS, SHAPE, is_repository, named_places
 from lyra.sandbox.protection.protected_links import LinkTarget, hold, put_back
 from lyra.sandbox.protection.protected_names import (
     HIDDEN,
@@ -207,22 +207,28 @@ class _Search:
         """The HEAD of each folder that is a git repository by its shape."""
         return sorted(f"{folder}{parts[HEAD]}" for folder, parts in self.git_parts.items() if is_repository(parts))
 
-    def add_places(self, places: Places) -> list[str]:
-        """Add what is protected because of where it lies; gives the paths of it that do not exist."""
+    def add_places(self, places: Places, others: tuple[str, ...]) -> list[str]:
+        """Add what is protected because of where it lies, or because settings of git name it; `others` are the other
+        folders that the command may write. Gives the paths that do not exist."""
         root = self.profile.workspace
-        self.read_only += places.read_only
-        self.hidden += places.hidden
-        missing = list(places.missing)
-        for relative in places.links:
-            self.links.append(relative)
-            with suppress(OSError):
-                self.leads.append(LinkTarget(relative, os.readlink(f"{root}/{relative}"), ""))
-        if self.before is None:  # else the settings may be those of a repository that the command has made
-            for path in {path for dot_git in self.dot_git for path in obeyed_paths(dot_git)}:
-                real = os.path.realpath(path)
-                if real.startswith(f"{root}/"):
-                    (self.read_only if os.path.lexists(real) else missing).append(real[len(root) + 1 :])
+        missing: list[str] = []
+        # After a command the settings may be those of a repository that it has made.
+        named = named_places(root, self.git_folders(), others) if self.before is None else NOTHING
+        for found in (places, named):
+            self.read_only += found.read_only
+            self.hidden += found.hidden
+            missing += found.missing
+            for relative in found.links:
+                self.links.append(relative)
+                with suppress(OSError):
+                    self.leads.append(LinkTarget(relative, os.readlink(f"{root}/{relative}"), ""))
         return missing
+
+    def git_folders(self) -> list[str]:
+        """Every `.git`, and the folders that are repositories by their shape."""
+        root = self.profile.workspace
+        bare = (folder for folder, parts in self.git_parts.items() if is_repository(parts))
+        return [*self.dot_git, *(f"{root}/{folder}".rstrip("/") for folder in bare)]
 
     def link(self, path: str, relative: str, kind: str) -> None:
         self.links.append(relative)
@@ -240,19 +246,25 @@ def find(
     most: int | None = None,
     before: ProtectedPaths | None = None,
     places: Places | None = None,
+    others: tuple[str, ...] = (),
 ) -> ProtectedPaths:
     """Every protected path in the workspace and in the other writable folders; in each at most `most` entries are
     searched. With the result `before` a command, folders that were closed since are opened again. `places` are those
-    of the workspace, where the caller has looked for them just now."""
+    of the workspace, where the caller has looked for them just now; `others` are folders whose repositories may name
+    files in it."""
     most = min(most or SANDBOX_SCAN_ENTRIES_MAX, SANDBOX_SCAN_ENTRIES_MAX)
     folders = (root for root in profile.writable_also if os.path.isdir(root))
     earlier = dict(before.also) if before is not None else {}
-    also = tuple((root, find(_alone(profile, root), most=most, before=earlier.get(root))) for root in folders)
+    others = (*others, *profile.writable_also)
+    beside = (profile.workspace, *others)
+    also = tuple(
+        (root, find(_alone(profile, root), most=most, before=earlier.get(root), others=beside)) for root in folders
+    )
     search = _Search(profile, most, before)
     search.look()
     if places is None:
         places = places_in(profile.workspace) if before is None or before.has_places else NOTHING
-    absent = search.add_places(places)
+    absent = search.add_places(places, others)
     no_write, no_read = _denied(profile, "fs.write"), _denied(profile, "fs.read")
     for paths, into in (
         (profile.protected + no_write, search.read_only),
