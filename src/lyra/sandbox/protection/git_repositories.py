@@ -107,7 +107,8 @@ def is_repository(names: Collection[str]) -> bool:
 def made_repository(root: str, path: str) -> str | None:
     """The folder below `root`, or `root` itself, that is a repository once `path` exists, or is one already."""
     folder = root.rstrip("/")
-    for depth, name in enumerate(os.path.relpath(path, folder).split("/")):
+    inside = path[len(folder) + 1 :] if path.startswith(f"{folder}/") else os.path.relpath(path, folder)
+    for depth, name in enumerate(inside.split("/")):
         new = name.lower()
         counts = depth > 0 or new in _PARTS  # in the root itself other files may be written as before
         has_head = counts and (new == HEAD or os.path.lexists(f"{folder}/HEAD"))

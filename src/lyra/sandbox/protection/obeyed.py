@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from lyra.core.clock import SystemClock
@@ -43,7 +44,7 @@ def obeyed_part(path: str, roots: Sequence[str], *, exact: bool = True) -> str |
     part = protected_part(path, roots)
     if part is not None:
         return part
-    if is_own(path) or is_protected_at_home(path, roots):
+    if is_own(path) or (_may_be_at_home(path, roots) and is_protected_at_home(path, roots)):
         return path
     for root in roots:
         if path.startswith(f"{root.rstrip('/')}/") and made_repository(root, path) is not None:
@@ -53,6 +54,18 @@ def obeyed_part(path: str, roots: Sequence[str], *, exact: bool = True) -> str |
     if why is None and any(_is_named(path, folder, names) for folder, names in targets.by_name):
         why = _LINK
     return f"{path}, {why}," if why is not None else None
+
+
+def _may_be_at_home(path: str, roots: Iterable[str]) -> bool:
+    """Whether a path lies in the home folder, or in a workspace that contains it: links may lead from it anywhere."""
+    home = os.path.expanduser("~")
+    homes = (f"{home}/", f"{_real_folder(home)}/")
+    return path.startswith(homes) or any(at.startswith(f"{root.rstrip('/')}/") for root in roots for at in homes)
+
+
+@lru_cache(maxsize=8)
+def _real_folder(path: str) -> str:
+    return os.path.realpath(path)
 
 
 def _is_named(path: str, folder: str, names: frozenset[str]) -> bool:

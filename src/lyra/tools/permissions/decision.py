@@ -230,7 +230,7 @@ class Permissions:
         if subject.value is None:
             return None
         roots = (self.workspace, *self.extra_folders)
-        for path in filter(None, (subject.value, subject.called)):
+        for path in dict.fromkeys(filter(None, (subject.value, subject.called))):
             match = self._protected.search(path) if self._protected is not None else None
             if match is not None:
                 return match[1]
