@@ -209,3 +209,19 @@ def test_strange_settings_do_no_harm(tmp_path):
     assert named(str(tmp_path / "missing")) == named()
     (tmp_path / "file").write_bytes(b"\xff\xfe gitdir:")
     assert named(str(tmp_path / "file")) == named()
+
+
+def test_settings_of_one_writable_folder_that_name_a_file_of_another(sandbox, tmp_path):
+    """Also of the repository that the workspace lies in."""
+    for name in ("top/work", "second"):
+        (tmp_path / name).mkdir(parents=True)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path / "top", check=True)
+    with (tmp_path / "top/.git/config").open("a") as file:
+        file.write("[include]\n path = ../../second/shared\n path = ../work/own\n")
+    for name in ("second/shared", "top/work/own"):
+        (tmp_path / name).write_text("")
+    profile = Profile(str(tmp_path / "top/work"), writable_also=(str(tmp_path / "second"),))
+    script = f"echo x > own; echo x > {tmp_path}/second/shared; echo x > {tmp_path}/second/free"
+    asyncio.run(sandbox.run(["bash", "-c", script], profile))
+    assert [(tmp_path / name).read_text() for name in ("second/shared", "top/work/own")] == ["", ""]
+    assert (tmp_path / "second/free").exists()

@@ -295,7 +295,9 @@ def named_places(root: str, repositories: Iterable[str], others: Sequence[str] =
     that it lies in, and those of the other folders that a command may write. Paths that are protected by their names
     are left out."""
     found = [*repositories, *(dot_git for folder in (root, *others) for dot_git in enclosing_repositories(folder))]
-    read_only, missing, links = {}, {}, {}
+    read_only: dict[str, None] = {}
+    missing: dict[str, None] = {}
+    links: dict[str, None] = {}
     for path in named_paths(dict.fromkeys(found), (root,)).paths:
         real, exists = _real(path)
         real = os.path.normpath(real)
