@@ -28,7 +28,7 @@ from lyra.core.rights.capability import Capability
 from lyra.sandbox.paths import reopen
 from lyra.sandbox.profile import Profile
 from lyra.sandbox.protection.forbidden_names import is_placeholder, set_aside
-from lyra.sandbox.protection.git_repositories import HEAD, PARTS, SHAPE, is_repository, obeyed_paths
+from lyra.sandbox.protection.git_repositories import HEAD, PARTS, SHAPE, is_repository, named_places
 from lyra.sandbox.protection.linked_folders import OBEYED, LinkedFolder, LinkFollower, new_by_links
 from lyra.sandbox.protection.protected_links import LinkTarget, hold, put_back
 from lyra.sandbox.protection.protected_names import (
@@ -221,25 +221,29 @@ class _Search:
         return sorted(f"{folder}{parts[HEAD]}" for folder, parts in self.git_parts.items() if is_repository(parts))
 
     def add_places(self, places: Places) -> list[str]:
-        """Add what is protected because of where it lies; gives the paths of it that do not exist."""
+        """Add what is protected because of where it lies, or because settings of git name it, those of repositories in
+        the other searched folders too. Gives the paths that do not exist."""
         root = self.profile.workspace
-        self.read_only += places.read_only
-        self.hidden += places.hidden
-        missing = list(places.missing)
-        for relative in places.links:
-            self.links.append(relative)
-            with suppress(OSError):
-                self.leads.append(LinkTarget(relative, os.readlink(f"{root}/{relative}"), ""))
-        if self.before is None:  # else the settings may be those of a repository that the command has made
-            for path in {path for dot_git in self.dot_git for path in obeyed_paths(dot_git)}:
-                real = os.path.realpath(path)
-                if os.path.lexists(real):
-                    self.protect(real, "read_only")
-                elif real.startswith(f"{root}/"):
-                    missing.append(real[len(root) + 1 :])
-                else:
-                    self.missing_targets.append(real)
+        missing: list[str] = []
+        named = NOTHING  # after a command the settings may be those of a repository that it has made
+        if self.before is None:
+            beside = [search.profile.workspace for search in self.others if search is not self]
+            named = named_places(root, [path for search in self.others for path in search.git_folders()], beside)
+        for found in (places, named):
+            self.read_only += found.read_only
+            self.hidden += found.hidden
+            missing += found.missing
+            for relative in found.links:
+                self.links.append(relative)
+                with suppress(OSError):
+                    self.leads.append(LinkTarget(relative, os.readlink(f"{root}/{relative}"), ""))
         return missing
+
+    def git_folders(self) -> list[str]:
+        """Every `.git`, and the folders that are repositories by their shape."""
+        root = self.profile.workspace
+        bare = (folder for folder, parts in self.git_parts.items() if is_repository(parts))
+        return [*self.dot_git, *(f"{root}/{folder}".rstrip("/") for folder in bare)]
 
     def protect(self, path: str, kind: Kind) -> None:
         """Protect a path, in whichever of the searched folders it lies."""

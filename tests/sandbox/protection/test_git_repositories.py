@@ -12,7 +12,7 @@ import pytest
 
 from lyra.sandbox import Profile, Sandbox
 from lyra.sandbox.protected import find
-from lyra.sandbox.protection.git_repositories import is_repository, made_repository, obeyed_paths
+from lyra.sandbox.protection.git_repositories import is_repository, made_repository, named_paths
 
 CONFIG = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = .\n\tfsmonitor = touch {mark}; false\n"
 PLANT = "mkdir -p {0}/objects {0}/refs; echo 'ref: refs/heads/x' > {0}/HEAD; printf '%s' \"$CONFIG\" > {0}/config"
@@ -44,6 +44,10 @@ def status(folder) -> None:
     """What the user does next."""
     env = {"PATH": os.environ["PATH"], "HOME": str(folder)}
     subprocess.run(["git", "status"], cwd=folder, env=env, check=False, capture_output=True)
+
+
+def named(*repositories: str) -> set[str]:
+    return {os.path.normpath(path) for path in named_paths(repositories).paths}
 
 
 def test_the_planted_repository_is_real(tmp_path):
@@ -188,8 +192,9 @@ def test_settings_of_worktrees_and_of_the_user(tmp_path, monkeypatch):
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    paths = {os.path.relpath(path, tmp_path) for path in obeyed_paths(f"{tmp_path}/tree/.git")}
-    assert paths == {"tree/bin/watch", "tree/.my-hooks", "home/more"}
+    paths = {os.path.relpath(path, tmp_path) for path in named(f"{tmp_path}/tree/.git")}
+    assert paths >= {"tree/bin/watch", "tree/.my-hooks", "home/more"}
+    assert not {"tree/true", "main/true"} & paths
 
 
 def test_strange_settings_do_no_harm(tmp_path):
@@ -200,7 +205,23 @@ def test_strange_settings_do_no_harm(tmp_path):
     os.mkfifo(git / "config")
     (git / "config.worktree").mkdir()
     (git / "commondir").symlink_to("commondir")
-    assert list(obeyed_paths(str(git))) == []
-    assert list(obeyed_paths(str(tmp_path / "missing"))) == []
+    assert named(str(git)) == named()
+    assert named(str(tmp_path / "missing")) == named()
     (tmp_path / "file").write_bytes(b"\xff\xfe gitdir:")
-    assert list(obeyed_paths(str(tmp_path / "file"))) == []
+    assert named(str(tmp_path / "file")) == named()
+
+
+def test_settings_of_one_writable_folder_that_name_a_file_of_another(sandbox, tmp_path):
+    """Also of the repository that the workspace lies in."""
+    for name in ("top/work", "second"):
+        (tmp_path / name).mkdir(parents=True)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path / "top", check=True)
+    with (tmp_path / "top/.git/config").open("a") as file:
+        file.write("[include]\n path = ../../second/shared\n path = ../work/own\n")
+    for name in ("second/shared", "top/work/own"):
+        (tmp_path / name).write_text("")
+    profile = Profile(str(tmp_path / "top/work"), writable_also=(str(tmp_path / "second"),))
+    script = f"echo x > own; echo x > {tmp_path}/second/shared; echo x > {tmp_path}/second/free"
+    asyncio.run(sandbox.run(["bash", "-c", script], profile))
+    assert [(tmp_path / name).read_text() for name in ("second/shared", "top/work/own")] == ["", ""]
+    assert (tmp_path / "second/free").exists()

@@ -68,6 +68,7 @@ ORDINARY = [
         ".coveragerc",
         "flake.nix",
     ),
+    *("bazel", "tools", "config.edn", "jupyter.py", "toolchain.toml", "miniconda3", "rustfmt.toml", "BUILD.bazel"),
     *("config.toml", "config", "hooks", "bin", "objects", "refs", "HEAD", "pem", "key", "env", "settings.xml", "git"),
 ]
 
@@ -99,6 +100,15 @@ def test_ordinary_files_are_not_protected(name):
         (".local/bin/ls", ".local/bin"),
         ("pip.conf", "pip.conf"),
         (".yarn/releases/yarn.cjs", ".yarn/releases"),
+        ("rust-toolchain.toml", "rust-toolchain.toml"),
+        (".lessfilter", ".lessfilter"),
+        (".bash_completion", ".bash_completion"),
+        ("tools/bazel", "tools/bazel"),
+        (".lintstagedrc.json", ".lintstagedrc.json"),
+        ("jupyter_server_config.py", "jupyter_server_config.py"),
+        ("NuGet.Config", "NuGet.Config"),
+        (".lsp/config.edn", ".lsp/config.edn"),
+        (".zcompdump-host", ".zcompdump-host"),
     ],
 )
 def test_what_programs_obey(path, part):

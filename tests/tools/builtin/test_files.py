@@ -104,6 +104,25 @@ def test_links_inside_are_written_through(tools):
     assert (tools.root / "link").is_symlink()
 
 
+@pytest.mark.parametrize("name", ["tools/watch", "shared", "later", "scripts/env.sh", ".envrc", ".npmrc"])
+def test_what_other_programs_obey_is_not_written(tools, name):
+    """By name, because git's settings name it, or because a protected link leads there; also without a decision."""
+    for folder in (".git/objects", ".git/refs", "tools", "scripts"):
+        (tools.root / folder).mkdir(parents=True)
+    config = "[core]\nfsmonitor = tools/watch\n[include]\npath = ../shared\npath = ../later\n"
+    texts = {".git/HEAD": "x", ".git/config": config, "tools/watch": "a", "shared": "a", "scripts/env.sh": "a"}
+    for path, text in texts.items():
+        (tools.root / path).write_text(text)
+    (tools.root / ".envrc").symlink_to("scripts/env.sh")
+    if (tools.root / name).exists():
+        tools.Read(file_path=name)
+    with pytest.raises(ToolError, match="protected"):
+        tools.Write(file_path=name, content="evil")
+    assert {path: (tools.root / path).read_text() for path in texts} == texts
+    assert not (tools.root / "later").exists()
+    assert not (tools.root / ".npmrc").exists()
+
+
 def test_more_folders(tmp_path):
     """`also` opens other folders by their absolute paths."""
     for name in ("work", "other"):

@@ -46,6 +46,20 @@ def folder(tmp_path: Path) -> Path:
     return inside
 
 
+@pytest.mark.parametrize("path", [".nvm/nvm.sh", ".pyenv/bin/python", "go/bin/x", ".cache/pip/x", "env.sh", "dot"])
+def test_files_that_other_programs_obey_are_not_written(folder: Path, monkeypatch, path: str):
+    """Places of the home folder, targets of links and what git's settings name; a file may name them in full."""
+    monkeypatch.setenv("HOME", str(folder))
+    (folder / ".envrc").symlink_to("env.sh")
+    (folder / ".gitconfig").write_text("[include]\npath = dot\n")
+    text = WRITE.replace("notes/{{name}}.md", "{{name}}")
+    result = called(tool_of(text, environment(folder)), name=path, text="x")
+    assert "protected" in str(result.output)
+    assert not (folder / path).exists()
+    called(tool_of(WRITE.replace("notes/{{name}}.md", path), environment(folder)), name="a", text="x")
+    assert (folder / path).exists()
+
+
 @pytest.mark.parametrize("path", ["notes/HEAD", "conf/lyra/answers.md"])
 def test_a_file_that_lyra_or_git_obeys_is_not_written(folder: Path, monkeypatch, path: str):
     """Also where the YAML file names it in full."""

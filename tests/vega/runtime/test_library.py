@@ -170,3 +170,23 @@ def test_values_there_and_back():
     assert to_python([Duration(1_500_000_000), Ok(1), Err("e"), Process("p1")]) == [1.5, {"ok": 1}, {"err": "e"}, "p1"]
     with pytest.raises(Fault):
         to_python(Closure(0))
+
+
+@pytest.mark.parametrize("path", [".envrc", ".git/hooks/pre-commit", ".git/config", "tools/watch", "scripts/env.sh"])
+def test_files_that_other_programs_obey_are_not_written(tmp_path, path):
+    """By their names, because git's settings name them, and as targets of links."""
+    for name in (".git/hooks", ".git/objects", ".git/refs", "tools", "scripts"):
+        (tmp_path / name).mkdir(parents=True)
+    texts = {
+        ".git/HEAD": "x",
+        ".git/config": "[core]\nfsmonitor = tools/watch\n",
+        "tools/watch": "",
+        "scripts/env.sh": "",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / ".direnvrc").symlink_to("scripts/env.sh")
+    for action in (f'file::write("{path}", "x")', f'file::append("{path}", "x")', f'file::remove("{path}")'):
+        assert denied(action, tmp_path).startswith("denied")
+    assert {name: (tmp_path / name).read_text() for name in texts} == texts
+    assert denied('file::write("scripts/other.sh", "x")', tmp_path) == "allowed"

@@ -11,7 +11,15 @@ from lyra.sandbox import interpreters
 from lyra.sandbox.closed_folders import ClosedFolders
 from lyra.sandbox.sandbox import examine
 from verify.attacks import obeyed
-from verify.attacks.obeyed import afterwards, closed_folders, environments, names, own_files, repositories
+from verify.attacks.obeyed import (
+    afterwards,
+    closed_folders,
+    environments,
+    named_files,
+    names,
+    own_files,
+    repositories,
+)
 
 pytestmark = pytest.mark.slow
 TIERS = [state.name for state in asyncio.run(examine()) if state.works]
@@ -38,6 +46,7 @@ def test_there_are_enough_attempts():
     assert len(closed_folders.ATTEMPTS) > 50
     assert len(environments._TARGETS) * 2 + len(environments._OTHERS) > 40
     assert len(names.WAYS) >= 10
+    assert len(named_files.ATTEMPTS) > 40
     assert len(afterwards.ATTEMPTS) > 70
 
 
@@ -77,10 +86,24 @@ def test_without_places_attempts_succeed(tier, monkeypatch):
 
 def test_without_a_check_of_writes_attempts_succeed(tier, monkeypatch):
     """A planted bug: the file tools do not look for the shape of a repository."""
-    for module in ("lyra.tools.builtin.workspace", "lyra.tools.permissions.decision"):
+    for module in ("lyra.tools.builtin.workspace", "lyra.sandbox.protection.obeyed"):
         monkeypatch.setattr(f"{module}.made_repository", lambda root, path: None)
     failures = obeyed.run(("repositories",), (tier,), every=4).failures
     assert any("by Writes" in failure for failure in failures)
+
+
+def test_without_targets_attempts_succeed(tier, monkeypatch):
+    """A planted bug: neither links nor git's settings protect a file."""
+    from lyra.sandbox import protected
+    from lyra.sandbox.protection import obeyed as obeyed_files
+    from lyra.sandbox.protection.protected_places import NOTHING
+
+    monkeypatch.setattr(obeyed_files, "_look", lambda roots: obeyed_files._Targets({}, (), ()))
+    monkeypatch.setattr(protected, "named_places", lambda *given: NOTHING)
+    failures = obeyed.run(("named files",), (tier,), every=2).failures
+    assert len([failure for failure in failures if "by Write" in failure]) > 20
+    assert len([failure for failure in failures if "by a command" in failure]) > 18
+    assert any("the same, by Write" in failure for failure in obeyed.run(("repositories",), (tier,)).failures)
 
 
 def test_without_a_check_of_installations_attempts_succeed(tier, monkeypatch):

@@ -2,9 +2,10 @@
 
 `own_files`: Lyra's rules, answers, tools, keys and stores, in a workspace that contains them. `repositories`: git
 repositories that the user's next `git status` would obey; a real git tells whether one did. `names`: every name of the
-tables, made in many ways. `environments`: Python environments that name something else than a Python. `closed_folders`:
-the process that makes files for commands under Landlock. `afterwards`: links, heaps of files and killed processes, which
-would hide something from the look after a command. `ground` is the place on which all of them happen.
+tables, made in many ways. `named_files`: files that git's settings name, and targets of links. `environments`: Python
+environments that name something else than a Python. `closed_folders`: the process that makes files for commands under
+Landlock. `afterwards`: links, heaps of files and killed processes, which would hide something from the look after a
+command. `ground` is the place on which all of them happen.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ import asyncio
 from typing import NamedTuple
 
 from lyra.sandbox.sandbox import examine
-from verify.attacks.obeyed import afterwards, closed_folders, environments, names, own_files, repositories
+from verify.attacks.obeyed import (
+    afterwards,
+    closed_folders,
+    environments,
+    named_files,
+    names,
+    own_files,
+    repositories,
+)
 from verify.attacks.obeyed.ground import Outcome
 
 __all__ = ["FAMILIES", "Result", "run"]
@@ -22,6 +31,7 @@ FAMILIES = {
     "own files": own_files.run,
     "repositories": repositories.run,
     "names": names.run,
+    "named files": named_files.run,
     "environments": environments.run,
     "closed folders": closed_folders.run,
     "afterwards": afterwards.run,

@@ -98,7 +98,7 @@ class Ground:
         return result.output.text
 
     def write(self, workspace: Path, step: Write) -> str:
-        """As an agent in the mode `bypass`: the decision, then the tool."""
+        """As an agent in the mode `bypass`: the decision, then the tool; a file that exists is read first."""
         root = str(workspace)
         permissions = Permissions(mode="bypass", workspace=root, home=str(self.home))
         given = os.path.join(root, os.path.expanduser(step.path))
@@ -107,10 +107,14 @@ class Ground:
         )
         if not permissions.decide(subject).allowed:
             return "denied"
-        tool = next(tool for tool in file_tools(Workspace(root), ReadLog()) if tool.name == "Write")
-        assert tool.run is not None
+        tools = {tool.name: tool.run for tool in file_tools(Workspace(root), ReadLog())}
+        read, write = tools["Read"], tools["Write"]
+        assert read is not None
+        assert write is not None
+        with contextlib.suppress(LyraError):
+            read(file_path=step.path)
         try:
-            return str(tool.run(file_path=step.path, content=step.text))
+            return str(write(file_path=step.path, content=step.text))
         except LyraError as error:
             return f"refused: {error}"
 

@@ -162,6 +162,7 @@ async def run(tier: str, every: int = 1) -> list[Outcome]:
             ground.clear()
             ground.make({"project/src/main.py": "x", "project/shared.gitconfig": "", "project/tools/watch": ""})
             ground.make({"project/hooks/README": "x"})
+            (workspace / "tools/watch").chmod(0o755)  # Write keeps the mode of a file
             _git(workspace, "init", "-q")
             (workspace / ".git/config").write_text(_NAMING)
             outcomes.append(Outcome(f"repositories, named by settings: {name}", await _try(ground, workspace, steps)))

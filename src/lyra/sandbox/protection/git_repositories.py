@@ -1,4 +1,4 @@
-"""Git repositories that are told by their shape, and files of a working tree that a repository's settings name.
+"""Git repositories that are told by their shape, and files that git's settings name.
 
 Git takes any folder for a repository that has a `HEAD` and beside it `objects` and `refs`, or a `commondir` that says
 where those are; no `.git` is needed (a bare repository). From there it obeys `config`, which can name programs
@@ -6,19 +6,33 @@ where those are; no `.git` is needed (a bare repository). From there it obeys `c
 for, whatever the folder is called and in whatever order its parts came. A folder that lacks one of the parts harms
 nothing: `HEAD` is the one that is taken away.
 
-`obeyed_paths` reads a repository's own settings: hooks and included settings may lie in the working tree.
+`named_paths` reads the settings of repositories and of the user: further settings, hooks and programs may lie where
+an agent writes. Of a command line the files count that it runs, not those that it only reads.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import stat
-from collections.abc import Collection, Iterator
-from functools import lru_cache
-from typing import Final
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
-__all__ = ["HEAD", "PARTS", "SHAPE", "is_repository", "made_repository", "obeyed_paths"]
+from lyra.sandbox.protection.git_settings import Setting, read_settings, read_small
+from lyra.sandbox.protection.protected_names import NAMES
+from lyra.sandbox.protection.protected_places import Places, links_on_the_way, real_path
+
+__all__ = [
+    "HEAD",
+    "PARTS",
+    "SHAPE",
+    "NamedPaths",
+    "enclosing_repositories",
+    "is_repository",
+    "made_repository",
+    "named_paths",
+    "named_places",
+]
 
 HEAD: Final = "head"
 SHAPE: Final = frozenset({HEAD, "objects", "refs", "commondir"})
@@ -28,11 +42,61 @@ PARTS: Final = (
     *("gitdir", "modules", "worktrees", "branches", "remotes", "shallow", "reftable", "logs", "common", "fsmonitor"),
 )
 _PARTS: Final = frozenset(part.lower() for part in PARTS)
-_CONFIG_BYTES_MAX: Final = 1 << 20
-_SECTION: Final = re.compile(r'\[\s*([\w.-]+)(?:\s+"[^"]*")?\s*\]')
-_PROGRAMS: Final = ("core.hookspath", "core.fsmonitor")  # these start from the working tree
-_NAMING: Final = (*_PROGRAMS, "core.attributesfile", "include.path", "includeif.path")
-_VALUE: Final = re.compile(r"\s*([\w-]+)\s*=\s*(.*)")
+# Settings that name a file or folder which git reads. A relative path of the first two starts at the settings file.
+_INCLUDES: Final = ("include.path", "includeif.path")
+_PATHS: Final = (
+    *("core.hookspath", "init.templatedir", "core.attributesfile"),
+    *("gpg.allowedsignersfile", "gpg.revocationfile"),
+)
+# Settings whose value is a command line: all of these sections, these names in any section, and these ones.
+_COMMAND_SECTIONS: Final = frozenset({"alias", "pager"})
+_COMMAND_NAMES: Final = frozenset(
+    {
+        *("cmd", "command", "clean", "smudge", "process", "textconv", "driver", "external", "editor", "pager"),
+        *("sshcommand", "askpass", "fsmonitor", "program", "helper", "difffilter", "gitproxy", "alternaterefscommand"),
+        *("packobjectshook", "defaultkeycommand", "uploadpack", "receivepack", "tunnel", "browser", "httpd"),
+        *("tocmd", "cccmd", "headercmd", "sendmailcmd", "smtpserver"),
+    }
+)
+_COMMANDS: Final = frozenset(
+    {
+        *("difftool.path", "mergetool.path", "browser.path", "man.path", "lfs.path"),
+        *("submodule.update", "sequence.editor", "web.browser"),
+    }
+)
+_NO_PATHS: Final = frozenset({"", "true", "false", "yes", "no", "on", "off", "0", "1"})
+_HOOKS: Final = (
+    *("applypatch-msg", "pre-applypatch", "post-applypatch", "pre-commit", "pre-merge-commit", "prepare-commit-msg"),
+    *("commit-msg", "post-commit", "pre-rebase", "post-checkout", "post-merge", "pre-push", "pre-receive", "update"),
+    *("proc-receive", "post-receive", "post-update", "reference-transaction", "push-to-checkout", "pre-auto-gc"),
+    *("post-rewrite", "sendemail-validate", "fsmonitor-watchman", "post-index-change", "p4-changelist"),
+    *("p4-prepare-changelist", "p4-post-changelist", "p4-pre-submit"),
+)
+# Programs that run the file which comes after them.
+_RUNNERS: Final = frozenset(
+    {
+        *("sh", "bash", "dash", "zsh", "ksh", "fish", "python", "python3", "node", "deno", "bun", "ruby", "perl"),
+        *("php", "lua", "tclsh", "Rscript", "env", "exec", "sudo", "doas", "nohup", "time", "source", ".", "command"),
+        *("eval", "xargs", "nice", "timeout", "run", "uv", "npx", "then", "do", "else", "if", "while", "!"),
+    }
+)
+_SCRIPT_ENDINGS: Final = (
+    *(".sh", ".bash", ".zsh", ".fish", ".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua", ".tcl"),
+    *(".exe", ".bat", ".cmd", ".ps1"),
+)
+_OPERATORS: Final = frozenset(";&|(){}`\n")
+_VARIABLE: Final = re.compile(r"\$\{?\w+\}?")
+_TOKEN: Final = re.compile(r"""[;&|(){}`\n]|[^\s;&|(){}`'"<>$]+""")
+_ASSIGNED: Final = re.compile(r"[\w.-]+=(.+)")
+_FOLDERS_UP_MAX: Final = 64
+_MARKS: Final = ("HEAD", "commondir")
+
+
+class NamedPaths(NamedTuple):
+    """Absolute paths that git's settings name, with links in them, and the files that were read to find them."""
+
+    paths: tuple[str, ...]
+    files: tuple[str, ...]
 
 
 def is_repository(names: Collection[str]) -> bool:
@@ -43,7 +107,8 @@ def is_repository(names: Collection[str]) -> bool:
 def made_repository(root: str, path: str) -> str | None:
     """The folder below `root`, or `root` itself, that is a repository once `path` exists, or is one already."""
     folder = root.rstrip("/")
-    for depth, name in enumerate(os.path.relpath(path, folder).split("/")):
+    inside = path[len(folder) + 1 :] if path.startswith(f"{folder}/") else os.path.relpath(path, folder)
+    for depth, name in enumerate(inside.split("/")):
         new = name.lower()
         counts = depth > 0 or new in _PARTS  # in the root itself other files may be written as before
         has_head = counts and (new == HEAD or os.path.lexists(f"{folder}/HEAD"))
@@ -59,69 +124,194 @@ def _there(folder: str) -> Iterator[str]:
             yield name.lower()
 
 
-def obeyed_paths(dot_git: str) -> Iterator[str]:
-    """Absolute paths that the settings of a repository name: folders of hooks, further settings, programs. `dot_git` is
-    its `.git`, a folder or a file that says where that is; the settings of the user count for it, too."""
-    folders = list(_folders(dot_git))
-    if not folders or not os.path.lexists(f"{folders[0]}/HEAD"):
-        return  # no repository, but a placeholder
-    tree = os.path.dirname(dot_git)
-    files = [(f"{folder}/{name}", folder) for folder in folders for name in ("config", "config.worktree")]
-    home = os.path.expanduser("~")
-    files += [(f"{home}/.gitconfig", home), (f"{home}/.config/git/config", f"{home}/.config/git")]
-    for file, folder in files:
-        for key, value in _settings(file):
-            base = tree if key in _PROGRAMS else folder
-            yield os.path.normpath(os.path.join(base, os.path.expanduser(value)))
+def enclosing_repositories(root: str) -> list[str]:
+    """The `.git` of each repository whose working tree a folder lies in."""
+    found: list[str] = []
+    folder = root.rstrip("/")
+    for _ in range(_FOLDERS_UP_MAX):
+        if os.path.lexists(f"{folder}/.git"):
+            found.append(f"{folder}/.git")
+        if not folder:
+            break
+        folder = folder.rpartition("/")[0]
+    return found
+
+
+def named_paths(repositories: Iterable[str], roots: Sequence[str] = ()) -> NamedPaths:
+    """What the settings of these repositories and of the user name. A repository is its `.git`, which is a folder or a
+    file that says where that is, or the folder of a bare one. Where the folder of hooks contains one of the `roots`,
+    the hooks in it are named one by one."""
+    user = read_settings(_user_files())
+    paths: dict[str, None] = dict.fromkeys(user.files)
+    files: dict[str, None] = dict.fromkeys(user.files)
+    for file, setting in user.settings:
+        paths.update(dict.fromkeys(_named(file, setting, (), roots)))
+    for dot_git in repositories:
+        folders = list(_folders(dot_git))
+        files.update(dict.fromkeys((dot_git, *(f"{folder}/{name}" for folder in folders for name in _MARKS))))
+        if not folders or not os.path.lexists(f"{folders[0]}/HEAD"):
+            continue  # no repository, but a placeholder
+        own = read_settings(f"{folder}/{name}" for folder in folders for name in ("config", "config.worktree"))
+        files.update(dict.fromkeys(own.files))
+        bases = tuple(dict.fromkeys((*_trees(dot_git, own.settings), *folders)))
+        paths.update(dict.fromkeys(path for folder in folders for path in _linked_parts(folder)))
+        for file, setting in (*own.settings, *user.settings):
+            paths.update(dict.fromkeys(_named(file, setting, bases, roots)))
+    return NamedPaths(tuple(paths), tuple(files))
+
+
+def _user_files() -> list[str]:
+    """The settings files of the machine and of the user, existing or not."""
+    home, read = os.path.expanduser("~"), os.environ.get
+    files = ["/etc/gitconfig", f"{home}/.config/git/config", f"{home}/.gitconfig"]
+    folder, named = read("XDG_CONFIG_HOME", ""), (read("GIT_CONFIG_GLOBAL", ""), read("GIT_CONFIG_SYSTEM", ""))
+    files += [f"{folder}/git/config"] if os.path.isabs(folder) else []
+    return list(dict.fromkeys((*files, *(file for file in named if os.path.isabs(file)))))
 
 
 def _folders(dot_git: str) -> Iterator[str]:
     """The folders whose settings count: that of the repository, and the one that its working trees share."""
     folder = dot_git
     if not os.path.isdir(dot_git):
-        text = _read(dot_git)
+        text = read_small(dot_git)
         if not text.startswith("gitdir:"):
             return
         folder = os.path.normpath(os.path.join(os.path.dirname(dot_git), text[7:].strip()))
     yield folder
-    shared = _read(f"{folder}/commondir").strip() if os.path.lexists(f"{folder}/commondir") else ""
+    shared = read_small(f"{folder}/commondir").strip() if os.path.lexists(f"{folder}/commondir") else ""
     if shared:
         yield os.path.normpath(os.path.join(folder, shared))
 
 
-def _settings(file: str) -> tuple[tuple[str, str], ...]:
-    """The settings of a file that name other files, by section and key in lower case."""
+def _trees(dot_git: str, settings: Iterable[tuple[str, Setting]]) -> Iterator[str]:
+    """The working trees of a repository: programs start there."""
+    if os.path.basename(dot_git) == ".git":
+        yield os.path.dirname(dot_git)
+    for file, setting in settings:
+        if setting.key == "core.worktree":
+            yield os.path.normpath(os.path.join(os.path.dirname(file), os.path.expanduser(setting.value)))
+
+
+def _linked_parts(folder: str) -> Iterator[str]:
+    """Parts of a repository that are links to files elsewhere: hooks are often kept in the working tree."""
+    for part in ("config", "config.worktree", "hooks", "info", "info/attributes"):
+        if os.path.islink(f"{folder}/{part}"):
+            yield f"{folder}/{part}"
+    yield from _links_in(f"{folder}/hooks")
+
+
+def _links_in(folder: str) -> Iterator[str]:
     try:
-        state = os.stat(file)
+        with os.scandir(folder) as entries:
+            yield from [entry.path for entry in entries if entry.is_symlink()]
     except OSError:
-        return ()
-    return _parsed(file, state.st_ino, state.st_mtime_ns, state.st_size) if stat.S_ISREG(state.st_mode) else ()
+        return
 
 
-@lru_cache(maxsize=64)
-def _parsed(file: str, *_state: int) -> tuple[tuple[str, str], ...]:
-    section, settings = "", []
-    for line in map(str.strip, _read(file).splitlines()):
-        header = _SECTION.match(line)
-        if header:
-            section = header[1].lower()
-        match = _VALUE.match(line[header.end() :] if header else line)
-        key = f"{section}.{match[1].lower()}" if match else ""
-        if match and key in _NAMING:
-            value = match[2].split(" #")[0].split(" ;")[0].strip().strip('"')
-            if value and value.lower() not in ("true", "false"):
-                settings.append((key, value))
-    return tuple(settings)
+# ---------------------------------------------------------------- the files that one setting names
+def _named(file: str, setting: Setting, bases: Sequence[str], roots: Sequence[str]) -> Iterator[str]:
+    """Absolute paths that a setting names; programs start at one of the `bases`."""
+    key, value = setting.key, setting.value
+    if value.lower() in _NO_PATHS:
+        return
+    if key in _INCLUDES:
+        yield os.path.join(os.path.dirname(file), os.path.expanduser(value))
+    elif key in _PATHS:
+        for path in _joined(os.path.expanduser(value), bases):
+            yield path
+            yield from _hooks(path, roots) if key == "core.hookspath" else ()
+    elif setting.section in _COMMAND_SECTIONS or setting.name in _COMMAND_NAMES or key in _COMMANDS:
+        is_shell = setting.section != "alias" or value.startswith("!")
+        for word, is_program in _words(value.removeprefix("!"), is_shell=is_shell):
+            paths = [path for path in _joined(word, bases) if not os.path.isdir(path)]
+            yield from (path for path in paths if is_program or _is_executable(path))
 
 
-def _read(file: str) -> str:
-    """The text of a small plain file; "" where there is none. A pipe is not opened for reading: that could block."""
+def _joined(path: str, bases: Sequence[str]) -> list[str]:
+    return [path] if os.path.isabs(path) else [os.path.join(base, path) for base in bases]
+
+
+def _hooks(folder: str, roots: Sequence[str]) -> Iterator[str]:
+    yield from _links_in(folder)
+    real = os.path.realpath(folder)
+    if any(f"{root}/".startswith(f"{real.rstrip('/')}/") for root in roots):
+        yield from (f"{folder}/{hook}" for hook in _HOOKS)
+
+
+def _is_executable(path: str) -> bool:
+    return os.path.isfile(path) and os.access(path, os.X_OK)
+
+
+def _words(command: str, *, is_shell: bool) -> Iterator[tuple[str, bool]]:
+    """Paths in a command line, and whether it runs each of them for certain: a path in the place of a program, or the
+    name of a script anywhere. In an alias of a git command (not `is_shell`) only values of options are for certain."""
+    home = os.path.expanduser("~")
+    text = re.sub(r"\$\{?HOME\}?(?=/)", lambda _: home, command)
+    runs, before, folders = is_shell, "", [""]
+    for word in _with_blanks(command) if is_shell else ():
+        yield from ((path, True) for path in _readings(word, home))
+    for token in _TOKEN.findall(_VARIABLE.sub("", text)):
+        if token in _OPERATORS:
+            runs = is_shell
+            continue
+        assigned = _ASSIGNED.fullmatch(token)
+        word = assigned[1] if assigned else token
+        is_script = word.endswith(_SCRIPT_ENDINGS) and is_shell
+        if "/" in word or is_script:
+            is_program = runs or is_script or assigned is not None
+            yield from ((path, is_program) for path in _readings(word, home, folders))
+        if before == "cd":
+            folders.append(f"{token}/")
+        if not assigned and not token.startswith(("-", "+")):
+            runs = is_shell and token.rpartition("/")[2] in _RUNNERS
+        before = token
+
+
+def _with_blanks(command: str) -> Iterator[str]:
+    """A program with blanks in its path, quoted or as the whole value."""
+    if " " in command and os.path.isfile(os.path.expanduser(command)):
+        yield command
     try:
-        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
-            return opened.read(_CONFIG_BYTES_MAX).decode("utf-8", "replace") if _is_plain(opened.fileno()) else ""
-    except OSError:
-        return ""
+        yield from (word for word in shlex.split(command)[:1] if " " in word and "/" in word)
+    except ValueError:
+        return
 
 
-def _is_plain(fd: int) -> bool:
-    return stat.S_ISREG(os.fstat(fd).st_mode)
+def _readings(word: str, home: str, folders: Sequence[str] = ("",)) -> Iterator[str]:
+    """A path as it is written, in each of the folders that the command line enters. One that began with a variable or
+    the output of a command (`$(…)/tools/x`) may lie anywhere: also in the working tree."""
+    if word.startswith("~/"):
+        yield home + word[1:]
+    elif word.startswith("/"):
+        yield word
+        yield from () if os.path.lexists(word) else (word.lstrip("/"),)
+    else:
+        yield from (f"{folder}{word}" for folder in folders)
+
+
+# ---------------------------------------------------------------- as places of a folder
+def named_places(root: str, repositories: Iterable[str], others: Sequence[str] = ()) -> Places:
+    """What git's settings name inside a folder, which is a real path. Besides the repositories found in it those count
+    that it lies in, and those of the other folders that a command may write. Paths that are protected by their names
+    are left out."""
+    found = [*repositories, *(dot_git for folder in (root, *others) for dot_git in enclosing_repositories(folder))]
+    read_only: dict[str, None] = {}
+    missing: dict[str, None] = {}
+    links: dict[str, None] = {}
+    for path in named_paths(dict.fromkeys(found), (root,)).paths:
+        real, exists = real_path(path)
+        real = os.path.normpath(real)
+        inside = _unnamed(root, real)
+        if inside is not None:
+            (read_only if exists else missing)[inside] = None
+        if real != path:
+            on_the_way = (_unnamed(root, link) for link in links_on_the_way(path))
+            links.update(dict.fromkeys(link for link in on_the_way if link is not None))
+    return Places(tuple(read_only), (), tuple(missing), (), tuple(links))
+
+
+def _unnamed(root: str, path: str) -> str | None:
+    """A path relative to the folder, if it lies inside and is not protected by its name."""
+    prefix = root.rstrip("/") + "/"
+    relative = path[len(prefix) :] if path.startswith(prefix) else ""
+    return relative if relative and NAMES.part(relative, os.path.basename(root)) is None else None

@@ -46,6 +46,8 @@ _VERSION_CONTROL: Final = (
     *("lefthook-local.yml", "lefthook-local.yaml", ".lefthook-local.yml", ".lefthook.toml", ".lefthook.json"),
     *(".simple-git-hooks.js", ".simple-git-hooks.cjs", ".simple-git-hooks.json"),
     *("simple-git-hooks.js", "simple-git-hooks.cjs", "simple-git-hooks.json"),
+    *(".huskyrc*", ".lintstagedrc*", "lint-staged.config.*", ".pre-commit-config.yml", "prek.toml", ".lfsconfig"),
+    *(".subversion", ".jjconfig.toml", ".quiltrc"),
 )
 LYRAS: Final = (".lyra", "lyra.toml", ".mcp.json")
 _SHELLS: Final = (
@@ -58,6 +60,9 @@ _SHELLS: Final = (
     *(".config/mise", ".rtx.toml", ".config/rtx", ".config/powershell", ".pam_environment"),
     *(".tmux.conf", ".tmux", ".config/tmux", ".screenrc", ".config/zellij", ".tmuxinator", ".config/tmuxinator"),
     *(".lesskey", ".less", ".ackrc", ".curlrc", "_curlrc", ".config/curlrc", ".wgetrc", ".lftprc", ".lftp"),
+    *(".envrc.local", ".envrc.private", ".bash_completion", ".bash_completion.d", ".bashrc.d", ".bashrc.local"),
+    *(".oh-my-bash", ".zshrc.zwc", ".zshenv.zwc", ".zprofile.zwc", ".zlogin.zwc", ".zlogout.zwc", ".zcompdump*"),
+    *(".lessfilter", ".rhosts"),
 )
 _EDITORS: Final = (
     *(".vscode", ".vscode-server", ".vscode-insiders", ".vscode-oss", "*.code-workspace", ".idea", ".fleet", ".zed"),
@@ -67,6 +72,7 @@ _EDITORS: Final = (
     *(".config/emacs", ".config/doom", ".helix", ".config/helix", ".kakrc", ".config/kak", ".kak", ".nanorc"),
     *(".config/nano", ".config/micro", "*.sublime-project", "*.sublime-workspace", ".atom", ".vs", ".theia"),
     *(".externalToolBuilders", ".devcontainer", ".devcontainer.json", ".gitpod.yml", ".gitpod.Dockerfile"),
+    *(".bsp", "hie.yaml", ".lsp/config.edn", "omnisharp.json", ".pylintrc", "pylintrc", ".latexmkrc", "latexmkrc"),
 )
 _AGENTS: Final = (
     *(".claude", ".claude.json", ".cursor", ".cursorrules", ".codex", ".gemini", ".windsurf", ".windsurfrules"),
@@ -100,6 +106,8 @@ _PACKAGES: Final = (
         ".stack/config.yaml",
     ),
     *(".terraformrc", ".tofurc", ".terraform.d", ".ansible.cfg", ".config/helm", ".config/containers"),
+    *("rust-toolchain", "rust-toolchain.toml", ".bazelrc", ".bazeliskrc", "tools/bazel", "ansible.cfg", "nuget.config"),
+    *(".pdm-python", ".pnpmfile.mjs", ".rpmmacros"),
 )
 _INTERPRETERS: Final = (
     *(".pythonrc", ".pythonrc.py", ".pythonstartup", ".pdbrc", ".pdbrc.py", ".ipython", ".jupyter", ".config/ipython"),
@@ -118,6 +126,7 @@ _INTERPRETERS: Final = (
     ),
     *(".gdbinit", ".gdbearlyinit", ".config/gdb", ".lldbinit", ".radare2rc", ".config/radare2", ".rizinrc", ".tclshrc"),
     *(".wishrc", ".octaverc", ".gnuplot"),
+    *("jupyter_*_config.py", "jupyter_*_config.json", ".byebugrc", ".duckdbrc"),
 )
 _SESSIONS: Final = (
     *(".xinitrc", ".xsession", ".xsessionrc", ".xprofile", ".xserverrc", ".Xresources", ".Xdefaults", ".Xmodmap"),
@@ -127,6 +136,7 @@ _SESSIONS: Final = (
     *(".config/mimeapps.list", ".mailcap", ".muttrc", ".config/mutt", ".procmailrc", ".forward", ".fetchmailrc"),
     *(".hammerspoon", ".skhdrc", ".yabairc", ".config/karabiner", ".crontab", ".qmail", ".local/bin"),
     *("Library/LaunchAgents", ".config/google-chrome", ".config/chromium"),
+    *(".vnc/xstartup", ".mutt"),
 )
 READ_ONLY: Final = (
     *_VERSION_CONTROL,
@@ -162,6 +172,8 @@ IN_HOME: Final = (
     *(".minikube", ".android", ".bash_it", ".zsh", ".zplug", ".zinit", ".antigen", ".fzf.bash", ".fzf.zsh", ".kde"),
     *(".xmonad", ".i3", ".fluxbox", ".fvwm", ".wine", ".cache/pre-commit", ".cache/pip", ".cache/uv", ".cache/deno"),
     *(".cache/pypoetry", ".cache/prek", "go/bin", "Library/LaunchAgents", "Library/Preferences", ".var"),
+    *(".fzf", ".gvm", ".rye", ".elan", ".atuin", ".wasmer", "miniconda3", "miniforge3", "mambaforge", "anaconda3"),
+    *("micromamba", "google-cloud-sdk"),
 )
 KEYS_IN_HOME: Final = (".local/share/keyrings", ".mozilla", ".thunderbird", ".pki", "Library/Keychains")
 # Installed packages: their keys are examples, and no file of the user can be moved there.

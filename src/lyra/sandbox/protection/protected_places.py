@@ -24,6 +24,7 @@ __all__ = [
     "is_lyras",
     "is_own",
     "is_protected_at_home",
+    "links_on_the_way",
     "own_folders",
     "places_in",
     "real_path",
@@ -71,7 +72,9 @@ def _sorted(root: str, prefix: str, places: list[tuple[str, str, bool]]) -> Plac
     keys = {*own, *home_paths()[1]}
     for path, real, exists in places:
         if real != path:
-            links.update(dict.fromkeys(link[len(prefix) :] for link in _links(path) if link.startswith(prefix)))
+            links.update(
+                dict.fromkeys(link[len(prefix) :] for link in links_on_the_way(path) if link.startswith(prefix))
+            )
         if not real.startswith(prefix):
             continue
         relative = real[len(prefix) :]
@@ -183,7 +186,7 @@ def _slow_real(path: str) -> str:
         return path
 
 
-def _links(path: str) -> Iterator[str]:
+def links_on_the_way(path: str) -> Iterator[str]:
     """The symlinks on the way to a path, each with the links above it resolved."""
     todo = path.split("/")[::-1]
     here, followed = "", 0

@@ -22,6 +22,8 @@ from lyra.core.tool import admitted, hides
 from lyra.errors import CapabilityDenied, ConfigError, ToolError
 from lyra.sandbox.paths import Beneath, true_path
 from lyra.sandbox.protection.git_repositories import made_repository
+from lyra.sandbox.protection.obeyed import obeyed_part
+from lyra.sandbox.protection.protected_names import protected_part
 from lyra.sandbox.protection.protected_places import is_own
 from lyra.tools.builtin.spill import Spill
 
@@ -161,41 +163,48 @@ class Workspace:
             return True
 
     # ------------------------------------------------------------ writing
-    def replace(self, path: str, data: bytes, mode: int | None = None) -> str:
-        """Put a file in place, whole. For a file that exists `path` is its real path. Returns the real path."""
+    def replace(self, path: str, data: bytes, mode: int | None = None, *, named_in_full: bool = False) -> str:
+        """Put a file in place, whole. For a file that exists `path` is its real path. `named_in_full`: a person has
+        named this very file to be written. Returns the real path."""
         with self._beneath(path) as (folder, whole):
             name = os.path.basename(whole)
             if not name or name in (".", "..") or len(os.fsencode(name)) > _NAME_BYTES_MAX:
                 raise ToolError(f"{path} names no file", reason="invalid_arguments")
-            self._check_obeyed(os.path.realpath(whole), path)
+            self._check_obeyed(os.path.realpath(whole), path, named_in_full=named_in_full)
             parent = self._parent(folder, os.path.dirname(whole), name, path)
             try:
                 real = os.path.join(true_path(parent), name)
                 check_admitted(real, path)
-                self._check_obeyed(real, path)
+                self._check_obeyed(real, path, named_in_full=named_in_full)
                 written = self._put(parent, name, data, mode)
                 if mode is None:
-                    self._take_back(parent, name, real, path)
+                    self._take_back(parent, name, real, path, named_in_full=named_in_full)
                 return written
             except OSError as error:
                 raise _refused(error, path) from None
             finally:
                 os.close(parent)
 
-    def _check_obeyed(self, real: str, path: str) -> None:
-        """Refuse a file of Lyra's own, and one that makes a folder a git repository. The decision on a call refuses
-        them, too, but of several calls that were decided on together only the last completes a repository."""
-        if is_own(real):
-            raise ToolError(f"{path} is protected from being written", reason="permission_denied")
-        repository = made_repository(self._root_of(real), real)
-        if repository is not None:
-            why = f"{self.shown(repository)} would be a git repository, whose settings git obeys"
-            raise ToolError(f"{path} is protected from being written: {why}", reason="permission_denied")
+    def _check_obeyed(self, real: str, path: str, *, named_in_full: bool) -> None:
+        """Refuse a file that a program of the user obeys. The decision on a call refuses it, too, but links and
+        settings may have changed since, and of several calls that were decided on together only the last completes a
+        repository. A file that its tool names in full is refused only where Lyra or git itself obeys it."""
+        if named_in_full:
+            part = path if is_own(real) or made_repository(self._root_of(real), real) is not None else None
+        else:
+            part = obeyed_part(real, self.roots) or self._named_part(path)
+        if part is not None:
+            raise ToolError(f"{self.shown(part)} is protected from being written", reason="permission_denied")
 
-    def _take_back(self, parent: int, name: str, real: str, path: str) -> None:
+    def _named_part(self, path: str) -> str | None:
+        """The protected name in a path as the call names it: a link of that name may lead to a file of another."""
+        whole = os.path.normpath(self.absolute(path))
+        return protected_part(whole, self.roots) if self.covers(whole) else None
+
+    def _take_back(self, parent: int, name: str, real: str, path: str, *, named_in_full: bool) -> None:
         """Remove a new file again if another process has made the rest of a repository meanwhile."""
         try:
-            self._check_obeyed(real, path)
+            self._check_obeyed(real, path, named_in_full=named_in_full)
         except ToolError:
             with contextlib.suppress(OSError):
                 os.unlink(name, dir_fd=parent)

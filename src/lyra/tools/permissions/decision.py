@@ -27,9 +27,8 @@ from lyra.core.checking.check import one_of
 from lyra.core.own_files import own_paths
 from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import ApprovalRefused, ConfigError
-from lyra.sandbox.protection.git_repositories import made_repository
-from lyra.sandbox.protection.protected_names import HIDDEN, protected_part
-from lyra.sandbox.protection.protected_places import is_own, is_protected_at_home
+from lyra.sandbox.protection.obeyed import obeyed_part
+from lyra.sandbox.protection.protected_names import HIDDEN
 from lyra.tools.permissions.answers import config_folder
 from lyra.tools.permissions.rules import Effect, Rule
 from lyra.tools.permissions.subjects import Subject, check_workspace
@@ -231,18 +230,13 @@ class Permissions:
         if subject.value is None:
             return None
         roots = (self.workspace, *self.extra_folders)
-        for path in filter(None, (subject.value, subject.called)):
+        for path in dict.fromkeys(filter(None, (subject.value, subject.called))):
             match = self._protected.search(path) if self._protected is not None else None
             if match is not None:
                 return match[1]
-            part = protected_part(path, roots)
+            part = path if f"{path}/".startswith(self._own) else obeyed_part(path, roots, exact=False)
             if part is not None:
                 return part
-            if f"{path}/".startswith(self._own) or is_own(path) or is_protected_at_home(path, roots):
-                return path
-            for root in roots:
-                if path.startswith(f"{root.rstrip('/')}/") and made_repository(root, path) is not None:
-                    return f"{path}, which makes its folder a git repository,"
         return None
 
     def _answered(self, answers: _Rules, subject: Subject, tainted: bool) -> Rule | None:

@@ -16,6 +16,7 @@ from lyra.core.checking.document import Path
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import admitted
 from lyra.errors import ToolError
+from lyra.sandbox.protection.obeyed import obeyed_part
 from lyra.sandbox.protection.protected_names import HIDDEN, NAMES, NameTable
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.yaml.environment import ToolEnvironment, declared, narrowed, template
@@ -63,23 +64,25 @@ class _FileTool:
                     raise ToolError(f"{name} is not a path below the tool's own", reason="invalid_arguments")
         return path
 
-    def _allowed(self, values: Mapping[str, Any], table: NameTable) -> tuple[str, str]:
+    def _allowed(self, values: Mapping[str, Any]) -> tuple[str, str]:
         """The path and its real path, if the tool may use it; only the real path may be opened."""
         path = self._named(values)
         real = os.path.realpath(self._workspace.absolute(path))
         narrowed(self._own).check(Capability(self._verb, real))
-        if self._path.names:
-            _check_protected(self._workspace, real, table)
-            _check_protected(self._workspace, path, table)
+        part = self._protected_part(path, real) if self._path.names else None
+        if part is not None:
+            raise ToolError(
+                f"{part} is protected", hint="only a file that names it in full opens it", reason="permission_denied"
+            )
         return path, real
 
+    def _protected_part(self, path: str, real: str) -> str | None:
+        """The part of a path because of which the tool may not use it."""
+        raise NotImplementedError
 
-def _check_protected(workspace: Workspace, path: str, table: NameTable) -> None:
-    part = table.part(workspace.shown(path), os.path.basename(workspace.root))
-    if part is not None:
-        raise ToolError(
-            f"{part} is protected", hint="only a file that names it in full opens it", reason="permission_denied"
-        )
+
+def _name_in(table: NameTable, workspace: Workspace, path: str) -> str | None:
+    return table.part(workspace.shown(path), os.path.basename(workspace.root))
 
 
 def _pinned(real: str, act: Callable[[], T]) -> T:
@@ -92,8 +95,11 @@ class FileRead(_FileTool):
     untrusted = True
     idempotent = True
 
+    def _protected_part(self, path: str, real: str) -> str | None:
+        return _name_in(_SECRETS, self._workspace, real) or _name_in(_SECRETS, self._workspace, path)
+
     async def run(self, values: Mapping[str, Any]) -> str:
-        path, real = self._allowed(values, _SECRETS)
+        path, real = self._allowed(values)
         opened = await asyncio.to_thread(_pinned, real, lambda: self._workspace.read(path, most=_READ_BYTES_MAX))
         if b"\0" in opened.data:
             raise ToolError(f"{path} is not a text", reason="binary")
@@ -111,21 +117,24 @@ class FileWrite(_FileTool):
         super().__init__(environment, path, own, verb)
         self._content = content
 
+    def _protected_part(self, path: str, real: str) -> str | None:
+        return obeyed_part(real, self._workspace.roots) or _name_in(NAMES, self._workspace, path)
+
     async def run(self, values: Mapping[str, Any]) -> str:
-        path, real = self._allowed(values, NAMES)
+        path, real = self._allowed(values)
         content = self._content.fill(values) or ""
         if len(content) > _WRITE_CHARS_MAX:
             raise ToolError(f"the content has more than {_WRITE_CHARS_MAX} characters", reason="invalid_arguments")
         return await asyncio.to_thread(_pinned, real, lambda: self._write(path, content.encode()))
 
     def _write(self, path: str, data: bytes) -> str:
-        workspace = self._workspace
+        workspace, in_full = self._workspace, not self._path.names
         with workspace.lock:
             if not workspace.exists(path):
-                real, done = workspace.replace(path, data), "made"
+                real, done = workspace.replace(path, data, named_in_full=in_full), "made"
             else:
                 old = workspace.read(path)
-                real, done = workspace.replace(old.path, data, old.mode), "written"
+                real, done = workspace.replace(old.path, data, old.mode, named_in_full=in_full), "written"
         return f"{workspace.shown(real)} was {done}, {len(data)} bytes"
 
 

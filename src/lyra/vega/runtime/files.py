@@ -2,7 +2,8 @@
 
 What is opened is what is asked about: the Grant of the process is checked for the path as it is written, before
 anything happens, and for the place where it turns out to lie. So no symlink leads out of the folder, nor from a path
-that a tool may use to one that it may not. Pipes and devices are no files here: reading one could wait for ever.
+that a tool may use to one that it may not. Pipes and devices are no files here: reading one could wait for ever. What
+other programs obey (`.git`, `.envrc`, a file that git's settings name) is neither written nor removed.
 """
 
 from __future__ import annotations
@@ -90,11 +91,17 @@ class _FilePlace:
         return fd, name
 
     def _check(self, place: str) -> None:
+        self._grant.check(Capability(self._need, place))
+        if self._need != _WRITE:
+            return
+        from lyra.sandbox.protection.obeyed import obeyed_part
         from lyra.sandbox.protection.protected_places import is_lyras
 
-        self._grant.check(Capability(self._need, place))
-        if self._need == _WRITE and is_lyras(place):
+        if is_lyras(place):
             raise CapabilityDenied(f"{self.path} belongs to Lyra itself, and no program writes it", place=self.path)
+        part = obeyed_part(place, (self._folder.root,)) or obeyed_part(self.path, (self._folder.root,))
+        if part is not None:
+            raise CapabilityDenied(f"{part} is protected from being written", place=self.path)
 
 
 def _true(fd: int) -> str:

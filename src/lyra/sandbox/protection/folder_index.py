@@ -1,0 +1,112 @@
+"""The links and git repositories in a workspace, for the file tools: both protect files that lie elsewhere.
+
+`search` looks at the folders near the root first, within a bound. A folder is listed again only where it has changed
+since; what it lists is kept for the process. The sandbox has a search of its own, which looks at more
+(`lyra.sandbox.protected`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final, NamedTuple
+
+from lyra.core.clock import SystemClock
+from lyra.sandbox.protection.git_repositories import is_repository
+from lyra.sandbox.protection.protected_names import INSTALLED, NAMES
+
+__all__ = ["ENTRIES_MAX", "Found", "search"]
+
+ENTRIES_MAX: Final = 20_000
+_FOLDERS_KEPT: Final = 20_000
+_CLOCK: Final = SystemClock()
+_RECENT_S: Final = 0.1  # a folder that changed just now may change again without another time of change
+_NOT_LISTED: Final = INSTALLED | {".git", ".hg", ".svn", ".bzr", ".jj"}
+
+
+class Found(NamedTuple):
+    """Absolute paths. `links` have a protected name or lie in a folder of one; `folders` are links to a folder in which
+    some names are protected because of the link's name."""
+
+    links: tuple[str, ...]
+    folders: tuple[str, ...]
+    repositories: tuple[str, ...]
+
+
+class _Listed(NamedTuple):
+    """What one folder has in it, by name."""
+
+    changed_ns: int
+    entries: int
+    links: tuple[str, ...]
+    folders: tuple[str, ...]
+    has_git: bool
+    is_repository: bool
+
+
+_EMPTY: Final = _Listed(0, 0, (), (), has_git=False, is_repository=False)
+_listed: Final[dict[str, _Listed]] = {}
+
+
+def search(root: str) -> Found:
+    """What there is below a folder, which is a real path."""
+    links: list[str] = []
+    folders: list[str] = []
+    repositories: list[str] = []
+    left = ENTRIES_MAX
+    waiting = deque([(root.rstrip("/"), False)])
+    while waiting and left > 0:
+        path, is_protected = waiting.popleft()
+        listed = _list(path, left)
+        left -= listed.entries
+        beside = NAMES.beside(os.path.basename(path))
+        repositories += [f"{path}/.git"] if listed.has_git else []
+        repositories += [path] if listed.is_repository else []
+        for name in listed.links:
+            if is_protected or NAMES.kind(name, beside) is not None:
+                links.append(f"{path}/{name}")
+            elif NAMES.beside(name):
+                folders.append(f"{path}/{name}")
+        for name in listed.folders:
+            waiting.append((f"{path}/{name}", is_protected or NAMES.kind(name, beside) is not None))
+    return Found(tuple(links), tuple(folders), tuple(repositories))
+
+
+def _list(path: str, most: int) -> _Listed:
+    try:
+        changed_ns = os.stat(path or "/").st_mtime_ns
+    except OSError:
+        return _EMPTY
+    known = _listed.get(path)
+    if known is not None and known.changed_ns == changed_ns:
+        return known
+    listed = _list_again(path, most, changed_ns)
+    if len(_listed) >= _FOLDERS_KEPT:
+        _listed.clear()
+    if _CLOCK.now() - changed_ns / 1e9 > _RECENT_S and listed.entries < most:
+        _listed[path] = listed
+    return listed
+
+
+def _list_again(path: str, most: int, changed_ns: int) -> _Listed:
+    names: set[str] = set()
+    links: list[str] = []
+    folders: list[str] = []
+    for entry in _entries(path, most):
+        names.add(entry.name)
+        if entry.is_symlink():
+            links.append(entry.name)
+        elif entry.is_dir(follow_symlinks=False) and entry.name not in _NOT_LISTED:
+            folders.append(entry.name)
+    shape = is_repository({name.lower() for name in names}) if "HEAD" in names else False
+    return _Listed(changed_ns, len(names), tuple(links), tuple(folders), ".git" in names, shape)
+
+
+def _entries(path: str, most: int) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(path or "/") as entries:
+            yield from islice(entries, most)
+    except OSError:
+        return

@@ -1,0 +1,148 @@
+"""Attempts to write files that are obeyed though their names are ordinary: git's settings name them, or a link does.
+
+Each is tried by a command and by the tools Read and Write. What counts is the file afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from verify.attacks.obeyed.ground import Ground, Outcome, Write, home
+
+__all__ = ["ATTEMPTS", "run"]
+
+
+class Attempt(NamedTuple):
+    """A file that is written from a workspace; both are paths in the home folder. `config` are the settings of the
+    repository in `project`."""
+
+    target: str
+    config: str = ""
+    files: Mapping[str, str] = {}
+    workspace: str = "project"
+    repository: bool = True
+
+
+def _include(value: str) -> Attempt:
+    return Attempt("project/shared", f"[include]\n\tpath = {value}\n", {"project/shared": ""})
+
+
+def _program(key: str, value: str = "tools/watch", target: str = "project/tools/watch") -> Attempt:
+    section, _, name = key.rpartition(".")
+    section, _, inner = section.partition(".")
+    header = f'[{section} "{inner}"]' if inner else f"[{section}]"
+    return Attempt(target, f"{header}\n\t{name} = {value}\n", {target: "#!/bin/sh\n"})
+
+
+_KEYS: Final = (
+    *("core.fsmonitor", "filter.x.clean", "filter.x.smudge", "filter.x.process", "diff.external", "diff.x.command"),
+    *("diff.x.textconv", "merge.x.driver", "core.sshCommand", "core.editor", "core.pager", "pager.log", "gpg.program"),
+    *("gpg.ssh.program", "credential.helper", "sequence.editor", "difftool.x.cmd", "mergetool.x.cmd", "core.askPass"),
+    *("interactive.diffFilter", "trailer.x.command", "tar.x.command", "uploadpack.packObjectsHook"),
+)
+_ENV: Final = {"project/scripts/env.sh": "ours"}
+ATTEMPTS: Final[dict[str, Attempt]] = {
+    "an included file": _include("../shared"),
+    "a part of the path quoted": _include('../"shared"'),
+    "a comment without a blank": _include("../shared;c"),
+    "another comment": _include("../shared#c"),
+    "a continued line": _include("../\\\nshared"),
+    "on the line of its section": Attempt("project/shared", "[include] path = ../shared", {"project/shared": ""}),
+    "in capitals": Attempt("project/shared", "[InClude]\n\tPATH=../shared\n", {"project/shared": ""}),
+    "under a condition": Attempt(
+        "project/shared", '[includeIf "onbranch:main"]\n\tpath = ../shared\n', {"project/shared": ""}
+    ),
+    "included by an included file": Attempt(
+        "project/b", "[include]\n\tpath = ../a\n", {"project/a": "[include]\npath = b\n", "project/b": ""}
+    ),
+    "an included file that is missing": Attempt("project/later", "[include]\n\tpath = ../later\n"),
+    "an included file by a link": Attempt(
+        "project/real", "[include]\n\tpath = ../a\n", {"project/a": "-> real", "project/real": ""}
+    ),
+    **{f"the program of {key}": _program(key) for key in _KEYS},
+    "an alias": _program("alias.x", "!sh tools/watch --now"),
+    "an alias that enters a folder": _program("alias.x", "!cd tools && ./watch"),
+    "an alias with an option": _program("alias.x", "-c core.pager=tools/watch log"),
+    "a program after a variable": _program("core.pager", "LESS=x $HOME/project/tools/watch"),
+    "a program after a command": _program("filter.x.clean", '\\"$(git rev-parse --show-toplevel)/tools/watch\\" %f'),
+    "a script of an interpreter": _program("filter.x.clean", "python3 -u tools/clean.py", "project/tools/clean.py"),
+    "a hook": Attempt("project/hooks/pre-commit", "[core]\nhooksPath = hooks\n", {"project/hooks/pre-commit": "x"}),
+    "a hook that is missing": Attempt("project/hooks/pre-push", "[core]\nhooksPath = hooks\n", {"project/hooks/x": ""}),
+    "a hook in the root": Attempt("project/pre-commit", "[core]\nhooksPath = .\n", {"project/pre-commit": "x"}),
+    "a hook that is a link": Attempt(
+        "project/scripts/hook",
+        "",
+        {"project/scripts/hook": "x", "project/.git/hooks/pre-commit": "-> ../../scripts/hook"},
+    ),
+    "of the repository above": Attempt(
+        "project/sub/shared", "[include]\n\tpath = ../sub/shared\n", {"project/sub/shared": ""}, "project/sub"
+    ),
+    "included by the user's settings": Attempt(
+        "dot", "", {".gitconfig": "[include]\n\tpath = dot\n", "dot": ""}, ".", repository=False
+    ),
+    "a program of the user's settings": Attempt(
+        "tools/watch",
+        "",
+        {".gitconfig": "[core]\nfsmonitor=~/tools/watch\n", "tools/watch": "x"},
+        ".",
+        repository=False,
+    ),
+    "the user's settings, from a project": Attempt(
+        "project/dot", "", {".gitconfig": "[include]\n\tpath = ~/project/dot\n", "project/dot": ""}, repository=False
+    ),
+    "the target of a link": Attempt("project/scripts/env.sh", "", {"project/.envrc": "-> scripts/env.sh", **_ENV}),
+    "the target of a link to a folder": Attempt(
+        "project/conf/vs/tasks.json", "", {"project/.vscode": "-> conf/vs", "project/conf/vs/tasks.json": "ours"}
+    ),
+}
+# The sandbox's own search answers for these.
+BY_WRITE: Final[dict[str, Attempt]] = {
+    "the missing target of a link": Attempt("project/scripts/env.sh", "", {"project/.envrc": "-> scripts/env.sh"}),
+    "a name in a linked folder": Attempt(
+        "project/tools/cargo/config.toml", "", {"project/.cargo": "-> tools/cargo", "project/tools/cargo/x": ""}
+    ),
+    "a link in a protected folder": Attempt(
+        "project/conf/tasks.json", "", {"project/.vscode/tasks.json": "-> ../conf/tasks.json", "project/conf/x": ""}
+    ),
+}
+
+
+async def run(tier: str, every: int = 1) -> list[Outcome]:
+    outcomes = []
+    with home(tier) as ground:
+        for name, attempt in list(ATTEMPTS.items())[::every]:
+            outcomes.append(Outcome(f"named files, {name}, by a command", await _try(ground, attempt, by_write=False)))
+        for name, attempt in list({**ATTEMPTS, **BY_WRITE}.items())[::every]:
+            outcomes.append(Outcome(f"named files, {name}, by Write", await _try(ground, attempt, by_write=True)))
+    return outcomes
+
+
+async def _try(ground: Ground, attempt: Attempt, *, by_write: bool) -> str:
+    ground.clear()
+    (ground.home / "project").mkdir()
+    if attempt.repository:
+        env = {"PATH": os.environ["PATH"], "HOME": str(ground.root)}
+        subprocess.run(["git", "init", "-q"], cwd=ground.home / "project", env=env, check=True)
+        with (ground.home / "project/.git/config").open("a") as file:
+            file.write(attempt.config)
+    ground.make(attempt.files)
+    target, workspace = ground.home / attempt.target, (ground.home / attempt.workspace).resolve()
+    if target.exists():
+        target.chmod(0o755)
+    before = _text(target)
+    path = os.path.relpath(target, workspace)
+    if by_write:
+        ground.write(workspace, Write(path))
+    else:
+        above = shlex.quote(os.path.dirname(path) or ".")
+        await ground.command(workspace, f"mkdir -p {above}; echo evil > {path}; rm -f {path}; echo evil > {path}")
+    return "" if _text(target) == before else f"{attempt.target} was written"
+
+
+def _text(path: Path) -> str | None:
+    return path.read_text() if path.exists() else None
