@@ -214,11 +214,11 @@ class _Search:
         missing: list[str] = []
         # After a command the settings may be those of a repository that it has made.
         named = named_places(root, self.git_folders(), others) if self.before is None else NOTHING
-        for found in (places, named):
-            self.read_only += found.read_only
-            self.hidden += found.hidden
-            missing += found.missing
-            for relative in found.links:
+        for group in (places, named):
+            self.read_only += group.read_only
+            self.hidden += group.hidden
+            missing += group.missing
+            for relative in group.links:
                 self.links.append(relative)
                 with suppress(OSError):
                     self.leads.append(LinkTarget(relative, os.readlink(f"{root}/{relative}"), ""))
