@@ -229,11 +229,11 @@ class _Search:
         if self.before is None:
             beside = [search.profile.workspace for search in self.others if search is not self]
             named = named_places(root, [path for search in self.others for path in search.git_folders()], beside)
-        for found in (places, named):
-            self.read_only += found.read_only
-            self.hidden += found.hidden
-            missing += found.missing
-            for relative in found.links:
+        for group in (places, named):
+            self.read_only += group.read_only
+            self.hidden += group.hidden
+            missing += group.missing
+            for relative in group.links:
                 self.links.append(relative)
                 with suppress(OSError):
                     self.leads.append(LinkTarget(relative, os.readlink(f"{root}/{relative}"), ""))

@@ -17,7 +17,7 @@ from lyra.core.clock import SystemClock
 from lyra.sandbox.protection.git_repositories import is_repository
 from lyra.sandbox.protection.protected_names import INSTALLED, NAMES
 
-__all__ = ["ENTRIES_MAX", "Found", "search"]
+__all__ = ["ENTRIES_MAX", "FolderIndex", "search"]
 
 ENTRIES_MAX: Final = 20_000
 _FOLDERS_KEPT: Final = 20_000
@@ -26,7 +26,7 @@ _RECENT_S: Final = 0.1  # a folder that changed just now may change again withou
 _NOT_LISTED: Final = INSTALLED | {".git", ".hg", ".svn", ".bzr", ".jj"}
 
 
-class Found(NamedTuple):
+class FolderIndex(NamedTuple):
     """Absolute paths. `links` have a protected name or lie in a folder of one; `folders` are links to a folder in which
     some names are protected because of the link's name."""
 
@@ -50,7 +50,7 @@ _EMPTY: Final = _Listed(0, 0, (), (), has_git=False, is_repository=False)
 _listed: Final[dict[str, _Listed]] = {}
 
 
-def search(root: str) -> Found:
+def search(root: str) -> FolderIndex:
     """What there is below a folder, which is a real path."""
     links: list[str] = []
     folders: list[str] = []
@@ -71,7 +71,7 @@ def search(root: str) -> Found:
                 folders.append(f"{path}/{name}")
         for name in listed.folders:
             waiting.append((f"{path}/{name}", is_protected or NAMES.kind(name, beside) is not None))
-    return Found(tuple(links), tuple(folders), tuple(repositories))
+    return FolderIndex(tuple(links), tuple(folders), tuple(repositories))
 
 
 def _list(path: str, most: int) -> _Listed:

@@ -18,7 +18,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from lyra.sandbox.protection.git_settings import Setting, read_settings, read_small
+from lyra.sandbox.protection.git_settings import GitSetting, read_settings, read_small
 from lyra.sandbox.protection.protected_names import NAMES
 from lyra.sandbox.protection.protected_places import Places, links_on_the_way, real_path
 
@@ -126,15 +126,15 @@ def _there(folder: str) -> Iterator[str]:
 
 def enclosing_repositories(root: str) -> list[str]:
     """The `.git` of each repository whose working tree a folder lies in."""
-    found: list[str] = []
+    repositories: list[str] = []
     folder = root.rstrip("/")
     for _ in range(_FOLDERS_UP_MAX):
         if os.path.lexists(f"{folder}/.git"):
-            found.append(f"{folder}/.git")
+            repositories.append(f"{folder}/.git")
         if not folder:
             break
         folder = folder.rpartition("/")[0]
-    return found
+    return repositories
 
 
 def named_paths(repositories: Iterable[str], roots: Sequence[str] = ()) -> NamedPaths:
@@ -183,7 +183,7 @@ def _folders(dot_git: str) -> Iterator[str]:
         yield os.path.normpath(os.path.join(folder, shared))
 
 
-def _trees(dot_git: str, settings: Iterable[tuple[str, Setting]]) -> Iterator[str]:
+def _trees(dot_git: str, settings: Iterable[tuple[str, GitSetting]]) -> Iterator[str]:
     """The working trees of a repository: programs start there."""
     if os.path.basename(dot_git) == ".git":
         yield os.path.dirname(dot_git)
@@ -209,7 +209,7 @@ def _links_in(folder: str) -> Iterator[str]:
 
 
 # ---------------------------------------------------------------- the files that one setting names
-def _named(file: str, setting: Setting, bases: Sequence[str], roots: Sequence[str]) -> Iterator[str]:
+def _named(file: str, setting: GitSetting, bases: Sequence[str], roots: Sequence[str]) -> Iterator[str]:
     """Absolute paths that a setting names; programs start at one of the `bases`."""
     key, value = setting.key, setting.value
     if value.lower() in _NO_PATHS:
@@ -294,11 +294,14 @@ def named_places(root: str, repositories: Iterable[str], others: Sequence[str] =
     """What git's settings name inside a folder, which is a real path. Besides the repositories found in it those count
     that it lies in, and those of the other folders that a command may write. Paths that are protected by their names
     are left out."""
-    found = [*repositories, *(dot_git for folder in (root, *others) for dot_git in enclosing_repositories(folder))]
+    counted = [
+        *repositories,
+        *(dot_git for folder in (root, *others) for dot_git in enclosing_repositories(folder)),
+    ]
     read_only: dict[str, None] = {}
     missing: dict[str, None] = {}
     links: dict[str, None] = {}
-    for path in named_paths(dict.fromkeys(found), (root,)).paths:
+    for path in named_paths(dict.fromkeys(counted), (root,)).paths:
         real, exists = real_path(path)
         real = os.path.normpath(real)
         inside = _unnamed(root, real)

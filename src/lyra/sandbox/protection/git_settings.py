@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-__all__ = ["Setting", "Settings", "parse", "read_settings", "read_small"]
+__all__ = ["GitSetting", "GitSettings", "parse", "read_settings", "read_small"]
 
 _BYTES_MAX: Final = 1 << 20  # of one file
 _FILES_MAX: Final = 200  # that are read for one answer, included ones among them
@@ -29,7 +29,7 @@ _QUOTED: Final = re.compile(r'[^\\"\n]+')
 _ESCAPES: Final = {"n": "\n", "t": "\t", "b": "\b", "\n": ""}
 
 
-class Setting(NamedTuple):
+class GitSetting(NamedTuple):
     """One setting. The section and the name are in lower case, a subsection is as it was written."""
 
     section: str
@@ -42,16 +42,16 @@ class Setting(NamedTuple):
         return f"{self.section}.{self.name}"
 
 
-class Settings(NamedTuple):
+class GitSettings(NamedTuple):
     """Each setting with the file that it stands in, and all files that were looked at, missing ones among them."""
 
-    settings: tuple[tuple[str, Setting], ...]
+    settings: tuple[tuple[str, GitSetting], ...]
     files: tuple[str, ...]
 
 
-def read_settings(files: Iterable[str]) -> Settings:
+def read_settings(files: Iterable[str]) -> GitSettings:
     """The settings of these files and of those that they include, at any depth."""
-    settings: list[tuple[str, Setting]] = []
+    settings: list[tuple[str, GitSetting]] = []
     waiting = list(files)
     seen: dict[str, None] = {}
     while waiting and len(seen) < _FILES_MAX:
@@ -63,10 +63,10 @@ def read_settings(files: Iterable[str]) -> Settings:
             settings.append((file, setting))
             if setting.key in _INCLUDES:
                 waiting.append(os.path.join(os.path.dirname(file), os.path.expanduser(setting.value)))
-    return Settings(tuple(settings), tuple(seen))
+    return GitSettings(tuple(settings), tuple(seen))
 
 
-def _settings(file: str) -> tuple[Setting, ...]:
+def _settings(file: str) -> tuple[GitSetting, ...]:
     try:
         state = os.stat(file)
     except (OSError, ValueError):
@@ -77,50 +77,50 @@ def _settings(file: str) -> tuple[Setting, ...]:
 
 
 @lru_cache(maxsize=256)
-def _parsed(file: str, *_state: int) -> tuple[Setting, ...]:
+def _parsed(file: str, *_state: int) -> tuple[GitSetting, ...]:
     return tuple(parse(read_small(file)))
 
 
-def parse(text: str) -> list[Setting]:
+def parse(text: str) -> list[GitSetting]:
     """The settings of a text. A name without a value is left out: it means "true"."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
-    settings: list[Setting] = []
+    settings: list[GitSetting] = []
     section, subsection = "", ""
-    at = 0
-    while at < len(text):
-        space = _SPACE.match(text, at)
-        header = _SECTION.match(text, at)
-        key = _KEY.match(text, at)
+    position = 0
+    while position < len(text):
+        space = _SPACE.match(text, position)
+        header = _SECTION.match(text, position)
+        key = _KEY.match(text, position)
         if space:
-            at = space.end()
+            position = space.end()
         elif header:
             section, _, old_style = header[1].lower().partition(".")
             subsection = re.sub(r"\\(.)", r"\1", header[2]) if header[2] is not None else old_style
-            at = header.end()
+            position = header.end()
         elif key and key[2]:
-            value, at = _value(text, key.end())
-            settings.append(Setting(section, key[1].lower(), value, subsection))
+            value, position = _value(text, key.end())
+            settings.append(GitSetting(section, key[1].lower(), value, subsection))
         else:  # a comment, a name without a value, or nothing that git reads
-            at = _line_end(text, key.end() if key else at + 1)
+            position = _line_end(text, key.end() if key else position + 1)
     return settings
 
 
-def _value(text: str, at: int) -> tuple[str, int]:
+def _value(text: str, position: int) -> tuple[str, int]:
     """The value that begins here, and the position after it. Blanks at both ends are no part of it unless quoted."""
     parts: list[str] = []
     quoted, kept = False, 0  # the first `kept` characters are not stripped
-    while at < len(text) and text[at] != "\n":
-        char = text[at]
-        plain = (_QUOTED if quoted else _PLAIN).match(text, at)
+    while position < len(text) and text[position] != "\n":
+        char = text[position]
+        plain = (_QUOTED if quoted else _PLAIN).match(text, position)
         if plain:
-            piece, at = plain[0] if quoted or parts else plain[0].lstrip(), plain.end()
+            piece, position = plain[0] if quoted or parts else plain[0].lstrip(), plain.end()
         elif char == '"':
-            quoted, piece, at = not quoted, "", at + 1
+            quoted, piece, position = not quoted, "", position + 1
         elif char == "\\":
-            escaped = text[at + 1 : at + 2]
-            piece, at = _ESCAPES.get(escaped, escaped), at + 2
+            escaped = text[position + 1 : position + 2]
+            piece, position = _ESCAPES.get(escaped, escaped), position + 2
         else:  # the beginning of a comment
-            at = _line_end(text, at)
+            position = _line_end(text, position)
             break
         if piece:
             parts.append(piece)
@@ -128,11 +128,11 @@ def _value(text: str, at: int) -> tuple[str, int]:
             kept = sum(map(len, parts))
     value = "".join(parts)
     value = value[:kept] + value[kept:].rstrip()
-    return value.partition("\0")[0], at
+    return value.partition("\0")[0], position
 
 
-def _line_end(text: str, at: int) -> int:
-    match = _REST.match(text, at)
+def _line_end(text: str, position: int) -> int:
+    match = _REST.match(text, position)
     return match.end() if match else len(text)
 
 

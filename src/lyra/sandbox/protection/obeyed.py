@@ -60,7 +60,7 @@ def _may_be_at_home(path: str, roots: Iterable[str]) -> bool:
     """Whether a path lies in the home folder, or in a workspace that contains it: links may lead from it anywhere."""
     home = os.path.expanduser("~")
     homes = (f"{home}/", f"{_real_folder(home)}/")
-    return path.startswith(homes) or any(at.startswith(f"{root.rstrip('/')}/") for root in roots for at in homes)
+    return path.startswith(homes) or any(home.startswith(f"{root.rstrip('/')}/") for root in roots for home in homes)
 
 
 @lru_cache(maxsize=8)
@@ -83,11 +83,11 @@ def _look(roots: Sequence[str]) -> _Targets:
     by_name: list[tuple[str, frozenset[str]]] = []
     repositories: dict[str, None] = {}
     for root in roots:
-        found = search(root)
-        repositories.update(dict.fromkeys((*found.repositories, *enclosing_repositories(root))))
-        for link in found.links:
+        index = search(root)
+        repositories.update(dict.fromkeys((*index.repositories, *enclosing_repositories(root))))
+        for link in index.links:
             paths[os.path.realpath(link)] = _LINK
-        for link in found.folders:
+        for link in index.folders:
             names = frozenset(NAMES.beside(os.path.basename(link)))
             by_name.append((os.path.realpath(link), names))
             paths.update((os.path.realpath(f"{link}/{name}"), _LINK) for name in names)
