@@ -9,6 +9,8 @@ import pytest
 
 from lyra.sandbox import interpreters
 from lyra.sandbox.closed_folders import ClosedFolders
+from lyra.sandbox.protected import appeared
+from lyra.sandbox.running_commands import RunningCommand
 from lyra.sandbox.sandbox import examine
 from verify.attacks import obeyed
 from verify.attacks.obeyed import (
@@ -48,14 +50,6 @@ def test_there_are_enough_attempts():
     assert len(names.WAYS) >= 10
     assert len(named_files.ATTEMPTS) > 40
     assert len(afterwards.ATTEMPTS) > 70
-
-
-class Alone(dict):
-    """Commands that know of no others."""
-
-    def setdefault(self, key, value):
-        self[key] = value
-        return value
 
 
 @pytest.fixture
@@ -139,7 +133,7 @@ def test_without_the_look_behind_links_and_deaths_attempts_succeed(tier, monkeyp
 def test_without_a_search_to_the_end_attempts_succeed(tier, monkeypatch):
     """Planted bugs: the search afterwards has the bound of the one before, and each look is for its own command."""
     monkeypatch.setattr("lyra.sandbox.protected.SANDBOX_SCAN_AFTER_MAX", 200_000)
-    monkeypatch.setattr("lyra.sandbox.running_commands._running", Alone())
+    monkeypatch.setattr(RunningCommand, "look", lambda self, most: appeared(self._profile, self._before, most=most))
     failures = obeyed.run(("afterwards",), (tier,), every=100).failures
     assert any("heap" in failure for failure in failures)
     assert any("beside" in failure for failure in failures)
