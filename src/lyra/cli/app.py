@@ -62,7 +62,9 @@ COMMANDS: Final[dict[str, Lazy]] = {
     ),
     "tools": Lazy("lyra.cli.commands.tools", "tools", "List the available tools, check files of tools, call a tool."),
     "trust": Lazy(
-        "lyra.cli.commands.trust", "trust", "Show and change which folders' own files may do more than tighten."
+        "lyra.cli.commands.trust",
+        "trust",
+        "Show and change which folders' own files count in full; those of other folders can only forbid more.",
     ),
     "vega": Lazy("lyra.cli.vega.group", "vega", "Write, check, run and test programs in the Vega language."),
 }

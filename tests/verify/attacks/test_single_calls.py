@@ -84,11 +84,11 @@ def test_without_the_tables_attempts_on_command_rules_succeed(monkeypatch):
     """Planted bugs: arguments of unknown programs and written files are not looked at."""
     monkeypatch.setattr(command_line.CommandLine, "may_run", lambda self, glob: False)
     monkeypatch.setattr(command_line._Texts, "_read_written_files", lambda self: None)
-    command_line.read_line.cache_clear()
+    command_line._read_line.cache_clear()
     try:
         effects = "\n".join(asyncio.run(command_rules._denied(working_tiers()[0])).effects)
     finally:
-        command_line.read_line.cache_clear()
+        command_line._read_line.cache_clear()
     for line in ("unheard-of-wrapper touch", "mkfifo p; echo", "echo 'touch pwned' > s; sh s", "pwned was made"):
         assert line in effects
 
