@@ -70,7 +70,8 @@ async def passes(row: Row, grant: Grant) -> bool:
 
 
 def answer(kernel: Kernel, event: Any) -> None:
-    kernel.resolve_interrupt(event.data["id"], {"text": "yes", "approved": True})
+    if event.pid != "entry":  # its question is answered, or not, by the act
+        kernel.resolve_interrupt(event.data["id"], {"text": "yes", "approved": True})
 
 
 # ---------------------------------------------------------------------- callers
@@ -113,6 +114,51 @@ def inside(act: Callable[[Any, Kernel], Any]) -> Callable[[Kernel, Grant], Await
         return await ctx.do(call)
 
     return program(effected)
+
+
+ENTRY = "process.send:entry"
+KERNEL = "process.send:kernel"
+PIPELINE = {"name": "review", "agents": [{"name": "draft"}]}
+
+
+def with_entry(act: Callable[[Kernel, str], Any]) -> Callable[[Kernel, Grant], Awaitable[Any]]:
+    """The act inside a process, on an entry of a worker outside, which asks a question."""
+
+    async def run(kernel: Kernel, grant: Grant) -> Any:
+        kernel.submit("entry")
+        asked = kernel.create_interrupt("entry", "confirmation").id
+        return await inside(lambda ctx, kernel: act(kernel, asked))(kernel, grant)
+
+    return run
+
+
+def with_pipeline(act: Callable[[Kernel], Any]) -> Callable[[Kernel, Grant], Awaitable[Any]]:
+    """The act inside a process, on a pipeline that a worker outside drives."""
+
+    async def run(kernel: Kernel, grant: Grant) -> Any:
+        kernel.initialize_orchestration("entry", PIPELINE)
+        kernel.get_next_instruction("entry")
+        return await inside(lambda ctx, kernel: act(kernel))(kernel, grant)
+
+    return run
+
+
+async def shuts_down(kernel: Kernel, grant: Grant) -> Any:
+    """Whether a process that tries to shut the kernel down is not refused."""
+    outcome: list[bool] = []
+
+    async def main(ctx: Any) -> None:
+        try:
+            await asyncio.wait_for(kernel.shutdown(drain_s=0.1), 5)
+        except CapabilityDenied:
+            outcome.append(False)
+            raise
+        finally:
+            outcome.append(True)
+
+    process = kernel.spawn(main, grant=grant)
+    await process.wait()
+    return outcome[0]
 
 
 def agent(*replies: Any, **settings: Any) -> Callable[[Kernel, Grant], Awaitable[Any]]:
@@ -348,6 +394,35 @@ ROWS = [
     Row("process.send", "kernel.send", SEND, inside(lambda ctx, kernel: kernel.send("editor", "hello"))),
     Row("process.send", "kernel.kill", SEND, inside(lambda ctx, kernel: kernel.kill("editor"))),
     Row("process.send", "kernel.link", SEND, inside(lambda ctx, kernel: kernel.link(ctx.pid, "editor"))),
+    Row("process.send", "kernel.end", SEND, inside(lambda ctx, kernel: kernel.end("editor"))),
+    Row(
+        "process.send", "an answer", ENTRY, with_entry(lambda k, asked: k.resolve_interrupt(asked, {"approved": True}))
+    ),
+    Row("process.send", "a taken answer", ENTRY, with_entry(lambda k, asked: k.interrupts.cancel_interrupt(asked))),
+    Row(
+        "process.send",
+        "an answer through the service",
+        ENTRY,
+        with_entry(lambda k, asked: k.interrupts.resolve_interrupt(asked, {"approved": True})),
+    ),
+    Row("process.send", "a quota", ENTRY, with_entry(lambda k, _: k.adjust_quota("entry", {"max_llm_calls": 9}))),
+    Row("process.send", "a worker's state", ENTRY, with_entry(lambda k, _: k.transition_state("entry", "terminated"))),
+    Row("process.send", "a pipeline's end", ENTRY, with_pipeline(lambda k: k.orchestrator.terminate_session("entry"))),
+    Row("process.send", "a pipeline's next step", ENTRY, with_pipeline(lambda k: k.get_next_instruction("entry"))),
+    Row(
+        "process.send",
+        "a report",
+        ENTRY,
+        with_pipeline(lambda k: k.report_agent_result("entry", {"agent_name": "draft", "output": {}})),
+    ),
+    Row("process.send", "limits", KERNEL, inside(lambda c, k: k.rate_limiter.set_user_limits("u", None))),
+    Row("process.send", "a shutdown", KERNEL, shuts_down),
+    Row(
+        "process.spawn",
+        "a pipeline of a worker",
+        "process.spawn:review",
+        inside(lambda c, k: k.initialize_orchestration("entry", PIPELINE)),
+    ),
     Row(
         "process.send", "kernel.terminate", SEND, inside(lambda c, k: k.terminate(k.whereis("editor").pid, force=True))
     ),

@@ -35,7 +35,7 @@ from lyra.core.rights.capability import Grant, Rights
 from lyra.core.rights.scope import EVERYTHING
 from lyra.core.type_parameters import Taken
 from lyra.errors import ConfigError, LyraError, NameTaken, ProcessError, ProcessExit, StoreError
-from lyra.kernel.base.acting import as_registered, require
+from lyra.kernel.base.acting import acting, as_registered, require, require_signal
 from lyra.kernel.base.core import AnyJournal, Core
 from lyra.kernel.base.listeners import EventHandler, Watchers, words
 from lyra.kernel.base.subsystem import Subsystem
@@ -485,6 +485,7 @@ class Kernel:
         With a store, processes do not end here: they go on when it is opened again. Without one they end as
         `shutdown`.
         """
+        require_signal("kernel")
         if self._closing is not None:
             await asyncio.shield(self._closing)
             return
@@ -692,10 +693,13 @@ class Kernel:
         return self.end(pid, reason)
 
     def end(self, pid: str | Handle, reason: str = "killed") -> Ack:
-        """`kill` for the layers above, which end what they started: no right is asked for."""
+        """`kill` for the layers above: what a process has started, it may end without a right to."""
         if self._kills:
             self.core.raise_if_closed()
-            self.lifetimes.stop_tree(self.core.find_process(pid), sendable_text(reason, "a reason to kill"))
+            process = self.core.find_process(pid)
+            if not _is_below(process, acting()):
+                require_send(process)
+            self.lifetimes.stop_tree(process, sendable_text(reason, "a reason to kill"))
         return acknowledge(self.core)
 
     def link(self, one: str | Handle, other: str | Handle) -> Ack:
@@ -842,3 +846,11 @@ class Kernel:
     get_orchestration_state = forward("worker_api", WorkerApi.get_orchestration_state)
     register_agent = forward("worker_api", WorkerApi.register_agent)
     execute_pipeline = forward("worker_api", WorkerApi.execute_pipeline)
+
+
+def _is_below(process: Process, above: Any) -> bool:
+    """Whether a process, or one above it, was started by the other; outside any process all are."""
+    parent = process.parent
+    while parent is not None and parent is not above:
+        parent = parent.parent
+    return above is None or parent is above

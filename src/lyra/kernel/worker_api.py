@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 from lyra.core import limits
 from lyra.core.checking.check import known_keys, real
 from lyra.core.envelope import Envelope
+from lyra.kernel.base.acting import require_signal
 from lyra.kernel.cleanup import clean, shut_down
 from lyra.kernel.interrupts.service import Answer, Interrupt
 from lyra.kernel.journal.durable_value import durable_value
@@ -100,6 +101,7 @@ class WorkerApi:
     ) -> Ack:
         """Answer a question; awaiting it waits until the answer is durable."""
         self._core.raise_if_closed()
+        self._interrupts.require_answer(interrupt_id)
         return Ack(self._core, self._interrupts.resolve(interrupt_id, response, user_id=user_id))
 
     def get_pending_interrupt(self, pid: str) -> Interrupt | None:
@@ -129,6 +131,7 @@ class WorkerApi:
         """Take nothing new, let what is in flight finish, close. What a store keeps goes on when it is opened again:
         entries that run are put back in line, those that wait keep their questions. Without a store entries end. A
         second call changes nothing."""
+        require_signal("kernel")
         await shut_down(self.parts, self._close, reason=reason, drain_s=drain_s)
 
     # ------------------------------------------------------------------ services

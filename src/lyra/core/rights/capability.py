@@ -76,7 +76,9 @@ VERBS: Final[dict[str, Verb]] = {
         "plain",
         "send messages and signals to the process, group or service named by the scope: by its name, its pid or the "
         "program, agent or Vega function that it runs",
-        "send, link, monitor, stop and kill; questions to agents; `groups.broadcast`; `dispatch`; Vega's `<-`",
+        "send, link, monitor, stop and kill; questions to agents; `groups.broadcast`; `dispatch`; Vega's `<-`; inside "
+        "a process also answers to questions, and what workers do with entries and pipelines; `kernel` is the name for "
+        "shutdown, default quotas and rate limits",
     ),
     "net.http": Verb(
         "host",

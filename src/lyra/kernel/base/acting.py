@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from lyra.errors import CapabilityDenied, error_to_data
 
-__all__ = ["act_as", "acting", "as_registered", "check_right", "name_in", "require"]
+__all__ = ["act_as", "acting", "as_registered", "check_right", "name_in", "require", "require_signal"]
 
 _OUTSIDE: Final = "outside"
 # The Process whose program, tool or handler runs here, or _OUTSIDE; None where the stepped process says it.
@@ -57,6 +57,14 @@ def require(verb: str, *names: str, implied: bool = False) -> None:
     process = acting()
     if process is not None and not process.grant.is_all:
         check_right(process, verb, names, implied=implied)
+
+
+def require_signal(pid: Any) -> None:
+    """Raise CapabilityDenied if the process that runs here may not direct the process, entry or pipeline with this pid:
+    end it, answer for it, report its results, change its quota. Its own it may; `kernel` is the kernel itself."""
+    process = acting()
+    if process is not None and not process.grant.is_all and isinstance(pid, str):
+        check_right(process, "process.send", (pid,), implied=process.pid == pid)
 
 
 def check_right(process: Any, verb: str, names: tuple[str, ...], *, implied: bool = False) -> None:

@@ -22,7 +22,7 @@ from lyra.core.checking.check import sendable_text
 from lyra.core.envelope import Envelope, TerminalReason
 from lyra.core.limits import PIPELINE_SESSION_IDLE_S
 from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess
-from lyra.kernel.base.acting import require
+from lyra.kernel.base.acting import require, require_signal
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.interrupts.interrupt import Interrupt
 from lyra.kernel.pipelines.declaration import PipelineConfig
@@ -100,6 +100,7 @@ class Orchestrator(Subsystem):
         if not sendable_text(pid, "a pid"):
             raise ConfigError("a session needs a pid", key="pid")
         checked = PipelineConfig.of(config)
+        require("process.spawn", checked.name)
         work = self.envelope_of(envelope, pid)
         if pid in self.state.sessions and not force:
             raise NameTaken(f"there is a pipeline session for {pid} already", hint="force=True begins it anew", pid=pid)
@@ -129,6 +130,7 @@ class Orchestrator(Subsystem):
 
     def store_envelope(self, pid: str, envelope: Any) -> Envelope:
         """Replace the envelope of a session, which stays at its stage; an ended session keeps its own."""
+        require_signal(pid)
         session = self._session(pid)
         if session.terminated:
             raise InvalidTransition(f"pipeline {pid} is over", hint="initialize_orchestration begins one", pid=pid)
@@ -139,6 +141,7 @@ class Orchestrator(Subsystem):
 
     def terminate_session(self, pid: str, reason: str = "user_cancelled", message: str = "") -> Ack:
         """End a pipeline, and the process that runs it; one that has ended keeps its reason."""
+        require_signal(pid)
         session = self._session(pid)
         try:
             word = TerminalReason(reason)
@@ -218,6 +221,7 @@ class Orchestrator(Subsystem):
 
     def get_next_instruction(self, pid: str) -> Instruction:
         """What to do now; asked again, the same."""
+        require_signal(pid)
         self._core.raise_if_closed()
         session = self._session(pid)
         self._end_late_runs(session)
@@ -243,6 +247,7 @@ class Orchestrator(Subsystem):
 
     def report_agent_result(self, pid: str, result: Mapping[str, Any]) -> Instruction:
         """Take the result of a run and say what comes next. A run reported again changes nothing."""
+        require_signal(pid)
         self._core.raise_if_closed()
         session = self._session(pid)
         row = report_row(result)
@@ -354,6 +359,7 @@ class Orchestrator(Subsystem):
 
     def resume_after_interrupt(self, pid: str, interrupt: Any, response: Any) -> Instruction:
         """The question a pipeline waits for was answered: go on at the stage the pipeline names for its kind."""
+        require_signal(pid)
         self._core.raise_if_closed()
         self.questions.resume(self._session(pid), interrupt, response)
         return self.get_next_instruction(pid)
@@ -374,6 +380,7 @@ class Orchestrator(Subsystem):
 
     def resume_from_checkpoint(self, pid: str, checkpoint: Any, *, force: bool = False) -> SessionState:
         """A session that goes on where the checkpoint was taken."""
+        require_signal(pid)
         self._core.raise_if_closed()
         if not isinstance(checkpoint, Mapping) or checkpoint.get("version") != CHECKPOINT_VERSION:
             raise ConfigError(f"not a checkpoint of version {CHECKPOINT_VERSION}", key="version")

@@ -111,6 +111,7 @@ class Taint(Subsystem):
         return process.pid if process is not None and process.core is self._core else ""
 
     def forget(self, pid: str) -> None:
-        """Take the mark off: the process is gone from the table."""
-        if pid in self.state.pids:
+        """Take the mark off: the process is gone from the table. One that lives keeps it."""
+        process = self._core.processes.get(pid)
+        if pid in self.state.pids and (process is None or process.exit is not None):
             self._core.fact(self.state, pid, "process.unlabelled", {})

@@ -28,7 +28,7 @@ from lyra.errors import (
     Overloaded,
     ProcessError,
 )
-from lyra.kernel.base.acting import require
+from lyra.kernel.base.acting import require, require_signal
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.journal.durable_value import durable_value
 from lyra.kernel.process.process import PRIORITIES, TRANSITIONS, Process
@@ -185,6 +185,7 @@ class LifecycleManager(Subsystem):
     def schedule(self, pid: str) -> ProcessControlBlock:
         """Put a new entry in line. One that has used up its quota is refused."""
         self._core.raise_if_closed()
+        require_signal(pid)
         entry = self._own(pid)
         if entry.state != "new":
             raise InvalidTransition(
@@ -221,6 +222,7 @@ class LifecycleManager(Subsystem):
     def transition_state(self, pid: str, state: str, reason: str = "") -> ProcessControlBlock:
         """Move an entry, if the table allows it."""
         self._core.raise_if_closed()
+        require_signal(pid)
         entry = self._own(pid)
         self._may_move(pid)
         word = _lower(state)

@@ -27,6 +27,7 @@ from lyra.core.limits import (
     RATE_OVERRIDES_MAX,
 )
 from lyra.errors import Overloaded
+from lyra.kernel.base.acting import require_signal
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.journal.durable_value import DurableValue, durable_value
 
@@ -329,6 +330,7 @@ class RateLimiter(Subsystem):
 
     def _limit(self, scope: str, name: str, config: RateLimitConfig | Mapping[str, Any] | None) -> None:
         self._core.raise_if_closed()
+        require_signal("kernel")
         checked = None if config is None else RateLimitConfig.of(config).to_data()
         known = self.state.users if scope == "user" else self.state.endpoints
         if len(self.state.users) + len(self.state.endpoints) >= RATE_OVERRIDES_MAX and name not in known and checked:

@@ -19,6 +19,7 @@ import msgspec
 from lyra.core.checking.check import sendable_text, whole
 from lyra.core.limits import COUNTED_MAX, QUOTA_WARN_PERCENT, USERS_KEPT
 from lyra.errors import LimitExceeded, NoSuchProcess
+from lyra.kernel.base.acting import require_signal
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.journal.durable_value import durable_value
 from lyra.kernel.process.process import Process
@@ -171,6 +172,7 @@ class ResourceTracker(Subsystem):
 
     def set_default_quota(self, quota: ResourceQuota | Mapping[str, Any]) -> ResourceQuota:
         """Set the quota of later processes that name none, also after a restart."""
+        require_signal("kernel")
         row = {"quota": self.resolve(quota).to_data()}
         self._core.setting(self.state, "pcb.default_quota", row)
         return self.default_quota
@@ -221,6 +223,7 @@ class ResourceTracker(Subsystem):
     def adjust_quota(self, pid: str, changes: Mapping[str, Any]) -> ResourceQuota:
         """Change the fields that are named; the others, and those given as 0, stay as they are."""
         self._core.raise_if_closed()
+        require_signal(pid)
         account = self.state.accounts.get(_text(pid))
         if account is None:
             raise NoSuchProcess(f"no process {pid!r} has a quota here", hint="submit it first", pid=pid)
