@@ -222,6 +222,34 @@ def test_a_message_behind_an_effect_in_doubt_fails_in_bounded_time(path, caplog,
     assert any("waits for a person" in record.getMessage() for record in caplog.records)
 
 
+@pytest.mark.parametrize("lives", [1, 2])
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("held", [True, False])
+def test_the_current_turn_behind_an_effect_in_doubt_fails_in_bounded_time(path, held, early, lives):
+    """`current` of the process and of `kernel.agent(pid)`; the turn itself goes on when a person has answered."""
+    clock = SimClock(1_900_000_000.0)
+
+    async def then(kernel, process):
+        if not early:
+            await settle(kernel)
+        waiting = asyncio.ensure_future(current(kernel, process))
+        await settle(kernel)
+        assert not waiting.done()
+        clock.advance(DOUBT_WAIT_S + 0.1)
+        with pytest.raises(EffectInDoubt, match=r"waits for a person: Was tool:charge\(\) performed") as error:
+            await asyncio.wait_for(waiting, 5)
+        assert "await `current` again" in error.value.hint
+        again = asyncio.ensure_future(current(kernel, process))
+        (question,) = kernel.interrupts.pending()
+        await kernel.resolve_interrupt(question.id, {"decision": "skip", "data": "charged"})
+        assert await asyncio.wait_for(again, 5) == "done"
+
+    async def current(kernel, process):
+        return await (process if held else kernel.agent("shop")).current
+
+    in_doubt(path, then, clock, lives=lives)
+
+
 def test_an_answer_in_time_lets_the_message_through(path):
     """A person, or a program, that answers within the time: the message is answered as ever."""
 
