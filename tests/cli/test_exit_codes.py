@@ -82,7 +82,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def _call(command: str, folder: Path, *words: str):
-    target, first = TARGETS[command]
+    target, first = TARGETS.get(command, ("lyra.cli.main:vega", (command,)))
     env = {"HOME": str(folder), "LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin", "LYRA_KERNEL_LEASE_WAIT_S": "0.2"}
     return warm.run(target, (*first, *words), cwd=folder, env=env)
 
@@ -126,6 +126,20 @@ def test_what_a_program_throws_is_the_programs(folder: Path, command, durable, s
     done = _call(command, folder, "program.vega", *durable)
     assert done.returncode == code, done
     assert head in done.stderr
+
+
+@pytest.mark.parametrize("durable", [(), ("--db", "run.db", "--run-id", "busy")], ids=["plain", "durable"])
+@pytest.mark.parametrize("command", ["lyra run", "vega"])
+@pytest.mark.parametrize("source", ["while true { }", "process::sleep(30s);"])
+def test_a_program_that_runs_out_of_time_is_a_deadline(folder: Path, command: str, durable, source: str):
+    """The seconds of the budget are a deadline whether or not the program waits, also when its run is shown again."""
+    (folder / "program.vega").write_text(source)
+    done = [_call(command, folder, "program.vega", *durable, "--set", "budget.seconds=0.3")]
+    if durable:
+        done.append(_call("resume", folder, "busy", "--db", "run.db"))
+    for call in done:
+        assert call.returncode == 4, call
+        assert "error[deadline_exceeded]: the process ran longer than 0.3 s" in call.stderr
 
 
 @pytest.mark.parametrize("command", ["lyra run", "vega"])

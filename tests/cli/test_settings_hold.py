@@ -53,14 +53,26 @@ def test_a_denied_right_is_denied_by_every_command(tmp_path: Path, command: str,
 
 
 SLOW = '[[agents]]\nname = "slow"\n'
-AGENTS = "import asyncio\n\nasync def slow(envelope):\n    await asyncio.sleep(30)\n    return {}\n"
+SLOW_WITH_WAY_OUT = '[[agents]]\nname = "slow"\nerror_next = "other"\n[[agents]]\nname = "other"\n'
+AGENTS = """
+import asyncio
+
+async def slow(envelope):
+    await asyncio.sleep(30)
+
+async def other(envelope):
+    return {}
+"""
 
 
-def test_a_limit_of_time_holds_for_a_pipeline(tmp_path: Path) -> None:
-    (tmp_path / "line.toml").write_text(f'name = "line"\n{SLOW}')
+@pytest.mark.parametrize("stages", [SLOW, SLOW_WITH_WAY_OUT], ids=["one stage", "a stage with an error route"])
+def test_a_limit_of_time_holds_for_a_pipeline(tmp_path: Path, stages: str) -> None:
+    """Its error is the deadline's, with exit code 4; no stage runs afterwards."""
+    (tmp_path / "line.toml").write_text(f'name = "line"\n{stages}')
     (tmp_path / "agents.py").write_text(AGENTS)
     env = {"HOME": str(tmp_path), "LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin", "LYRA_BUDGET_SECONDS": "0.2"}
     words = ("pipeline", "run", "line.toml", "--agents", "agents.py")
     done = warm.run("lyra.cli.main:main", words, cwd=tmp_path, env=env, timeout_s=20)
-    assert done.returncode != 0, done.stdout
-    assert "0.2" in done.stdout + done.stderr, done
+    assert done.returncode == 4, done
+    assert "error[deadline_exceeded]: the process ran longer than 0.2 s" in done.stderr
+    assert "run      other" not in done.stderr

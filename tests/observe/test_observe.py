@@ -71,12 +71,12 @@ def test_a_failed_call_has_its_kind_as_status(tmp_path):
 
 
 def test_sqlite_has_the_same_records(tmp_path):
-    """Table `calls` has exactly the fields; it is in WAL mode, indexed, and can be asked."""
+    """Table `calls` has exactly the fields, and `estimated`; it is in WAL mode, indexed, and can be asked."""
     path = tmp_path / "trace.db"
     run(work(path))
     run(work(path, fails=True))
     with contextlib.closing(sqlite3.connect(path)) as db, db:
-        assert [column[1] for column in db.execute("PRAGMA table_info(calls)")] == FIELDS
+        assert [column[1] for column in db.execute("PRAGMA table_info(calls)")] == [*FIELDS, "estimated"]
         assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         plan = db.execute("EXPLAIN QUERY PLAN SELECT * FROM calls WHERE trace_id = ''").fetchone()
         assert "calls_by_trace" in plan[-1]
@@ -284,6 +284,39 @@ def test_sqlite_records_redact_the_secrets_they_are_told(tmp_path):
     records = records_of(tmp_path / "a.db", called(1, text=" plain-word"), secrets=lambda: ["plain-word"])
     assert "plain-word" not in repr((records.calls(), records.spans()))
     assert records.calls()[0]["agent"].startswith("agent")
+
+
+def test_estimated_tokens_are_marked_everywhere(tmp_path):
+    """A count of Lyra's own is marked in both tables and in JSON lines; a provider's is not."""
+    counted, estimated = called(1), called(2)
+    estimated.data["estimated"] = True
+    lines = JsonLines(tmp_path / "a.jsonl")
+    lines(counted)
+    lines(estimated)
+    asyncio.run(lines.close())
+    marked = [json.loads(line).get("estimated") for line in lines.path.read_text().splitlines()]
+    assert marked == [None, True]
+    records = records_of(tmp_path / "a.db", counted, estimated)
+    assert [call["estimated"] for call in records.calls()] == [False, True]
+    assert [span.data.get("estimated", False) for span in records.spans()] == [False, True]
+    asyncio.run(records.close())
+    with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as db:
+        assert db.execute("SELECT span_id FROM calls WHERE estimated").fetchall() == [("s2",)]
+
+
+def test_records_of_an_older_version_are_opened(tmp_path):
+    """A file whose table `calls` has no column `estimated` gets it; its rows are kept and count as counted."""
+    path = tmp_path / "old.db"
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.execute(f"CREATE TABLE calls ({', '.join(FIELDS)})")
+        old = ["t0", "s0", "agent", "sim/a", 1, 1, 0.0, 1, "ok", 0, None]
+        db.execute(f"INSERT INTO calls VALUES ({', '.join('?' * len(FIELDS))})", old)
+    event = called(1)
+    event.data["estimated"] = True
+    for number in (1, 2):  # once to change it, once to find it changed
+        records = records_of(path, *([event] if number == 1 else []))
+        assert [(call["span_id"], call["estimated"]) for call in records.calls()] == [("s0", False), ("s1", True)]
+        asyncio.run(records.close())
 
 
 def test_sqlite_records_want_the_events_that_are_spans(tmp_path):

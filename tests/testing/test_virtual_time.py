@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from time import monotonic
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 
 import lyra
 from lyra import Agent, Backoff, CircuitBreaker, Kernel, RateLimit, Retry, effect, tool
-from lyra.errors import CircuitOpen, ModelError
+from lyra.errors import CircuitOpen, DeadlineExceeded, ModelError
+from lyra.kernel import Child
 from lyra.testing import SimClock, run_in_virtual_time
 from tests.agents.support import says
 
@@ -74,8 +76,6 @@ def test_timers_of_agents() -> None:
     @tool(timeout_s=30)
     async def slow() -> str:
         """Slow."""
-        import asyncio
-
         await asyncio.sleep(3600)
         return "late"
 
@@ -100,6 +100,98 @@ def test_timers_of_agents() -> None:
     assert run_in_virtual_time(main()) == ["x"] * 4 + ["done"]
     assert monotonic() - began < 30
     assert model.requests[-1].messages[-1].tool_results[0].error_code == "timeout"
+
+
+async def for_ever(*_: Any) -> None:
+    await asyncio.sleep(1_000_000)
+
+
+async def query(kernel: Kernel) -> None:
+    kernel.bus.register_handler("slow", for_ever)
+    with pytest.raises(DeadlineExceeded):
+        await kernel.bus.query("slow", 1, timeout_s=60)
+
+
+async def question(kernel: Kernel) -> None:
+    async def asks(ctx: Any) -> None:
+        with pytest.raises(DeadlineExceeded):
+            await ctx.ask("Are you there?", "timeout")
+
+    await kernel.run(asks)
+
+
+async def stage(kernel: Kernel) -> None:
+    kernel.register_agent("slow", for_ever)
+    config = {"name": "line", "agents": [{"name": "slow", "timeout_seconds": 100}]}
+    events = [event async for event in kernel.execute_pipeline(config)]
+    assert "took longer than 100 s" in events[-1].envelope.termination_reason
+
+
+async def back_off(kernel: Kernel) -> None:
+    async def crash(ctx: Any) -> None:
+        raise RuntimeError("down")
+
+    pauses = {"kind": "constant", "initial_s": 25}
+    supervisor = await kernel.supervise([Child("c", crash)], max_restarts=2, window_s=9_999, backoff=pauses)
+    await supervisor.wait()
+
+
+async def quota(kernel: Kernel) -> None:
+    exceeded = asyncio.Event()
+    kernel.on_event(lambda event: exceeded.set(), ["resource.exceeded"])
+    kernel.submit("worker", quota={"timeout_seconds": 50, "soft_timeout_seconds": 50})
+    kernel.schedule("worker")
+    kernel.get_next_runnable()
+    await exceeded.wait()
+
+
+async def rate_of_a_user(kernel: Kernel) -> None:
+    while (check := kernel.check_rate_limit("user")).allowed:
+        pass
+    await asyncio.sleep(check.retry_after_seconds + 0.01)
+    assert kernel.check_rate_limit("user").allowed
+
+
+async def dispatch(kernel: Kernel) -> None:
+    kernel.register_service({"name": "service", "service_type": "worker", "status": "healthy"})
+    kernel.register_handler("service", for_ever)
+    with pytest.raises(DeadlineExceeded):
+        await kernel.dispatch("service", timeout_s=100)
+
+
+async def time_of_a_budget(kernel: Kernel) -> None:
+    with pytest.raises(DeadlineExceeded):
+        await kernel.run(for_ever, budget={"seconds": 70})
+
+
+@pytest.mark.parametrize(
+    ("timer", "seconds"),
+    [
+        (query, 60),
+        (question, 300),
+        (stage, 100),
+        (back_off, 50),
+        (quota, 50),
+        (rate_of_a_user, 9),
+        (dispatch, 100),
+        (time_of_a_budget, 70),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_timers_of_the_kernel(timer: Any, seconds: float) -> None:
+    """Time-outs of queries, dispatches and stages, the lives of questions, pauses of supervisors, quotas, rates of
+    users and the seconds of budgets pass in virtual time; the limit holds there as it would in real time."""
+
+    async def main() -> float:
+        async with Kernel() as kernel:
+            began = kernel.clock.monotonic()
+            await timer(kernel)
+            return kernel.clock.monotonic() - began
+
+    began = monotonic()
+    took = run_in_virtual_time(main())
+    assert monotonic() - began < 8  # each of them would be longer in real time, or wait for ever
+    assert seconds <= took < 1.2 * seconds + 10
 
 
 def test_the_clock_that_is_given_is_the_one_that_runs() -> None:

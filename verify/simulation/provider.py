@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from lyra.core.budgets.budget import Usage
+from lyra.core.budgets.money import Money
 from lyra.core.effect import Charged, Effect
 from lyra.core.ids import ProcessRandom
 from lyra.errors import ModelError, ToolError
@@ -186,9 +187,9 @@ _BACKOFF: Final = {"kind": "exponential", "initial_s": 0.5, "jitter": 0.5}
 
 EFFECTS: Final[dict[str, Effect]] = {
     "read": _declared("read", idempotent=True),
-    "pay": _declared("pay", cost=10_000, timeout_s=30.0),
+    "pay": _declared("pay", cost=Money(10_000), timeout_s=30.0),
     "post": _declared("post"),
-    "model": _declared("model", cost=2_000, retry={"max_attempts": 3, "backoff": _BACKOFF}, timeout_s=10.0),
+    "model": _declared("model", cost=Money(2_000), retry={"max_attempts": 3, "backoff": _BACKOFF}, timeout_s=10.0),
     "fetch": _declared("fetch", idempotent=True, retry={"max_attempts": 2}, timeout_s=5.0),
     "queued": _declared(
         "queued", idempotent=True, rate_limit={"requests_per_minute": 30, "burst": 2, "strategy": "queue"}
@@ -198,7 +199,7 @@ EFFECTS: Final[dict[str, Effect]] = {
     ),
     "pressed": _declared(
         "pressed",
-        cost=500,
+        cost=Money(500),
         rate_limit={"requests_per_minute": 20, "burst": 1, "strategy": "backpressure"},
         retry={"max_attempts": 2},
     ),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from lyra.agents.agent import Agent
@@ -314,13 +314,18 @@ class BudgetScope:
         return self._scope.speculative
 
 
-@contextmanager
 def budget(
     limit: Limits | None = None, *, on_exceed: str = "block", **limits: int | float | str
-) -> Iterator[BudgetScope]:
+) -> AbstractContextManager[BudgetScope]:
     """A budget for every agent that is asked inside, nested ones too. `limit` is money; others go by name."""
-    outer = scopes.get()
     settings: dict[str, Any] = {**Budget._settings(limit), **limits, "on_exceed": on_exceed}
+    Budget(**settings)  # wrong limits are refused here, at the call, and not where the scope is entered
+    return _budget_scope(settings)
+
+
+@contextmanager
+def _budget_scope(settings: dict[str, Any]) -> Iterator[BudgetScope]:
+    outer = scopes.get()
     scope = outer[-1].child(settings) if outer else Budget(**settings)
     token = scopes.set((*outer[:-1], scope))
     try:

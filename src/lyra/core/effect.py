@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypedDict, Type
 
 import msgspec
 
-from lyra.core.budgets.budget import NOTHING, Amount, Usage
+from lyra.core.budgets.budget import NOTHING, Amount, Usage, declared_cost
 from lyra.core.checking.check import known_keys, sendable_text
 from lyra.core.codec import canonical, decode, decoder_for
 from lyra.core.hints import resolve_hint
@@ -158,7 +158,7 @@ class Effect(Generic[Parameters, Result_co]):
         self.name = sendable_text(name, "an effect's name") if name is not None else qualified_name(run)
         self.idempotent = idempotent
         self.digest = canonical_hash(self.name, (), {})  # the hash of a call without arguments
-        self.cost = Usage.of(cost) if cost is not None else NOTHING
+        self.cost = declared_cost(cost) if cost is not None else NOTHING
         self.quote = quote
         self.about = about  # describes a call in plain words, for a question to a person
         self.skipped = skipped  # gives the value of a skipped call from the data of the decision to skip it
@@ -277,7 +277,7 @@ def _added(declared: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str,
         added["needs"] = _both(declared["needs"], added["needs"])
     cost = Usage.of(declared["cost"]) if declared.get("cost") else NOTHING
     if "cost" in added:
-        added["cost"] = _larger(cost, Usage.of(added["cost"]) if added["cost"] is not None else NOTHING)
+        added["cost"] = _larger(cost, declared_cost(added["cost"]) if added["cost"] is not None else NOTHING)
     first, second = declared.get("quote"), added.get("quote")
     if first is None and second is not None and cost:
         added["quote"] = lambda budget, *args, **kwargs: _larger(cost, second(budget, *args, **kwargs))

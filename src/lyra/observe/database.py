@@ -1,7 +1,9 @@
 """Records in SQLite, for queries in SQL or with the methods below.
 
-Table `calls` has one row a model call, its columns the fields of the record; table `spans` has every span (turns,
-model calls, tool calls), so that a trace can be shown as a tree. WAL mode: others may read while it is written.
+Table `calls` has one row a model call, its columns the fields of the record, and `estimated`: 1 where the provider did
+not count the tokens. A file of an older version, without that column, gets it when it is opened. Table `spans` has
+every span (turns, model calls, tool calls), so that a trace can be shown as a tree. WAL mode: others may read while it
+is written.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ CALLS: Final[dict[str, str]] = {
     "status": "TEXT",
     "retries": "INTEGER",
     "parent_span": "TEXT",
+    "estimated": "INTEGER NOT NULL DEFAULT 0",
 }
 SPANS: Final[dict[str, str]] = {
     "trace_id": "TEXT",
@@ -55,7 +58,7 @@ _SCHEMA: Final = (
     "CREATE INDEX IF NOT EXISTS spans_by_trace ON spans (trace_id)",
     "CREATE INDEX IF NOT EXISTS spans_by_time ON spans (time)",
 )
-_ADD_CALL: Final = f"INSERT INTO calls VALUES ({', '.join('?' * len(CALLS))})"  # noqa: S608 (only question marks)
+_ADD_CALL: Final = f"INSERT INTO calls ({', '.join(CALLS)}) VALUES ({', '.join('?' * len(CALLS))})"  # noqa: S608 (names)
 _ADD_SPAN: Final = f"INSERT OR REPLACE INTO spans VALUES ({', '.join('?' * len(SPANS))})"  # noqa: S608 (the same)
 
 
@@ -77,8 +80,22 @@ class SqliteRecords:
             self._db.execute("PRAGMA synchronous = NORMAL")
             for statement in _SCHEMA:
                 self._db.execute(statement)
+            self._add_missing_columns()
         except sqlite3.Error as error:
             raise ConfigError(f"{self.path} cannot be used for records: {error}") from None
+
+    def _add_missing_columns(self) -> None:
+        """Give the table `calls` of an older version the columns that came since."""
+        if not self._missing_columns():
+            return
+        self._db.execute("BEGIN IMMEDIATE")
+        with self._db:
+            for name in self._missing_columns():  # another process may have opened the file meanwhile
+                self._db.execute(f"ALTER TABLE calls ADD COLUMN {name} {CALLS[name]}")
+
+    def _missing_columns(self) -> list[str]:
+        known = {row[1] for row in self._db.execute("PRAGMA table_info(calls)")}
+        return [name for name in CALLS if name not in known]
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -96,7 +113,8 @@ class SqliteRecords:
         self._db.execute("BEGIN")
         with self._db:  # both rows or none
             if span.kind == "model":
-                self._db.execute(_ADD_CALL, [data[name] for name in CALLS])
+                row = {**data, "estimated": int(bool(data.get("estimated")))}
+                self._db.execute(_ADD_CALL, [row[name] for name in CALLS])
             self._db.execute(_ADD_SPAN, [values[name] for name in SPANS])
 
     # ------------------------------------------------------------------ queries
@@ -110,13 +128,15 @@ class SqliteRecords:
         trace_id: str | None = None,
         limit: int = 1000,
     ) -> list[dict[str, Any]]:
-        """The last model calls that fit, oldest first."""
+        """The last model calls that fit, oldest first. `estimated` tells tokens that Lyra counted from a provider's."""
         asked = {"agent": agent, "model": model, "status": status, "trace_id": trace_id}
         wanted = {name: value for name, value in asked.items() if value is not None}
         where = " AND ".join(f"{name} = ?" for name in wanted) or "1"
-        query = f"SELECT * FROM calls WHERE {where} ORDER BY rowid DESC LIMIT ?"  # noqa: S608 (names of the table)
+        columns = ", ".join(CALLS)
+        query = f"SELECT {columns} FROM calls WHERE {where} ORDER BY rowid DESC LIMIT ?"  # noqa: S608 (names of the table)
         rows = self._db.execute(query, [*wanted.values(), whole(limit, "limit")]).fetchall()
-        return [dict(zip(CALLS, row, strict=True)) for row in reversed(rows)]
+        calls = [dict(zip(CALLS, row, strict=True)) for row in reversed(rows)]
+        return [{**call, "estimated": bool(call["estimated"])} for call in calls]
 
     def totals(self, by: str = "agent") -> dict[str, dict[str, Any]]:
         """Calls, errors, tokens and money by agent, model, status or trace_id; cost None where one of them is

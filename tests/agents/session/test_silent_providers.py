@@ -10,6 +10,7 @@ import pytest
 
 import lyra
 from lyra import Agent, Kernel
+from lyra.agents.session.records import CALL_FIELDS
 from lyra.errors import BudgetExceeded
 from lyra.models.client import LLMClient
 from lyra.models.pricing import Price
@@ -63,6 +64,7 @@ def test_tokens_are_counted_and_marked():
     for record in (called, answered, told):
         assert record["estimated"] is True
         assert record["output_tokens"] == metrics.output_tokens
+    assert list(called) == [*CALL_FIELDS, "estimated"]
 
 
 @pytest.mark.parametrize("budget", [{"output_tokens": 1_100}, {"usd": "$0.012"}])

@@ -9,6 +9,8 @@ import pytest
 
 import lyra
 from lyra import Agent, Kernel, tool
+from lyra.agents import sdk
+from lyra.agents.session.events import ToolEnded
 from lyra.core.limits import DOUBT_WAIT_S
 from lyra.errors import ConfigError, EffectInDoubt, NameTaken
 from lyra.testing import SimClock
@@ -86,14 +88,62 @@ def test_a_question_of_a_tool_is_refused_in_run(caplog):
     assert any("Which colour?" in record.getMessage() for record in caplog.records)
 
 
-@pytest.mark.parametrize("events", [False, True])
-def test_a_stream_does_not_wait_either(events):
-    """`lyra.stream` has a kernel of its own too."""
+@pytest.fixture
+def questions(monkeypatch):
+    """The events about questions of kernels that `lyra.run` and `lyra.stream` make: (kind, text) of each."""
+    seen: list[tuple[str, str]] = []
+
+    class WatchedKernel(Kernel):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            self.on_event(self.note, ["interrupt.created", "interrupt.cancelled"])
+
+        @staticmethod
+        def note(event):
+            seen.append((event.kind, event.data.get("question") or event.data["reason"]))
+
+    monkeypatch.setattr(sdk, "Kernel", WatchedKernel)
+    return seen
+
+
+@pytest.mark.parametrize(("agent", "question"), [(editor, "Allow publish?"), (adviser, "Which colour?")])
+@pytest.mark.parametrize("call", ["run", "stream"])
+def test_a_refused_question_is_told_by_events(questions, call, agent, question):
+    """One Event with the question, one that says why nobody is asked."""
 
     async def main():
-        return [piece async for piece in lyra.stream(editor(), "go", events=events)]
+        if call == "run":
+            await lyra.run(agent(), "go")
+        else:
+            await lyra.stream(agent(), "go")
 
-    assert run(main())
+    run(main())
+    (made, text), (cancelled, reason) = questions
+    assert (made, cancelled) == ("interrupt.created", "interrupt.cancelled")
+    assert text.startswith(question)
+    assert "no person can answer here" in reason
+
+
+def test_a_stream_does_not_wait_either():
+    """`lyra.stream` has a kernel of its own too: the tool is not run, and the model is told why."""
+
+    async def main():
+        return "".join([piece async for piece in lyra.stream(editor(), "go")])
+
+    answer = run(main())
+    assert "published news" not in answer
+    assert "no person can answer here" in answer
+
+
+def test_a_stream_of_events_does_not_wait_either():
+    """The same for `events=True`, where the call's end is an error."""
+
+    async def main():
+        return [event async for event in lyra.stream(editor(), "go", events=True)]
+
+    (end,) = [event for event in run(main()) if isinstance(event, ToolEnded)]
+    assert end.is_error
+    assert "no person can answer here" in end.output
 
 
 def test_a_team_does_not_wait_either():
@@ -220,6 +270,34 @@ def test_a_message_behind_an_effect_in_doubt_fails_in_bounded_time(path, caplog,
     with caplog.at_level(logging.WARNING, logger="lyra"):
         in_doubt(path, then, clock, lives=lives)
     assert any("waits for a person" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize("lives", [1, 2])
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("held", [True, False])
+def test_the_current_turn_behind_an_effect_in_doubt_fails_in_bounded_time(path, held, early, lives):
+    """`current` of the process and of `kernel.agent(pid)`; the turn itself goes on when a person has answered."""
+    clock = SimClock(1_900_000_000.0)
+
+    async def then(kernel, process):
+        if not early:
+            await settle(kernel)
+        waiting = asyncio.ensure_future(current(kernel, process))
+        await settle(kernel)
+        assert not waiting.done()
+        clock.advance(DOUBT_WAIT_S + 0.1)
+        with pytest.raises(EffectInDoubt, match=r"waits for a person: Was tool:charge\(\) performed") as error:
+            await asyncio.wait_for(waiting, 5)
+        assert "await `current` again" in error.value.hint
+        again = asyncio.ensure_future(current(kernel, process))
+        (question,) = kernel.interrupts.pending()
+        await kernel.resolve_interrupt(question.id, {"decision": "skip", "data": "charged"})
+        assert await asyncio.wait_for(again, 5) == "done"
+
+    async def current(kernel, process):
+        return await (process if held else kernel.agent("shop")).current
+
+    in_doubt(path, then, clock, lives=lives)
 
 
 def test_an_answer_in_time_lets_the_message_through(path):

@@ -322,6 +322,42 @@ def test_a_denied_right_ends_the_run(vega, right):
     assert "is denied: a deny rule touches it" in done.stderr
 
 
+WITHOUT_AGENTS = {
+    "env.read": 'print(env::get("HOME") != null);',
+    "process.spawn": "fn child() { } spawn fn child(); print(true);",
+    "process.send": "fn child() { receive { x => x } } let p = spawn fn child(); p <- 1; print(true);",
+}
+
+
+@pytest.mark.parametrize("durable", [(), ("--db", "runs.db")], ids=["plain", "durable"])
+@pytest.mark.parametrize("source", ["--set", "a file", "a variable"])
+@pytest.mark.parametrize("right", WITHOUT_AGENTS)
+def test_a_denied_right_ends_a_program_without_agents(vega: Vega, right: str, source: str, durable):
+    """Its own processes and the environment: the deny rules of the command line, of the user's file and of a variable
+    hold; the rights of a program alone would allow each of them."""
+    file = vega.write("a.vega", WITHOUT_AGENTS[right])
+    assert vega("run", file, *durable).stdout == "true\n"
+    flags = ("--set", f"grant.deny={right}") if source == "--set" else ()
+    if source == "a file":
+        vega.write("../home/.config/lyra/lyra.toml", f'[grant]\ndeny = ["{right}"]\n')
+    done = vega("run", file, *durable, *flags, **({"LYRA_GRANT_DENY": right} if source == "a variable" else {}))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert f"error[capability_denied]: {right}:" in done.stderr
+
+
+def test_a_denied_tool_is_not_run(vega: Vega):
+    """`tool.use`, in general and by name: the model is told of the refusal; another tool's name changes nothing."""
+    vega.write("s.yaml", 'sequence:\n  - tool_calls: [{name: add, arguments: {a: 3, b: 5}}]\n  - text: "{result}"\n')
+    add = 'fn add(a: int, b: int) { print("adds"); return a + b; }\n'
+    agent = 'agent C { model "sim/script:s.yaml" tools [add] }\nlet c = spawn C;\nprint(c <- "go");\n'
+    file = vega.write("a.vega", add + agent)
+    for right in ("tool.use", "tool.use:add"):
+        done = vega("run", file, "--set", f"grant.deny={right}")
+        assert done.stdout == f"tool.use:add is denied: a deny rule touches it. the rule {right} decided\n"
+    for flags in ((), ("--set", "grant.deny=tool.use:other")):
+        assert vega("run", file, *flags).stdout == "adds\n8\n"
+
+
 def test_lyra_run_takes_the_same_flags(vega: Vega):
     """What is shown while it runs, how many threads it has, and the one document."""
     vega.write("agent.vega", AGENT)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+import lyra
 from lyra.agents.agent import Agent
 from lyra.agents.headless.headless import Headless, HeadlessOptions
 from lyra.agents.session.events import Interrupted, ToolEnded
@@ -109,6 +110,28 @@ def test_with_no_user_there_a_form_is_declined_and_text_refused(tmp_path):
             assert (outcome.result["text"], outcome.result["turns"]) == ("done", 3)
 
     run(main())
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [(None, {"action": "decline"}), (lambda question: "Bo", {"action": "accept", "content": {"name": "Bo"}})],
+    ids=["nobody", "a function"],
+)
+def test_a_form_in_run_waits_for_nobody(tmp_path, caplog, answer, expected):
+    """In a kernel that `lyra.run` has made it is declined at once, and the log has the question, unless `answer=`
+    answers it."""
+
+    async def main():
+        async with using(tiny(), folder=tmp_path) as use:
+            permissions = {"allow": ["mcp__tiny__form"], "mode": "default"}
+            model = says(calls("mcp__tiny__form"), "{result}")
+            agent = Agent("assistant", model=model, tools=[use.servers], permissions=permissions)
+            return await asyncio.wait_for(lyra.run(agent, "go", answer=answer), 30)
+
+    with caplog.at_level("WARNING", logger="lyra"):
+        assert json.loads(run(main())) == expected
+    asked = [record for record in caplog.records if "MCP server tiny asks" in record.getMessage()]
+    assert len(asked) == (1 if answer is None else 0)
 
 
 def test_where_the_caller_of_a_call_is_unknown_the_answer_is_no(tmp_path):

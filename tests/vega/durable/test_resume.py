@@ -179,7 +179,7 @@ receive { ["DOWN", who, why] => { print("${who} ${why}"); } }
 def test_processes_have_the_numbers_that_they_would_have_had(killed):
     """Programs print them, and the runtime does in what it tells programs."""
     peace = killed.peace(NUMBERS)
-    assert " was linked to " in peace[0]
+    assert "a linked process ended: " in peace[0]
     assert killed.disturbed(NUMBERS, killed.asked(1), killed.asked(2)) == peace
     assert killed.disturbed(NUMBERS, printed(1)) == peace
 

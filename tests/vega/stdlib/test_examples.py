@@ -11,18 +11,33 @@ from lyra.vega.stdlib.examples import EXAMPLES
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 
 NAMES = [*GLOBALS, *(f"{module}::{name}" for module, rows in LIBRARY.items() for name in rows)]
+# A process whose worker fails while it waits, and whether it outlives that.
+TIED = """
+fn fails() {{ process::sleep(20ms); throw Broken("x"); }}
+fn waits() {{
+    let worker = spawn fn fails() supervised by {{ strategy stop }};
+    %s;
+    process::monitor(worker);
+    receive {{ ["DOWN", who, why] => {{ print("goes on"); }} }}
+}}
+process::monitor(spawn fn waits() supervised by {{ strategy stop }});
+receive {{ ["DOWN", who, why] => {{ print(why); }} }}
+"""
 # Those without a result: a program around the example, and what that prints because the example did its work.
 SHOWN = {
     "print": ("{};", ["hello"]),
-    "assert": ("print({});", ["null"]),
+    "assert": ("{}; try {{ assert(2 < 1, 'order'); }} catch AssertionFailed(text) {{ print(text); }}", ["order"]),
     "list::each": ("{};", ["1", "2"]),
     "time::iso": ("let t = {}; print(t.len()); print(t > '2020-01-01T00:00:00Z');", ["20", "true"]),
     "budget::remaining": ("print({}); session budget $1.00 {{ print({}); }}", ["inf", "1"]),
     "budget::limit": ("print({}); session budget $1.00 {{ print({}); }}", ["inf", "1"]),
     "process::sleep": ("let t = time::now(); {}; print(time::now() - t >= 0.001);", ["true"]),
-    "process::link": ("print({});", ["null"]),
-    "process::unlink": ("print({});", ["null"]),
-    "process::monitor": ("print({});", ["null"]),
+    "process::link": (TIED % "{}", ["a linked process ended: error: Broken: x"]),
+    "process::unlink": (TIED % "process::link(worker); {}", ["goes on", "normal"]),
+    "process::monitor": (
+        "fn f() {{ }} let worker = spawn fn f(); {}; receive {{ down => {{ print(down); }} }}",
+        ["[DOWN, <process>, normal]"],
+    ),
     "process::register": ("{}; print(process::whereis('boss') == process::self());", ["true"]),
     "trace::span": ("print({});", ["null"]),
     "trace::event": ("print({});", ["null"]),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lyra.core.budgets.money import Money
 from lyra.core.effect import Effect
 from lyra.errors import EffectFailed, LyraError, NameTaken, NoSuchProcess, StoreFull
 from lyra.kernel import Kernel
@@ -94,7 +95,7 @@ def test_a_call_cancelled_by_a_timeout_is_cancelled_again_on_replay(lives):
 
 def test_a_cancel_that_comes_while_the_answer_is_being_stored_is_one_outcome_with_one_charge(lives):
     """The program saw a cancellation; the journal says so, and the money is counted once."""
-    pay = lives.effect("pay", cost=100)
+    pay = lives.effect("pay", cost=Money(100))
 
     async def program(ctx):
         try:
@@ -329,7 +330,7 @@ def test_what_a_tool_raises_is_the_same_error_live_and_on_replay(lives):
 
     async def program(ctx):
         try:
-            await ctx.do(hard, idempotent=True, cost=5)
+            await ctx.do(hard, idempotent=True, cost=Money(5))
         except EffectFailed as error:
             await ctx.receive()
             return str(error)
@@ -385,7 +386,7 @@ def test_a_closed_kernel_acknowledges_nothing(lives):
 
 def test_an_orphan_keeps_the_limits_of_a_parent_that_is_long_forgotten(lives):
     """Retention forgets ended processes, but not those whose budget and rights a live child still lies in."""
-    act = lives.effect(idempotent=True, needs="net.http:a.sim", cost=10)
+    act = lives.effect(idempotent=True, needs="net.http:a.sim", cost=Money(10))
 
     async def child(ctx):
         await ctx.receive()

@@ -172,7 +172,8 @@ class AgentProcess(Handle[Any], Generic[Out_co]):
     def current(self) -> Pending[Out_co] | None:
         """The turn that the agent is in, to await its answer, also one from before a restart; None if it is in none.
 
-        Giving it up leaves the turn to its own caller.
+        Giving it up leaves the turn to its own caller. Behind an effect in doubt it fails with EffectInDoubt after a
+        few seconds, as `send` does; once a person has answered, `current` can be awaited again.
         """
         self._check_loop()
         return runtime_of(self.kernel).follow(self._process)

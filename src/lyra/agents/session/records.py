@@ -47,8 +47,6 @@ def call_record(
     guess = call.guess
     guessed = {"guessed_tokens": guess["input_tokens"], "guessed_usd": int(guess.usd) / 1_000_000}
     return {
-        **(guessed if guess.items else {}),
-        **({"estimated": True} if usage.estimated else {}),
         "trace_id": session.trace_id,
         "span_id": new_span(kernel),
         "agent": session.agent.name,
@@ -60,6 +58,8 @@ def call_record(
         "status": "ok" if error is None else _status(error),
         "retries": call.attempts - 1,
         "parent_span": session.turn_span,
+        **({"estimated": True} if usage.estimated else {}),
+        **(guessed if guess.items else {}),
     }
 
 

@@ -229,6 +229,7 @@ class Runtime:
             self.followers[process.pid] = []
             process.watch((self._on_followed_end, None))
         self.followers[process.pid].append(pending)
+        self.limit_doubt(pending)
         return pending
 
     def _on_followed_end(self, process: Process) -> None:
@@ -277,8 +278,8 @@ class Runtime:
         process = self.kernel.processes.get(self.kernel.interrupts.asker(interrupt))
         while process is not None:
             self._doubts[process.known_as] = interrupt
-            for request_id in self._asked.get(process.known_as, ()):
-                pending = self.pending.get(request_id)
+            asked = (self.pending.get(request_id) for request_id in self._asked.get(process.known_as, ()))
+            for pending in (*asked, *self.followers.get(process.known_as, ())):
                 if pending is not None and pending.is_impatient:
                     self._limit_doubt(pending, interrupt)
             process = process.parent
@@ -301,13 +302,14 @@ class Runtime:
                 self._in_doubt(interrupt)
 
     def _limit_doubt(self, pending: Pending, interrupt: Interrupt) -> None:
+        patient = "send(…, wait_for_person=True) waits for that" if pending.id else "then await `current` again"
+
         def look() -> None:
             if interrupt.status == "pending":
                 pending.give_up_with(
                     EffectInDoubt(
                         f"agent process {pending.pid} waits for a person: {interrupt.question}",
-                        hint=f"kernel.resolve_interrupt({interrupt.id!r}, {{'decision': …}}) answers it; "
-                        "send(…, wait_for_person=True) waits for that",
+                        hint=f"kernel.resolve_interrupt({interrupt.id!r}, {{'decision': …}}) answers it; {patient}",
                         pid=pending.pid,
                         id=interrupt.id,
                     )

@@ -20,6 +20,7 @@ from lyra.cli.render import document, note, printable, report
 if TYPE_CHECKING:
     from lyra.core.envelope import Envelope
     from lyra.kernel.pipelines.declaration import PipelineConfig
+    from lyra.kernel.pipelines.events import PipelineEvent
 
 __all__ = ["pipeline"]
 
@@ -78,7 +79,7 @@ def run(invocation: Invocation, /, *, file: str, given: str, agents_file: str | 
     config = load_file(file)
     agents = _functions(agents_file, config) if agents_file is not None else {}
     work = _run(invocation, config, _envelope(given), agents, echo=agents_file is None, quiet=as_json)
-    envelope = asyncio.run(work)
+    envelope, error = asyncio.run(work)
     reason = envelope.terminal_reason.value if envelope.terminal_reason is not None else ""
     if as_json:
         document({"pipeline": config.name, "reason": reason, "envelope": envelope.to_data()})
@@ -86,6 +87,8 @@ def run(invocation: Invocation, /, *, file: str, given: str, agents_file: str | 
         click.echo(printable(f"{config.name}: {reason}"))
         for name, output in envelope.outputs.items():
             click.echo(printable(f"  {name}: {json.dumps(output, ensure_ascii=False, default=str)}"))
+    if error is not None:
+        raise error
     if envelope.terminal_reason is None or envelope.terminal_reason.outcome() != "completed":
         if envelope.termination_reason != reason:
             note(envelope.termination_reason)
@@ -130,7 +133,8 @@ async def _run(
     *,
     echo: bool,
     quiet: bool,
-) -> Envelope:
+) -> tuple[Envelope, BaseException | None]:
+    """The envelope at the end, and the error of the pipeline's process, such as the end of its time."""
     from lyra.kernel import Kernel
     from lyra.kernel.pipelines.keys import NodeKind
 
@@ -141,15 +145,16 @@ async def _run(
             for stage in config.agents:
                 if stage.node_kind is NodeKind.AGENT:
                     kernel.register_agent(stage.agent_name, _echo(stage.required_output_fields))
-        last: Envelope | None = None
+        last: PipelineEvent | None = None
         async for event in kernel.execute_pipeline(config, envelope):
-            last = event.envelope
+            last = event
             if event.type == "interrupt_raised":
                 _answer(kernel, event.pid, event.data["interrupt"])
             if not quiet:
                 _show(event)
         assert last is not None
-        return last
+        ended = await kernel.process(last.pid).wait()
+        return last.envelope, ended.error
 
 
 def _echo(fields: tuple[str, ...]) -> Any:

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from lyra.cli.render import note, printable
-from lyra.errors import ConfigError, Conflict, LyraError, VegaError
+from lyra.errors import ConfigError, Conflict, LyraError
 
 if TYPE_CHECKING:
     from lyra.cli.app import Invocation
     from lyra.cli.vega.call_records import CallRecords
     from lyra.cli.vega.output import ProgramOutput
     from lyra.config import Config
+    from lyra.errors import VegaError
     from lyra.kernel.interrupts.interrupt import Interrupt
     from lyra.store.space import Space
     from lyra.vega.bytecode.program import Program
@@ -305,12 +306,9 @@ def _asked(run_id: str, interrupt: Interrupt, answer: str) -> str:
 
 def failure(run: DurableRun) -> VegaError | None:
     """The error that ended a run, as `vega run` shows it."""
-    error = run.error
-    if error is None or isinstance(error, VegaError):
-        return error
-    from lyra.vega.values.values import ErrorValue
+    from lyra.vega.values.errors import uncaught
 
-    return VegaError.of(ErrorValue("ProcessExit", str(error), run.file, 0, 0))
+    return None if run.error is None else uncaught(run.error, run.file)
 
 
 def line_of(texts: Mapping[str, str]) -> Callable[[str, int], str]:

@@ -30,7 +30,7 @@ from lyra.errors import BudgetExceeded, ConfigError, InternalError
 if TYPE_CHECKING:
     from decimal import Decimal
 
-__all__ = ["DIMENSIONS", "NOTHING", "Amount", "Budget", "Excess", "Limits", "Reservation", "Usage"]
+__all__ = ["DIMENSIONS", "NOTHING", "Amount", "Budget", "Excess", "Limits", "Reservation", "Usage", "declared_cost"]
 
 Limits: TypeAlias = "Budget | Money | Decimal | str | Mapping[str, Any]"  # what `Budget.of` reads
 Amount: TypeAlias = "Usage | Money | Decimal | str | Mapping[str, Any]"  # what `Usage.of` reads
@@ -151,6 +151,21 @@ class Usage:
 NOTHING: Final = Usage()
 
 
+def declared_cost(value: Any) -> Usage:
+    """`Usage.of` for a cost that a person writes, where a plain int is refused."""
+    _refuse_plain_int(value, "cost")
+    return Usage.of(value)
+
+
+def _refuse_plain_int(value: Any, key: str) -> None:
+    if isinstance(value, int) and not isinstance(value, (bool, Money)):
+        raise ConfigError(
+            f"a {key} of {value} reads as dollars and would be micro-dollars",
+            hint=f"write '${value}.00', or Money({value}) for micro-dollars",
+            key=key,
+        )
+
+
 class Excess(NamedTuple):
     """One limit that was, or would be, passed: the facts of a BudgetExceeded or of a warning."""
 
@@ -262,12 +277,7 @@ class Budget:
         if isinstance(value, Mapping):
             known_keys(value, (*DIMENSIONS, "seconds", "on_exceed", "name"), "a budget")
             return dict(value)
-        if isinstance(value, int) and not isinstance(value, (bool, Money)):
-            raise ConfigError(
-                f"a budget of {value} reads as dollars and would be micro-dollars",
-                hint=f"write '${value}.00', or Money({value}) for micro-dollars",
-                key="budget",
-            )
+        _refuse_plain_int(value, "budget")
         return {"usd": money(value)}
 
     def child(self, value: Any = None, **limits: Any) -> Budget:

@@ -362,7 +362,9 @@ class Runner:
             result = await ctx.do(effect, process.pid, run, stage_name)
         except (Divergence, asyncio.CancelledError):
             raise
-        except Exception as error:  # noqa: BLE001 - any error of an agent is a failed stage
+        except Exception as error:  # any error of an agent is a failed stage
+            if process.out_of_time:  # the pipeline's time is up, not the stage's: no route leads on from here
+                raise
             result = {"success": False, "error": str(error) or type(error).__name__}
         point("pipeline.answered")
         self._report(process.pid, run, result)
@@ -435,7 +437,7 @@ class Runner:
             )
             response = response_data(answer)
         except LyraError as error:  # it expired, or was cancelled
-            if isinstance(error, Divergence):
+            if isinstance(error, Divergence) or process.out_of_time:
                 raise
             unanswered = error.message
         session = self._orchestrator.state.sessions.get(process.pid)

@@ -176,14 +176,14 @@ class Links:
 
 
 def _died_with(pid: str, signal: ExitSignal, error: BaseException | None) -> ProcessExit:
-    """Why a link ended a process: the process it was linked to, and the first one that ended. In a chain only the first
-    has a cause in the text, so that the text does not grow with the chain."""
+    """Why a link ended a process: in a chain of links the first process that ended, so that the text does not grow with
+    the chain. The text names no pids, since they differ between a plain and a durable run; the fields have them."""
     first = {"origin": signal.pid, "origin_reason": signal.reason, "cause": signal.message}
     if signal.reason == LINKED and isinstance(error, ProcessExit):
         first = {key: str(error.fields.get(key, "")) for key in first}
     told = f": {first['cause']}" if first["cause"] else ""
     return ProcessExit(
-        f"process {pid} was linked to {signal.pid}; {first['origin']} ended: {first['origin_reason']}{told}",
+        f"a linked process ended: {first['origin_reason']}{told}",
         pid=pid,
         reason=LINKED,
         linked=signal.pid,

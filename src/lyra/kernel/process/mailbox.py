@@ -164,7 +164,7 @@ class Mailboxes:
         if process.senders is None:
             process.senders = deque()
         if len(process.senders) >= WAITING_SENDERS_MAX:
-            raise Overloaded(f"{len(process.senders)} messages wait for room in the mailbox of {process.pid} already")
+            raise Overloaded(f"{len(process.senders)} messages wait for room in the mailbox already", pid=process.pid)
         turn = WaitTurn(process, message, self.encoded(message), sender, key, digest)
         process.senders.append(turn)
         return turn

@@ -617,7 +617,7 @@ def _scopes(process: Process) -> list[Budget]:
 
 def _too_long(process: Process) -> DeadlineExceeded:
     seconds = process.budget.seconds
-    return DeadlineExceeded(f"process {process.pid} ran longer than {seconds:g} s", pid=process.pid, limit_s=seconds)
+    return DeadlineExceeded(f"the process ran longer than {seconds:g} s", pid=process.pid, limit_s=seconds)
 
 
 def _own_scope(scope: Budget, budget: Any) -> Budget:

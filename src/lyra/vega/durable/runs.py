@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from lyra.core import codec
 from lyra.core.checking.check import did_you_mean
-from lyra.errors import ConfigError, Conflict, Corrupt, LyraError, StoreError
+from lyra.errors import ConfigError, Conflict, Corrupt, ProcessExit, StoreError
 from lyra.kernel.journal.error_rows import error_from_row
 from lyra.kernel.journal.history import Fold, PendingInterrupt, ProcessState
 from lyra.kernel.journal.lease import lives_here, owner_is_dead
@@ -294,7 +294,7 @@ class DurableRun:
         ended = self.main.exit
         if ended is None or (ended.error is None and ended.reason == "normal"):
             return None
-        return LyraError(ended.reason) if ended.error is None else error_from_row(ended.error)
+        return ProcessExit(ended.reason) if ended.error is None else error_from_row(ended.error)
 
     @property
     def value(self) -> Any:

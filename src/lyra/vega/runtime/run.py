@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, ProcessExit
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.process.process import Exit
 from lyra.vega.bytecode.program import Program
@@ -27,7 +27,7 @@ from lyra.vega.runtime.convert import to_python
 from lyra.vega.runtime.deadlock import DeadlockWatch
 from lyra.vega.runtime.driver import PROGRAMS, vega_process
 from lyra.vega.runtime.world import RunOptions, World
-from lyra.vega.values.errors import VegaError
+from lyra.vega.values.errors import VegaError, uncaught
 from lyra.vega.values.values import ErrorValue, Fault
 
 if TYPE_CHECKING:
@@ -204,9 +204,9 @@ def value_of(world: World, ended: Exit) -> Any:
     if ended.error is not None:
         if isinstance(ended.error, VegaError):
             raise ended.error
-        raise _error(world, str(ended.error)) from ended.error
+        raise uncaught(ended.error, *_place(world)) from ended.error
     if ended.reason != "normal":
-        raise _error(world, ended.reason)
+        raise uncaught(ProcessExit(ended.reason), *_place(world))
     try:
         return to_python(world.read(ended.result))
     except Fault as fault:
@@ -215,7 +215,6 @@ def value_of(world: World, ended: Exit) -> Any:
         ) from None
 
 
-def _error(world: World, text: str) -> VegaError:
-    """The main process was ended from outside, or by itself with a reason."""
-    place = world.main.fiber.place() if world.main is not None else ("", 0, 0)
-    return VegaError.of(ErrorValue("ProcessExit", text, *place))
+def _place(world: World) -> tuple[str, int, int]:
+    """Where the main process stood when it was ended from outside, or ended itself with a reason."""
+    return world.main.fiber.place() if world.main is not None else ("", 0, 0)

@@ -1,8 +1,8 @@
 """An example of each library function: an expression, and what `print` shows for its value.
 
 The reference and the editor show them, and the tests run them: those of `file` in a folder that holds `note.txt` with
-the text "hi", all of them with the arguments `a` and `b`. An empty result is not shown: the value is null, or differs
-from run to run, or needs the world outside.
+the text "hi", all of them with the arguments `a` and `b`, those that name a `worker` beside a process of that name. An
+empty result is not shown: the value is null, or differs from run to run, or needs the world outside.
 """
 
 from __future__ import annotations
@@ -116,9 +116,9 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
     "process::self": ("process::self() == process::self()", "true"),
     "process::exit": ('process::exit("done")', ""),
     "process::sleep": ("process::sleep(1ms)", ""),
-    "process::link": ("process::link(process::self())", ""),
-    "process::unlink": ("process::unlink(process::self())", ""),
-    "process::monitor": ("process::monitor(process::self())", ""),
+    "process::link": ("process::link(worker)", ""),
+    "process::unlink": ("process::unlink(worker)", ""),
+    "process::monitor": ("process::monitor(worker)", ""),
     "process::register": ('process::register("boss")', ""),
     "process::whereis": ('process::whereis("no_such_name")', "null"),
     "process::alive": ("process::alive(process::self())", "true"),
