@@ -110,6 +110,19 @@ def test_marks_outlive_their_kernel(tmp_path, snapshot):
     assert run(second()) == {"one": "a page"}
 
 
+def test_a_process_that_lives_keeps_its_mark():
+    """No call takes it off."""
+
+    async def main() -> bool:
+        async with Kernel(programs=PROGRAMS) as kernel:
+            process = await kernel.spawn(listener)
+            kernel.taint.mark(process.pid, "a page")
+            kernel.taint.forget(process.pid)
+            return kernel.taint.tainted(process.pid)
+
+    assert run(main())
+
+
 def test_a_mark_is_forgotten_with_its_process():
     """And handed to a parent that could still ask what came of it."""
 

@@ -91,7 +91,7 @@ VERBS: Final[dict[str, Verb]] = {
         "effects and tools that declare it; a sandboxed command accepts none from outside, whatever its grant says",
     ),
     "secrets.read": Verb("plain", "use the secret named by the scope", "YAML tools"),
-    "env.read": Verb("plain", "read the environment variable named by the scope", "YAML tools, Vega's `env`"),
+    "env.read": Verb("plain", "read the environment variable named by the scope", "Vega's `env`"),
     "db.read": Verb(
         "dotted",
         "read rows of the table named by the scope; `memories.NAME` and `blackboard.GROUP` are Lyra's own tables",
