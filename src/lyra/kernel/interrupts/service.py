@@ -79,6 +79,12 @@ _IN_DOUBT: Final = "in_doubt"
 _WAITS: Final = "process %s waits for a person: %s (%s)"
 
 
+def require_answer(interrupts: InterruptService, interrupt_id: str) -> None:
+    """Raise CapabilityDenied if the process that runs here may not answer this question. Its own questions, too, it
+    answers only where a rule says so: a process must not allow itself more than it may."""
+    require("process.send", interrupts.get(interrupt_id).pid)
+
+
 class InterruptService(Subsystem):
     """Every question there is."""
 
@@ -288,7 +294,7 @@ class InterruptService(Subsystem):
     ) -> Interrupt:
         """Answer a question, as `user_id` if that is said: another user's question is `Denied`."""
         self._core.raise_if_closed()
-        self.require_answer(interrupt_id)
+        require_answer(self, interrupt_id)
         self.resolve(interrupt_id, response, user_id=user_id)
         return durable_value(self._core, self.get_interrupt(interrupt_id))
 
@@ -318,14 +324,9 @@ class InterruptService(Subsystem):
         chosen = [interrupt for interrupt in asked if status is None or interrupt.status == status]
         return [interrupt.copy() for interrupt in sorted(chosen, key=lambda interrupt: interrupt.created_at)]
 
-    def require_answer(self, interrupt_id: str) -> None:
-        """Raise CapabilityDenied if the process that runs here may not answer this question. Its own questions,
-        too, it answers only where a rule says so: a process must not allow itself more than it may."""
-        require("process.send", self.get(interrupt_id).pid)
-
     def cancel_interrupt(self, interrupt_id: str, reason: str = "cancelled") -> Interrupt:
         self._core.raise_if_closed()
-        self.require_answer(interrupt_id)
+        require_answer(self, interrupt_id)
         self.cancel(interrupt_id, reason)
         return durable_value(self._core, self.get_interrupt(interrupt_id))
 
