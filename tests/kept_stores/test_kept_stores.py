@@ -118,6 +118,12 @@ def test_no_store_is_missing():
         assert sorted(path.name for path in (HERE / version).iterdir()) == sorted(f"{name}.db" for name in names)
 
 
+@pytest.fixture(autouse=True)
+def own_user(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test has a user of its own: copies of one store are adopted by one and not by another."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("user")))
+
+
 @pytest.mark.parametrize("kept", files(*_ALL))
 def test_all_of_them_can_be_adopted(kept, tmp_path, capsys):
     """No version before signed its stores: what is in them is listed and signed, with the runs, and is sound then."""

@@ -373,8 +373,29 @@ def test_a_link_that_turns_while_a_person_reads_the_question(tmp_path):
             kernel.interrupts.resolve_interrupt(interrupt.id, ALLOW)
             return str(await pending)
 
-    assert "another file by now" in run(work())
+    assert "protected from being written" in run(work())
     assert list((tmp_path / ".git").iterdir()) == []
+
+
+def test_a_link_that_turns_to_an_ordinary_folder_while_a_person_reads_the_question(tmp_path):
+    """The same where the other file is not protected."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "now").symlink_to("one")
+    agent = files(tmp_path, calls("Write", file_path="now/hook", content="x"), "{result}")
+
+    async def work() -> str:
+        async with Kernel() as kernel:
+            process = await kernel.spawn(agent)
+            pending = process.send_async("go")
+            interrupt = await question(kernel)
+            (tmp_path / "now").unlink()
+            (tmp_path / "now").symlink_to("two")
+            kernel.interrupts.resolve_interrupt(interrupt.id, ALLOW)
+            return str(await pending)
+
+    assert "another file by now" in run(work())
+    assert list((tmp_path / "two").iterdir()) == []
 
 
 def test_what_the_grant_does_not_cover_is_not_asked_about(tmp_path):

@@ -51,7 +51,7 @@ def test_without_admission_attacks_succeed(monkeypatch):
         return Admitted(call, None, None, turn.process.grant)
 
     monkeypatch.setattr(admission, "admit", admit)
-    goals = ("git hooks", "keys in .env", "exfiltrate by URL", "CI", "run as allowed")
+    goals = ("keys in .env", "exfiltrate by URL", "CI", "run as allowed")
     failures = "\n".join(run(few(*goals)).failures)
     for goal in goals:
         assert goal in failures, goal

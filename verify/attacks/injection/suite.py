@@ -253,7 +253,9 @@ class _Suite:
 
     def damage(self) -> list[str]:
         """What happened to what they share."""
-        damage = [f"~/{path.relative_to(self._home)} was changed" for path in self._home.rglob("*") if _written(path)]
+        written = [path.relative_to(self._home) for path in self._home.rglob("*") if _written(path)]
+        own = Path(".config/lyra/running")  # Lyra's marks of the commands that run
+        damage = [f"~/{path} was changed" for path in written if own not in (path, *path.parents)]
         damage += [f"a lookup of {name}" for name in self.sink.names]
         damage += [f"a request: {line}" for line in self.sink.received]
         if self._victim is None or not self._victim.running:

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, cast
 
-from lyra.agents.session.events import AgentEvent, Restart, Text, Thinking
+from lyra.agents.session.events import AgentEvent, Interrupted, Restart, Text, Thinking
 from lyra.agents.session.spans import current_span
 from lyra.agents.session.stream_dedup import StreamDedup
 from lyra.core.budgets.budget import Budget
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from lyra.agents.session.shared import Runtime
     from lyra.core.clock import Timer
     from lyra.kernel.kernel import Kernel
+    from lyra.kernel.process.process import Process
 
-__all__ = ["MarkedReply", "Pending", "Reply", "Sink", "Stream", "begins_anew"]
+__all__ = ["MarkedReply", "Pending", "Reply", "Sink", "Stream", "begins_anew", "show_question"]
 
 _ROOM: Final = 256  # events that may wait for a slow reader
 
@@ -402,3 +403,12 @@ async def _next(pieces: AsyncIterator[Any]) -> Any:
 
 async def _close(pieces: Any) -> None:
     await pieces.aclose()
+
+
+def show_question(sink: Sink | None, process: Process, interrupt_id: str) -> bool:
+    """Put a question into the stream of an answer; whether there is a stream."""
+    if sink is None:
+        return False
+    interrupt = process.kernel.interrupts.get_interrupt(interrupt_id)
+    sink.put(Interrupted(interrupt.id, interrupt.kind, interrupt.question, interrupt.message))
+    return True

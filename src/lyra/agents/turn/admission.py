@@ -17,12 +17,12 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from lyra.agents.session.replies import show_question
 from lyra.agents.turn.approval import (
     answer_to_row,
     arguments_as_json,
     caller_sink,
     reason_text,
-    show_question,
     visible_text,
 )
 from lyra.core import codec

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.agents.session.events import Interrupted
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError, LyraError
 from lyra.tools.permissions.decision import ANSWERS, Permissions
@@ -53,15 +52,6 @@ def caller_sink(runtime: Runtime, process: Process) -> Sink | None:
             return session.sink
         parent = parent.parent
     return None
-
-
-def show_question(sink: Sink | None, process: Process, interrupt_id: str) -> bool:
-    """Put a question into the stream of an answer; whether there is a stream."""
-    if sink is None:
-        return False
-    interrupt = process.kernel.interrupts.get_interrupt(interrupt_id)
-    sink.put(Interrupted(interrupt.id, interrupt.kind, interrupt.question, interrupt.message))
-    return True
 
 
 def reason_text(case: Case, row: dict[str, Any]) -> str:

@@ -19,9 +19,9 @@ from lyra.agents.declaration.content import parts_of, plain_or_text
 from lyra.agents.session.cleanup import cleanups_of
 from lyra.agents.session.events import ToolEnded, ToolProgress, ToolStarted
 from lyra.agents.session.records import tool_record
+from lyra.agents.session.replies import show_question
 from lyra.agents.session.shared import home, scopes
 from lyra.agents.session.spans import Held, TraceSpan, current_span, new_span, turn_span
-from lyra.agents.turn.approval import show_question
 from lyra.core.effect import Effect
 from lyra.core.message import Message
 from lyra.core.rights.capability import Grant
