@@ -24,6 +24,7 @@ from verify.attacks.obeyed import (
 )
 
 pytestmark = pytest.mark.slow
+_ENTRIES_MAX = 10_000
 TIERS = [state.name for state in asyncio.run(examine()) if state.works]
 
 
@@ -34,8 +35,9 @@ def quiet(caplog):
 
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("family", obeyed.FAMILIES)
-def test_no_attempt_has_an_effect(tier, family):
-    """One in eight of them; `make security` tries all."""
+def test_no_attempt_has_an_effect(tier, family, monkeypatch):
+    """One in eight of them, with smaller heaps of files; `make security` tries all."""
+    monkeypatch.setattr("lyra.sandbox.protected.SANDBOX_SCAN_ENTRIES_MAX", _ENTRIES_MAX)
     result = obeyed.run((family,), (tier,), every=8)
     assert result.attempts >= 6
     assert result.failures == []
@@ -132,7 +134,8 @@ def test_without_the_look_behind_links_and_deaths_attempts_succeed(tier, monkeyp
 
 def test_without_a_search_to_the_end_attempts_succeed(tier, monkeypatch):
     """Planted bugs: the search afterwards has the bound of the one before, and each look is for its own command."""
-    monkeypatch.setattr("lyra.sandbox.protected.SANDBOX_SCAN_AFTER_MAX", 200_000)
+    monkeypatch.setattr("lyra.sandbox.protected.SANDBOX_SCAN_ENTRIES_MAX", _ENTRIES_MAX)
+    monkeypatch.setattr("lyra.sandbox.protected.SANDBOX_SCAN_AFTER_MAX", _ENTRIES_MAX)
     monkeypatch.setattr(RunningCommand, "look", lambda self, most: appeared(self._profile, self._before, most=most))
     failures = obeyed.run(("afterwards",), (tier,), every=100).failures
     assert any("heap" in failure for failure in failures)
