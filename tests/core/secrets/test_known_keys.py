@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import textwrap
 from collections.abc import Callable
 from urllib.parse import quote
 
@@ -96,3 +97,51 @@ def test_data_that_is_not_searched_has_no_key(before, after):
     for text in (before + KEY[:20] + after, before + after, before + KEY + after):
         if not KEYS.may_be_in(text.encode("utf-8", "surrogatepass")):
             assert KEYS.mask(text) == text
+
+
+LONG = "sk-ant-api03-Qx7Rm2Tz9Kp4Wv8Ns1Yb6Hd3Gf5Jc0La" * 2
+
+SCATTERED = {
+    "base64 in lines": "\n".join(textwrap.wrap(base64.b64encode(LONG.encode()).decode(), 76)),
+    "hexadecimal digits in lines": "\n".join(textwrap.wrap(LONG.encode().hex(), 60)),
+    "hexadecimal digits with colons": ":".join(textwrap.wrap(LONG.encode().hex(), 2)),
+    "hexadecimal digits with blanks": " ".join(textwrap.wrap(LONG.encode().hex(), 2)),
+    "hexadecimal digits of both cases": LONG.encode().hex().replace("a", "A").replace("6b", "6B"),
+    "all characters as %xx in lower case": "".join(f"%{byte:02x}" for byte in LONG.encode()),
+    "one character as %xx": LONG[:10] + f"%{ord(LONG[10]):02x}" + LONG[11:],
+    "all characters as \\x": "".join(f"\\x{byte:02x}" for byte in LONG.encode()),
+    "all characters as \\u": "".join(f"\\u{ord(character):04x}" for character in LONG),
+    "quotes in it": f"{LONG[:20]}''{LONG[20:30]}\"\"{LONG[30:]}",
+    "a continued line": f"{LONG[:20]}\\\n{LONG[20:]}",
+    "a blank in it": f"{LONG[:20]} {LONG[20:]}",
+}
+
+
+@pytest.mark.parametrize("text", SCATTERED.values(), ids=SCATTERED)
+def test_a_long_key_is_found_through_what_stands_between_its_characters(text):
+    keys = KnownKeys.of([LONG])
+    assert keys.holds({"command": f"echo {text} | wc"})
+    masked = keys.mask(f"before {text} after")
+    assert masked.startswith("before ***")
+    assert masked.endswith("after")
+    assert len(masked) < 40
+
+
+def test_a_key_that_is_split_over_arguments_is_found():
+    keys = KnownKeys.of([LONG])
+    assert keys.holds({"first": LONG[:30], "second": LONG[30:]})
+    assert keys.holds(["a", LONG[:30], LONG[30:], "b"])
+    assert not keys.holds({"first": LONG[:30], "second": LONG[31:]})
+
+
+def test_a_short_key_is_not_found_across_words():
+    assert not KnownKeys.of(["tomato"]).holds("to matonic")
+    assert KnownKeys.of(["tomato"]).mask("to matonic") == "to matonic"
+
+
+def test_the_middle_of_a_key_in_an_error():
+    """As a server quotes it; in ordinary text the middle of a key is any word."""
+    masked = KnownKeys.of([LONG]).mask(f"bad key: {LONG[10:-6]}", any_part=True)
+    assert LONG[20:32] not in masked
+    assert masked.startswith("bad key: ***")
+    assert KnownKeys.of([LONG]).mask("nothing of it", any_part=True) == "nothing of it"

@@ -6,8 +6,12 @@ runs or is stored is never masked: `***` is a live pattern in a shell, and anoth
 
 A key is found as it is, in JSON, in a URL, in hexadecimal digits and in base64, there also in the middle of a longer
 text. A part of a key counts from `_PART_LEAST` characters on: its beginning in every spelling, its end as it is. In
-ordinary text the part has to look like a key; in a provider's error (`any_part`) it has not. Other spellings are not
-found.
+ordinary text the part has to look like a key; in a provider's error (`any_part`) it has not, and there a part from the
+middle counts, too.
+
+A long key is also found through what people and programs put between its characters: blanks and line ends (`base64`
+wraps its lines), quotes and backslashes of a shell, colons of hexadecimal digits, single characters as `%xx`, `\\xNN`
+or `\\uNNNN`, and the border of two arguments of a call. Other spellings are not found.
 """
 
 from __future__ import annotations
@@ -28,6 +32,11 @@ KEY_LENGTH_LEAST: Final = 6  # a shorter "key" would mask ordinary words
 _PART_LEAST: Final = 8  # characters of a key that was cut off
 _END_LEAST: Final = 12  # the same for the end of a key, which has no head that tells its kind
 _PAST_HEAD_LEAST: Final = 4
+_MIDDLE_LEAST: Final = 12
+_SCATTERED_LEAST: Final = 16  # a shorter key would be found across ordinary words
+_LEFT_OUT: Final = b" \t\r\n'\"\\:"
+_BETWEEN: Final = dict.fromkeys(_LEFT_OUT)
+_ESCAPE: Final = r"%([0-9A-Fa-f]{2})|\\x([0-9A-Fa-f]{2})|\\u([0-9A-Fa-f]{4})"
 # How keys of well-known kinds begin. That much is public, and stands in every manual.
 _HEAD: Final = (
     r"sk-(?:ant-(?:api\d\d-|admin\d\d-)?|proj-|svcacct-|admin-|or-v1-)?|AIza(?:Sy)?|ya29\.|gh[pousr]_|github_pat_|glpat-"
@@ -46,7 +55,18 @@ class _Spelling(NamedTuple):
 class KnownKeys:
     """A set of keys, prepared to be found in texts."""
 
-    __slots__ = ("_any_parts", "_by_first", "_bytes", "_ends", "_longest", "_parts", "wholes")
+    __slots__ = (
+        "_any_parts",
+        "_by_first",
+        "_bytes",
+        "_ends",
+        "_longest",
+        "_parts",
+        "_scattered",
+        "_scattered_bytes",
+        "_usable",
+        "wholes",
+    )
 
     def __init__(self, keys: Iterable[str]) -> None:
         usable = [key for key in dict.fromkeys(keys) if len(key) >= KEY_LENGTH_LEAST]
@@ -60,6 +80,9 @@ class KnownKeys:
         self._ends = {key[-_END_LEAST:]: key for key in usable if _ends_like_key(key)}
         self._parts = _Parts({(spelling.part, spelling.whole) for spelling in spellings}, self._ends)
         self._any_parts = _Parts({(spelling.any_part, spelling.whole) for spelling in spellings}, self._ends)
+        self._usable = usable
+        self._scattered = _scattered(usable)
+        self._scattered_bytes = [_raw(spelling) for spelling in self._scattered]
         self._bytes = [part.encode("utf-8", "surrogatepass") for part in self._parts.searched]
 
     @staticmethod
@@ -71,12 +94,17 @@ class KnownKeys:
 
     def mask(self, text: str, *, any_part: bool = False) -> str:
         """The text with `***` in place of each key and of each part of one."""
+        if self._holds_scattered(text):
+            text = self._without_scattered(text)
         parts = self._any_parts if any_part else self._parts
-        for part in parts.searched:
-            if part in text:
-                break
-        else:
-            return text
+        if any(part in text for part in parts.searched):
+            text = self._without_parts(text, parts)
+        if any_part:
+            for key in self._usable:
+                text = _without_middles(text, key)
+        return text
+
+    def _without_parts(self, text: str, parts: _Parts) -> str:
         text = self.mask_whole(text)  # before the parts, which two keys may have in common
         for part, whole in parts.beginnings:
             text = _without_beginnings(text, whole, len(part))
@@ -101,12 +129,40 @@ class KnownKeys:
         return 0
 
     def holds(self, value: Any) -> bool:
-        """Whether a text of plain data, or a name in it, has a whole key in it."""
-        if isinstance(value, str):
-            return any(whole in value for whole in self.wholes)
-        if isinstance(value, Mapping):
-            return any(self.holds(key) or self.holds(item) for key, item in value.items())
-        return isinstance(value, (list, tuple)) and any(map(self.holds, value))
+        """Whether a text of plain data, or a name in it, has a whole key in it; or several texts together."""
+        if not self.wholes:
+            return False
+        if any(whole in text for text in _texts(value, names=True) for whole in self.wholes):
+            return True
+        return self._holds_scattered("".join(_texts(value, names=False)))
+
+    def _holds_scattered(self, text: str) -> bool:
+        """Whether a long key is in the text once all that may stand between its characters is left out."""
+        if not self._scattered:
+            return False
+        plain = _without_escapes(_raw(text)).translate(None, _LEFT_OUT)
+        if any(spelling in plain for spelling in self._scattered_bytes):
+            return True
+        lower = plain.lower()
+        return any(spelling in lower for spelling in self._scattered_bytes if spelling.islower())
+
+    def _without_scattered(self, text: str) -> str:
+        """The text with `***` in place of each of them, up to and with what stood between its characters."""
+        plain, places = _plain_with_places(text)
+        lower = plain.lower()
+        found = []
+        for spelling in self._scattered:
+            for searched in {plain, lower}:
+                start = searched.find(spelling)
+                while start >= 0:
+                    found.append((places[start][0], places[start + len(spelling) - 1][1]))
+                    start = searched.find(spelling, start + 1)
+        pieces, end = [], 0
+        for first, last in sorted(found):
+            if last > end:
+                pieces += [text[end : max(first, end)], MASK]
+                end = last
+        return "".join([*pieces, text[end:]])
 
     def may_be_in(self, encoded: bytes) -> bool:
         """Whether `mask` would change a text of the data that was encoded."""
@@ -211,19 +267,82 @@ def _hex_upper(key: str) -> str:
     return _raw(key).hex().upper()
 
 
+_BASE64: Final[tuple[Callable[[str], str], ...]] = tuple(
+    _base64_at(offset, altchars) for offset in range(3) for altchars in (None, b"-_")
+)
 _SPELLERS: Final[tuple[Callable[[str], str], ...]] = (
     *(str, _json, _json_unicode, _url, _url_lower, _url_path, _all_percent, _hex, _hex_upper),
-    *(_base64_at(offset, altchars) for offset in range(3) for altchars in (None, b"-_")),
+    *_BASE64,
 )
 
 
 @lru_cache(maxsize=8)
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
     """Compile a pattern at its first use: start-up does not need it."""
-    return re.compile(pattern)
+    return re.compile(pattern, flags)
+
+
+# ---------------------------------------------------------------- what stands between the characters
+def _texts(value: Any, *, names: bool) -> Iterator[str]:
+    """All texts of plain data in their order, with or without the names in it."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            if names:
+                yield from _texts(key, names=names)
+            yield from _texts(item, names=names)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _texts(item, names=names)
+
+
+def _scattered(keys: Iterable[str]) -> tuple[str, ...]:
+    """The spellings of long keys without what is left out of texts; digits and letters are compared in lower case where
+    they are hexadecimal."""
+    long = [key for key in keys if len(key) >= _SCATTERED_LEAST]
+    spellers: tuple[Callable[[str], str], ...] = (str, _hex, *_BASE64)
+    spellings = {spell(key) for key in long for spell in spellers}
+    plain = {spelling.translate(_BETWEEN) for spelling in spellings}
+    return tuple(spelling for spelling in plain if len(spelling) >= _SCATTERED_LEAST)
+
+
+def _without_escapes(data: bytes) -> bytes:
+    """A text with `%xx`, `\\xNN` and `\\uNNNN` as the characters that they stand for."""
+    if b"%" not in data and b"\\x" not in data and b"\\u" not in data:
+        return data
+    return re.sub(_ESCAPE.encode(), lambda escape: _raw(_character(escape)), data)
+
+
+def _character(escape: re.Match[str] | re.Match[bytes]) -> str:
+    return chr(int(escape[1] or escape[2] or escape[3], 16))
+
+
+def _plain_with_places(text: str) -> tuple[str, list[tuple[int, int]]]:
+    """The text without escapes and what is left out, and where each of its characters stood."""
+    characters, places = [], []
+    for piece in _compiled(f"(?:{_ESCAPE})|.", re.DOTALL).finditer(text):
+        character = _character(piece) if piece.lastindex else piece[0]
+        if ord(character) not in _BETWEEN:
+            characters.append(character)
+            places.append(piece.span())
+    return "".join(characters), places
 
 
 # ---------------------------------------------------------------- masking
+def _without_middles(text: str, key: str) -> str:
+    """The text without each run of `_MIDDLE_LEAST` characters of a key or more."""
+    start = 0
+    while start + _MIDDLE_LEAST <= len(key):
+        length = _MIDDLE_LEAST
+        if key[start : start + length] in text:
+            while start + length < len(key) and key[start : start + length + 1] in text:
+                length += 1
+            text = text.replace(key[start : start + length], MASK)
+        start += 1
+    return text
+
+
 def _without_beginnings(text: str, key: str, least: int) -> str:
     """The text without each beginning of the key of `least` characters or more."""
     pieces, end = [], 0
