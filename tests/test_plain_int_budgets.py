@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import lyra
@@ -26,31 +28,33 @@ async def whole(stream):
     return [piece async for piece in stream]
 
 
+ONE: Any = 1  # what no checker lets pass
+
 AT_THE_CALL = {
-    "Agent(budget)": lambda: agent(budget=1),
-    "Kernel(budget)": lambda: Kernel(budget=1),
-    "Budget.of": lambda: Budget.of(1),
-    "Budget.child": lambda: Budget().child(1),
-    "lyra.budget": lambda: lyra.budget(1),  # not only where the scope is entered
-    "@effect(cost)": lambda: effect(cost=1)(act),
-    "Effect(cost)": lambda: Effect(act, cost=1),
-    "Effect.of(cost)": lambda: Effect.of(effect(cost="$0.01")(act), cost=1),
+    "Agent(budget)": lambda: agent(budget=ONE),
+    "Kernel(budget)": lambda: Kernel(budget=ONE),
+    "Budget.of": lambda: Budget.of(ONE),
+    "Budget.child": lambda: Budget().child(ONE),
+    "lyra.budget": lambda: lyra.budget(ONE),  # not only where the scope is entered
+    "@effect(cost)": lambda: effect(cost=ONE)(act),
+    "Effect(cost)": lambda: Effect(act, cost=ONE),
+    "Effect.of(cost)": lambda: Effect.of(effect(cost="$0.01")(act), cost=ONE),
 }
 ON_A_KERNEL = {
-    "lyra.run": lambda kernel, process: lyra.run(agent(), "x", budget=1),
-    "lyra.run(on)": lambda kernel, process: lyra.run(agent(), "x", on=kernel, budget=1),
-    "lyra.stream": lambda kernel, process: whole(lyra.stream(agent(), "x", budget=1)),
-    "kernel.spawn": lambda kernel, process: kernel.spawn(program, budget=1).wait(),
-    "kernel.spawn of an agent": lambda kernel, process: kernel.spawn(agent(), budget=1),
-    "kernel.run": lambda kernel, process: kernel.run(program, budget=1),
-    "send": lambda kernel, process: process.send("x", budget=1),
-    "send_async": lambda kernel, process: process.send_async("x", budget=1),
-    "stream": lambda kernel, process: whole(process.stream("x", budget=1)),
+    "lyra.run": lambda kernel, process: lyra.run(agent(), "x", budget=ONE),
+    "lyra.run(on)": lambda kernel, process: lyra.run(agent(), "x", on=kernel, budget=ONE),
+    "lyra.stream": lambda kernel, process: whole(lyra.stream(agent(), "x", budget=ONE)),
+    "kernel.spawn": lambda kernel, process: kernel.spawn(program, budget=ONE).wait(),
+    "kernel.spawn of an agent": lambda kernel, process: kernel.spawn(agent(), budget=ONE),
+    "kernel.run": lambda kernel, process: kernel.run(program, budget=ONE),
+    "send": lambda kernel, process: process.send("x", budget=ONE),
+    "send_async": lambda kernel, process: process.send_async("x", budget=ONE),
+    "stream": lambda kernel, process: whole(process.stream("x", budget=ONE)),
 }
 IN_A_PROGRAM = {
-    "ctx.spawn": lambda ctx: ctx.spawn(program, budget=1),
-    "ctx.do(cost)": lambda ctx: ctx.do(act, cost=1),
-    "ctx.do(cost) of a declared effect": lambda ctx: ctx.do(effect(cost="$0.01")(act), cost=1),
+    "ctx.spawn": lambda ctx: ctx.spawn(program, budget=ONE),
+    "ctx.do(cost)": lambda ctx: ctx.do(act, cost=ONE),
+    "ctx.do(cost) of a declared effect": lambda ctx: ctx.do(effect(cost="$0.01")(act), cost=ONE),
 }
 
 

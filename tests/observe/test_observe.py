@@ -289,7 +289,7 @@ def test_sqlite_records_redact_the_secrets_they_are_told(tmp_path):
 def test_estimated_tokens_are_marked_everywhere(tmp_path):
     """A count of Lyra's own is marked in both tables and in JSON lines; a provider's is not."""
     counted, estimated = called(1), called(2)
-    estimated.data["estimated"] = True
+    estimated.data["estimated"] = True  # type: ignore[index]
     lines = JsonLines(tmp_path / "a.jsonl")
     lines(counted)
     lines(estimated)
@@ -312,7 +312,7 @@ def test_records_of_an_older_version_are_opened(tmp_path):
         old = ["t0", "s0", "agent", "sim/a", 1, 1, 0.0, 1, "ok", 0, None]
         db.execute(f"INSERT INTO calls VALUES ({', '.join('?' * len(FIELDS))})", old)
     event = called(1)
-    event.data["estimated"] = True
+    event.data["estimated"] = True  # type: ignore[index]
     for number in (1, 2):  # once to change it, once to find it changed
         records = records_of(path, *([event] if number == 1 else []))
         assert [(call["span_id"], call["estimated"]) for call in records.calls()] == [("s0", False), ("s1", True)]

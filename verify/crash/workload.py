@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from lyra.core.budgets.money import Money
 from lyra.core.effect import Effect
 from lyra.kernel import Kernel
 from lyra.kernel.programs.context import Context
@@ -84,7 +85,7 @@ def answer_to(value: int) -> int:
 
 
 _READ: Final = Effect(_read, name="read", idempotent=True)
-_PAY: Final = Effect(_pay, name="pay", cost=COST_MICRO_USD)
+_PAY: Final = Effect(_pay, name="pay", cost=Money(COST_MICRO_USD))
 
 
 async def _seen(ctx: Context, effect: Effect, value: int) -> int:

@@ -288,7 +288,7 @@ def test_the_current_turn_behind_an_effect_in_doubt_fails_in_bounded_time(path, 
         clock.advance(DOUBT_WAIT_S + 0.1)
         with pytest.raises(EffectInDoubt, match=r"waits for a person: Was tool:charge\(\) performed") as error:
             await asyncio.wait_for(waiting, 5)
-        assert "await `current` again" in error.value.hint
+        assert "await `current` again" in str(error.value.hint)
         again = asyncio.ensure_future(current(kernel, process))
         (question,) = kernel.interrupts.pending()
         await kernel.resolve_interrupt(question.id, {"decision": "skip", "data": "charged"})

@@ -6,6 +6,7 @@ import asyncio
 import json
 import resource
 import subprocess
+from typing import Any
 
 import pytest
 
@@ -340,7 +341,8 @@ def test_a_denied_right_ends_a_program_without_agents(vega: Vega, right: str, so
     flags = ("--set", f"grant.deny={right}") if source == "--set" else ()
     if source == "a file":
         vega.write("../home/.config/lyra/lyra.toml", f'[grant]\ndeny = ["{right}"]\n')
-    done = vega("run", file, *durable, *flags, **({"LYRA_GRANT_DENY": right} if source == "a variable" else {}))
+    variables: Any = {"LYRA_GRANT_DENY": right} if source == "a variable" else {}
+    done = vega("run", file, *durable, *flags, **variables)
     assert (done.returncode, done.stdout) == (3, "")
     assert f"error[capability_denied]: {right}:" in done.stderr
 

@@ -65,6 +65,8 @@ def test_a_mark_of_text_from_outside_comes_and_goes_with_its_process(path):
             kernel.taint.mark("reader", "a page")
             await kernel.durable()
             assert heard.one("process.tainted") == ("reader", {"by": "a page"})
+            await kernel.kill("reader")
+            await kernel.process("reader").wait()
             kernel.taint.forget("reader")
             await kernel.durable()
             assert heard.one("process.unlabelled")[0] == "reader"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lyra import vega
+from lyra.config import trust
 from lyra.errors import ConfigError
 from lyra.models.request import Request
 from lyra.models.script import Reply
@@ -219,6 +220,7 @@ def test_without_servers_an_agent_that_needs_one_says_so():
 
 def test_tools_in_yaml_of_the_user_and_of_the_programs_folder(monkeypatch, tmp_path):
     """The user's own always; those of the working folder once it is trusted, for exactly that content."""
+    trust._running.set(None)  # a command that ran in this process before may have left its own
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     own, project, work = tmp_path / "config/lyra/tools", tmp_path / "work/.lyra/tools", tmp_path / "work"
     own.mkdir(parents=True)
