@@ -150,15 +150,15 @@ class KnownKeys:
         """The text with `***` in place of each of them, up to and with what stood between its characters."""
         plain, places = _plain_with_places(text)
         lower = plain.lower()
-        found = []
+        spans = []
         for spelling in self._scattered:
             for searched in {plain, lower}:
                 start = searched.find(spelling)
                 while start >= 0:
-                    found.append((places[start][0], places[start + len(spelling) - 1][1]))
+                    spans.append((places[start][0], places[start + len(spelling) - 1][1]))
                     start = searched.find(spelling, start + 1)
         pieces, end = [], 0
-        for first, last in sorted(found):
+        for first, last in sorted(spans):
             if last > end:
                 pieces += [text[end : max(first, end)], MASK]
                 end = last
