@@ -28,7 +28,6 @@ import lyra.models.providers.anthropic
 import lyra.vega.durable.durable_run
 import lyra.vega.runtime.handlers  # noqa: F401
 from lyra.core.ids import ProcessRandom, seeded
-from lyra.errors import Tampered
 from lyra.store.space import Space
 from lyra.vega.durable import checkpoints as saving
 from lyra.vega.durable.durable_run import answer_note
@@ -248,13 +247,6 @@ class Scene:
     def has_begun(self) -> bool:
         if not self.db.exists():
             return False
-        try:
-            return self._lists_run()
-        except Tampered:  # seen once while a run wrote its first rows; a store that was changed stays refused
-            time.sleep(0.2)
-            return self._lists_run()
-
-    def _lists_run(self) -> bool:
         with Runs(self.db) as runs:
             return any(run.id == ID for run in runs)
 
