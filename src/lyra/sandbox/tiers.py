@@ -15,7 +15,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -85,6 +86,18 @@ def _rlimits(profile: Profile, group: cgroup.ControlGroup | None) -> list[tuple[
     return rlimits(profile.limits, group.controllers if group is not None else frozenset())
 
 
+@contextmanager
+def _undone_on_failure() -> Iterator[list[Callable[[], None]]]:
+    """A list of what has to be undone, the last first, where the plan of a command fails."""
+    undo: list[Callable[[], None]] = []
+    try:
+        yield undo
+    except BaseException:
+        while undo:
+            undo.pop()()
+        raise
+
+
 class Bubblewrap:
     name = "bubblewrap"
 
@@ -102,13 +115,8 @@ class Bubblewrap:
         return None
 
     async def plan(self, argv: Sequence[str], profile: Profile, proxy: Proxy | None) -> LaunchPlan:
-        undo: list[Callable[[], None]] = []
-        try:
+        with _undone_on_failure() as undo:
             return await self._plan(argv, profile, proxy, undo)
-        except BaseException:
-            while undo:
-                undo.pop()()
-            raise
 
     async def _plan(
         self, argv: Sequence[str], profile: Profile, proxy: Proxy | None, undo: list[Callable[[], None]]
@@ -246,13 +254,8 @@ class Landlock:
                 "this kernel's landlock cannot limit the network, so no command gets one",
                 hint="install bubblewrap, or use Linux 6.7 or newer",
             )
-        undo: list[Callable[[], None]] = []
-        try:
+        with _undone_on_failure() as undo:
             return await self._plan(argv, profile, proxy, undo)
-        except BaseException:
-            while undo:
-                undo.pop()()
-            raise
 
     async def _plan(
         self, argv: Sequence[str], profile: Profile, proxy: Proxy | None, undo: list[Callable[[], None]]
