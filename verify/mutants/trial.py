@@ -2,7 +2,7 @@
 
 Which tests call the function around a change is known from a run of all tests with `verify.recorder`; the quickest
 are run first. What is only reached on import, or in processes that tests start, has none: then the tests of its folder
-are run. A mutant is killed by the first test that fails, or by tests that do not end.
+are run. A mutant is killed by the first test that fails, or by tests that do not end, and that pass without the change.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ ROOT: Final = Path(__file__).parents[2]
 _BATCHES: Final = (30, 150, 600)  # how many tests are run, the quickest first
 _EQUIVALENT: Final = Path(__file__).with_name("equivalent.toml")
 _LIMIT_S: Final = 240.0
+_TOO_SLOW: Final = "too slow"
 # Compare files of the source with each other, and would fail with any change.
 _SEE_EVERY_CHANGE: Final = (
     "tests/vega/bytecode/test_opcodes.py::test_the_machine_is_generated_from_its_template_and_the_table",
@@ -83,20 +84,54 @@ def copy_of_source(folder: Path) -> Path:
 
 def trial(mutation: Mutation, tests: list[str], copy: Path) -> Outcome:
     """Make the change in the copy, run the tests of its function, and undo it."""
-    path = copy / mutation.file
-    source = path.read_bytes()
-    path.write_bytes(source[: mutation.start] + mutation.after.encode() + source[mutation.end :])
+    changed = _Changed(copy, mutation)
     try:
         count = 0
         for batch in _batches(tests) if tests else [_of_folder(mutation.file)]:
             count += len(batch)
-            killed_by = _failing(batch, copy)
+            killed_by = _killer(batch, changed)
             if killed_by:
                 return Outcome(mutation, killed_by, count)
         return Outcome(mutation, "", count)
     finally:
-        path.write_bytes(source)
-        os.utime(path)
+        changed.undo()
+
+
+class _Changed:
+    """The file of a mutation in a copy of the source: with the change, or as it was."""
+
+    def __init__(self, copy: Path, mutation: Mutation) -> None:
+        self.copy = copy
+        self._path = copy / mutation.file
+        self._source = self._path.read_bytes()
+        before, after = self._source[: mutation.start], self._source[mutation.end :]
+        self._mutant = before + mutation.after.encode() + after
+
+    def make(self) -> None:
+        self._path.write_bytes(self._mutant)
+
+    def undo(self) -> None:
+        self._path.write_bytes(self._source)
+        os.utime(self._path)
+
+
+def _killer(tests: list[str], changed: _Changed) -> str:
+    """The first of these tests that fails with the change and passes without it; "" where there is none.
+
+    A test that fails either way, or tests that do not end either way, say nothing about the change.
+    """
+    left_out = list(_SEE_EVERY_CHANGE)
+    while True:
+        changed.make()
+        failing = _failing(tests, changed.copy, left_out)
+        if not failing or failing in left_out:
+            return ""
+        changed.undo()
+        if failing == _TOO_SLOW:
+            return "" if _failing(tests, changed.copy, left_out) == _TOO_SLOW else failing
+        if not _failing([failing], changed.copy, left_out):
+            return failing
+        left_out.append(failing)
 
 
 def _batches(tests: list[str]) -> Iterator[list[str]]:
@@ -112,9 +147,9 @@ def _of_folder(file: Path) -> list[str]:
     return [next(place for place in (folder, *folder.parents) if (ROOT / place).is_dir()).as_posix()]
 
 
-def _failing(tests: list[str], copy: Path) -> str:
-    """The first of these tests that fails; "too slow" where they do not end."""
-    deselected = [f"--deselect={name}" for name in _SEE_EVERY_CHANGE]
+def _failing(tests: list[str], copy: Path, left_out: list[str]) -> str:
+    """The first of these tests that fails, without its parameters; "too slow" where they do not end."""
+    deselected = [f"--deselect={name}" for name in left_out]
     options = ["-x", "-q", "-m", "not timed", "-p", "no:cacheprovider", "-rfE", "--tb=no", *deselected]
     command = [sys.executable, "-m", "pytest", *options, *tests]
     environment = {**os.environ, "PYTHONPATH": str(copy)}
@@ -123,8 +158,8 @@ def _failing(tests: list[str], copy: Path) -> str:
             command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=_LIMIT_S, check=False
         )
     except subprocess.TimeoutExpired:
-        return "too slow"
+        return _TOO_SLOW
     if run.returncode in (0, 5):
         return ""
     failed = [line for line in run.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    return failed[0].split()[1] if failed else f"exit code {run.returncode}"
+    return failed[0].split()[1].partition("[")[0] if failed else tests[0]

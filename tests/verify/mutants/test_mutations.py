@@ -90,3 +90,14 @@ def test_a_change_is_made_where_the_tests_run_and_undone(tmp_path):
     assert (copy / file).read_bytes() == source
     unchanged = change._replace(after=change.before)
     assert trial(unchanged, tests, copy).killed_by == ""
+
+
+@pytest.mark.slow
+def test_a_test_that_fails_without_the_change_too_kills_nothing(tmp_path):
+    always = tmp_path / "test_always.py"
+    always.write_text("def test_it():\n    raise AssertionError\n", encoding="utf-8")
+    file = Path("lyra/core/rights/glob.py")
+    change = next(change for change in mutations_of(file, SOURCE) if change.before.startswith("return"))
+    copy = copy_of_source(tmp_path)
+    assert trial(change, [str(always)], copy).killed_by == ""
+    assert trial(change, [str(always), "tests/core/rights"], copy).killed_by.startswith("tests/core/rights/")
