@@ -28,11 +28,14 @@ run: $(VENV)/.installed ## Run a team of agents in Vega, live: three reviewers, 
 	@$(BIN)/vega run examples/review_team.vega --live $(ARGS)
 
 test: export LYRA_TESTS_SKIPS = $(CURDIR)/$(VENV)/.skips
+# Exit code 5 of pytest: no timed test among those asked for.
 test: style postgres erlang bubblewrap ripgrep node ## Run every check and every test; ends with what was skipped, and why
 	@rm -f $(VENV)/.skips
-	@$(MAKE) --no-print-directory --jobs 2 types tests MARKED="not timed"
-	$(BIN)/python -m pytest -m timed $(or $(ARGS),$(TIMED)) || test $$? -eq 5  # 5: none among those asked for
-	@$(BIN)/python -m tests.skips $(VENV)/.skips
+	@failed=0; \
+	$(MAKE) --no-print-directory --jobs 2 types tests MARKED="not timed" || failed=1; \
+	$(BIN)/python -m pytest -m timed $(or $(ARGS),$(TIMED)) || test $$? -eq 5 || failed=1; \
+	$(BIN)/python -m tests.skips $(VENV)/.skips || failed=1; \
+	exit $$failed
 
 check: style ## Run the quick part: format, lint, types, imports, unit tests (under 100 seconds)
 	@$(MAKE) --no-print-directory --jobs 2 types tests MARKED="not slow and not timed"

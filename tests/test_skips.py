@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -84,6 +85,39 @@ def test_every_part_is_one_that_some_test_can_skip():
     assert [part.name for part in PARTS if part.name not in elsewhere and not part.is_meant(texts)] == []
 
 
-def test_make_test_ends_with_the_list():
-    recipe = (ROOT / "Makefile").read_text().split("\ntest: style", 1)[1].split("\n\n", 1)[0]
-    assert recipe.splitlines()[-1].strip() == "@$(BIN)/python -m tests.skips $(VENV)/.skips"
+TOOLS = ("python", "ruff", "lint-imports", "mypy")
+STUB = """#!/bin/sh
+echo "$(basename "$0") $*"
+case "$*" in *"$FAILING"*) exit 1;; esac
+"""
+
+
+@pytest.mark.parametrize("failing", ["pytest -m not timed", "pytest -m timed", "tests.skips", "nothing"])
+def test_a_run_ends_with_the_list_whatever_failed(tmp_path: Path, failing: str):
+    """What continuous integration calls, with programs that only say their names; one of them fails."""
+    for name in ("Makefile", ".ci/run"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    for name in (
+        ".ci/postgres",
+        ".ci/erlang",
+        ".ci/bubblewrap",
+        ".ci/ripgrep",
+        ".ci/node",
+        *map(".venv/bin/{}".format, TOOLS),
+    ):
+        stub = tmp_path / name
+        stub.parent.mkdir(parents=True, exist_ok=True)
+        stub.write_text(STUB, encoding="utf-8")
+        stub.chmod(0o755)
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_time.py").write_text("pytest.mark.timed", encoding="utf-8")
+    for name in (".made", ".installed", ".installed-check"):
+        (tmp_path / ".venv" / name).touch()
+    env = {**os.environ, "FAILING": failing, "MAKEFLAGS": ""}
+    done = subprocess.run([tmp_path / ".ci/run"], env=env, capture_output=True, text=True, check=False, timeout=60)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("python -m")]
+    assert "python -m tests.skips" in lines[-1], done.stdout + done.stderr
+    assert any("-m timed tests/test_time.py" in line for line in lines)
+    assert (done.returncode == 0) == (failing == "nothing"), done.stderr

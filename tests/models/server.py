@@ -50,6 +50,7 @@ class Reply:
     pause_s: float = 0.0
     cut: bool = False
     hang: bool = False
+    to: str = ""  # only requests with this in their body are answered so
 
     @classmethod
     def json(cls, data: Any, *, status: int = 200, headers: Mapping[str, str] | None = None, **more: Any) -> Reply:
@@ -125,7 +126,9 @@ class Server:
         body = await reader.readexactly(int(headers.get("content-length", "0")))
         method, path, _ = first.split(" ")
         self.requests.append(Asked(method, path, headers, body))
-        reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        reply = next(reply for reply in self.replies if reply.to.encode() in body)
+        if len(self.replies) > 1:
+            self.replies.remove(reply)
         await asyncio.sleep(reply.delay_s)
         return await self._answer(reply, reader, writer)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,11 +34,15 @@ def sample(parts: dict[str, int] = PARTS, *, skip: int = 0) -> list[Mutation]:
     """The sample, or another of the same size: `skip` leaves out the first so many of it."""
     chosen: list[Mutation] = []
     for part, count in parts.items():
-        found = [mutation for file in _files(part) for mutation in mutations_of(file, SOURCE)]
-        found.sort(key=lambda mutation: mutation.key)
         first = skip * count // sum(parts.values())
-        chosen += found[first : first + count]
+        chosen += _sorted_mutations(part)[first : first + count]
     return chosen
+
+
+@cache
+def _sorted_mutations(part: str) -> list[Mutation]:
+    mutations = (mutation for file in _files(part) for mutation in mutations_of(file, SOURCE))
+    return sorted(mutations, key=lambda mutation: mutation.key)
 
 
 def _files(part: str) -> list[Path]:

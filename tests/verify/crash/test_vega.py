@@ -1,4 +1,4 @@
-"""Real SIGKILL of `vega run` and `vega resume`: sixty at random moments of twelve kinds of programs."""
+"""Real SIGKILL of `vega run` and `vega resume`: at random moments of twelve kinds of programs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from tests.cases import cases
 from verify.crash import vega as vega_crash
 from verify.crash.vega.kills import Books
 from verify.crash.vega.provider import Asked
@@ -13,13 +14,14 @@ from verify.crash.vega.provider import Asked
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")]
 
 
-def test_sixty_kills_change_no_output_and_repeat_no_call():
+def test_kills_change_no_output_and_repeat_no_call():
     """Calls beside each other, streams, supervised processes, tools, conversations, questions to a person, sessions,
     names, breakers and rate limits: the output is that of an undisturbed run, what was over is not asked again, what
     was in flight has the same key."""
-    result = vega_crash.run(60, seed=1)
+    count = cases(60)
+    result = vega_crash.run(count, seed=1)
     assert result.failures == []
-    assert result.kills >= 60
+    assert result.kills >= count
     assert result.again > 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -127,7 +128,7 @@ def test_a_cancelled_call_of_a_parallel_block_hangs_up(talk):
         'try { parallel { let x = a <- "bad"; let y = a <- "slow"; } } catch AgentFailed(r) { print(r); }'
         "process::sleep(200ms);"
     )
-    done = talk(source, refused(400, "invalid_request_error"), HANGING)
+    done = talk(source, replace(refused(400, "invalid_request_error"), to="bad"), replace(HANGING, to="slow"))
     assert (done.lines, done.hung_up) == (["no: invalid_request_error"], True)
 
 
