@@ -27,7 +27,9 @@ __all__ = ["Outcome", "copy_of_source", "equivalent", "trial", "try_all"]
 ROOT: Final = Path(__file__).parents[2]
 _BATCHES: Final = (30, 150, 600)  # how many tests are run, the quickest first
 _EQUIVALENT: Final = Path(__file__).with_name("equivalent.toml")
-_LIMIT_S: Final = 240.0
+_START_S: Final = 30.0  # for pytest itself, on a busy machine
+_SLACK: Final = 5.0  # how many times as long as recorded a batch may take
+_FOLDER_S: Final = 240.0
 _TOO_SLOW: Final = "too slow"
 # Compare files of the source with each other, and would fail with any change.
 _SEE_EVERY_CHANGE: Final = (
@@ -66,13 +68,13 @@ def try_all(mutations: list[Mutation], uses: Mapping[str, list[tuple[float, str]
         yield from pool.map(one, mutations)
 
 
-def _functions(tests: list[tuple[float, str]]) -> list[str]:
-    """Each test with parameters once, as a whole; the quickest first."""
+def _functions(tests: list[tuple[float, str]]) -> dict[str, float]:
+    """How many seconds each test takes, one with parameters once, as a whole; the quickest first."""
     seconds: dict[str, float] = {}
     for took, test in tests:
         name = test.partition("[")[0]
         seconds[name] = seconds.get(name, 0.0) + took
-    return sorted(seconds, key=seconds.__getitem__)
+    return dict(sorted(seconds.items(), key=lambda item: item[1]))
 
 
 def copy_of_source(folder: Path) -> Path:
@@ -82,19 +84,26 @@ def copy_of_source(folder: Path) -> Path:
     return copy
 
 
-def trial(mutation: Mutation, tests: list[str], copy: Path) -> Outcome:
-    """Make the change in the copy, run the tests of its function, and undo it."""
+def trial(mutation: Mutation, tests: Mapping[str, float], copy: Path) -> Outcome:
+    """Make the change in the copy, run the tests of its function (with their seconds), and undo it."""
     changed = _Changed(copy, mutation)
     try:
         count = 0
-        for batch in _batches(tests) if tests else [_of_folder(mutation.file)]:
-            count += len(batch)
+        for batch in _batches(tests) or [_of_folder(mutation.file)]:
+            count += len(batch.tests)
             killed_by = _killer(batch, changed)
             if killed_by:
                 return Outcome(mutation, killed_by, count)
         return Outcome(mutation, "", count)
     finally:
         changed.undo()
+
+
+class _Batch(NamedTuple):
+    """Tests that are run together, and the seconds after which they count as too slow."""
+
+    tests: list[str]
+    limit_s: float
 
 
 class _Changed:
@@ -115,7 +124,7 @@ class _Changed:
         os.utime(self._path)
 
 
-def _killer(tests: list[str], changed: _Changed) -> str:
+def _killer(batch: _Batch, changed: _Changed) -> str:
     """The first of these tests that fails with the change and passes without it; "" where there is none.
 
     A test that fails either way, or tests that do not end either way, say nothing about the change.
@@ -123,43 +132,47 @@ def _killer(tests: list[str], changed: _Changed) -> str:
     left_out = list(_SEE_EVERY_CHANGE)
     while True:
         changed.make()
-        failing = _failing(tests, changed.copy, left_out)
+        failing = _failing(batch, changed.copy, left_out)
         if not failing or failing in left_out:
             return ""
         changed.undo()
         if failing == _TOO_SLOW:
-            return "" if _failing(tests, changed.copy, left_out) == _TOO_SLOW else failing
-        if not _failing([failing], changed.copy, left_out):
+            return "" if _failing(batch, changed.copy, left_out) == _TOO_SLOW else failing
+        if not _failing(batch._replace(tests=[failing]), changed.copy, left_out):
             return failing
         left_out.append(failing)
 
 
-def _batches(tests: list[str]) -> Iterator[list[str]]:
+def _batches(tests: Mapping[str, float]) -> list[_Batch]:
+    names, first, batches = list(tests), 0, []
     for size in _BATCHES:
-        if tests:
-            yield tests[:size]
-            tests = tests[size:]
+        batch = names[first : first + size]
+        if batch:
+            batches.append(_Batch(batch, _START_S + _SLACK * sum(tests[name] for name in batch)))
+        first += size
+    return batches
 
 
-def _of_folder(file: Path) -> list[str]:
+def _of_folder(file: Path) -> _Batch:
     """The tests of the nearest folder that has some."""
     folder = Path("tests", *file.parts[1:-1])
-    return [next(place for place in (folder, *folder.parents) if (ROOT / place).is_dir()).as_posix()]
+    place = next(place for place in (folder, *folder.parents) if (ROOT / place).is_dir())
+    return _Batch([place.as_posix()], _FOLDER_S)
 
 
-def _failing(tests: list[str], copy: Path, left_out: list[str]) -> str:
+def _failing(batch: _Batch, copy: Path, left_out: list[str]) -> str:
     """The first of these tests that fails, without its parameters; "too slow" where they do not end."""
     deselected = [f"--deselect={name}" for name in left_out]
     options = ["-x", "-q", "-m", "not timed", "-p", "no:cacheprovider", "-rfE", "--tb=no", *deselected]
-    command = [sys.executable, "-m", "pytest", *options, *tests]
+    command = [sys.executable, "-m", "pytest", *options, *batch.tests]
     environment = {**os.environ, "PYTHONPATH": str(copy)}
     try:
         run = subprocess.run(  # noqa: S603 - pytest, with names of tests
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=_LIMIT_S, check=False
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=batch.limit_s, check=False
         )
     except subprocess.TimeoutExpired:
         return _TOO_SLOW
     if run.returncode in (0, 5):
         return ""
     failed = [line for line in run.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    return failed[0].split()[1].partition("[")[0] if failed else tests[0]
+    return failed[0].split()[1].partition("[")[0] if failed else batch.tests[0]

@@ -85,7 +85,7 @@ def test_a_change_is_made_where_the_tests_run_and_undone(tmp_path):
     file = Path("lyra/core/rights/glob.py")
     source = (SOURCE / file).read_bytes()
     change = next(change for change in mutations_of(file, SOURCE) if change.before.startswith("return"))
-    tests = ["tests/core/rights/test_glob.py"]
+    tests = {"tests/core/rights/test_glob.py": 1.0}
     assert trial(change, tests, copy).killed_by.startswith("tests/core/rights/")
     assert (copy / file).read_bytes() == source
     unchanged = change._replace(after=change.before)
@@ -99,7 +99,7 @@ def test_a_test_that_fails_without_the_change_too_kills_nothing(tmp_path):
     file = Path("lyra/core/rights/glob.py")
     change = next(change for change in mutations_of(file, SOURCE) if change.before.startswith("return"))
     copy = copy_of_source(tmp_path)
-    assert trial(change, [str(always)], copy).killed_by == ""
-    assert trial(change, [str(always), "tests/core/rights/test_glob.py"], copy).killed_by.startswith(
+    assert trial(change, {str(always): 0.1}, copy).killed_by == ""
+    assert trial(change, {str(always): 0.1, "tests/core/rights/test_glob.py": 1.0}, copy).killed_by.startswith(
         "tests/core/rights/"
     )
