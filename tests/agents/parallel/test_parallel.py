@@ -634,3 +634,25 @@ def test_the_plan_command_reads_python_too(tmp_path):
     assert "digraph" in CliRunner().invoke(root, ["vega", "plan", str(file), "--dot"]).stdout
     file.write_text("def (")
     assert CliRunner().invoke(root, ["vega", "plan", str(file)]).exit_code == 2
+
+
+def test_text_from_outside_marks_no_agent_that_the_program_never_asked():
+    """The last call could be made early; the one before it fails, and a mark could not be taken back."""
+
+    @lyra.parallel
+    async def passed_on(marked: Any, slow: Any, last: Any) -> None:
+        text = await marked.send("a")
+        await slow.send("b")
+        await last.send(text)
+
+    async def main() -> bool:
+        async with Kernel(clock=clock_here()) as kernel:
+            marked = await kernel.spawn(agent("marked"))
+            slow = await kernel.spawn(agent("slow", wait_s=3.0, fails=True))
+            last = await kernel.spawn(agent("last"))
+            kernel.taint.mark(marked.pid, "a page")
+            with pytest.raises(LyraError):
+                await passed_on(marked, slow, last)
+            return kernel.taint.tainted(last.pid)
+
+    assert not run_in_virtual_time(main())

@@ -63,6 +63,11 @@ def test_an_agent_shows_who_answers_and_what_that_costs():
     assert "- tool: `look(path: str)` with `[fs::read]`" in text
 
 
+def test_an_agent_that_may_do_nothing_says_so():
+    assert "- capabilities: none" in shown("agent A { }\nlet c = spawn ‸A;\n")
+    assert "- capabilities: none" not in shown(CODER + "let c = spawn ‸Coder;\n")
+
+
 def test_a_variable_that_holds_a_process_shows_the_agent_behind_it():
     text = shown(CODER + 'let c = spawn Coder;\nprint(‸c <- "hi");\n')
     assert "let c: process" in text
