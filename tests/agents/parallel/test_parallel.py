@@ -663,10 +663,10 @@ def test_a_variable_of_a_comprehension_leaves_that_of_the_function_as_it_was():
     async def talk(agent_a: Any, agent_b: Any) -> list[str]:
         word = "mine"
         first = await agent_a.send("a")
-        words = [word for word in ("b", "c")]
+        words = [word.upper() for word in ("b", "c")]
         second = await agent_b.send(word)
         return [first, second, *words]
 
     result, took_s, _ = timed(talk, agent("a"), agent("b"))
-    assert result == ["<a>", "<mine>", "b", "c"]
+    assert result == ["<a>", "<mine>", "B", "C"]
     assert took_s == pytest.approx(1.0, rel=0.01)
