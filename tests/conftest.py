@@ -115,14 +115,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if is_left_out else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         place = item.path.relative_to(_HERE).as_posix() if item.path.is_relative_to(_HERE) else ""
         if _is_slow(place):
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("timed"):
             item.add_marker(pytest.mark.flaky(reruns=_MEASURED - 1, only_rerun=[f"^{LimitMissed.__name__}:"]))
-    items.sort(key=lambda item: not item.nodeid.startswith(_LONG))
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: not item.nodeid.startswith(_LONG))
 
 
 def pytest_collection_finish() -> None:
