@@ -66,3 +66,10 @@ def test_an_agents_program_is_one_function():
     assert program is program_of(agent)
     assert program is not program_of(other)
     assert (program.__module__, program.__qualname__) == ("agent", "a")
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "min_tokens", "thinking_tokens"])
+def test_numbers_of_tokens_have_a_limit(field):
+    assert getattr(Agent("a", model="sim/echo", **{field: 10**7}), field) == 10**7
+    with pytest.raises(ConfigError, match=field):
+        Agent("a", model="sim/echo", **{field: 10**7 + 1})

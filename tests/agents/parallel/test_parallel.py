@@ -670,3 +670,32 @@ def test_a_variable_of_a_comprehension_leaves_that_of_the_function_as_it_was():
     result, took_s, _ = timed(talk, agent("a"), agent("b"))
     assert result == ["<a>", "<mine>", "B", "C"]
     assert took_s == pytest.approx(1.0, rel=0.01)
+
+
+def test_a_chained_comparison_of_known_values_is_looked_beyond():
+    """Its first part holds and its second does not: the call of the other branch is made early."""
+
+    @lyra.parallel
+    async def chosen(agent_a: Any, agent_b: Any) -> list[str]:
+        count = 5
+        first = await agent_a.send("a")
+        second = "within" if 1 < count < 3 else await agent_b.send("b")
+        return [first, second]
+
+    result, took_s, _ = timed(chosen, agent("a"), agent("b"))
+    assert result == ["<a>", "<b>"]
+    assert took_s == pytest.approx(1.0, rel=0.01)
+
+
+def test_a_plan_knows_that_a_branch_decides_about_nothing_behind_it():
+    source = """
+import lyra
+
+@lyra.parallel
+async def review(a, b):
+    x = await a.send("1")
+    if x:
+        y = 1
+    z = await b.send("2")
+"""
+    assert [[call.line for call in calls] for _, _, calls in plan_of(source, "x.py").groups] == [[6, 9]]
