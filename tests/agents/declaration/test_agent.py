@@ -7,7 +7,10 @@ import gc
 import weakref
 from typing import Any
 
+import pytest
+
 from lyra import Agent, Kernel, tool
+from lyra.errors import ConfigError
 from lyra.kernel.programs.registry import program_of
 
 MODEL = "sim/echo"
@@ -70,6 +73,6 @@ def test_an_agents_program_is_one_function():
 
 @pytest.mark.parametrize("field", ["max_tokens", "min_tokens", "thinking_tokens"])
 def test_numbers_of_tokens_have_a_limit(field):
-    assert getattr(Agent("a", model="sim/echo", **{field: 10**7}), field) == 10**7
+    assert getattr(Agent("a", model=MODEL, **{field: 10**7}), field) == 10**7
     with pytest.raises(ConfigError, match=field):
-        Agent("a", model="sim/echo", **{field: 10**7 + 1})
+        Agent("a", model=MODEL, **{field: 10**7 + 1})
