@@ -73,6 +73,8 @@ def test_an_agents_program_is_one_function():
 
 @pytest.mark.parametrize("field", ["max_tokens", "min_tokens", "thinking_tokens"])
 def test_numbers_of_tokens_have_a_limit(field):
-    assert getattr(Agent("a", model=MODEL, **{field: 10**7}), field) == 10**7
+    most: dict[str, Any] = {field: 10**7}
+    assert getattr(Agent("a", model=MODEL, **most), field) == 10**7
+    more: dict[str, Any] = {field: 10**7 + 1}
     with pytest.raises(ConfigError, match=field):
-        Agent("a", model=MODEL, **{field: 10**7 + 1})
+        Agent("a", model=MODEL, **more)
