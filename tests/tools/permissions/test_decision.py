@@ -219,13 +219,18 @@ def test_answers_become_rules():
     assert set(ANSWERS) == {"allow", "always", "deny", "never"}
 
 
-def test_an_answer_does_not_beat_the_managed_policy():
-    """What a managed policy asks about is asked each time."""
-    layers = [Layer("managed", {"ask": ["Bash(git push *)"]}), Layer("user", {"allow": ["Bash"]})]
+@pytest.mark.parametrize(("layer", "stays"), [("managed", True), ("managed:/etc/policy.toml", True), ("user", False)])
+def test_an_answer_does_not_beat_the_managed_policy(layer, stays):
+    """What a managed policy asks about is asked each time, by these rules and by those around a narrower set."""
+    layers = [Layer(layer, {"ask": ["Bash(git push *)"]}), Layer("user", {"allow": ["Bash"]})]
     permissions = permissions_of(layers, workspace="/work")
     subject = subject_of("Bash", {"command": "git push"}, workspace="/work")
+    asked = permissions.asks(subject)
+    assert asked is not None
+    assert asked.decision == "ask"
     permissions.answer(subject, "always")
-    assert permissions.decide(subject).decision == "ask"
+    assert permissions.decide(subject).decision == ("ask" if stays else "allow")
+    assert (permissions.asks(subject) is not None) is stays
 
 
 def test_a_managed_policy_only_tightens():
