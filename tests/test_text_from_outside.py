@@ -360,7 +360,6 @@ async def marks_after(way: Way, *, marked: bool, expected: bool) -> None:
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_the_mark_goes_with_the_text(way: Way, marked: bool) -> None:
     """A process that gets text of a marked one is marked; one that gets text of another is not, nor is a bystander."""
-
     asyncio.run(asyncio.wait_for(marks_after(way, marked=marked, expected=marked), 20))
 
 
@@ -399,33 +398,33 @@ def test_without_text_there_is_no_mark(way: Way) -> None:
 
 
 # What a marked process leaves behind, and what a process reads of it after a restart.
-LEFT: dict[str, tuple[Callable[[Kernel, Any], Any], Callable[[Kernel], Any]]] = {
+LEFT: dict[str, tuple[Callable[[Kernel], Any], Callable[[Kernel], Any]]] = {
     "a question": (
-        lambda kernel, ctx: kernel.create_interrupt("entry", "confirmation", question="text"),
+        lambda kernel: kernel.create_interrupt("entry", "confirmation", question="text"),
         lambda kernel: kernel.get_pending_interrupt("entry"),
     ),
     "an answer": (
-        lambda kernel, ctx: kernel.resolve_interrupt(kernel.get_pending_interrupt("asked").id, {"text": "text"}),
+        lambda kernel: kernel.resolve_interrupt(kernel.get_pending_interrupt("asked").id, {"text": "text"}),
         lambda kernel: kernel.interrupts.list_interrupts("asked"),
     ),
     "a report": (
-        lambda kernel, ctx: kernel.report_agent_result("line", {"agent_name": "first", "output": {"text": "text"}}),
+        lambda kernel: kernel.report_agent_result("line", {"agent_name": "first", "output": {"text": "text"}}),
         lambda kernel: kernel.get_envelope("line"),
     ),
-    "ids": (lambda kernel, ctx: kernel.submit("new", request_id="text"), lambda kernel: kernel.get_process("new")),
-    "a reason": (lambda kernel, ctx: kernel.kill("victim", "text"), lambda kernel: kernel.process("victim").wait()),
+    "ids": (lambda kernel: kernel.submit("new", request_id="text"), lambda kernel: kernel.get_process("new")),
+    "a reason": (lambda kernel: kernel.kill("victim", "text"), lambda kernel: kernel.process("victim").wait()),
     "a service": (
-        lambda kernel, ctx: kernel.register_service({"name": "printer", "metadata": {"text": "text"}}),
+        lambda kernel: kernel.register_service({"name": "printer", "metadata": {"text": "text"}}),
         lambda kernel: kernel.services.get_service("printer"),
     ),
 }
 
 
-async def does(ctx: Any, function: Any) -> None:
+async def does(ctx: Any, left: str, step: int) -> None:
     await ctx.receive()
 
     async def call() -> None:
-        result = LEFT[function[0]][function[1]](*(ctx.own_process.kernel, ctx)[: 2 - function[1]])
+        result = LEFT[left][step](ctx.own_process.kernel)
         if hasattr(type(result), "__await__"):
             await result
 
@@ -447,7 +446,7 @@ def test_the_mark_outlives_its_kernel(tmp_path: Any, left: str, snapshot: bool, 
                 kernel.initialize_orchestration("line", LINE)
                 kernel.get_next_instruction("line")
                 await kernel.spawn(listener, pid="victim")
-            process = await kernel.spawn(does, [left, step])
+            process = await kernel.spawn(does, left, step)
             if marked and step == 0:
                 kernel.taint.mark(process.pid, "a page")
             process.send("go")
@@ -460,6 +459,37 @@ def test_the_mark_outlives_its_kernel(tmp_path: Any, left: str, snapshot: bool, 
 
     assert asyncio.run(asyncio.wait_for(life(0), 20)) is marked
     assert asyncio.run(asyncio.wait_for(life(1), 20)) is marked
+
+
+async def asker(ctx: Any) -> None:
+    await ctx.receive()
+    await ctx.ask("text")
+
+
+async def reader_of_questions(ctx: Any) -> None:
+    async def read() -> int:
+        return len(ctx.own_process.kernel.interrupts.list_interrupts("asker", status="pending"))
+
+    assert await ctx.do(read) == 1
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["marked", "plain"])
+def test_a_question_that_waits_keeps_its_mark(tmp_path: Any, marked: bool) -> None:
+    """The question of a program is open across a restart, and marks its reader then as before."""
+
+    async def life(number: int) -> bool:
+        async with Kernel(str(tmp_path / "run.db"), programs=[asker, reader_of_questions]) as kernel:
+            if number == 0:
+                await kernel.spawn(asker, pid="asker")
+                if marked:
+                    kernel.taint.mark("asker", "a page")
+                await kernel.send("asker", "go")
+            await settle(kernel)
+            reader = await kernel.spawn(reader_of_questions)
+            assert (await reader.wait()).reason == "normal"
+            return kernel.taint.tainted(reader.pid)
+
+    assert [asyncio.run(asyncio.wait_for(life(number), 20)) for number in range(2)] == [marked, marked]
 
 
 def test_the_mark_of_an_entry_goes_with_it() -> None:
