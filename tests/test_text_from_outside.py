@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from lyra import Agent, Kernel
+from lyra.agents.session.shared import runtime_of
+from lyra.errors import AgentFailed
 from lyra.kernel.process.links import Down
 from tests.agents.support import says
 from tests.kernel.conftest import settle
@@ -190,6 +192,34 @@ async def followed(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do)
     await pending[0]
 
 
+def asked_again(*, late: bool) -> Way:
+    """The answer to a question from before a restart, whose caller asks again before (or after) it is there."""
+
+    async def way(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+        helper, runtime = await kernel.spawn(Agent("helper", model=says("text"))), runtime_of(kernel)
+        await gives(lambda ctx: helper.send("hello"))
+        process = kernel.processes[helper.pid]
+        runtime.expect("key", process, (), stream=False)
+        if late:
+            runtime.take("key")
+        await takes(lambda ctx: [runtime.ask(process, "hello", request_id="key")])
+        runtime.take("key")
+
+    return way
+
+
+async def cut_off(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    """The reason with which an agent is ended, read by the process whose question it has not come to."""
+    helper = await kernel.spawn(Agent("helper", model=says({"text": "text", "first_s": 60.0})))
+    pending = [helper.send_async("hello")]
+    await settle(kernel)
+    await takes(lambda ctx: pending.append(helper.send_async("and?")))
+    await gives(lambda ctx: kernel.kill(helper, "text"))
+    for answer, told in zip(pending, ("stopped", "text"), strict=True):
+        with pytest.raises(AgentFailed, match=told):
+            await answer
+
+
 async def overheard(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
     helper = await kernel.spawn(Agent("helper", model=says("text")))
     await gives(lambda ctx: helper.send("hello"))
@@ -314,7 +344,7 @@ async def registered(kernel: Kernel, giver: str, gives: Do, taker: str, takes: D
 NAMED = [
     *(message, sent_by_kernel, broadcast, blackboard, blackboard_whole, blackboard_keys, group_keys, memory),
     *(memory_search, published, streamed, commanded, queried, requested, served, waited_for, signalled, asked_agent),
-    *(followed, overheard, looked_at, piped, heard_of, heard_about, emitted, question, listed_question),
+    *(followed, cut_off, overheard, looked_at, piped, heard_of, heard_about, emitted, question, listed_question),
     *(question_of_program, question_in_block, read_answer, left_with_reason, named, listed, submitted, moved),
     registered,
 ]
@@ -323,6 +353,8 @@ WAYS: dict[str, Way] = {
     "answered": answered_with(lambda kernel, asked: kernel.resolve_interrupt(asked, {"text": "text"})),
     "resolved": answered_with(lambda kernel, asked: kernel.interrupts.resolve(asked, {"text": "text"})),
     "cancelled": answered_with(lambda kernel, asked: kernel.interrupts.cancel(asked, "text")),
+    "asked_again": asked_again(late=False),
+    "asked_again_late": asked_again(late=True),
     "envelope": reported_and(lambda kernel: kernel.get_envelope("line")),
     "instruction": reported_and(lambda kernel: kernel.get_next_instruction("line")),
     "instructions": reported_and(lambda kernel: kernel.orchestrator.get_ready_instructions("line")),

@@ -160,6 +160,9 @@ class Runtime:
         known = self.awaited.pop(request_id, None) if request_id else None
         if known is not None:
             known.scopes = inside
+            known.reader = self._reader()
+            if known.id not in self.pending:  # it was answered meanwhile
+                self._mark_reader(known)
             return known
         keyed = bool(request_id)  # its caller asks again after a restart, so it waits for the program
         if keyed:
