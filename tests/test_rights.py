@@ -405,6 +405,13 @@ ROWS = [
         ENTRY,
         with_entry(lambda k, asked: k.interrupts.resolve_interrupt(asked, {"approved": True})),
     ),
+    Row(
+        "process.send",
+        "an answer by resolve",
+        ENTRY,
+        with_entry(lambda k, asked: k.interrupts.resolve(asked, {"approved": True})),
+    ),
+    Row("process.send", "an answer taken by cancel", ENTRY, with_entry(lambda k, asked: k.interrupts.cancel(asked))),
     Row("process.send", "a quota", ENTRY, with_entry(lambda k, _: k.adjust_quota("entry", {"max_llm_calls": 9}))),
     Row("process.send", "a worker's state", ENTRY, with_entry(lambda k, _: k.transition_state("entry", "terminated"))),
     Row("process.send", "a pipeline's end", ENTRY, with_pipeline(lambda k: k.orchestrator.terminate_session("entry"))),

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from lyra import Agent, Kernel
+from lyra.agents.session.shared import runtime_of
+from lyra.errors import AgentFailed
 from lyra.kernel.process.links import Down
 from tests.agents.support import says
 from tests.kernel.conftest import settle
@@ -151,38 +153,389 @@ async def piped(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) ->
     await takes(read)
 
 
-WAYS = [
-    *(message, sent_by_kernel, broadcast, blackboard, blackboard_whole, memory, memory_search, published, streamed),
-    *(commanded, queried, requested, served, waited_for, signalled, asked_agent, piped),
+async def blackboard_keys(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    kernel.groups.create("desk")
+    await gives(lambda ctx: kernel.groups.bb_set("desk", "text", 1))
+    await takes(lambda ctx: kernel.groups.bb_keys("desk"))
+
+
+async def group_keys(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    kernel.groups.create("desk")
+    await gives(lambda ctx: kernel.groups.bb_set("desk", "text", 1))
+    await takes(lambda ctx: kernel.groups.get("desk"))
+
+
+async def heard_of(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    """The Event of a row without a pid that a marked process made."""
+    kernel.groups.create("desk")
+    await takes(lambda ctx: kernel.on_event(lambda _: None, kinds=["group.set"]))
+    await gives(lambda ctx: kernel.groups.bb_set("desk", "key", "text"))
+
+
+async def heard_about(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    """The Event of a row about a marked process."""
+    await takes(lambda ctx: kernel.on_event(lambda _: None, kinds=["interrupt.created"]))
+    await gives(lambda ctx: kernel.create_interrupt(ctx.pid, "confirmation", question="text"))
+
+
+async def emitted(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    await takes(lambda ctx: kernel.on_event(lambda _: None, kinds=["budget.warning"]))
+    await gives(lambda ctx: kernel.emit_event({"kind": "budget.warning", "data": {"text": "text"}}))
+
+
+async def followed(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    """The answer of an agent to another's question, by `current`."""
+    helper = await kernel.spawn(Agent("helper", model=says({"text": "text", "first_s": 0.05})))
+    pending: list[Any] = []
+    await gives(lambda ctx: pending.append(helper.send_async("hello")))
+    await takes(lambda ctx: kernel.agent(helper.pid).current)
+    await pending[0]
+
+
+def asked_again(*, late: bool) -> Way:
+    """The answer to a question from before a restart, whose caller asks again before (or after) it is there."""
+
+    async def way(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+        helper, runtime = await kernel.spawn(Agent("helper", model=says("text"))), runtime_of(kernel)
+        await gives(lambda ctx: helper.send("hello"))
+        process = kernel.processes[helper.pid]
+        runtime.expect("key", process, (), stream=False)
+        if late:
+            runtime.take("key")
+        await takes(lambda ctx: [runtime.ask(process, "hello", request_id="key")])
+        runtime.take("key")
+
+    return way
+
+
+async def cut_off(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    """The reason with which an agent is ended, read by the process whose question it has not come to."""
+    helper = await kernel.spawn(Agent("helper", model=says({"text": "text", "first_s": 60.0})))
+    pending = [helper.send_async("hello")]
+    await settle(kernel)
+    await takes(lambda ctx: pending.append(helper.send_async("and?")))
+    await gives(lambda ctx: kernel.kill(helper, "text"))
+    for answer, told in zip(pending, ("stopped", "text"), strict=True):
+        with pytest.raises(AgentFailed, match=told):
+            await answer
+
+
+async def overheard(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    helper = await kernel.spawn(Agent("helper", model=says("text")))
+    await gives(lambda ctx: helper.send("hello"))
+    await takes(lambda ctx: kernel.agent(helper.pid).messages)
+
+
+async def looked_at(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    helper = await kernel.spawn(Agent("helper", model=says("text")))
+    await gives(lambda ctx: helper.send("hello"))
+    await takes(lambda ctx: kernel.agent(helper.pid).execution)
+
+
+async def question(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    kernel.submit("entry")
+    await gives(lambda ctx: kernel.create_interrupt("entry", "confirmation", question="text"))
+    await takes(lambda ctx: kernel.get_pending_interrupt("entry"))
+
+
+async def listed_question(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    kernel.submit("entry")
+    await gives(lambda ctx: kernel.create_interrupt("entry", "confirmation", question="text"))
+    await takes(lambda ctx: kernel.interrupts.list_interrupts())
+
+
+async def question_of_program(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    process = kernel.processes[giver]
+    await gives(lambda ctx: kernel.interrupts.create(process, "confirmation", question="text"))
+    await takes(lambda ctx: kernel.interrupts.pending(giver))
+
+
+async def question_in_block(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    kernel.submit("entry")
+    await gives(lambda ctx: kernel.create_interrupt("entry", "confirmation", question="text"))
+    await takes(lambda ctx: kernel.get_process("entry"))
+
+
+def answered_with(answer: Callable[[Kernel, str], Any]) -> Way:
+    """An answer that one process gives to the question of another."""
+
+    async def way(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+        asked = kernel.interrupts.create(kernel.processes[taker], "confirmation", question="?")
+        await gives(lambda ctx: answer(kernel, asked.id))
+
+    return way
+
+
+async def read_answer(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    """An answer that a third process reads."""
+    kernel.submit("entry")
+    asked = kernel.create_interrupt("entry", "confirmation", question="?")
+    await gives(lambda ctx: kernel.resolve_interrupt(asked.id, {"text": "text"}))
+    await takes(lambda ctx: kernel.interrupts.get_interrupt(asked.id))
+
+
+LINE = {"name": "line", "agents": [{"name": "first", "default_next": "second"}, {"name": "second"}]}
+
+
+def reported_and(read: Callable[[Kernel], Any]) -> Way:
+    """The result of a stage that a worker reports, read by another."""
+
+    async def way(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+        kernel.initialize_orchestration("line", LINE)
+        kernel.get_next_instruction("line")
+        result = {"agent_name": "first", "output": {"text": "text"}}
+        await gives(lambda ctx: kernel.report_agent_result("line", result))
+        await takes(lambda ctx: read(kernel))
+
+    return way
+
+
+def killed_and(watch: Callable[[Kernel, Any, str], Any], read: Callable[[Any], Any] = lambda _: None) -> Way:
+    """The reason with which one process ends another, read by a third."""
+
+    async def way(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+        victim = await kernel.spawn(listener)
+        await takes(lambda ctx: watch(kernel, ctx, victim.pid))
+        await gives(lambda ctx: kernel.kill(victim, "text"))
+        await settle(kernel)
+        if kernel.processes[taker].exit is None:  # else the link ended it
+            await takes(lambda ctx: read(victim))
+
+    return way
+
+
+async def left_with_reason(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    async def leaver(ctx: Any) -> None:
+        await ctx.receive()
+        ctx.exit("text")
+
+    await gives(lambda ctx: kernel.spawn(leaver, pid="leaver"))
+    await takes(lambda ctx: kernel.links.monitor(ctx.own_process, kernel.processes["leaver"], "ref"))
+    await kernel.send("leaver", "go")
+
+
+async def named(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    await gives(lambda ctx: kernel.spawn(listener, name="text"))
+    await takes(lambda ctx: kernel.process("text").name)
+
+
+async def listed(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    """A pid that a process chose."""
+    await gives(lambda ctx: kernel.spawn(listener, pid="text"))
+    await takes(lambda ctx: kernel.list_processes())
+
+
+async def submitted(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    await gives(lambda ctx: kernel.submit("entry", request_id="text"))
+    await takes(lambda ctx: kernel.get_process("entry"))
+
+
+async def moved(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    kernel.submit("entry")
+    await gives(lambda ctx: kernel.terminate("entry", "text"))
+    await takes(lambda ctx: kernel.list_processes())
+
+
+async def registered(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    await gives(lambda ctx: kernel.register_service({"name": "printer", "metadata": {"text": "text"}}))
+    await takes(lambda ctx: kernel.services.list_services())
+
+
+NAMED = [
+    *(message, sent_by_kernel, broadcast, blackboard, blackboard_whole, blackboard_keys, group_keys, memory),
+    *(memory_search, published, streamed, commanded, queried, requested, served, waited_for, signalled, asked_agent),
+    *(followed, cut_off, overheard, looked_at, piped, heard_of, heard_about, emitted, question, listed_question),
+    *(question_of_program, question_in_block, read_answer, left_with_reason, named, listed, submitted, moved),
+    registered,
 ]
+WAYS: dict[str, Way] = {
+    **{way.__name__: way for way in NAMED},
+    "answered": answered_with(lambda kernel, asked: kernel.resolve_interrupt(asked, {"text": "text"})),
+    "resolved": answered_with(lambda kernel, asked: kernel.interrupts.resolve(asked, {"text": "text"})),
+    "cancelled": answered_with(lambda kernel, asked: kernel.interrupts.cancel(asked, "text")),
+    "asked_again": asked_again(late=False),
+    "asked_again_late": asked_again(late=True),
+    "envelope": reported_and(lambda kernel: kernel.get_envelope("line")),
+    "instruction": reported_and(lambda kernel: kernel.get_next_instruction("line")),
+    "instructions": reported_and(lambda kernel: kernel.orchestrator.get_ready_instructions("line")),
+    "checkpoint": reported_and(lambda kernel: kernel.orchestrator.checkpoint("line")),
+    "status": reported_and(lambda kernel: kernel.get_request_status("line")),
+    "killed": killed_and(lambda kernel, ctx, victim: None, lambda victim: victim.wait()),
+    "killed_monitored": killed_and(lambda kernel, ctx, victim: ctx.monitor(victim)),
+    "killed_linked": killed_and(lambda kernel, ctx, victim: kernel.link(ctx.pid, victim)),
+}
+
+
+async def marks_after(way: Way, *, marked: bool, expected: bool) -> None:
+    """Run a way between two new processes, the first of which may have a mark; the taker's is as expected."""
+    async with Kernel() as kernel:
+        giver, taker = await kernel.spawn(performer), await kernel.spawn(performer)
+        bystander = await kernel.spawn(listener)
+        if marked:
+            kernel.taint.mark(giver.pid, "a page")
+
+        def runner(process: Any) -> Do:
+            async def do(function: Callable[[Any], Any]) -> None:
+                done = kernel.loop.create_future()
+                await kernel.send(process, (function, done))
+                await done
+
+            return do
+
+        await way(kernel, giver.pid, runner(giver), taker.pid, runner(taker))
+        await settle(kernel)
+        assert kernel.taint.tainted(taker.pid) is expected
+        assert not kernel.taint.tainted(bystander.pid)
 
 
 @pytest.mark.parametrize("marked", [True, False], ids=["marked", "plain"])
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_the_mark_goes_with_the_text(way: Way, marked: bool) -> None:
     """A process that gets text of a marked one is marked; one that gets text of another is not, nor is a bystander."""
+    asyncio.run(asyncio.wait_for(marks_after(way, marked=marked, expected=marked), 20))
 
-    async def main() -> None:
-        async with Kernel() as kernel:
-            giver, taker = await kernel.spawn(performer), await kernel.spawn(performer)
-            bystander = await kernel.spawn(listener)
-            if marked:
-                kernel.taint.mark(giver.pid, "a page")
 
-            def runner(process: Any) -> Do:
-                async def do(function: Callable[[Any], Any]) -> None:
-                    done = kernel.loop.create_future()
-                    await kernel.send(process, (function, done))
-                    await done
+async def plainly_killed(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    """A process that is ended without a text of the one that ends it."""
+    first, second = await kernel.spawn(listener), await kernel.spawn(listener)
+    await gives(lambda ctx: kernel.kill(first))
+    await takes(lambda ctx: first.wait())
+    await takes(lambda ctx: ctx.monitor(second.pid))
+    await gives(lambda ctx: kernel.kill(second))
 
-                return do
 
-            await way(kernel, giver.pid, runner(giver), taker.pid, runner(taker))
+async def numbered(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    """The table, in which a marked process has a number, a state and a program."""
+    await takes(lambda ctx: kernel.list_processes())
+    await takes(lambda ctx: kernel.get_process(giver))
+
+
+async def counted(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    """Figures about questions and services."""
+    kernel.submit("entry")
+    await gives(lambda ctx: kernel.create_interrupt("entry", "confirmation", question="text"))
+    await gives(lambda ctx: kernel.register_service({"name": "printer", "metadata": {"text": "text"}}))
+    await takes(lambda ctx: (kernel.interrupts.has_pending("entry"), kernel.interrupts.get_counts()))
+    await takes(lambda ctx: (kernel.get_system_status(), kernel.services.get_stats(), kernel.get_process_counts()))
+
+
+async def asked_beside(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    """A question about a process that does not get to read it."""
+    await gives(lambda ctx: kernel.create_interrupt(taker, "confirmation", question="text"))
+
+
+@pytest.mark.parametrize("way", [plainly_killed, numbered, counted, asked_beside], ids=lambda way: way.__name__)
+def test_without_text_there_is_no_mark(way: Way) -> None:
+    asyncio.run(asyncio.wait_for(marks_after(way, marked=True, expected=False), 20))
+
+
+# What a marked process leaves behind, and what a process reads of it after a restart.
+LEFT: dict[str, tuple[Callable[[Kernel], Any], Callable[[Kernel], Any]]] = {
+    "a question": (
+        lambda kernel: kernel.create_interrupt("entry", "confirmation", question="text"),
+        lambda kernel: kernel.get_pending_interrupt("entry"),
+    ),
+    "an answer": (
+        lambda kernel: kernel.resolve_interrupt(kernel.get_pending_interrupt("asked").id, {"text": "text"}),
+        lambda kernel: kernel.interrupts.list_interrupts("asked"),
+    ),
+    "a report": (
+        lambda kernel: kernel.report_agent_result("line", {"agent_name": "first", "output": {"text": "text"}}),
+        lambda kernel: kernel.get_envelope("line"),
+    ),
+    "ids": (lambda kernel: kernel.submit("new", request_id="text"), lambda kernel: kernel.get_process("new")),
+    "a reason": (lambda kernel: kernel.kill("victim", "text"), lambda kernel: kernel.process("victim").wait()),
+    "a service": (
+        lambda kernel: kernel.register_service({"name": "printer", "metadata": {"text": "text"}}),
+        lambda kernel: kernel.services.get_service("printer"),
+    ),
+}
+
+
+async def does(ctx: Any, left: str, step: int) -> None:
+    await ctx.receive()
+
+    async def call() -> None:
+        result = LEFT[left][step](ctx.own_process.kernel)
+        if hasattr(type(result), "__await__"):
+            await result
+
+    await ctx.do(call)
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["marked", "plain"])
+@pytest.mark.parametrize("snapshot", [False, True], ids=["rows", "snapshot"])
+@pytest.mark.parametrize("left", LEFT)
+def test_the_mark_outlives_its_kernel(tmp_path: Any, left: str, snapshot: bool, marked: bool) -> None:
+    path = str(tmp_path / "run.db")
+
+    async def life(step: int) -> bool:
+        async with Kernel(path, programs=[does, listener]) as kernel:
+            if step == 0:
+                for entry in ("entry", "asked"):
+                    kernel.submit(entry)
+                kernel.create_interrupt("asked", "confirmation", question="?")
+                kernel.initialize_orchestration("line", LINE)
+                kernel.get_next_instruction("line")
+                await kernel.spawn(listener, pid="victim")
+            process = await kernel.spawn(does, left, step)
+            if marked and step == 0:
+                kernel.taint.mark(process.pid, "a page")
+            process.send("go")
+            ended = await process.wait()
+            assert ended.error is None, ended
+            if snapshot:
+                await settle(kernel)
+                await kernel._recovery.snapshot()
+            return kernel.taint.tainted(process.pid)
+
+    assert asyncio.run(asyncio.wait_for(life(0), 20)) is marked
+    assert asyncio.run(asyncio.wait_for(life(1), 20)) is marked
+
+
+async def asker(ctx: Any) -> None:
+    await ctx.receive()
+    await ctx.ask("text")
+
+
+async def reader_of_questions(ctx: Any) -> None:
+    async def read() -> int:
+        return len(ctx.own_process.kernel.interrupts.list_interrupts("asker", status="pending"))
+
+    assert await ctx.do(read) == 1
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["marked", "plain"])
+def test_a_question_that_waits_keeps_its_mark(tmp_path: Any, marked: bool) -> None:
+    """The question of a program is open across a restart, and marks its reader then as before."""
+
+    async def life(number: int) -> bool:
+        async with Kernel(str(tmp_path / "run.db"), programs=[asker, reader_of_questions]) as kernel:
+            if number == 0:
+                await kernel.spawn(asker, pid="asker")
+                if marked:
+                    kernel.taint.mark("asker", "a page")
+                await kernel.send("asker", "go")
             await settle(kernel)
-            assert kernel.taint.tainted(taker.pid) is marked
-            assert not kernel.taint.tainted(bystander.pid)
+            reader = await kernel.spawn(reader_of_questions)
+            assert (await reader.wait()).reason == "normal"
+            return kernel.taint.tainted(reader.pid)
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    assert [asyncio.run(asyncio.wait_for(life(number), 20)) for number in range(2)] == [marked, marked]
+
+
+def test_the_mark_of_an_entry_goes_with_it() -> None:
+    """A pid that is forgotten and used anew has no mark."""
+
+    async def way(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+        await gives(lambda ctx: kernel.submit("entry", request_id="text"))
+        assert kernel.taint.tainted("entry")
+        kernel.terminate("entry")
+        kernel.cleanup_process("entry")
+        kernel.submit("entry", request_id="the user's own")
+        await takes(lambda ctx: kernel.get_process("entry"))
+
+    asyncio.run(asyncio.wait_for(marks_after(way, marked=True, expected=False), 20))
 
 
 async def board_writer(ctx: Any) -> None:

@@ -385,7 +385,7 @@ class HealthMonitor(Subsystem):
 
     def _in_the_middle(self, process: Process, watch: _Watch) -> bool:
         """Not at rest: it performs an effect, waits for a step, or awaits something that is not the kernel's."""
-        if self._interrupts.pending(process.pid):
+        if self._interrupts._open_questions(process.pid):
             return False
         if watch.in_flight or process.state in ("ready", "running"):
             return True

@@ -737,7 +737,7 @@ class Kernel:
         for kind in (EVERYTHING,) if wanted is None else wanted:
             require("events.subscribe", kind)
         if callable(listener):  # any other is refused below
-            listener = as_registered(listener)
+            listener = as_registered(self.taint.listener(listener))
         return self.listeners.add(listener, wanted)
 
     def emit_event(self, event: Event | Mapping[str, Any]) -> None:

@@ -244,6 +244,7 @@ class Recovery:
                     pending.message,
                     created_at=pending.created_at,
                     expires_at=pending.expires_at,
+                    tainted=self._core.taint.tainted(process.pid),
                 ),
             )
 

@@ -74,8 +74,8 @@ def request_status(parts: WorkerParts, pid: str) -> RequestStatus:
 
 def _service_counts(parts: WorkerParts) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for service in parts.services.list_services():
-        counts[service.service_type] = counts.get(service.service_type, 0) + 1
+    for service in parts.services.state.services.values():
+        counts[service["service_type"]] = counts.get(service["service_type"], 0) + 1
     return counts
 
 

@@ -16,7 +16,7 @@ from lyra.core.checking.check import known_keys, real
 from lyra.core.envelope import Envelope
 from lyra.kernel.base.acting import require_signal
 from lyra.kernel.cleanup import clean, shut_down
-from lyra.kernel.interrupts.service import Answer, Interrupt, require_answer
+from lyra.kernel.interrupts.service import Answer, Interrupt
 from lyra.kernel.journal.durable_value import durable_value
 from lyra.kernel.pipelines.events import PipelineEvent
 from lyra.kernel.pipelines.instruction import Instruction, SessionState
@@ -101,7 +101,6 @@ class WorkerApi:
     ) -> Ack:
         """Answer a question; awaiting it waits until the answer is durable."""
         self._core.raise_if_closed()
-        require_answer(self._interrupts, interrupt_id)
         return Ack(self._core, self._interrupts.resolve(interrupt_id, response, user_id=user_id))
 
     def get_pending_interrupt(self, pid: str) -> Interrupt | None:

@@ -185,7 +185,7 @@ class Headless:
 
     def _cancel(self, interrupt_id: str) -> None:
         with contextlib.suppress(LyraError):  # it was answered, or is over
-            self.kernel.interrupts.cancel(interrupt_id, _NO_PERSON)
+            self.kernel.interrupts._withdraw(interrupt_id, _NO_PERSON)
 
     # ------------------------------------------------------------------ asking
 

@@ -165,7 +165,7 @@ class AgentProcess(Handle[Any], Generic[Out_co]):
     @property
     def messages(self) -> tuple[Message, ...]:
         """The conversation so far."""
-        session = runtime_of(self.kernel).sessions.get(self.pid)
+        session = runtime_of(self.kernel).session_to_read(self.pid)
         return tuple(session.visible_messages) if session is not None else ()
 
     @property
@@ -181,7 +181,7 @@ class AgentProcess(Handle[Any], Generic[Out_co]):
     @property
     def execution(self) -> AgentExecution | None:
         """The run that is under way, or the last one: its steps, its outcome, its usage."""
-        session = runtime_of(self.kernel).sessions.get(self.pid)
+        session = runtime_of(self.kernel).session_to_read(self.pid)
         return session.execution if session is not None else None
 
     @property
@@ -190,7 +190,7 @@ class AgentProcess(Handle[Any], Generic[Out_co]):
         session = runtime_of(self.kernel).sessions.get(self.pid)
         execution = session.execution if session is not None and not session.is_given_up else None
         if execution is not None and execution.running:
-            waits = execution.state is AgentState.EXECUTING_TOOLS and self.kernel.interrupts.pending(self.pid)
+            waits = execution.state is AgentState.EXECUTING_TOOLS and self.kernel.interrupts._open_questions(self.pid)
             return AgentState.WAITING_PERMISSION if waits else execution.state
         ended = self._process.exit
         if ended is not None:

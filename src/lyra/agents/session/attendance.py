@@ -42,7 +42,7 @@ def attend(kernel: Kernel, answer: Callable[[Interrupt], Any] | None) -> None:
 def _refuse(kernel: Kernel, interrupt: Interrupt, why: str) -> None:
     _log.warning("process %s asked: %s (%s): %s", interrupt.pid, interrupt.question, interrupt.kind, why)
     with suppress(LyraError):  # it is over already
-        kernel.interrupts.cancel(interrupt.id, why)
+        kernel.interrupts._withdraw(interrupt.id, why)
 
 
 async def _answered(kernel: Kernel, answer: Callable[[Interrupt], Any], interrupt: Interrupt) -> None:
@@ -58,6 +58,6 @@ async def _answered(kernel: Kernel, answer: Callable[[Interrupt], Any], interrup
         if value is None:
             _refuse(kernel, interrupt, "`answer` gave no answer")
         else:
-            kernel.interrupts.resolve(interrupt.id, value)
+            kernel.interrupts._answer(interrupt.id, value)
     except Exception as error:  # noqa: BLE001 - a question that its answerer fails at is refused, not left open
         _refuse(kernel, interrupt, f"`answer` failed: {type(error).__name__}: {error}")

@@ -160,6 +160,9 @@ class Runtime:
         known = self.awaited.pop(request_id, None) if request_id else None
         if known is not None:
             known.scopes = inside
+            known.reader = self._reader()
+            if known.id not in self.pending:  # it was answered meanwhile
+                self._mark_reader(known)
             return known
         keyed = bool(request_id)  # its caller asks again after a restart, so it waits for the program
         if keyed:
@@ -186,8 +189,7 @@ class Runtime:
             return pending
         pending.early_call = early_call
         pending.asker = caller.get()
-        reader = acting()
-        pending.reader = pending.asker or (reader.pid if reader is not None and reader.kernel is kernel else "")
+        pending.reader = self._reader()
         if kernel.taint.state.pids and pending.asker:
             self._pass_on(pending.asker, process.pid)
         self._await(pending, process)
@@ -222,6 +224,7 @@ class Runtime:
         if not (running or run.inbox or process.inbox or is_unfinished(run, "turn")):
             return None
         pending = Pending(self, "", process.pid, (), None)
+        pending.reader = self._reader()
         if process.exit is not None:
             pending.fail(_process_ended(process))
             return pending
@@ -232,8 +235,13 @@ class Runtime:
         self.limit_doubt(pending)
         return pending
 
+    def _reader(self) -> str:
+        """The pid of the process that asks here, which gets the answer; empty outside any."""
+        reader = acting()
+        return caller.get() or (reader.pid if reader is not None and reader.kernel is self.kernel else "")
+
     def _on_followed_end(self, process: Process) -> None:
-        for pending in self.followers.pop(process.pid, ()):
+        for pending in self.take_followers(process.pid):
             pending.fail(_process_ended(process))
 
     def _limit_time(self, pending: Pending) -> None:
@@ -253,15 +261,34 @@ class Runtime:
         pending = self.pending.pop(request_id, None)
         if pending is not None:
             self._asked[pending.pid].discard(request_id)
-            if pending.reader and self.kernel.taint.state.pids:
-                self._pass_on(pending.pid, pending.reader)
+            self._mark_reader(pending)
         return pending
+
+    def take_followers(self, pid: str) -> list[Pending]:
+        """Remove the Pendings of those that follow the turn which is finished."""
+        followers = self.followers.pop(pid, [])
+        for pending in followers:
+            self._mark_reader(pending)
+        return followers
+
+    def _mark_reader(self, pending: Pending) -> None:
+        if pending.reader and self.kernel.taint.state.pids:
+            self._pass_on(pending.pid, pending.reader)
+
+    def session_to_read(self, pid: str) -> AgentSession | None:
+        """The session of a process whose text goes to the process that runs here."""
+        session = self.sessions.get(pid)
+        if session is not None and session.tainted:
+            self.kernel.taint.mark_here(f"a message from {session.pid}")
+        return session
 
     def _pass_on(self, giver: str, taker: str) -> None:
         """Pass the taint of a process on to the one that it asks, or that asks it."""
         source, target = self.sessions.get(giver), self.sessions.get(taker)
         pid = target.pid if target is not None else taker
-        if source is not None and source.tainted and source is not target:
+        if source is None:  # its process has ended
+            self.kernel.taint.pass_on(giver, pid, "the end of")
+        elif source.tainted and source is not target:
             self.kernel.taint.mark(pid, f"a message from {source.pid}")
 
     def _on_process_end(self, process: Process) -> None:
@@ -269,6 +296,7 @@ class Runtime:
         for request_id in self._asked.pop(process.pid, ()):
             pending = self.pending.pop(request_id, None)
             if pending is not None:
+                self._mark_reader(pending)
                 pending.fail(_process_ended(process))
         self.sessions.pop(process.pid, None)
         self._doubts.pop(process.pid, None)
@@ -296,8 +324,8 @@ class Runtime:
     def _read_doubts(self) -> None:
         """The doubts of earlier lives, whose questions are still open."""
         self._has_read_doubts = True
-        for interrupt in self.kernel.interrupts.list_interrupts(status="pending"):
-            if interrupt.kind == "in_doubt":
+        for interrupt in self.kernel.interrupts._all(None):
+            if interrupt.kind == "in_doubt" and interrupt.status == "pending":
                 _log.warning("process %s waits for a person: %s (%s)", interrupt.pid, interrupt.question, interrupt.id)
                 self._in_doubt(interrupt)
 

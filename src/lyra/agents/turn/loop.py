@@ -211,7 +211,7 @@ async def _answer(turn: Turn, request_id: str, content: Any) -> BaseException | 
             reason = runtime.closed_before(pending) if closed else failure
             deliver(pending, session, value, reason, status=turn.status)
         if runtime.followers:
-            for follower in runtime.followers.pop(turn.ctx.pid, ()):
+            for follower in runtime.take_followers(turn.ctx.pid):
                 deliver(follower, session, value, failure, status=turn.status)
     return failure
 

@@ -205,7 +205,7 @@ def _answer(kernel: Any, pid: str, interrupt: dict[str, Any]) -> None:
             kernel.resolve_interrupt(key, answer)
             return
         note(f"{question} (there is no one here to answer)")
-        kernel.interrupts.cancel(key, "there is no one here to answer")
+        kernel.interrupts._withdraw(key, "there is no one here to answer")
         if consent:
             kernel.orchestrator.terminate_session(pid, "user_cancelled", "there is no one here to answer")
 

@@ -81,8 +81,9 @@ everything (`**`). How to use them is in [Budgets and grants](../how-to/budgets-
 A grant binds what processes do: programs, agents, their tools, Vega, pipelines, and every call of the kernel that is
 made inside one of them. Python code outside any process acts for the kernel itself and is not checked; what it starts
 is narrowed by the kernel's own grant. An effect or a tool that declares a right is checked for it, whatever the right
-is. A handler, a subscriber or a listener acts for the process that handed it in. `resolve` and `cancel` of
-`kernel.interrupts` are for the layers of Lyra and ask for no right; `resolve_interrupt` and `cancel_interrupt` do.
+is. A handler, a subscriber or a listener acts for the process that handed it in. A process that answers
+a question or takes one back, its own too, needs `process.send` for the process that asked, also by `resolve` and
+`cancel` of `kernel.interrupts`.
 
 A list of what is allowed is all that is allowed. A process that goes by several names (its name, its pid, its program
 or agent) is allowed by any of them and denied by any of them. What follows from another right needs no rule of its own,

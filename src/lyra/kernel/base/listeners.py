@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from lyra.core import codec
 from lyra.core.checking.check import one_of
 from lyra.core.event import KINDS, Event
@@ -157,6 +159,8 @@ class Listeners:
                 raise ConfigError(f"an event's data is a mapping, not {data!r}", key="data")
             event = Event(0, now, str(event.get("pid", "")), event.get("kind", ""), dict(data))
         one_of(event.kind, KINDS, "an event's kind")
+        if self._core.taint.is_here:
+            event = msgspec.structs.replace(event, data={**event.data, "tainted": True})
         self._say(event)
 
     def committed(self, batch: list[tuple[int, float, str, str, bytes]]) -> None:

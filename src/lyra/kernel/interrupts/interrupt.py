@@ -132,6 +132,7 @@ class Interrupt(DurableValue, msgspec.Struct, dict=True):
     trace_id: str = ""
     span_id: str = ""
     auto_expire: bool = True
+    tainted: bool = False  # the process that asked or answered had read text from outside
 
     @property
     def due(self) -> float | None:

@@ -6,7 +6,9 @@ its process, so a restart asks nothing twice. Or a caller outside the program ra
 expired by the same methods, and both are in one queue (`state.Line`), by pid, oldest first. A question expires by a
 timer, or when it is read after its time.
 
-The service never interprets an answer: the program, or the pipeline's resume stages, do.
+The service never interprets an answer: the program, or the pipeline's resume stages, do. A question or an answer of a
+process that has read text from outside is `tainted`, and marks the process that reads it. `_find`, `_oldest`,
+`_open_questions`, `_answer` and `_withdraw` are for the layers of Lyra: they mark no reader and ask for no right.
 """
 
 from __future__ import annotations
@@ -76,13 +78,14 @@ _log: Final = logging.getLogger("lyra.kernel")
 
 
 _IN_DOUBT: Final = "in_doubt"
+_QUESTION: Final = "a question to a person"  # the origin named when its text marks a process
 _WAITS: Final = "process %s waits for a person: %s (%s)"
 
 
 def require_answer(interrupts: InterruptService, interrupt_id: str) -> None:
     """Raise CapabilityDenied if the process that runs here may not answer this question. Its own questions, too, it
     answers only where a rule says so: a process must not allow itself more than it may."""
-    require("process.send", interrupts.get(interrupt_id).pid)
+    require("process.send", interrupts._find(interrupt_id).pid)
 
 
 class InterruptService(Subsystem):
@@ -132,9 +135,20 @@ class InterruptService(Subsystem):
 
     def pending(self, pid: str | None = None) -> list[Interrupt]:
         """Unanswered questions that a program waits on, oldest first; of one process or of all."""
+        return [self._read(interrupt) for interrupt in self._open_questions(pid)]
+
+    def _open_questions(self, pid: str | None = None, *, outside: bool = False) -> list[Interrupt]:
+        """The same for a reader that passes no text on; with `outside`, those of one process that its program did not
+        ask."""
         if pid is not None:
-            return self._line.of(self._known(pid), outside=False)
+            return self._line.of(self._known(pid), outside=outside)
         return [interrupt for interrupt in self._by_id.values() if interrupt.status == "pending"]
+
+    def _read(self, interrupt: Interrupt) -> Interrupt:
+        """A question whose text goes to the process that runs here."""
+        if interrupt.tainted:
+            self._core.taint.mark_here(_QUESTION)
+        return interrupt
 
     def asker(self, interrupt: Interrupt) -> str:
         """The pid of the asking process itself, not that of its guard."""
@@ -146,6 +160,9 @@ class InterruptService(Subsystem):
         return pid if process is None else process.known_as
 
     def get(self, interrupt_id: str) -> Interrupt:
+        return self._read(self._find(interrupt_id))
+
+    def _find(self, interrupt_id: str) -> Interrupt:
         interrupt = None
         if isinstance(interrupt_id, str):
             interrupt = self._by_id.get(interrupt_id) or self.state.by_id.get(interrupt_id)
@@ -169,8 +186,13 @@ class InterruptService(Subsystem):
 
     def resolve(self, interrupt_id: str, response: Answer | Mapping[str, Any], *, user_id: str | None = None) -> int:
         """Answer a question; gives the journal seq of the answer. A second answer is refused."""
-        self._core.raise_if_elsewhere()
-        interrupt = self.get(interrupt_id)
+        require_answer(self, interrupt_id)
+        return self._answer(interrupt_id, response, user_id=user_id)
+
+    def _answer(self, interrupt_id: str, response: Answer | Mapping[str, Any], *, user_id: str | None = None) -> int:
+        core = self._core
+        core.raise_if_elsewhere()
+        interrupt = self._find(interrupt_id)
         if self._overdue(interrupt):
             self._expire(interrupt)
         self._raise_if_over(interrupt)
@@ -190,24 +212,34 @@ class InterruptService(Subsystem):
             )
         if interrupt.kind == "in_doubt" and answer.decision not in DECISIONS_IN_DOUBT:
             raise ConfigError(f"decision is {answer.decision!r}", hint="decide retry, skip or fail", id=interrupt_id)
-        answer = msgspec.structs.replace(answer, received_at=self._core.now())
+        answer = msgspec.structs.replace(answer, received_at=core.now())
+        core.taint.pass_on_from_here(self.asker(interrupt), "an answer of")
         if interrupt_id in self.state.by_id:
-            return self._close(interrupt, "resolved", response=answer)
+            return self._close(interrupt, "resolved", response=answer, tainted=core.taint.is_here)
         raw, interrupt_id = rows.Raw(codec.encode(answer)), interrupt.id
+        interrupt.tainted = interrupt.tainted or core.taint.is_here
         interrupt.response = answer
         return self._end(interrupt, "resolved", row=rows.InterruptEnded(interrupt_id, raw))
 
     def cancel(self, interrupt_id: str, reason: str = "cancelled") -> int:
+        """Take a question back; gives the journal seq of its end."""
+        require_answer(self, interrupt_id)
+        interrupt = self._still_open(interrupt_id)
+        self._core.taint.pass_on_from_here(self.asker(interrupt), "the reason of")
+        return self._withdraw(interrupt_id, reason, tainted=self._core.taint.is_here)
+
+    def _withdraw(self, interrupt_id: str, reason: str, *, tainted: bool = False) -> int:
         self._core.raise_if_elsewhere()
         interrupt = self._still_open(interrupt_id)
         reason, interrupt_id = sendable_text(reason, "a reason to cancel"), interrupt.id
         if interrupt_id in self.state.by_id:
-            return self._close(interrupt, "cancelled", reason=reason)
+            return self._close(interrupt, "cancelled", reason=reason, tainted=tainted)
         interrupt.reason = reason
+        interrupt.tainted = interrupt.tainted or tainted
         return self._end(interrupt, "cancelled", row=rows.InterruptEnded(interrupt_id, reason=reason))
 
     def _still_open(self, interrupt_id: str) -> Interrupt:
-        interrupt = self.get(interrupt_id)
+        interrupt = self._find(interrupt_id)
         if interrupt_id in self.state.by_id and self._overdue(interrupt):
             self._expire(interrupt)
         self._raise_if_over(interrupt)
@@ -272,6 +304,8 @@ class InterruptService(Subsystem):
             "span_id": sendable_text(span_id, "span_id"),
             "auto_expire": config.auto_expire,
         }
+        if core.taint.is_here or core.taint.tainted(pid):
+            row["tainted"] = True
         with core.listeners.act:
             core.fact(self.state, pid, "pcb.interrupt_created", row)
             interrupt = self.state.by_id[row["id"]]
@@ -294,7 +328,6 @@ class InterruptService(Subsystem):
     ) -> Interrupt:
         """Answer a question, as `user_id` if that is said: another user's question is `Denied`."""
         self._core.raise_if_closed()
-        require_answer(self, interrupt_id)
         self.resolve(interrupt_id, response, user_id=user_id)
         return durable_value(self._core, self.get_interrupt(interrupt_id))
 
@@ -303,16 +336,20 @@ class InterruptService(Subsystem):
 
     def get_pending_interrupt(self, pid: str) -> Interrupt | None:
         """The oldest question of a process that can still be answered; None when there is none."""
+        oldest = self._oldest(pid)
+        return None if oldest is None else self._read(oldest).copy()
+
+    def _oldest(self, pid: str) -> Interrupt | None:
         pid = self._known(pid)
         while (oldest := self._line.first(_text(pid))) is not None and self._overdue(oldest):
             if self._core.stopping or self._core.failure is not None:  # nothing ends any more: look past it
                 return self._oldest_left(pid)
             self._expire(oldest)
-        return None if oldest is None else oldest.copy()
+        return oldest
 
     def _oldest_left(self, pid: str) -> Interrupt | None:
         left = [interrupt for interrupt in self._line.of(pid) if not self._overdue(interrupt)]
-        return min(left, key=lambda interrupt: interrupt.created_at).copy() if left else None
+        return min(left, key=lambda interrupt: interrupt.created_at) if left else None
 
     def list_interrupts(self, pid: str | None = None, *, status: str | None = None) -> list[Interrupt]:
         """Questions of one process or of all, ended ones included, oldest first."""
@@ -322,11 +359,12 @@ class InterruptService(Subsystem):
             status = known_word(status, STATUSES, "an interrupt's status")
         asked = self._all(None if pid is None else self._known(pid))
         chosen = [interrupt for interrupt in asked if status is None or interrupt.status == status]
-        return [interrupt.copy() for interrupt in sorted(chosen, key=lambda interrupt: interrupt.created_at)]
+        return [
+            self._read(interrupt).copy() for interrupt in sorted(chosen, key=lambda interrupt: interrupt.created_at)
+        ]
 
     def cancel_interrupt(self, interrupt_id: str, reason: str = "cancelled") -> Interrupt:
         self._core.raise_if_closed()
-        require_answer(self, interrupt_id)
         self.cancel(interrupt_id, reason)
         return durable_value(self._core, self.get_interrupt(interrupt_id))
 
@@ -339,7 +377,7 @@ class InterruptService(Subsystem):
         return len(overdue)
 
     def get_status(self, interrupt_id: str) -> str:
-        return self.get(interrupt_id).status
+        return self._find(interrupt_id).status
 
     def has_pending(self, pid: str) -> bool:
         """Whether one of its questions can still be answered."""
@@ -390,7 +428,15 @@ class InterruptService(Subsystem):
         due = interrupt.due
         return interrupt.status == "pending" and due is not None and self._core.now() >= due
 
-    def _close(self, interrupt: Interrupt, status: str, *, response: Answer | None = None, reason: str = "") -> int:
+    def _close(
+        self,
+        interrupt: Interrupt,
+        status: str,
+        *,
+        response: Answer | None = None,
+        reason: str = "",
+        tainted: bool = False,
+    ) -> int:
         """End a question from outside a program: a row, an Event, and the process that waited may go on."""
         core = self._core
         row = {
@@ -400,6 +446,8 @@ class InterruptService(Subsystem):
             "reason": reason,
             "response": None if response is None else codec.decode(codec.encode(response)),
         }
+        if tainted:
+            row["tainted"] = True
         with core.listeners.act:
             seq = core.fact(self.state, interrupt.pid, "pcb.interrupt_ended", row)
             self._line.leave(interrupt)
@@ -479,7 +527,7 @@ class InterruptService(Subsystem):
         if self._core.stopping or process.exit is not None or isinstance(error, (GeneratorExit, SimulatedCrash)):
             return
         if interrupt.status == "pending":
-            self.cancel(interrupt.id, "no process waits for the answer any more")
+            self._withdraw(interrupt.id, "no process waits for the answer any more")
         cut_short(process, key, error, form="ask", name=kind, digest=digest)
 
     def create(
@@ -504,6 +552,7 @@ class InterruptService(Subsystem):
             message=message,
             created_at=now,
             expires_at=None if ttl_s is None or not config.auto_expire else now + ttl_s,
+            tainted=core.taint.tainted(process.pid),
         )
         row = rows.InterruptRaised(interrupt.id, kind, key, digest, question, message, interrupt.expires_at)
         self._keep(process, interrupt)  # before it is told: a listener may answer at once
@@ -540,7 +589,7 @@ class InterruptService(Subsystem):
         """Cancel the open questions of a process that ended."""
         for interrupt in self._own(pid):
             if interrupt.status == "pending" and not self._expired_now(interrupt):
-                self.cancel(interrupt.id, reason)
+                self._withdraw(interrupt.id, reason)
 
     def _expired_now(self, interrupt: Interrupt) -> bool:
         """Expire a question from outside programs whose time is over before its timer has fired."""
@@ -553,7 +602,7 @@ class InterruptService(Subsystem):
         """Cancel questions from the journal that the replayed program has not asked again."""
         for interrupt in self._own(pid, outside=False):
             if not self._waiters.get(interrupt.id):
-                self.cancel(interrupt.id, reason)
+                self._withdraw(interrupt.id, reason)
 
     def _own(self, pid: str, *, outside: bool | None = None) -> list[Interrupt]:
         """The open questions of this process itself, without those of its guard or of the process it guards."""

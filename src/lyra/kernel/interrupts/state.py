@@ -49,6 +49,7 @@ class InterruptState:
             interrupt.resolved_at = data["at"]
             interrupt.reason = data["reason"]
             interrupt.response = msgspec.convert(data["response"], Answer | None)
+            interrupt.tainted = interrupt.tainted or data.get("tainted", False) is True
             self.ended[interrupt.id] = None
             if len(self.ended) > ENDED_INTERRUPTS_KEPT:
                 self._forget(next(iter(self.ended)))

@@ -56,6 +56,10 @@ if TYPE_CHECKING:
 __all__ = ["Orchestrator"]
 
 CHECKPOINT_VERSION: Final = "1.0"
+# Rows with text of the process that makes them; the others say how far the pipeline is.
+_WITH_TEXT: Final = frozenset(
+    f"pipeline.{word}" for word in ("initialized", "reported", "restored", "waiting", "resumed", "terminated")
+)
 
 
 class Orchestrator(Subsystem):
@@ -126,7 +130,7 @@ class Orchestrator(Subsystem):
             lifecycle.enter_with_pipeline(pid, request_id=work.request_id, user_id=user_id, session_id=work.session_id)
 
     def get_session_state(self, pid: str) -> SessionState:
-        return session_state(self._session(pid))
+        return session_state(self._read(pid))
 
     def store_envelope(self, pid: str, envelope: Any) -> Envelope:
         """Replace the envelope of a session, which stays at its stage; an ended session keeps its own."""
@@ -228,6 +232,7 @@ class Orchestrator(Subsystem):
         return self._next(session)
 
     def _next(self, session: Session) -> Instruction:
+        self._read(session.process_id)
         if not session.terminated and not self.questions.hold_up(session):
             token = session.first("running") or self._start_next(session)
             if token is not None:
@@ -237,7 +242,7 @@ class Orchestrator(Subsystem):
     def get_ready_instructions(self, pid: str) -> list[Instruction]:
         """All that may run at the same time (branches of a fork, stages in parallel mode), or the one other thing."""
         self._core.raise_if_closed()
-        session = self._session(pid)
+        session = self._read(pid)
         self._end_late_runs(session)
         self.start_ready(session)
         running = [token for token in session.tokens if token.state == "running"]
@@ -368,8 +373,7 @@ class Orchestrator(Subsystem):
 
     def checkpoint(self, pid: str) -> dict[str, Any]:
         """The whole session as plain data, to be kept anywhere and resumed from under any pid."""
-        session = self._session(pid)
-        data = session_data(session)
+        data = session_data(self._read(pid))
         return {
             "version": CHECKPOINT_VERSION,
             "envelope": data["envelope"],
@@ -467,7 +471,7 @@ class Orchestrator(Subsystem):
         for question in self.questions.still_open(session):
             asked = {"interrupt": dict(question.interrupt)}
             feed.put(PipelineEvent("interrupt_raised", question.stage, pid, envelope, asked))
-        for interrupt in self._interrupts.pending(pid):
+        for interrupt in self._interrupts._open_questions(pid):
             if interrupt.kind == "in_doubt":
                 asked = {"interrupt": interrupt_data(interrupt)}
                 feed.put(PipelineEvent("interrupt_raised", _stage_in_doubt(session, interrupt), pid, envelope, asked))
@@ -507,6 +511,12 @@ class Orchestrator(Subsystem):
             raise NoSuchProcess(f"there is no pipeline session for {pid!r}", hint="initialize_orchestration", pid=pid)
         return session
 
+    def _read(self, pid: Any) -> Session:
+        """A session whose text goes to the process that runs here."""
+        session = self._session(pid)
+        self._core.taint.pass_on_to_here(pid, "the pipeline of")
+        return session
+
     def envelope_of(self, value: Envelope | Mapping[str, Any] | str | None, pid: str = "") -> Envelope:
         """An envelope as it is; text and mappings as a new one, with the ids of the pid's entry where they say none."""
         return envelope_of(self._core, self._lifecycle, value, pid)
@@ -526,6 +536,8 @@ class Orchestrator(Subsystem):
         with self._core.listeners.act:
             was = self.state.sessions.get(pid)
             before, over = (was.waiting, was.terminated) if was is not None else ((), False)
+            if kind in _WITH_TEXT:
+                self._core.taint.pass_on_from_here(pid, "the pipeline's text from")
             seq = self._core.fact(self.state, pid, kind, {**data, "at": self._core.now()})
             session = self.state.sessions.get(pid)
             if before:

@@ -60,6 +60,8 @@ class Questions:
             self._clear_ended(session)
 
     def _wait_for(self, pid: str, raised: Interrupt) -> None:
+        if raised.tainted:
+            self._core.taint.mark(pid, "a question")
         self._orchestrator.fact(pid, "pipeline.waiting", {"interrupt": interrupt_data(raised), "question": 0})
 
     def hold_up(self, session: Session) -> bool:
@@ -91,7 +93,7 @@ class Questions:
             given_fields = {name: value for name, value in answer.items() if value is not None}
             self._answers = True
             try:
-                self._interrupts.resolve(asked.id, given_fields)
+                self._interrupts._answer(asked.id, given_fields)
             finally:
                 self._answers = False
         self.over(pid, question, answer, given)
@@ -125,7 +127,7 @@ class Questions:
         session = self._orchestrator.state.sessions.get(pid)
         question = session.question(number) if session is not None else None
         if question is None:
-            self._interrupts.cancel(interrupt_id, NOBODY_WAITS)
+            self._interrupts._withdraw(interrupt_id, NOBODY_WAITS)
         elif question.id != interrupt_id:
             row = {"interrupt": {**question.interrupt, "id": interrupt_id}, "question": number}
             self._orchestrator.fact(pid, "pipeline.waiting", row)
@@ -141,11 +143,11 @@ class Questions:
         """Cancel a question of the kernel if it is pending."""
         asked = self._known(interrupt_id)
         if asked is not None and asked.status == "pending":
-            self._interrupts.cancel(asked.id, reason)
+            self._interrupts._withdraw(asked.id, reason)
 
     def _any_about(self, pid: str) -> bool:
         interrupts = self._interrupts
-        return pid in interrupts.state.by_pid or bool(interrupts.pending(pid))
+        return pid in interrupts.state.by_pid or bool(interrupts._open_questions(pid))
 
     def _clear_ended(self, session: Session) -> None:
         """Remove questions that have ended in the kernel: resolved, expired or cancelled."""
@@ -168,7 +170,7 @@ class Questions:
 
     def _known(self, interrupt_id: str) -> Interrupt | None:
         try:
-            return self._interrupts.get(interrupt_id)
+            return self._interrupts._find(interrupt_id)
         except NoSuchInterrupt:
             return None  # it was never in the kernel, or ended too long ago
 
@@ -176,18 +178,11 @@ class Questions:
         """The oldest open question about the process that neither its program nor its session asked."""
         interrupts, pid = self._interrupts, session.process_id
         asked = {question.id for question in session.waiting}
-        first = interrupts.get_pending_interrupt(pid)
+        first = interrupts._oldest(pid)
         if first is None or (first.id in interrupts.state.by_id and first.id not in asked):
             return first
-        pending = interrupts.list_interrupts(pid, status="pending")
-        return next(
-            (
-                interrupt
-                for interrupt in pending
-                if interrupt.id in interrupts.state.by_id and interrupt.id not in asked
-            ),
-            None,
-        )
+        raised = interrupts._open_questions(pid, outside=True)
+        return next((interrupt for interrupt in raised if interrupt.id not in asked), None)
 
     def _ask_kernel(self, pid: str, question: Question) -> None:
         """Make a stage's question one of the kernel's, where the kernel knows the pid."""

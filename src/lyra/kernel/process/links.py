@@ -19,7 +19,7 @@ from lyra.core import codec
 from lyra.errors import ProcessExit
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import text_of
-from lyra.kernel.process.process import Exit, Process
+from lyra.kernel.process.process import PLAIN_ENDS, Exit, Process
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
@@ -142,18 +142,19 @@ class Links:
     def ended(self, process: Process, how: Exit) -> None:
         """Tell every process tied to it, in the order they were tied."""
         text = text_of(how.error) if how.error is not None else ""
+        is_told = bool(text) or how.reason not in PLAIN_ENDS  # words of the process, or of the one that ended it
         for pid in self.linked(process.pid):
             self._cut(process.pid, pid)
             other = self._core.processes.get(pid)
             if other is not None and other.exit is None:
-                if text:
+                if is_told:
                     self._core.taint.pass_on(process.pid, pid, "the end of")
                 self._signal(other, ExitSignal(process.pid, how.reason, text), how.error)
         for ref in list(self._watched.get(process.pid, ())):
             watcher = self._core.processes.get(self._monitors[ref][0])
             self._forget(ref)
             if watcher is not None and watcher.exit is None:
-                if text:
+                if is_told:
                     self._core.taint.pass_on(process.pid, watcher.pid, "the end of")
                 self._mailboxes.deliver(watcher, Down(ref, process.pid, how.reason, text))
         for ref in list(self._watching.get(process.pid, ())):

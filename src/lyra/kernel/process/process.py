@@ -36,6 +36,7 @@ __all__ = [
     "GIVEN_UP",
     "NORMAL",
     "OUT_OF_TIME",
+    "PLAIN_ENDS",
     "PRIORITIES",
     "TIME_IS_UP",
     "TRANSITIONS",
@@ -62,6 +63,9 @@ enter_task = asyncio.tasks._enter_task
 leave_task = asyncio.tasks._leave_task
 
 
+PLAIN_ENDS: Final = frozenset(
+    {"normal", "error", "killed", "shutdown", "linked"}
+)  # words of the kernel, not of a process
 TIME_IS_UP: Final = "deadline_exceeded"  # the reason in `process.stopping` when a budget's seconds have passed
 
 

@@ -93,7 +93,10 @@ class Handle(Generic[Result_co]):
 
     @property
     def name(self) -> str | None:
-        return self._process.name
+        process = self._process
+        if process.name is not None:  # chosen by the process that spawned it
+            process.core.taint.pass_on_to_here(process.pid, "the name of")
+        return process.name
 
     @property
     def state(self) -> str:

@@ -38,7 +38,7 @@ from lyra.kernel.base.waiting import looked_at, resume
 from lyra.kernel.effects.door import Diverged
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_to_row
-from lyra.kernel.process.process import NORMAL, PRIORITIES, TIME_IS_UP, Exit, Process
+from lyra.kernel.process.process import NORMAL, PLAIN_ENDS, PRIORITIES, TIME_IS_UP, Exit, Process
 from lyra.kernel.programs.context import Context, ExitProgram
 
 if TYPE_CHECKING:
@@ -445,12 +445,15 @@ class Lifetimes:
         One whose pid was chosen by its user stays until the store forgets it: that pid has to give that process.
         """
         self._core.processes[process.pid] = process
-        is_numbered = _NUMBERED(process.pid) is not None if self._pids is None else self._pids.is_given(process.pid)
-        if not is_numbered:
+        if not self.is_numbered(process.pid):
             return
         self._ended.append(process.pid)
         while len(self._ended) > limits.ENDED_PROCESSES_KEPT:
             self.forget(self._ended.popleft())
+
+    def is_numbered(self, pid: str) -> bool:
+        """Whether the kernel gave this pid; others are chosen by the caller."""
+        return _NUMBERED(pid) is not None if self._pids is None else self._pids.is_given(pid)
 
     def forget(self, pid: str) -> None:
         process = self._core.processes.get(pid)
@@ -507,6 +510,8 @@ class Lifetimes:
             tree.append(member)
             rest.extend((member.children or {}).values())
         for member in reversed(tree):
+            if reason not in PLAIN_ENDS and member.exit is None and member.kill_reason is None:
+                self._core.taint.pass_on_from_here(member.pid, "the reason of")
             self.stop(member, reason, grace_s=grace_s, overdue=overdue)
 
     def stop(

@@ -142,6 +142,8 @@ class ServiceRegistry(Subsystem):
             data.pop(own, None)
         data["metadata"] = codec.decode(codec.encode(wanted.metadata))  # what cannot be kept fails here, unchanged
         row = {"service_name": wanted.name, **data, "at": self.core.now()}
+        if self.core.taint.is_here:
+            row["tainted"] = True
         seq = self.core.fact(self.state, "", "service.registered", row)
         if live is None:
             self._live[wanted.name] = _Live(claimed=True)
@@ -178,6 +180,12 @@ class ServiceRegistry(Subsystem):
         self._live[name].owner = acting()
 
     def get_service(self, name: str) -> ServiceInfo:
+        info = self._info(name)
+        if name in self.state.untrusted:
+            self.core.taint.mark_here(f"the service {name}")
+        return info
+
+    def _info(self, name: str) -> ServiceInfo:
         service = self._find(name)
         live = self._live[name]
         checked_at = live.checked_at if live.checked_at is not None else service["last_health_check"]
@@ -196,7 +204,7 @@ class ServiceRegistry(Subsystem):
 
     def get_stats(self) -> dict[str, Any]:
         """Figures of the whole registry."""
-        services = self.list_services()
+        services = [self._info(name) for name in self.state.services]
         live = self._live.values()
         return {
             "total_services": len(services),

@@ -167,26 +167,33 @@ class ServiceState:
         {"service.registered", "service.unregistered", "service.health_changed"}
     )
 
-    __slots__ = ("services",)
+    __slots__ = ("services", "untrusted")
 
     def __init__(self) -> None:
         self.services: dict[str, dict[str, Any]] = {}
+        self.untrusted: set[str] = set()  # services that a process registered which had read text from outside
 
     def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:  # noqa: ARG002 (one signature)
         name = data["service_name"]
         changed_at = data.get("at", time)
         if kind == "service.registered":
-            kept = {key: value for key, value in data.items() if key not in ("service_name", "at")}
+            kept = {key: value for key, value in data.items() if key not in ("service_name", "at", "tainted")}
+            self.untrusted.discard(name)
+            if data.get("tainted"):
+                self.untrusted.add(name)
             self.services[name] = {**kept, "name": name, "last_health_check": changed_at}
         elif kind == "service.unregistered":
             del self.services[name]
+            self.untrusted.discard(name)
         else:
             self.services[name].update(status=data["status"], last_health_check=changed_at)
 
     def dump(self) -> Any:
-        return self.services
+        marked = {name: {**self.services[name], "tainted": True} for name in self.untrusted}
+        return {**self.services, **marked}
 
     def load(self, data: Any) -> None:
+        self.untrusted = {name for name, service in data.items() if service.pop("tainted", False)}
         self.services = {name: ServiceInfo.from_data(service).to_data() for name, service in data.items()}
 
 

@@ -138,6 +138,7 @@ class Groups(Subsystem):
 
     def get(self, name: str) -> Group:
         group = self._find(name)
+        self._mark_reader(group)
         return Group(name, tuple(group.members), tuple(group.board), group.created_at)
 
     def names(self) -> list[str]:
@@ -285,13 +286,14 @@ class Groups(Subsystem):
         return True
 
     def bb_keys(self, name: str) -> list[str]:
-        return list(self._readable(name).board)
+        group = self._readable(name)
+        self._mark_reader(group)
+        return list(group.board)
 
     def bb_snapshot(self, name: str) -> dict[str, Any]:
         """A copy of the whole blackboard."""
         group = self._readable(name)
-        if group.untrusted:
-            self._core.taint.mark_here(_BOARD)
+        self._mark_reader(group)
         board: dict[str, Any] = _copy(group.board)
         return board
 
@@ -313,6 +315,11 @@ class Groups(Subsystem):
         group = self._find(name)
         require("db.read", _board(name))
         return group
+
+    def _mark_reader(self, group: _Kept) -> None:
+        """Mark the process that runs here, which gets all keys: a process that writes a value chooses its key, too."""
+        if group.untrusted:
+            self._core.taint.mark_here(_BOARD)
 
     def _find(self, name: Any) -> _Kept:
         group = self.state.groups.get(name) if isinstance(name, str) else None

@@ -4,20 +4,25 @@ Owns one mark a process, which is durable and never taken off while the process 
 the agents' affair (a tool that reads a file, a page, a command's output). From there the kernel carries the mark
 wherever text can go: with a message or a signal to its receiver, with a spawn to the child, with a child's end to the
 process that waited for it, with a memory or a value of a blackboard to the process that reads it, over the bus and
-through a service to the process that handles it, and back with the answer. Never decides anything: permission rules do,
-which ask `tainted(pid)`.
+through a service to the process that handles it, back with the answer, with a question to the process that reads it,
+and with an Event to the process that listens. Never decides anything: permission rules do, which ask `tainted(pid)`.
+
+An entry of a worker and a pipeline have a pid, too, and their mark stands for the text that is kept under it: ids, an
+envelope, a reason. A process that reads such text takes the mark from there.
 
 A mark is written before the row that passes the text on, so that no crash can separate the two.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from lyra.kernel.base.acting import act_as, acting
 from lyra.kernel.base.subsystem import Subsystem
 
 if TYPE_CHECKING:
+    from lyra.core.event import Event
     from lyra.kernel.base.core import Core
     from lyra.kernel.process.process import Process
 
@@ -105,6 +110,19 @@ class Taint(Subsystem):
         """Mark the process that runs here, if one does."""
         if pid := self._here():
             self.mark(pid, by)
+
+    def listener(self, function: Callable[[Event], Any]) -> Callable[[Event], Any]:
+        """The function as a listener of the process that runs here, if one does: an Event with data of a marked process
+        marks it."""
+        if not self._here():
+            return function
+
+        def heard(event: Event) -> Any:
+            if event.data and (event.pid in self.state.pids or event.data.get("tainted") is True):
+                self.mark_here(f"an Event of kind {event.kind}")
+            return function(event)
+
+        return heard
 
     def _here(self) -> str:
         process = acting()

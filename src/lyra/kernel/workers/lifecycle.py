@@ -31,7 +31,7 @@ from lyra.errors import (
 from lyra.kernel.base.acting import require, require_signal
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.journal.durable_value import durable_value
-from lyra.kernel.process.process import PRIORITIES, TRANSITIONS, Process
+from lyra.kernel.process.process import PLAIN_ENDS, PRIORITIES, TRANSITIONS, Process
 from lyra.kernel.programs.context import require_send
 from lyra.kernel.workers.entry import STATES, TERMINAL, Entry, LifecycleState, Owner, ProcessControlBlock
 from lyra.kernel.workers.usage import ResourceQuota
@@ -146,6 +146,7 @@ class LifecycleManager(Subsystem):
             "priority": level,
             "created_at": core.now(),
         }
+        core.taint.pass_on_from_here(pid, "an entry of")
         with core.listeners.act:
             core.fact(self.state, pid, "pcb.submitted", row)
             self.resources.open(pid, limits, user_id=user_id)  # what was counted before it was submitted stays
@@ -169,7 +170,7 @@ class LifecycleManager(Subsystem):
         core = self._core
         if core.listening:
             if core.listeners_want_states:
-                data["pcb"] = msgspec.to_builtins(self.get_process(pid))
+                data["pcb"] = msgspec.to_builtins(self._picture(pid))
             core.listeners.tell(pid, kind, data)
 
     @staticmethod
@@ -212,7 +213,7 @@ class LifecycleManager(Subsystem):
         core = self._core
         core.raise_if_closed()
         with core.listeners.act:
-            while (pid := self.state.first()) is not None and self._interrupts.get_pending_interrupt(pid) is not None:
+            while (pid := self.state.first()) is not None and self._interrupts._oldest(pid) is not None:
                 self.state.pass_over()
             if pid is None:
                 return None
@@ -239,7 +240,7 @@ class LifecycleManager(Subsystem):
                 new_state=word,
             )
         with self._core.listeners.act:
-            asked = self._interrupts.get_pending_interrupt(pid) if word in ("ready", "running") else None
+            asked = self._interrupts._oldest(pid) if word in ("ready", "running") else None
             if asked is not None and entry.state in ("waiting", "ready"):
                 raise InvalidTransition(
                     f"process {pid} waits for an answer and cannot go to {word}",
@@ -248,7 +249,8 @@ class LifecycleManager(Subsystem):
                     old_state=entry.state,
                     new_state=word,
                 )
-            self._move(pid, entry, word, sendable_text(reason, "a reason"))
+            self._take_mark(pid, sendable_text(reason, "a reason"))
+            self._move(pid, entry, word, reason)
             return durable_value(self._core, self.get_process(pid))
 
     def terminate(self, pid: str, reason: str = "", *, force: bool = False) -> ProcessControlBlock:
@@ -269,8 +271,14 @@ class LifecycleManager(Subsystem):
         if entry is None:
             self._lifetimes.stop_tree(core.processes[pid], reason or "killed")
         else:
+            self._take_mark(pid, reason)
             self._move(pid, entry, "terminated", reason or "terminated")
         return durable_value(core, self.get_process(pid))
+
+    def _take_mark(self, pid: str, text: str) -> None:
+        """Mark an entry that is given text by a marked process."""
+        if text:
+            self._core.taint.pass_on_from_here(pid, "a reason of")
 
     def _may_move(self, pid: str) -> None:
         """Check the right of the process that runs here, if one does, to send signals to another."""
@@ -371,11 +379,15 @@ class LifecycleManager(Subsystem):
             if value is not None and value != getattr(entry, name)
         }
         if row:
+            self._take_mark(pid, "".join(row.values()))
             self._core.fact(self.state, pid, "pcb.noted", row)
 
     # ------------------------------------------------------------------ reading
 
     def get_process(self, pid: str) -> ProcessControlBlock:
+        return self._read(self._picture(pid))
+
+    def _picture(self, pid: str) -> ProcessControlBlock:
         entry = self._entry(pid)
         if entry is not None:
             return self._block(pid, entry)
@@ -383,6 +395,21 @@ class LifecycleManager(Subsystem):
         if process is None:
             raise _unknown(pid)
         return self._view(process)
+
+    def _read(self, block: ProcessControlBlock) -> ProcessControlBlock:
+        """A block that goes to the process that runs here, with the mark of its texts: a question, and of a marked pid
+        what its makers chose. Words of the kernel mark no reader."""
+        taint = self._core.taint
+        if block.pending_interrupt is not None and (asked := self._interrupts._oldest(block.pid)) is not None:
+            self._interrupts._read(asked)
+        if taint.tainted(block.pid) and self._has_chosen_words(block):
+            taint.pass_on_to_here(block.pid, "the block of")
+        return block
+
+    def _has_chosen_words(self, block: ProcessControlBlock) -> bool:
+        if block.pid in self.state.entries or block.termination_reason not in PLAIN_ENDS | {""}:
+            return True
+        return not all(self._lifetimes.is_numbered(pid) for pid in (block.pid, *block.child_pids))
 
     def owner(self, pid: str) -> Owner:
         """The owner and state of a process, without the rest of its block."""
@@ -403,10 +430,10 @@ class LifecycleManager(Subsystem):
             if (word is None or entry.state == word) and (not user_id or entry.user_id == user_id)
         ]
         if user_id:  # programs belong to no user
-            return entries
+            return [self._read(block) for block in entries]
         programs = self._core.processes.values()
         blocks = entries + [self._view(process) for process in programs if word is None or process.state == word]
-        return sorted(blocks, key=lambda block: block.created_at or 0.0)
+        return [self._read(block) for block in sorted(blocks, key=lambda block: block.created_at or 0.0)]
 
     def get_process_counts(self) -> dict[str, int]:
         """How many processes there are in each state; every state is there."""
@@ -536,7 +563,7 @@ class LifecycleManager(Subsystem):
         return noted if session is None else session.envelope.current_stage
 
     def _question(self, pid: str) -> tuple[str | None, Any]:
-        pending = self._interrupts.get_pending_interrupt(pid)
+        pending = self._interrupts._oldest(pid)
         if pending is None:
             return None, None
         asked = {"id": pending.id, "question": pending.question, "message": pending.message, "data": pending.data}
@@ -549,7 +576,7 @@ class LifecycleManager(Subsystem):
         ended program stays in the table for as long as its journal is kept: its pid still means that process."""
         core = self._core
         core.raise_if_closed()
-        block = self.get_process(pid)
+        block = self._picture(pid)
         if not block.terminal:
             raise InvalidTransition(
                 f"process {pid} is {block.state} and not over", hint="terminate ends it", pid=pid, old_state=block.state
@@ -561,6 +588,7 @@ class LifecycleManager(Subsystem):
             self.resources.close(pid)
             if pid in self.state.entries:
                 core.fact(self.state, pid, "pcb.forgotten", {})
+                core.taint.forget(pid)
             elif core.journal is None:
                 self._lifetimes.forget(pid)
 
