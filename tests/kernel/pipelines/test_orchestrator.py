@@ -17,6 +17,7 @@ from lyra.core.envelope import Envelope
 from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess
 from lyra.kernel import AgentExecutionMetrics, AgentExecutionResult, InstructionKind, Kernel, PipelineConfig
 from lyra.kernel.base.core import Core
+from lyra.kernel.pipelines.instruction import metrics_data
 from lyra.kernel.pipelines.runner import AgentResult
 from lyra.kernel.pipelines.session import session_data
 from lyra.testing import SimClock, run_in_virtual_time
@@ -1390,3 +1391,8 @@ def test_state_may_be_declared_as_a_list():
     config = pipeline(*stages, state_schema=[{"key": "log", "merge": "append"}, {"key": "last", "merge": "replace"}])
     state = drive(config, {"a": {"log": 1, "last": 1, "other": 1}, "b": {"log": 2, "last": 2}})[2]
     assert state.envelope.metadata["state"] == {"log": [1, 2], "last": 2}
+
+
+def test_metrics_may_be_rounded_and_may_be_missing():
+    counted = metrics_data({"llm_calls": None, "duration_ms": 12.6})
+    assert (counted["llm_calls"], counted["duration_ms"], counted["tokens_in"]) == (0, 13, 0)

@@ -486,3 +486,14 @@ print("ready");
 print(one == other);
 """
     assert interrupted(vega_command, source) == (130, "", "interrupted\n")
+
+
+def test_arguments_with_names_are_not_taken_by_their_place():
+    """Generated code passes arguments by place, so a call with names stays with the machine."""
+    linked = link(
+        vega_tiers.program_of("fn take(a, b) { return a - b; } fn f() { return take(b: 1, a: 5); }"), tier=PureTier
+    )
+    assert isinstance(linked.tier, PureTier)
+    linked.tier.is_eager = True
+    pure = next(code.pure for code in linked.functions if code.name == "f")
+    assert pure is None or pure([]) in (4, MISS)
