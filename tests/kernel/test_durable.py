@@ -266,8 +266,9 @@ async def sends(ctx):
         sends,
     ],
 )
-def test_divergence(path, changed):
-    """A program that asks for something else than its journal holds stops with Divergence; the journal is unhurt."""
+def test_divergence(path, changed, caplog):
+    """A program that asks for something else than its journal holds stops with Divergence; the journal is unhurt, and
+    a line in the log says why."""
     before = _variant("before", original)
     after = _variant("after", changed)
 
@@ -287,6 +288,7 @@ def test_divergence(path, changed):
             await settle(kernel)
             assert kernel.journal.seq == rows
             assert "process.diverged" in seen
+            assert ended.error.message in caplog.messages
         assert CALLS == []
         async with Kernel(path, programs=[before]) as kernel:
             await settle(kernel)
