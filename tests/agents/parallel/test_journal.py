@@ -469,3 +469,28 @@ def test_a_call_that_was_made_ahead_is_told_when_it_is_taken():
     taken = [data["pid"] for kind, data in decorated.events if kind == "call.taken"]
     assert ahead
     assert set(taken) == set(ahead)
+
+
+def test_a_process_that_is_started_ahead_is_told_under_its_own_pid():
+    a, b = agent("a"), agent("b")
+    events: list[tuple[str, str]] = []
+
+    @lyra.parallel
+    async def review(ctx: Context) -> list[str]:
+        first = await lyra.run(a, "one", on=ctx)
+        second = await lyra.run(b, "two", on=ctx)
+        return [first, second]
+
+    async def main() -> list[str]:
+        async with Kernel(clock=clock_here(), programs=[review, a, b]) as kernel:
+            kinds = ("call.ahead", "call.taken")
+            kernel.on_event(lambda event: events.append((event.kind, str(event.data["pid"]))), kinds)
+            process = kernel.spawn(review, pid="review")
+            await asyncio.sleep(0.5)
+            children = sorted(kernel.process("review").children or {})
+            await process.wait()
+            return children
+
+    first, second = run_in_virtual_time(main())
+    assert events == [("call.ahead", second), ("call.taken", second)]
+    assert first != second
