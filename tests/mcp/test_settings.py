@@ -74,6 +74,22 @@ def test_no_setting_of_a_server_is_inert(place, field):
         assert read(only(place, f"mcp.servers.here.{field}={text}", B="from B")) == expected
 
 
+@pytest.mark.parametrize(
+    ("given", "confined"),
+    [
+        ({}, True),
+        ({"readable": ("/usr/share",)}, True),
+        ({"network": ("x.org",)}, False),
+        ({"writable": ("/x",)}, False),
+    ],
+)
+def test_a_program_without_network_and_folders_to_write_in_is_confined(given, *, confined):
+    """A server at a URL is not: what it is given has left."""
+    server = ServerSettings(name="a", command="x", **given)
+    assert server.confined is confined
+    assert not ServerSettings(name="a", url="https://x.org", transport="http").confined
+
+
 def test_what_a_server_is_may_touch():
     """Network and folders of the settings become the profile of its sandbox."""
     from lyra.core.rights.capability import Capability

@@ -232,3 +232,18 @@ def test_a_protected_link_that_leads_nowhere_inside_is_restored(do, tmp_path, ta
     (tmp_path / ".envrc").symlink_to(target)
     do("echo x > evil; ln -sfn evil .envrc; rm .envrc; ln -s evil .envrc")
     assert os.readlink(tmp_path / ".envrc") == target
+
+
+@pytest.mark.parametrize(
+    "link", [".vscode/tasks.json", ".idea/runner.xml", ".husky/pre-commit", ".husky/_/h", ".devcontainer/setup.sh"]
+)
+def test_the_target_of_a_link_in_a_protected_folder_stays(do, tmp_path, link):
+    """It is obeyed by way of the link; a target that did not exist is set aside."""
+    make(tmp_path, {"conf/x": "ours"})
+    (tmp_path / link).parent.mkdir(parents=True)
+    (tmp_path / link).symlink_to("../" * link.count("/") + "conf/x")
+    (tmp_path / f"{link}.new").symlink_to("../" * link.count("/") + "conf/new")
+    result = do("echo evil > conf/x; echo evil > conf/new; echo fine > conf/other")
+    assert (tmp_path / "conf/x").read_text() == "ours"
+    assert (tmp_path / "conf/other").exists()
+    assert [name.partition(".held-")[0] for name in result.set_aside] == ["conf/new"]

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import lyra
-from lyra.sandbox import Profile
-from lyra.sandbox.running_commands import _changed_between, _running
+from lyra.sandbox import Profile, running_commands
+from lyra.sandbox.protected import News, find
+from lyra.sandbox.running_commands import _changed_between, _mark_names, _running
 
 _PACKAGES = os.pathsep.join(str(Path(file).parents[1]) for file in (lyra.__file__,) if file)
 _RUNS = """
@@ -160,3 +161,12 @@ def test_without_the_users_folder_no_mark_is_written(sandbox, tmp_path, monkeypa
     (tmp_path / "work").mkdir()
     assert run(sandbox, tmp_path / "work", "true").ok
     assert os.listdir(tmp_path) == ["work"]
+
+
+def test_a_command_may_begin_while_another_thread_writes_its_mark(home, monkeypatch):
+    """The marks of this process are listed while one of its commands has none yet."""
+    profile = Profile(str(home / "work"))
+    listed = []
+    monkeypatch.setattr(running_commands, "_write_mark", lambda profile, _before: listed.append(_mark_names(profile)))
+    running_commands.RunningCommand(profile, find(profile), News()).end()
+    assert listed == [[]]

@@ -130,6 +130,30 @@ unheard-of-wrapper -c 'touch pwned'
 jj --config ui.pager='touch pwned' log
 restic --password-command 'touch pwned' ls
 kak -e '%sh{touch pwned}'
+zig test a.zig --test-cmd touch --test-cmd pwned
+zig cc -wrapper touch,pwned a.c
+swift -e 'import Foundation; system("touch pwned")'
+echo 'import Foundation' | swift
+swift package plugin touch pwned
+swift build -Xcc -wrapper -Xcc touch,pwned
+swiftc -use-ld=touch a.swift
+swiftc -driver-use-frontend-path touch a.swift
+dotnet exec touch pwned
+dotnet watch exec touch pwned
+dotnet build -p:PreBuildEvent='touch pwned'
+dotnet build /p:CscToolExe=touch
+dotnet msbuild --property:PostBuildEvent=touch%20pwned
+echo x | dotnet fsi
+msbuild /p:PreBuildEvent='touch pwned'
+xcodebuild CC=touch
+xcodebuild OTHER_LDFLAGS='-wrapper touch,pwned'
+step ca renew --exec 'touch pwned' a b
+fossil sql '.shell touch pwned'
+javac -J-XX:OnError='touch pwned' A.java
+ssh-copy-id -o ProxyCommand='touch pwned' h
+pulumi env run e -- touch pwned
+opam config exec -- touch pwned
+luarocks --lua-interpreter=touch x
 """.strip().splitlines()
 
 # Each would write `pwned` by an option; a rule allows the program with any arguments.
@@ -198,6 +222,15 @@ psql -L pwned
 yq -i . pwned
 git interpret-trailers --in-place pwned
 node --redirect-warnings=pwned a.js
+zig build-exe a.zig -femit-bin=pwned
+zig cc -MF pwned -c a.c
+zig build --prefix pwned
+swiftc -emit-module-path pwned a.swift
+swift test --xunit-output pwned
+dotnet build -bl:pwned
+dotnet test --diag:pwned
+dotnet build -flp:logfile=pwned
+xcodebuild -resultBundlePath pwned test
 pylint --output=pwned a.py
 xmllint --output pwned a.txt
 """.strip().splitlines()

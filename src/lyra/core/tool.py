@@ -152,6 +152,7 @@ class Tool(msgspec.Struct, frozen=True):
     description and schema are text from outside too, and taint the session that they are sent to. `trusted`: its output
     is the program's own text; where permissions apply, the output of a tool that is not trusted taints the session.
     `builtin`: it is one of Lyra's own tools, whose calls permission rules can parse; a user's tool of that name is not.
+    `confined`: the program that runs it has no network and no folder to write in, so nothing can leave by a call.
     """
 
     name: str
@@ -171,6 +172,7 @@ class Tool(msgspec.Struct, frozen=True):
     foreign: bool = False
     trusted: bool = False
     builtin: bool = False  # set by `own`
+    confined: bool = False
 
     def __post_init__(self) -> None:
         put = msgspec.structs.force_setattr

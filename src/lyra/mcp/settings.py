@@ -83,6 +83,11 @@ class ServerSettings:
         return self.origin == "user"
 
     @property
+    def confined(self) -> bool:
+        """Whether it is a program in the sandbox that reaches no host and writes in no folder."""
+        return self.transport == "stdio" and not (self.network or self.writable)
+
+    @property
     def auth_kind(self) -> str:
         return str(self.auth.get("kind", "none"))
 

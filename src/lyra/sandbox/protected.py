@@ -127,10 +127,10 @@ class _Search:
         """Search near folders first; a folder with very many entries is continued after all others."""
         workspace = self.profile.workspace
         beside = self.names.beside(os.path.basename(workspace))
-        waiting = deque([("", beside, self.entries(workspace, ""))])
-        large: deque[tuple[str, Mapping[str, Kind], Iterator[os.DirEntry[str]]]] = deque()
+        waiting = deque([("", beside, self.entries(workspace, ""), False)])
+        large: deque[tuple[str, Mapping[str, Kind], Iterator[os.DirEntry[str]], bool]] = deque()
         while waiting or large:
-            relative, beside, entries = waiting.popleft() if waiting else large.popleft()
+            relative, beside, entries, is_obeyed = waiting.popleft() if waiting else large.popleft()
             plain = self.names.known if self.grant is None and not beside else {}
             count = 0
             for entry in islice(entries, _AT_ONCE):
@@ -149,11 +149,14 @@ class _Search:
                 if entry.is_dir(follow_symlinks=False):
                     if self.opens(entry):
                         inner = f"{relative}{name}"
-                        waiting.append((f"{inner}/", self.names.beside(name), self.entries(entry.path, inner)))
+                        obeyed = is_obeyed or (kind is not None and self.names.kind(name, beside) is not None)
+                        waiting.append((f"{inner}/", self.names.beside(name), self.entries(entry.path, inner), obeyed))
                 elif kind is None and entry.is_symlink() and name not in NOT_SEARCHED:
                     self.plain_links.append(f"{relative}{name}")
+                    if is_obeyed:
+                        self.inner_link(entry.path)
             if count == _AT_ONCE:
-                large.append((relative, beside, entries))
+                large.append((relative, beside, entries, is_obeyed))
 
     def opens(self, entry: os.DirEntry[str]) -> bool:
         """Whether a folder is searched."""
@@ -265,6 +268,15 @@ class _Search:
         with suppress(OSError):
             there = target[len(root) :] if is_inside and exists else ""
             self.leads.append(LinkTarget(relative, os.readlink(path), there))
+
+    def inner_link(self, path: str) -> None:
+        """Protect the target of a link in a folder of a protected name. The link itself is read-only with the folder,
+        or the folder is new and is renamed as a whole."""
+        target = os.path.realpath(path)
+        if os.path.lexists(target):
+            self.protect(target, "read_only")
+        elif self.before is None:
+            self.missing_targets.append(target)
 
     def follow_links(self, follower: LinkFollower) -> None:
         """Follow the links to folders that have names of a table in them, or lie among installed packages."""

@@ -55,6 +55,7 @@ class RunningCommand:
         self._earlier = earlier
         deny = profile.grant.deny if profile.grant else ()
         self._key = (profile.workspace, profile.writable_also, profile.protected, profile.hidden, tuple(map(str, deny)))
+        self._mark: tuple[str, int] | None = None  # another thread may ask for it while it is written
         _running.setdefault(self._key, []).append(self)
         self._mark = _write_mark(profile, before) if profile.writable or profile.writable_also else None
 
@@ -178,7 +179,8 @@ def _mark_names(profile: Profile) -> list[str]:
     folder = _marks_folder()
     if folder is None:
         return []
-    own = {mark[0] for commands in _running.values() for command in commands if (mark := command._mark)}
+    running = [command for commands in list(_running.values()) for command in list(commands)]
+    own = {mark[0] for command in running if (mark := command._mark)}
     prefix = _prefix(profile.workspace)
     try:
         names = [name for name in os.listdir(folder) if name.startswith(prefix)]

@@ -51,6 +51,22 @@ def test_a_rule_lets_it_call_and_the_session_is_marked(tmp_path):
     run(main())
 
 
+def test_a_rule_for_all_tools_is_no_answer_where_the_server_can_send_data_out(tmp_path):
+    """The descriptions of its tools are text from outside; the name of the tool is an answer."""
+
+    async def main():
+        for rule, refused in (("mcp__tiny__*", True), ("mcp__*", True), ("mcp__tiny__add", False)):
+            async with using(tiny(network=("api.example.com",)), folder=tmp_path) as use, Kernel() as kernel:
+                permissions = {"allow": [rule], "attended": False}
+                model = says(calls("mcp__tiny__add", a=2, b=3), "done")
+                agent = Agent("assistant", model=model, tools=[use.servers], permissions=permissions)
+                process = await kernel.spawn(agent)
+                (end,) = ends([event async for event in process.stream("go", events=True)])
+                assert end.is_error is refused, rule
+
+    run(main())
+
+
 def test_without_a_rule_and_a_person_it_is_refused_in_run(tmp_path):
     """`lyra.run` has a kernel that no person can reach: the call is refused at once; `answer=` lets it through."""
 

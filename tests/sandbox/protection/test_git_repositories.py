@@ -225,3 +225,26 @@ def test_settings_of_one_writable_folder_that_name_a_file_of_another(sandbox, tm
     asyncio.run(sandbox.run(["bash", "-c", script], profile))
     assert [(tmp_path / name).read_text() for name in ("second/shared", "top/work/own")] == ["", ""]
     assert (tmp_path / "second/free").exists()
+
+
+@pytest.mark.parametrize("is_workspace", [True, False])
+def test_settings_deep_in_one_writable_folder_that_name_files_of_another(sandbox, tmp_path, is_workspace):
+    """Whichever of the two is the workspace, and in a repository without a `.git`, too."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    deep = first / "a/b/c/d/e/f"
+    for folder in (deep / "tree", second):
+        folder.mkdir(parents=True)
+    subprocess.run(["git", "init", "-q"], cwd=deep / "tree", check=True)
+    subprocess.run(["git", "init", "-q", "--bare", str(deep / "bare")], check=True)
+    for config, name in ((deep / "tree/.git/config", "shared"), (deep / "bare/config", "other")):
+        (second / name).write_text("")
+        with config.open("a") as file:
+            file.write(f"[include]\n path = {second}/{name}\n[core]\n hooksPath = {second}/hooks\n")
+    profile = Profile(str(first), writable_also=(str(second),))
+    if not is_workspace:
+        profile = Profile(str(second), writable_also=(str(first),))
+    script = "echo x > shared; echo x > other; mkdir hooks; echo x > hooks/pre-commit; echo x > free"
+    asyncio.run(sandbox.run(["bash", "-c", f"cd {second}; {script}"], profile))
+    assert [(second / name).read_text() for name in ("shared", "other")] == ["", ""]
+    assert not (second / "hooks/pre-commit").exists()
+    assert (second / "free").exists()

@@ -13,6 +13,7 @@ import pytest
 from lyra.core import own_files
 from lyra.sandbox import Profile
 from lyra.sandbox.protected import find
+from lyra.sandbox.protection.obeyed import obeyed_part
 from lyra.sandbox.protection.protected_places import (
     hidden_inside,
     is_closed,
@@ -243,6 +244,26 @@ def test_settings_of_the_home_folder(sandbox, home):
     assert {name.partition(".held-")[0] for name in result.set_aside} <= {".cargo", "go/bin"}
     assert is_protected_at_home(f"{home}/.config/x", [str(home)])
     assert not is_protected_at_home(f"{home}/.config/nvim/init.lua", [f"{home}/.config/nvim"])
+
+
+@pytest.mark.parametrize("folder", ["{project}/bin", "./bin", "{home}/programs"])
+def test_folders_where_the_shell_looks_for_programs(sandbox, home, monkeypatch, folder):
+    """No command puts a program there, nor makes such a folder; folders of installed packages are written."""
+    make(home, **{"project/bin/x": "ours", "project/node_modules/.bin/x": "ours", "project/.venv/bin/x": "ours"})
+    project = home / "project"
+    (home / "programs").symlink_to("project/bin")
+    installed = f"{project}/node_modules/.bin:{project}/.venv/bin"
+    more = f"{folder.format(home=home, project=project)}:{project}/later:{installed}:."
+    monkeypatch.setenv("PATH", f"{more}:{os.environ['PATH']}")
+    script = "echo evil > bin/git; mkdir later; echo evil > later/git; echo x > node_modules/.bin/y; echo x > z"
+    result = do(sandbox, project, script)
+    assert os.listdir(project / "bin") == ["x"]
+    assert not (project / "later").exists()
+    assert {name.partition(".held-")[0] for name in result.set_aside} <= {"later"}
+    assert (project / "node_modules/.bin/y").exists()
+    assert (project / "z").exists()
+    assert obeyed_part(f"{project}/bin/git", [str(project)])
+    assert obeyed_part(f"{project}/z", [str(project)]) is None
 
 
 def test_a_linked_folder_of_the_home_folder(home):

@@ -188,6 +188,48 @@ def test_after_untrusted_text_a_pattern_is_no_answer():
     assert ask(permissions, "Read", "a.py", tainted=True).decision == "allow"
 
 
+@pytest.mark.parametrize("stars", ["*", "**", "* *"])
+def test_a_pattern_of_stars_is_no_rule_for_the_whole_tool(stars):
+    """For files it covers the workspace and its further folders, before untrusted text as after it; what a command, a
+    URL or another tool gets is covered until then."""
+    for tool, rule in (("Read", "Read"), ("Grep", "Read"), ("Write", "Write"), ("Write", "Edit"), ("Edit", "Edit")):
+        permissions = permissions_with(allow=[f"{rule}({stars})"])
+        for tainted in (False, True):
+            for path in ("/etc/passwd", "/home/ann/.ssh/id_rsa", "/out/x", "../x"):
+                assert not ask(permissions, tool, path, tainted=tainted).allowed, (rule, tool, path)
+            assert ask(permissions, tool, "src/a.py", tainted=tainted).decision == "allow"
+        beside = subject_of(tool, {NAMES.get(tool, "file_path"): "/more/a"}, extra_folders=["/more"], workspace="/work")
+        assert permissions.decide(beside, tainted=True).decision == "allow"
+    secrets = permissions_with(allow=[f"Read({stars})"])
+    assert ask(secrets, "Read", ".env").decision == "allow"
+    assert ask(secrets, "Read", ".env", tainted=True).decision == "ask"
+    for tool, value in (("Bash", "ls; rm x"), ("WebFetch", "https://x.org/a"), ("pay", "bob")):
+        permissions = permissions_with(allow=[f"{tool}({stars})"])
+        assert ask(permissions, tool, value).decision == "allow"
+        assert ask(permissions, tool, value, tainted=True).decision == "ask"
+        assert ask(permissions_with(deny=[f"{tool}({stars})"]), tool, value).decision == "deny"
+    assert ask(permissions_with(deny=[f"Read({stars})"]), "Read", "/etc/passwd").decision == "deny"
+    assert ask(permissions_with(allow=[f"WebFetch({stars})"]), "WebFetch", "https://x\\@y/").decision == "ask"
+
+
+@pytest.mark.parametrize("rule", ["mcp__s__*", "mcp__*", "m*", "mcp__s__file*"])
+def test_a_rule_for_many_tools_is_no_answer_after_untrusted_text(rule):
+    """The name of the tool is; and a rule for many is where their program can send nothing anywhere."""
+    call = subject_of("mcp__s__file_issue", {"text": "x"}, workspace="/work")
+    permissions = permissions_with(allow=[rule])
+    assert permissions.decide(call).decision == "allow"
+    assert permissions.decide(call, tainted=True).decision == "ask"
+    assert permissions.decide(call._replace(confined=True), tainted=True).decision == "allow"
+    for named in ("mcp__s__file_issue", "*"):
+        assert permissions_with(allow=[named]).decide(call, tainted=True).decision == "allow"
+    assert (
+        permissions_with(allow=["Ba*"])
+        .decide(subject_of("Bash", {"command": "ls"}, workspace="/work"), tainted=True)
+        .decision
+        == "ask"
+    )
+
+
 def test_a_model_cannot_answer():
     """Arguments that claim an answer change nothing."""
     subject = subject_of("Bash", {"command": "rm x", "user_confirmed": True, "approved": "always"}, workspace="/work")

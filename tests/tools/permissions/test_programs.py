@@ -416,6 +416,48 @@ mix eval 'System.cmd("rm", ["x"])'
 mix run -e 'System.cmd("rm", ["x"])'
 pylint --init-hook='import os; os.system("rm x")' a.py
 pylint --init-hook='__import__("os")' a.py
+step ca renew --exec 'rm x' a b
+fossil sql '.shell rm x'
+javac -J-XX:OnError='rm x' A.java
+scalac -J-XX:OnError='rm x' A.scala
+ssh-copy-id -o ProxyCommand='rm x' h
+luarocks --lua-interpreter=rm x
+opam config exec -- rm x
+pulumi env run e -- rm x
+""".strip().splitlines()
+
+# Programs that build: each setting or subcommand may run what it names.
+BUILDS = r"""
+zig test a.zig --test-cmd rm --test-cmd x
+zig cc -wrapper rm,x a.c
+zig c++ --ld-path=rm a.c
+zig run a.zig -- rm x
+swift -e 'system("rm x")'
+swift run rm x
+swift package plugin rm x
+swift build -Xcc -wrapper -Xcc rm,x
+swiftc -use-ld=rm a.swift
+swiftc -ld-path=/usr/bin/rm a.swift
+swiftc -driver-use-frontend-path rm a.swift
+swiftc -load-plugin-executable /bin/rm a.swift
+swiftc @options
+dotnet exec rm x
+dotnet run rm x
+dotnet tool run rm x
+dotnet watch exec rm x
+dotnet build -p:PreBuildEvent='rm x'
+dotnet build /p:CscToolExe=rm
+dotnet build --property:PostBuildEvent=rm%20x
+dotnet build -p 'PreBuildEvent=rm x'
+dotnet build @options
+msbuild /p:PreBuildEvent='rm x'
+msbuild '/property:A=1;PreBuildEvent=rm x'
+xcodebuild CC=rm
+xcodebuild -scheme a LD='/bin/rm x'
+xcodebuild OTHER_LDFLAGS='-wrapper rm,x'
+echo x | swift -
+echo x | dotnet fsi
+dotnet fsi <<< x
 """.strip().splitlines()
 
 # Each writes a file by an option that a rule for the program does not cover.
@@ -533,6 +575,19 @@ git archive -o out HEAD
 cargo build --out-dir out
 aria2c -o out u
 coverage xml -o out
+zig build-exe a.zig -femit-bin=out
+zig cc -MFout -c a.c
+zig build --prefix out
+swiftc -emit-module-path out a.swift
+swift test --xunit-output out
+swift build --scratch-path out
+dotnet build -bl:out
+dotnet build -fl1 -flp1:logfile=out
+dotnet test --diag:out
+dotnet test --results-directory out
+msbuild /pp:out
+xcodebuild -resultBundlePath out test
+xcodebuild -derivedDataPath out test
 """.strip().splitlines()
 
 # A rule for the program covers it still, and a deny of `rm` is not in its way.
@@ -621,6 +676,19 @@ which rm
 journalctl -u rm
 aws s3 rm s3://b/k
 git rm x
+swift build -c release
+swift test --parallel
+swift --version
+swiftc -O a.swift -o rm.o
+zig build -Doptimize=ReleaseFast
+zig cc -O2 -c rm.c -o rm.o
+zig fmt src
+dotnet build -c Release
+dotnet test --filter Name=a
+dotnet restore
+msbuild rm.sln
+xcodebuild -scheme App -configuration Debug test
+javac -d out rm.java
 """.strip().splitlines()
 
 # Code that is read, and does nothing but calculate and print.
@@ -691,6 +759,13 @@ def test_a_rule_for_a_program_does_not_cover_what_it_starts(line: str):
     assert _decided(line, Rule(f"Bash({program} *)", "allow")) == "ask"
 
 
+@pytest.mark.parametrize("line", BUILDS)
+def test_a_rule_for_a_builder_does_not_cover_its_settings(line: str):
+    """Nor the subcommands that run what was built; a rule that names them does."""
+    program = line.split(maxsplit=1)[0]
+    assert _decided(line, Rule(f"Bash({program} *)", "allow")) == "ask"
+
+
 @pytest.mark.parametrize("line", PLAIN)
 def test_plain_calls_need_no_question(line: str):
     program = line.split(maxsplit=1)[0]
@@ -698,7 +773,7 @@ def test_plain_calls_need_no_question(line: str):
     assert _decided(line, allow, deny) == "allow", read_line(line).unsure
 
 
-@pytest.mark.parametrize("line", [*SEEN, *WRITES_AND_RUNS, *BY_OPTION])
+@pytest.mark.parametrize("line", [*SEEN, *WRITES_AND_RUNS, *BY_OPTION, *BUILDS])
 def test_a_deny_sees_what_may_run_where_no_table_says_so(line: str):
     """Of a program that is not known each argument may begin a command, and a file may be what the line wrote."""
     assert _decided(line, Rule("Bash", "allow"), Rule("Bash(rm *)", "deny")) == "deny"

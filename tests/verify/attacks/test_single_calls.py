@@ -10,7 +10,7 @@ from lyra.agents.turn import admission, key_filter
 from lyra.core.secrets import known_keys, visible
 from lyra.core.tool import ToolCall
 from lyra.mcp.client import results, trim
-from lyra.tools.permissions import rules
+from lyra.tools.permissions import decision, rules
 from lyra.tools.shell import command_line
 from verify.attacks import command_rules, keys, leaving_data, mcp_text
 from verify.attacks.scripted_agent import working_tiers
@@ -59,7 +59,15 @@ def test_no_data_leaves_by_an_allowed_host():
     """By a path, a query, a name or a redirect; by a command's own requests, in each tier."""
     tried = leaving_data.run()
     assert tried.effects == []
-    assert tried.attempts >= 60 + len(leaving_data.COMMANDS) * len(working_tiers())
+    assert tried.attempts >= 80 + len(leaving_data.COMMANDS) * len(working_tiers())
+
+
+@pytest.mark.slow
+def test_where_stars_are_an_answer_data_leaves(monkeypatch):
+    """A planted bug: a pattern of stars and the beginning of a name count as a tool's name."""
+    monkeypatch.setattr(decision, "_is_answer", lambda rule, subject: rule._every or rule.names(subject))
+    effects = asyncio.run(leaving_data._stars()).effects
+    assert len(effects) == len(leaving_data.STARS)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
+from unittest import mock
 
 from verify.attacks.obeyed.ground import Ground, Outcome, Write, home
 
@@ -26,6 +27,7 @@ class Attempt(NamedTuple):
     files: Mapping[str, str] = {}
     workspace: str = "project"
     repository: bool = True
+    path: str = ""  # a folder of the search path; with a dot before it, it is relative, and else in the home folder
 
 
 def _include(value: str) -> Attempt:
@@ -45,6 +47,19 @@ _KEYS: Final = (
     *("gpg.ssh.program", "credential.helper", "sequence.editor", "difftool.x.cmd", "mergetool.x.cmd", "core.askPass"),
     *("interactive.diffFilter", "trailer.x.command", "tar.x.command", "uploadpack.packObjectsHook"),
 )
+_LINKS: Final = (".vscode/tasks.json", ".idea/runner.xml", ".husky/pre-commit", ".husky/_/h", ".devcontainer/setup.sh")
+
+
+def _linked(place: str) -> Attempt:
+    up = "../" * place.count("/")
+    return Attempt("project/conf/x", "", {f"project/{place}": f"-> {up}conf/x", "project/conf/x": "ours"})
+
+
+def _on_path(folder: str) -> Attempt:
+    path = folder if folder[0] == "." else f"project/{folder}"
+    return Attempt(f"project/{folder}/tool", "", {f"project/{folder}/other": "x"}, path=path)
+
+
 _ENV: Final = {"project/scripts/env.sh": "ours"}
 ATTEMPTS: Final[dict[str, Attempt]] = {
     "an included file": _include("../shared"),
@@ -99,15 +114,22 @@ ATTEMPTS: Final[dict[str, Attempt]] = {
     "the target of a link to a folder": Attempt(
         "project/conf/vs/tasks.json", "", {"project/.vscode": "-> conf/vs", "project/conf/vs/tasks.json": "ours"}
     ),
+    "a link in a protected folder": Attempt(
+        "project/conf/tasks.json", "", {"project/.vscode/tasks.json": "-> ../conf/tasks.json", "project/conf/x": ""}
+    ),
+    **{f"a link in {place}": _linked(place) for place in _LINKS},
+    **{f"a program in {folder} of the search path": _on_path(folder) for folder in ("bin", "tools/bin", "./scripts")},
+    "a program in a missing folder of the search path": Attempt("project/bin/tool", path="project/bin"),
+    "a folder of the search path by a link": Attempt(
+        "project/bin/tool", "", {"project/bin/tool": "ours", "programs": "-> project/bin"}, path="programs"
+    ),
+    "a program in the home folder": Attempt("programs/tool", "", {"programs/x": ""}, ".", path="programs"),
 }
 # The sandbox's own search answers for these.
 BY_WRITE: Final[dict[str, Attempt]] = {
     "the missing target of a link": Attempt("project/scripts/env.sh", "", {"project/.envrc": "-> scripts/env.sh"}),
     "a name in a linked folder": Attempt(
         "project/tools/cargo/config.toml", "", {"project/.cargo": "-> tools/cargo", "project/tools/cargo/x": ""}
-    ),
-    "a link in a protected folder": Attempt(
-        "project/conf/tasks.json", "", {"project/.vscode/tasks.json": "-> ../conf/tasks.json", "project/conf/x": ""}
     ),
 }
 
@@ -123,6 +145,12 @@ async def run(tier: str, every: int = 1) -> list[Outcome]:
 
 
 async def _try(ground: Ground, attempt: Attempt, *, by_write: bool) -> str:
+    path = attempt.path if attempt.path[:1] == "." else f"{ground.home}/{attempt.path}"
+    with mock.patch.dict(os.environ, {"PATH": f"{path}:{os.environ['PATH']}"} if attempt.path else {}):
+        return await _act(ground, attempt, by_write=by_write)
+
+
+async def _act(ground: Ground, attempt: Attempt, *, by_write: bool) -> str:
     ground.clear()
     (ground.home / "project").mkdir()
     if attempt.repository:

@@ -188,7 +188,9 @@ class Case:
         )
         if subject.act == "read" and not subject.inside and self._is_own():
             return subject._replace(inside=True)
-        return subject._replace(act="talk") if tool.harmless and subject.act == "other" else subject
+        if subject.act != "other":
+            return subject
+        return subject._replace(act="talk" if tool.harmless else "other", confined=tool.confined)
 
     def _is_own(self) -> bool:
         """Whether it reads the long output of this process's own commands, kept in a file: that needs no right."""
@@ -226,7 +228,7 @@ class Case:
 def _is_by_rule_for_line(row: dict[str, Any]) -> bool:
     """Whether a rule for certain lines allowed the call, not one for the whole tool, a mode, or a person who was
     asked."""
-    return row["rule"] is not None and row["source"] != "answer" and not Rule(row["rule"], "allow").bare
+    return row["rule"] is not None and row["source"] != "answer" and not Rule(row["rule"], "allow").names_tool
 
 
 def _without_host_patterns(grant: Grant) -> Grant:

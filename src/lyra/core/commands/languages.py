@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
+from lyra.core.commands.builders import BUILDER_JUDGES
 from lyra.core.commands.embedded_code import starts_programs
 from lyra.core.commands.option_reach import ProgramOptions, Reach, long_of, reached_by, words_of
 
@@ -327,6 +328,13 @@ def _compiler(words: Sequence[str]) -> Iterator[Reach]:
             yield Reach(index + 1)
 
 
+def _zig(words: Sequence[str]) -> Iterator[Reach]:
+    """`zig cc` is a C compiler; `zig run` runs what it has built."""
+    if words[1:2] == ["run"]:
+        yield Reach(2)
+    yield from _compiler(words)
+
+
 _CURL_FORMAT: Final = re.compile(r"^(?:-[A-Za-z#]*w ?|--wr[a-z-]*[= ])@")
 
 
@@ -424,4 +432,6 @@ JUDGES: Final[dict[str, Judge]] = {
     "crontab": _crontab,
     "zip": _zip,
     "gh": _gh,
+    **BUILDER_JUDGES,
+    "zig": _zig,
 }

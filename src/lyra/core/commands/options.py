@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from lyra.core.commands.builders import BUILDERS
 from lyra.core.commands.option_reach import ProgramOptions, long_of, words_of
 
 __all__ = ["OPTIONS"]
@@ -287,6 +288,7 @@ OPTIONS: Final[dict[str, ProgramOptions]] = {
     "lftp": ProgramOptions(unread="cef"),
     "mutt": ProgramOptions(unread="eF"),
     # Building.
+    **BUILDERS,
     "go": ProgramOptions(
         dashes_run=words_of("-exec -toolexec -vettool"),
         long_runs=long_of("exec toolexec vettool"),

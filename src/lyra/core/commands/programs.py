@@ -68,7 +68,8 @@ _RUNNERS: Final[dict[str, frozenset[str]]] = {
     **dict.fromkeys(
         ("stack", "cabal"), words_of("exec run runghc runhaskell ghci ghc script eval repl v2-exec v2-run")
     ),
-    **dict.fromkeys(("opam", "dune", "esy", "tox"), words_of("exec x b")),
+    **dict.fromkeys(("dune", "esy", "tox"), words_of("exec x b")),
+    "opam": words_of("exec config"),  # `opam config exec`, of older versions
     **dict.fromkeys(("lake", "mix", "meson", "spack"), words_of("exe env cmd devenv build-env run")),
     **dict.fromkeys(
         ("aws-vault", "saml2aws", "chamber", "doppler", "infisical", "teller", "dotenvx", "op", "honcho"),
@@ -90,6 +91,7 @@ _INSIDE: Final[dict[str, frozenset[str]]] = {
     **dict.fromkeys(("incus", "multipass", "microk8s", "limactl", "colima", "minikube"), words_of("exec shell ssh")),
     **dict.fromkeys(("gcloud", "fly", "flyctl"), words_of("ssh")),
     "adb": words_of("shell exec-out"),
+    "pulumi": words_of("run"),  # pulumi env run
 }
 # Programs that run their arguments and have too many options to list: any word may begin the inner command.
 GREEDY: Final = frozenset(

@@ -58,6 +58,7 @@ def tool_of(connection: Connection, offered: Offered, name: str, *, deferred: bo
         guarded=True,
         deferred=deferred,
         foreign=True,
+        confined=connection.settings.confined,
     )
 
 

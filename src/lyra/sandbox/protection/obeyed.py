@@ -16,17 +16,18 @@ from typing import Final, NamedTuple
 from lyra.core.clock import SystemClock
 from lyra.sandbox.protection.folder_index import search
 from lyra.sandbox.protection.git_repositories import enclosing_repositories, made_repository, named_paths
-from lyra.sandbox.protection.protected_names import NAMES, protected_part
-from lyra.sandbox.protection.protected_places import is_own, is_protected_at_home
+from lyra.sandbox.protection.protected_names import NAMES, protected_part, search_path
+from lyra.sandbox.protection.protected_places import is_own, is_protected_at_home, real_path
 
 __all__ = ["obeyed_part"]
 
 _CLOCK: Final = SystemClock()
 _ANSWER_S: Final = 1.0
 _ANSWERS_KEPT: Final = 16
-_VARIABLES: Final = ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM")
+_VARIABLES: Final = ("HOME", "PATH", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM")
 _LINK: Final = "to which a protected link leads"
 _SETTINGS: Final = "which settings of git name"
+_PROGRAMS: Final = "where the shell looks for programs"
 
 
 class _Targets(NamedTuple):
@@ -91,6 +92,7 @@ def _look(roots: Sequence[str]) -> _Targets:
             names = frozenset(NAMES.beside(os.path.basename(link)))
             by_name.append((os.path.realpath(link), names))
             paths.update((os.path.realpath(f"{link}/{name}"), _LINK) for name in names)
+        paths.update((real_path(folder)[0], _PROGRAMS) for folder in search_path(root))
     named = named_paths(repositories, roots)
     for path in named.paths:
         paths.setdefault(os.path.realpath(path), _SETTINGS)

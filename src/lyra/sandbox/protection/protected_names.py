@@ -34,6 +34,7 @@ __all__ = [
     "enclosing_part",
     "home_paths",
     "protected_part",
+    "search_path",
 ]
 
 Kind = Literal["hidden", "read_only"]
@@ -180,8 +181,8 @@ KEYS_IN_HOME: Final = (".local/share/keyrings", ".mozilla", ".thunderbird", ".pk
 INSTALLED: Final = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".tox"})
 # A path inside one of these belongs to it, also where the workspace lies inside it.
 _ENCLOSING: Final = frozenset({".git", ".hg", ".svn", ".bzr", ".jj", ".lyra"})
-# Read-only folders that are large, or have no keys in them; the others are searched for keys.
-NOT_SEARCHED: Final = _ENCLOSING | INSTALLED | {".sl", ".pijul", ".vscode", ".idea", ".husky"}
+# Read-only folders that are large, and those of installed packages; the others are searched for keys and links.
+NOT_SEARCHED: Final = _ENCLOSING | INSTALLED | {".sl", ".pijul"}
 _NO_NAMES: Final[dict[str, Kind]] = {}
 _KNOWN_MAX: Final = 50_000
 _STAR: Final = re.compile(r"[*?\[]")
@@ -281,3 +282,15 @@ def _home_paths(home: str, search_path: str) -> tuple[tuple[str, ...], tuple[str
     programs = [folder for folder in search_path.split(":") if folder.startswith(f"{home}/")]
     programs = [folder for folder in programs if not INSTALLED & set(folder.split("/"))]
     return (*(f"{home}/{name}" for name in IN_HOME), *programs), tuple(f"{home}/{name}" for name in KEYS_IN_HOME)
+
+
+def search_path(root: str) -> tuple[str, ...]:
+    """Folders in which the user's shell looks for programs; a relative one starts at the root. Those of installed
+    packages are left out: every installation writes there."""
+    return _search_path(root.rstrip("/"), os.environ.get("PATH", ""))
+
+
+@lru_cache(maxsize=64)
+def _search_path(root: str, folders: str) -> tuple[str, ...]:
+    whole = [os.path.normpath(os.path.join(root or "/", folder)) for folder in folders.split(":") if folder]
+    return tuple(dict.fromkeys(folder for folder in whole if not INSTALLED & set(folder.split("/"))))

@@ -1,4 +1,5 @@
-"""Protected paths that are known by where they lie: Lyra's own files, and the settings in the user's home folder.
+"""Protected paths that are known by where they lie: Lyra's own files, the settings in the user's home folder, and the
+folders in which the user's shell looks for programs.
 
 `places_in(root)` gives those inside a folder that commands may write, whether they exist or not. Links are resolved,
 since it is the real file that is obeyed; the links on the way are given, too, because another link would lead Lyra
@@ -14,7 +15,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from lyra.core.own_files import STORE_SUFFIXES, is_opened, own_paths
-from lyra.sandbox.protection.protected_names import LYRAS, enclosing_part, home_paths
+from lyra.sandbox.protection.protected_names import LYRAS, enclosing_part, home_paths, search_path
 
 __all__ = [
     "NOTHING",
@@ -55,6 +56,7 @@ def places_in(root: str) -> Places:
     places += [(path, path, True) for path in own.code if path.startswith(prefix)]
     if f"{own.home}/".startswith(prefix) or f"{_real_home(own.home)}/".startswith(prefix):
         places += [(path, *real_path(path)) for paths in home_paths() for path in paths]
+    places += [place for place in ((path, *real_path(path)) for path in search_path(root)) if place[1] != root]
     inside = [place for place in places if place[0].startswith(prefix) or place[1].startswith(prefix)]
     return _sorted(root, prefix, inside) if inside else NOTHING
 

@@ -6,7 +6,7 @@
     an answer kept as "always"   → as it was answered
     an ask rule                  → ask
     the mode is `bypass`         → allow
-    an allow rule                → allow; after untrusted text only one that names the whole tool or the exact thing
+    an allow rule                → allow; after untrusted text only one that names the tool alone or the exact thing
     the mode is `accept-edits`   → allow writing in the workspace
     reading in the workspace, or what does nothing outside the conversation → allow
     nothing said                 → ask
@@ -389,8 +389,9 @@ def _first_match(rules: _Rules, subject: Subject) -> Rule | None:
 
 
 def _is_answer(rule: Rule, subject: Subject) -> bool:
-    """Whether the rule is an answer that a person gave in advance: for the whole tool, or for exactly this."""
-    return rule.bare or rule.names(subject)
+    """Whether the rule is an answer that a person gave in advance: for the whole tool, or for exactly this. One for
+    many tools (`mcp__files__*`) is an answer where their program is confined, so that nothing can leave by a call."""
+    return rule.names_tool or rule.names(subject) or (rule.bare and subject.confined)
 
 
 _VERBS: Final[dict[Effect, str]] = {"allow": "allows", "ask": "asks about", "deny": "denies"}

@@ -7,6 +7,9 @@ command lines (`Bash(git push *)`) and for the one text of any other tool. A JSO
 stands for exactly those arguments, all of them (`pay({"amount":1,"to":"bob"})`). A rule for `Edit` covers every tool
 that writes files, one for `Read` every tool that reads them.
 
+Only the name of a tool alone, and `*`, speak of whole tools. A pattern of stars (`Bash(*)`) matches every call and is
+still a pattern; for a file tool an allow of that form (`Read(*)`, `Edit(**)`) covers the workspace and no file outside.
+
 A rule may carry `match` and `not_match`: examples that are tried when it is read. A rule whose own examples fail is an
 error that names its place, not a surprise later.
 """
@@ -34,10 +37,12 @@ _DOMAIN: Final = "domain:"
 
 
 class Rule:
-    """One rule. `bare` covers a whole tool; such an allow counts as an answer for whatever the tool does."""
+    """One rule. `bare`: it has no pattern. `names_tool`: it is one tool's name alone, or `*`; such an allow counts as
+    an answer for whatever the tool does."""
 
     __slots__ = (
         "_address",
+        "_every",
         "_family",
         "_glob",
         "_paths",
@@ -47,6 +52,7 @@ class Rule:
         "bare",
         "effect",
         "exact",
+        "names_tool",
         "pattern",
         "source",
         "text",
@@ -88,9 +94,11 @@ class Rule:
             raise ConfigError(
                 f"the rule {self.text!r} has a pattern for many tools", hint="name one tool", place=source
             )
-        self.bare = self.pattern is None or not self.pattern.strip("* ")
+        self.bare = self.pattern is None
+        self.names_tool = self.bare and (self.tool == "*" or not self.tool.endswith("*"))
+        self._every = self.bare or not str(self.pattern).strip("* ")  # it matches every call of the tool
         self.exact = False
-        if not self.bare:
+        if not self._every:
             self._compile(str(self.pattern), workspace, home)
 
     def _compile(self, pattern: str, workspace: str, home: str) -> None:
@@ -175,8 +183,12 @@ class Rule:
             if self.effect == "allow":
                 return line.allowed_by(self._glob)
             return line.touched_by(self._glob) or (self._words is not None and line.touched_by(self._words))
-        if self.bare:
-            return self.effect != "allow" or subject.act != "other" or not self._by_family(subject)
+        if self._every:
+            if self.effect != "allow":
+                return True
+            if not self.bare and (subject.doubt is not None or (subject.kind == "path" and not subject.inside)):
+                return False
+            return subject.act != "other" or not self._by_family(subject)
         if self._whole is not None:
             if (subject.tool, subject.whole) == self._whole:
                 return True

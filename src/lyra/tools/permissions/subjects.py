@@ -100,6 +100,7 @@ class Subject(NamedTuple):
     workspace: str = ""
     alone: bool = False  # `value` is the only argument
     whole: str | None = None  # for an unknown tool: all its arguments as canonical JSON
+    confined: bool = False  # for an unknown tool: the program that runs it has no network and writes nowhere
 
 
 def facts_of(tool: str) -> ToolFacts:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final
 
+from lyra.core.commands.builders import ANY_WORD
 from lyra.core.commands.embedded_code import starts_programs
 from lyra.core.commands.ordinary import ORDINARY
 from lyra.core.commands.programs import INERT, can_reach, language_of, program_name
@@ -362,6 +363,8 @@ class _Texts:
                 self._add(" ".join((name, *rest)))
         known = program_name(program)
         if known in RUNS_OTHERS:
+            if known in ANY_WORD and len(texts) > 1:
+                self.loose.append(tuple(texts[1:]))
             return self._nested(known, words, texts, command, depth)
         if known not in ORDINARY:
             if len(texts) > 1:

@@ -23,6 +23,7 @@ STDIN_PROGRAMS: Final = frozenset(
         *("ed", "ex", "vi", "vim", "tclsh", "expect", "sqlite3", "m4", "dc", "gdb", "crontab", "python", "pypy"),
         *("perl", "ruby", "node", "php", "lua", "psql", "emacs", "at", "batch", "make", "newgrp", "irb", "wish"),
         *("mysql", "mariadb", "ftp", "lftp", "sftp", "telnet", "mail", "mailx", "R", "julia", "ghci", "gnuplot"),
+        *("swift", "dotnet"),
     }
 )
 _SHELL_STDIN: Final = frozenset({"newgrp", "at", "batch"})
@@ -138,10 +139,22 @@ def _reads_mail_commands(words: Sequence[str]) -> bool:
     return any(word[:2] == "-~" or word[:1] == UNKNOWN for word in words[1:])
 
 
+def _reads_swift(words: Sequence[str]) -> bool:
+    """swift: it reads code where no file or subcommand is named, or `repl` or `-` is."""
+    return all(word[:1] == "-" for word in words[1:]) or "repl" in words or any(map(is_input, words[1:]))
+
+
+def _reads_dotnet(words: Sequence[str]) -> bool:
+    """dotnet: it reads code for `fsi`, and for `run -`."""
+    return "fsi" in words or any(word == "-" or is_input(word) for word in words[1:])
+
+
 _READS: Final[dict[str, Callable[[Sequence[str]], bool]]] = {
     "sqlite3": _reads_sql,
     **dict.fromkeys(("psql", "mysql", "mariadb"), _reads_queries),
     "make": _reads_rules,
     "crontab": _reads_jobs,
+    "swift": _reads_swift,
+    "dotnet": _reads_dotnet,
     **dict.fromkeys(_MAILERS, _reads_mail_commands),
 }

@@ -192,13 +192,21 @@ def test_tools_of_an_mcp_server(tmp_path, imported, tools, more):
     assert ("mcp__tiny__log" in caller.offered) == more
 
 
-def _with_server(source: str, model: Any, folder: Path) -> None:
+def test_a_program_that_names_a_server_allows_the_tools_that_it_has(tmp_path):
+    """Also those of a server that reaches hosts: a rule for all its tools would be no answer."""
+    caller = Caller(("mcp__tiny__add", {"a": 2, "b": 3}), ("own", {}))
+    source = NAMED.replace("IMPORTED", "as everything").replace("TOOLS", "everything")
+    _with_server(source, caller, tmp_path, network=("api.example.com",))
+    assert caller.results == ["5", "own"]
+
+
+def _with_server(source: str, model: Any, folder: Path, **settings: Any) -> None:
     from lyra import Kernel
     from lyra.models.client import LLMClient
     from lyra.models.sim import SimProvider
 
     async def main() -> None:
-        async with using(tiny(), folder=folder) as use, Kernel() as kernel:
+        async with using(tiny(**settings), folder=folder) as use, Kernel() as kernel:
             client = LLMClient()
             client.register("sim", SimProvider(script=model))
             kernel.parts["models"] = client

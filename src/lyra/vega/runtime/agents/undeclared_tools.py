@@ -146,8 +146,10 @@ class _OfServer:
         self._connection = connection
 
     @property
-    def rule(self) -> str:
-        return f"mcp__{self._connection.key}__*"
+    def rules(self) -> tuple[str, ...]:
+        """One for all its tools, and the names of those that are there now: one that comes later, from a server that
+        may send what it is given anywhere, needs an answer."""
+        return (f"mcp__{self._connection.key}__*", *self._connection.names().values())
 
     def __lyra_tools__(self) -> tuple[Tool, ...]:
         own = set(self._connection.names().values())
@@ -163,6 +165,6 @@ def _rules(tool: Any) -> Iterable[str]:
     if isinstance(tool, Tool):
         yield tool.name
     elif isinstance(tool, _OfServer):
-        yield tool.rule
+        yield from tool.rules
     elif callable(tool):
         yield str(getattr(tool, "__name__", ""))
