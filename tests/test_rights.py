@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from lyra import Agent, Kernel, tool, vega
 from lyra.core.effect import effect
 from lyra.core.rights.capability import VERBS, Grant
-from lyra.errors import CapabilityDenied
+from lyra.errors import CapabilityDenied, InvalidTransition
 from lyra.kernel import Child
 from lyra.models.client import LLMClient
 from lyra.models.script import Reply
@@ -141,6 +142,12 @@ def with_pipeline(act: Callable[[Kernel], Any]) -> Callable[[Kernel, Grant], Awa
         return await inside(lambda ctx, kernel: act(kernel))(kernel, grant)
 
     return run
+
+
+def resumes(kernel: Kernel) -> None:
+    """It waits for no answer, which only a process that may resume it is told."""
+    with suppress(InvalidTransition):
+        kernel.orchestrator.resume_after_interrupt("entry", None, {})
 
 
 async def shuts_down(kernel: Kernel, grant: Grant) -> Any:
@@ -421,6 +428,12 @@ ROWS = [
         "a report",
         ENTRY,
         with_pipeline(lambda k: k.report_agent_result("entry", {"agent_name": "draft", "output": {}})),
+    ),
+    Row(
+        "process.send",
+        "an answer that a pipeline goes on with",
+        ENTRY,
+        with_pipeline(resumes),
     ),
     Row("process.send", "limits", KERNEL, inside(lambda c, k: k.rate_limiter.set_user_limits("u", None))),
     Row("process.send", "a shutdown", KERNEL, shuts_down),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lyra.core.checking.schema import same
+from lyra.core.limits import PIPELINE_EXPRESSION_DEPTH_MAX
 from lyra.kernel.pipelines.routing import (
     OPS,
     Facts,
     condition_holds,
     expression_problems,
+    fields_of,
     holds,
     normal_expression,
 )
@@ -135,3 +139,12 @@ def test_deciding_never_raises(op, content, value):
     assert same(content, content)
     if op == "eq":
         assert outcome is not holds({"op": "neq", "field": {"scope": "current", "key": "k"}, "value": value}, facts)
+
+
+def test_fields_are_found_as_deep_as_an_expression_may_be():
+    field = {"scope": "state", "key": "x"}
+    expression: dict[str, Any] = {"op": "exists", "field": field}
+    for _ in range(PIPELINE_EXPRESSION_DEPTH_MAX - 1):
+        expression = {"op": "not", "expr": expression}
+    assert [found for _, found in fields_of(expression)] == [field]
+    assert list(fields_of({"op": "not", "expr": expression})) == []
