@@ -52,17 +52,20 @@ def test_a_rule_lets_it_call_and_the_session_is_marked(tmp_path):
 
 
 def test_a_rule_for_all_tools_is_no_answer_where_the_server_can_send_data_out(tmp_path):
-    """The descriptions of its tools are text from outside; the name of the tool is an answer."""
+    """The descriptions of its tools are text from outside; the name of the tool is an answer, and so is a rule for all
+    tools of a server that is shut in."""
+    out = ("api.example.com",)
 
     async def main():
-        for rule, refused in (("mcp__tiny__*", True), ("mcp__*", True), ("mcp__tiny__add", False)):
-            async with using(tiny(network=("api.example.com",)), folder=tmp_path) as use, Kernel() as kernel:
+        cases = ((out, "mcp__tiny__*", True), (out, "mcp__*", True), (out, "mcp__tiny__add", False))
+        for network, rule, refused in (*cases, ((), "mcp__tiny__*", False)):
+            async with using(tiny(network=network), folder=tmp_path) as use, Kernel() as kernel:
                 permissions = {"allow": [rule], "attended": False}
                 model = says(calls("mcp__tiny__add", a=2, b=3), "done")
                 agent = Agent("assistant", model=model, tools=[use.servers], permissions=permissions)
                 process = await kernel.spawn(agent)
                 (end,) = ends([event async for event in process.stream("go", events=True)])
-                assert end.is_error is refused, rule
+                assert end.is_error is refused, (network, rule)
 
     run(main())
 
