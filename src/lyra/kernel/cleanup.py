@@ -106,7 +106,7 @@ async def shut_down(
     Whatever goes wrong on the way does not stop the rest; it is raised together at the end.
     """
     core = parts.core
-    sendable_text(reason, "a reason")
+    reason = sendable_text(reason, "a reason")
     errors: list[LyraError] = []
     is_open = core.started and not core.stopping and core.failure is None and not parts.lifecycle.closed
     parts.lifecycle.closed = True

@@ -646,3 +646,49 @@ def test_a_program_is_ended_by_hand(target):
             assert (await handle.wait()).reason == "enough"
 
     run(main())
+
+
+class Word(str):
+    """Text of a class of its own, as an agent's Reply is."""
+
+    __slots__ = ()
+
+
+ENDINGS = {
+    "terminate": lambda kernel, reason: kernel.lifecycle.terminate("p", reason),
+    "transition": lambda kernel, reason: kernel.transition_state("p", "terminated", reason),
+    "the end of its pipeline": lambda kernel, reason: kernel.lifecycle.pipeline_over("p", reason),
+}
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_a_reason_is_text_however_it_ends(tmp_path, how):
+    """Anything else is refused, and the store opens again with the text."""
+    path = str(tmp_path / "store.db")
+
+    async def main():
+        async with Kernel(path) as kernel:
+            kernel.submit("p")
+            kernel.schedule("p")
+            for wrong in (5, {"a": 1}, None, "\ud800"):
+                with pytest.raises(ConfigError):
+                    ENDINGS[how](kernel, wrong)
+            assert kernel.get_process("p").state == "ready"
+            ENDINGS[how](kernel, Word("enough"))
+        async with Kernel(path) as kernel:
+            assert kernel.get_process("p").termination_reason == "enough"
+
+    run(main())
+
+
+def test_an_entry_is_put_back_with_a_reason_that_is_text(tmp_path):
+    async def main():
+        async with Kernel(str(tmp_path / "store.db")) as kernel:
+            kernel.submit("p")
+            kernel.schedule("p")
+            kernel.get_next_runnable()
+            with pytest.raises(ConfigError):
+                kernel.lifecycle.put_back("p", 5)
+            assert kernel.get_process("p").state == "running"
+
+    run(main())

@@ -477,7 +477,7 @@ class Context:
         """
         target = _pid(pid)
         limit_s = _seconds(grace_s, "a time to tidy up")
-        sendable_text(reason, "a reason to stop")
+        reason = sendable_text(reason, "a reason to stop")
 
         def tell(other: Process) -> None:
             if other.parent is not self.own_process:

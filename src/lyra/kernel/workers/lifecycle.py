@@ -249,7 +249,8 @@ class LifecycleManager(Subsystem):
                     old_state=entry.state,
                     new_state=word,
                 )
-            self._take_mark(pid, sendable_text(reason, "a reason"))
+            reason = sendable_text(reason, "a reason")
+            self._take_mark(pid, reason)
             self._move(pid, entry, word, reason)
             return durable_value(self._core, self.get_process(pid))
 
@@ -258,7 +259,7 @@ class LifecycleManager(Subsystem):
         end and tidies up first: until then its block has the reason and not yet the state."""
         core = self._core
         core.raise_if_closed()
-        sendable_text(reason, "a reason")
+        reason = sendable_text(reason, "a reason")
         block = durable_value(core, self.get_process(pid))
         self._may_move(pid)
         if block.terminal:
@@ -293,13 +294,13 @@ class LifecycleManager(Subsystem):
         made for a pipeline was never in the queue."""
         entry = self.state.entries.get(pid)
         if entry is not None and entry.state == "running" and not entry.pipeline:
-            self._move(pid, entry, "ready", reason)
+            self._move(pid, entry, "ready", sendable_text(reason, "a reason"))
 
     def pipeline_over(self, pid: str, reason: str) -> None:
         """End an entry whose pipeline has ended."""
         entry = self.state.entries.get(pid)
         if entry is not None and entry.state in ("ready", "running", "waiting", "blocked"):
-            self._move(pid, entry, "terminated", reason)
+            self._move(pid, entry, "terminated", sendable_text(reason, "a reason"))
 
     def came_with_pipeline(self, pid: str) -> bool:
         entry = self.state.entries.get(pid)
