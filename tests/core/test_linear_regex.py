@@ -79,3 +79,12 @@ def test_repetitions_are_bounded_by_the_size_of_the_program() -> None:
     with pytest.raises(PatternTooLarge):
         RegexProgram("(a{50}){50}", size_max=1_000)
     assert RegexProgram("(?:){4000000000}a", size_max=100).matches_whole("a")  # repeating nothing costs nothing
+
+
+def test_the_last_step_that_is_allowed_is_taken():
+    program = RegexProgram("a+b", size_max=100)
+    match, steps = program.search("aaab", 0, 1_000)
+    assert match is not None
+    assert program.search("aaab", 0, steps) == (match, steps)
+    with pytest.raises(TooManySteps):
+        program.search("aaab", 0, steps - 1)

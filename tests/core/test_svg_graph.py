@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from xml.etree import ElementTree as ET
 
 from lyra.core.svg_graph import Canvas, GraphEdge, GraphNode, draw_layers
@@ -61,3 +62,36 @@ def test_text_is_escaped_and_cut() -> None:
     words = ["".join(text.itertext()) for text in ET.fromstring(picture).iter(f"{_SVG}text")]
     assert words == ["<b>" * 20 + "<b><b><b>…"]  # its whole is its title
     assert "<i>" not in picture
+
+
+def _boxes(picture: str) -> list[tuple[float, float, float]]:
+    """Left and right side and top of each node."""
+    shapes = [shape.attrib for shape in ET.fromstring(picture).iter(f"{_SVG}rect") if "node" in shape.get("class", "")]
+    return [(float(at["x"]), float(at["x"]) + float(at["width"]), float(at["y"])) for at in shapes]
+
+
+def _starts(picture: str) -> list[float]:
+    """Where each edge begins, from the left."""
+    paths = [path.attrib["d"] for path in ET.fromstring(picture).iter(f"{_SVG}path") if "edge" in path.get("class", "")]
+    return [float(re.findall(r"[\d.]+", path)[0]) for path in paths]
+
+
+def test_nodes_of_a_row_stand_beside_each_other_on_the_picture() -> None:
+    nodes = [GraphNode(name) for name in ("first", "second", "third", "below")]
+    picture = draw_layers("row", nodes, [GraphEdge("first", "below")])
+    (_, right, top), (left, next_right, next_top), (last, _, _), (_, _, below) = _boxes(picture)
+    assert top == next_top < below
+    assert right < left
+    assert next_right < last
+    width, height = (float(ET.fromstring(picture).attrib[side]) for side in ("width", "height"))
+    assert all(0 < left < right < width and 0 < top < height for left, right, top in _boxes(picture))
+
+
+def test_edges_between_the_same_nodes_are_drawn_side_by_side() -> None:
+    nodes = [GraphNode("a"), GraphNode("b")]
+    (alone,) = _starts(draw_layers("one", nodes, [GraphEdge("a", "b")]))
+    ((left, right, _), _) = _boxes(draw_layers("one", nodes, [GraphEdge("a", "b")]))
+    assert alone == (left + right) / 2
+    first, second, third = _starts(draw_layers("three", nodes, [GraphEdge("a", "b", label) for label in "xyz"]))
+    assert first < second < third
+    assert second - first == third - second

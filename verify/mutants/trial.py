@@ -2,17 +2,20 @@
 
 Which tests call the function around a change is known from a run of all tests with `verify.recorder`; the quickest
 are run first. What is only reached on import, or in processes that tests start, has none: then the tests of its folder
-are run. A mutant is killed by the first test that fails, or by tests that do not end, and that pass without the change.
+are run, and those of folders that use its name. A mutant is killed by the first test that fails, or by tests that do
+not end, and that pass without the change.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess  # noqa: TID251 - tests of a changed copy run in a process of their own
 import sys
 import tempfile
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -30,6 +33,9 @@ _EQUIVALENT: Final = Path(__file__).with_name("equivalent.toml")
 _START_S: Final = 30.0  # for pytest itself, on a busy machine
 _SLACK: Final = 5.0  # how many times as long as recorded a batch may take
 _FOLDER_S: Final = 240.0
+_FOLDERS: Final = 3  # how many other folders
+# Folders below lyra/ whose tests are not in the folder of the same name.
+_TESTED_ELSEWHERE: Final[dict[tuple[str, ...], tuple[str, ...]]] = {("core", "commands"): ("tools", "permissions")}
 _TOO_SLOW: Final = "too slow"
 # Compare files of the source with each other, and would fail with any change.
 _SEE_EVERY_CHANGE: Final = (
@@ -89,7 +95,7 @@ def trial(mutation: Mutation, tests: Mapping[str, float], copy: Path) -> Outcome
     changed = _Changed(copy, mutation)
     try:
         count = 0
-        for batch in _batches(tests) or [_of_folder(mutation.file)]:
+        for batch in _batches(tests) or _of_folders(mutation, copy):
             count += len(batch.tests)
             killed_by = _killer(batch, changed)
             if killed_by:
@@ -153,11 +159,24 @@ def _batches(tests: Mapping[str, float]) -> list[_Batch]:
     return batches
 
 
-def _of_folder(file: Path) -> _Batch:
-    """The tests of the nearest folder that has some."""
-    folder = Path("tests", *file.parts[1:-1])
-    place = next(place for place in (folder, *folder.parents) if (ROOT / place).is_dir())
-    return _Batch([place.as_posix()], _FOLDER_S)
+def _of_folders(mutation: Mutation, copy: Path) -> list[_Batch]:
+    """The tests of its folder, and of the folders where the name that its line gives a value is used most."""
+    line = (copy / mutation.file).read_text(encoding="utf-8").splitlines()[mutation.line - 1]
+    name = re.match(r"\s*(\w+)", line)
+    used: Counter[str] = Counter()
+    if name:
+        word = re.compile(rf"\b{name[1]}\b")
+        for file in copy.rglob("*.py"):
+            used[_tests_of(file.relative_to(copy))] += len(word.findall(file.read_text(encoding="utf-8")))
+    own = _tests_of(mutation.file)
+    others = [folder for folder, count in used.most_common(_FOLDERS + 1) if count and folder != own]
+    return [_Batch([folder], _FOLDER_S) for folder in (own, *others[:_FOLDERS])]
+
+
+def _tests_of(file: Path) -> str:
+    """The nearest folder with tests."""
+    folder = Path("tests", *_TESTED_ELSEWHERE.get(file.parts[1:-1], file.parts[1:-1]))
+    return next(place for place in (folder, *folder.parents) if (ROOT / place).is_dir()).as_posix()
 
 
 def _failing(batch: _Batch, copy: Path, left_out: list[str]) -> str:

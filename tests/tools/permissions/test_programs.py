@@ -532,6 +532,8 @@ tar --listed-incremental=out -cf a.tar b
 rsync --log-file=out a b
 rsync --backup-dir=out a b
 zip -lf out a.zip b
+sqlite3 a.db '.save out'
+sqlite3 a.db '.output out'
 go test -coverprofile=out ./...
 go test -cpuprofile out ./...
 pytest --junitxml=out
@@ -633,6 +635,7 @@ make -j4 PREFIX=/rm install
 python -m pip install -r rm.txt
 go vet ./...
 zip -r rm.zip src
+zip -r rm.zip src --exclude=TTrm
 pandoc -f markdown -t html -o rm.html rm.md
 mypy --strict --python-version 3.11 rm.py
 gh pr view 5 --json rm
