@@ -260,6 +260,16 @@ def test_the_verifier_names_what_is_wrong():
             verify(program)
 
 
+@pytest.mark.parametrize("call", [["no::such", 2], ["str::split", 9], ["str::split", -1], ["str::split"], "str::split"])
+def test_the_verifier_knows_the_library(call):
+    """Its functions, and how many arguments each takes."""
+    program = compiled('print(str::split("abc", "b"));')
+    constants = next(f.constants for f in program.functions if ["str::split", 2] in f.constants)
+    constants[constants.index(["str::split", 2])] = call
+    with pytest.raises(BytecodeError, match="LIBRARY needs a name and a count|the library has no"):
+        verify(program)
+
+
 def test_library_lambdas_can_be_interrupted():
     """`list::map` is Vega: its lambda may stop for an effect in the middle."""
     fiber = started('let ys = list::map(["a", "b"], |p| file::read(p)); print(ys);')
