@@ -266,7 +266,7 @@ def test_the_verifier_knows_the_library(call):
     program = compiled('print(str::split("abc", "b"));')
     constants = next(f.constants for f in program.functions if ["str::split", 2] in f.constants)
     constants[constants.index(["str::split", 2])] = call
-    with pytest.raises(BytecodeError, match="LIBRARY needs a name and a count|the library has no"):
+    with pytest.raises(BytecodeError, match=r"LIBRARY needs a name and a count|the library has no"):
         verify(program)
 
 
