@@ -215,3 +215,12 @@ def test_a_kernel_that_cannot_limit_the_network_gives_none(tmp_path, monkeypatch
     monkeypatch.setattr("lyra.sandbox.landlock.abi", lambda: 3)
     with pytest.raises(SandboxUnavailable, match="cannot limit the network"):
         asyncio.run(Landlock().plan(["true"], Profile(str(tmp_path), egress=GRANT), Proxy(GRANT)))
+
+
+def test_a_proxy_remembers_so_many_decisions_and_no_more():
+    proxy = Proxy(GRANT, lookup=_lookup)
+    for number in range(1_005):
+        proxy._note(f"allowed {number}" + "x" * 400)
+    assert len(proxy.log) == 1_000
+    assert proxy.log[-1].startswith("allowed 999x")
+    assert max(map(len, proxy.log)) == 300

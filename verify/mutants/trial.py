@@ -160,7 +160,8 @@ def _batches(tests: Mapping[str, float]) -> list[_Batch]:
 
 
 def _of_folders(mutation: Mutation, copy: Path) -> list[_Batch]:
-    """The tests of its folder, and of the folders where the name that its line gives a value is used most."""
+    """The tests of its folder, those with its name or its folder's (as those that start programs have), and those of
+    the folders where the name that its line gives a value is used most."""
     line = (copy / mutation.file).read_text(encoding="utf-8").splitlines()[mutation.line - 1]
     name = re.match(r"\s*(\w+)", line)
     used: Counter[str] = Counter()
@@ -170,7 +171,10 @@ def _of_folders(mutation: Mutation, copy: Path) -> list[_Batch]:
             used[_tests_of(file.relative_to(copy))] += len(word.findall(file.read_text(encoding="utf-8")))
     own = _tests_of(mutation.file)
     others = [folder for folder, count in used.most_common(_FOLDERS + 1) if count and folder != own]
-    return [_Batch([folder], _FOLDER_S) for folder in (own, *others[:_FOLDERS])]
+    batches = [_Batch([folder], _FOLDER_S) for folder in (own, *others[:_FOLDERS])]
+    named = [f"**/test_{name}.py" for name in (mutation.file.stem, mutation.file.parent.name)]
+    files = [path.relative_to(ROOT).as_posix() for pattern in named for path in Path(ROOT, "tests").glob(pattern)]
+    return [*batches[:1], *([_Batch(files, _FOLDER_S)] if files else []), *batches[1:]]
 
 
 def _tests_of(file: Path) -> str:

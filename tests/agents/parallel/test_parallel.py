@@ -13,7 +13,8 @@ import pytest
 
 import lyra
 from lyra import Agent, Kernel, run, tool
-from lyra.agents.parallel import rules
+from lyra.agents.parallel import rules, safe_values
+from lyra.agents.parallel.safe_values import StopLookahead
 from lyra.agents.parallel.source.plan import plan_of
 from lyra.agents.session.execution import AgentState
 from lyra.errors import ConfigError, DeadlineExceeded, LyraError, ParseError
@@ -699,3 +700,12 @@ async def review(a, b):
     z = await b.send("2")
 """
     assert [[call.line for call in calls] for _, _, calls in plan_of(source, "x.py").groups] == [[6, 9]]
+
+
+def test_numbers_too_large_to_compute_twice_are_left_to_the_program():
+    """What the lookahead computes for itself, it computes on small numbers only."""
+    assert safe_values._power(2, 10) == 1024
+    assert safe_values._power(0.5, 2) == 0.25
+    for base, exponent in ((10, 10**9), (-3, 10**8)):
+        with pytest.raises(StopLookahead):
+            safe_values._power(base, exponent)

@@ -55,3 +55,9 @@ def test_wrong_values_name_the_key():
         with pytest.raises(ConfigError) as caught:
             call()
         assert caught.value.fields["key"] == "n"
+
+
+def test_a_distance_beyond_the_limit_is_one_more_than_it():
+    assert distance("a", "abcdefg") == 3
+    assert distance("abcd", "efgh") == 3
+    assert distance("a", "abcdefg", 4) == 5
