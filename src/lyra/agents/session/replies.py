@@ -295,7 +295,7 @@ class Pending(Generic[Out_co]):
         else:
             self._timer = clock.call_at(due_s, expire)
 
-    def mark_reader(self) -> None:
+    def _mark_reader(self) -> None:
         """A piece of the answer goes to the process that reads it."""
         self._runtime.mark_reader(self)
 
@@ -351,7 +351,7 @@ class Stream(Generic[Out_co, Piece_co]):
         assert sink is not None
         try:
             while (event := await sink.next()) is not None:
-                pending.mark_reader()  # before each piece: the agent may get its mark in the middle of a turn
+                pending._mark_reader()  # before each piece: the agent may get its mark in the middle of a turn
                 if self._events:
                     yield event
                 elif type(event) is Text:

@@ -63,7 +63,7 @@ class Subscriber:
         self.live = True
 
 
-class Layer:
+class BusLayer:
     """A middleware that is in use; what it does is done by the process that put it there."""
 
     __slots__ = ("after", "before", "owner")
@@ -80,7 +80,7 @@ class CommBus(Subsystem):
         self._core = core
         self._subscribers: dict[str, dict[Subscriber, None]] = {}
         self._handlers: dict[str, Subscriber] = {}
-        self._middleware: list[Layer] = []
+        self._middleware: list[BusLayer] = []
         self._queues: dict[Queue, None] = {}
 
     # ------------------------------------------------------------------ subscribers and handlers
@@ -142,7 +142,7 @@ class CommBus(Subsystem):
         self._core.raise_if_elsewhere()
         require("events.subscribe", EVERYTHING)
         require("events.publish", EVERYTHING)
-        layer = Layer(middleware)
+        layer = BusLayer(middleware)
         if layer.before is None and layer.after is None:
             raise ConfigError(f"{middleware!r} has neither `before` nor `after`", hint="a middleware has one or both")
         if isinstance(middleware, CircuitBreakerMiddleware):
@@ -290,7 +290,7 @@ class CommBus(Subsystem):
 
     async def _through(self, message: BusMessage, act: Callable[[BusMessage], Awaitable[Any]]) -> Any:
         """Run `before` in order, then the act, then `after` in reverse order for those whose `before` has run."""
-        passed: list[tuple[Layer, BusMessage]] = []
+        passed: list[tuple[BusLayer, BusMessage]] = []
         result: Any = None
         error: BaseException | None = None
         stopped: NoSuchHandler | None = None  # the error that `after` gets when another middleware stopped the message
@@ -323,7 +323,7 @@ class CommBus(Subsystem):
             raise error
         return result
 
-    def _rewritten(self, layer: Layer, message: BusMessage, before: BusMessage) -> BusMessage:
+    def _rewritten(self, layer: BusLayer, message: BusMessage, before: BusMessage) -> BusMessage:
         """A message that a middleware gave in the place of another; that of a marked process is untrusted, and so is
         one that was before."""
         if message is before or not (before.trust == _UNTRUSTED or self._is_marked(layer.owner)):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Taint", "TaintState"]
 
 _BY_CHARS_MAX: Final = 200  # of the origin of the text
-_OWN_WORDS: Final = PLAIN_ENDS | TRANSITIONS.keys()  # of the kernel: whoever makes it say one of these tells nothing
+_OWN_WORDS: Final = PLAIN_ENDS | TRANSITIONS.keys()  # of the kernel: a process that makes it say one tells nothing
 
 
 class TaintState:

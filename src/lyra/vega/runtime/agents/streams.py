@@ -153,7 +153,7 @@ class OpenStream:
         held, self._held = self._held, None
         while (event := held or await sink.next()) is not None:
             held = None
-            self.pending.mark_reader()
+            self.pending._mark_reader()
             if type(event) is Restart:
                 self._position -= min(len(event.text), self._position)
                 if passed > self._position:
