@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from lyra import Agent, Kernel
 from lyra.agents.session.shared import runtime_of
-from lyra.errors import AgentFailed
+from lyra.errors import AgentFailed, EffectFailed
 from lyra.kernel.process.links import Down
 from tests.agents.support import says
 from tests.kernel.conftest import settle
@@ -341,12 +342,196 @@ async def registered(kernel: Kernel, giver: str, gives: Do, taker: str, takes: D
     await takes(lambda ctx: kernel.services.list_services())
 
 
+async def started_child(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    """Arguments of a child that a supervisor is asked to start, and starts again."""
+    supervisor = await kernel.supervise([{"id": "own", "program": listener}], max_restarts=9)
+    await gives(lambda ctx: supervisor.start_child({"id": "new", "program": hears, "args": ["text"]}))
+    await passes_on_to(kernel, giver, supervisor, taker, takes)
+
+
+async def started_dynamic_child(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    each = {"id": "each", "program": hears}
+    supervisor = await kernel.supervise([each], strategy="simple_one_for_one", max_restarts=9)
+    await supervisor.start_child(args=["the user's own"])
+    await gives(lambda ctx: supervisor.start_child(args=["text"]))
+    await passes_on_to(kernel, giver, supervisor, taker, takes)
+
+
+async def hears(ctx: Any, text: str) -> None:
+    while True:
+        await ctx.receive()
+
+
+async def passes_on_to(kernel: Kernel, giver: str, supervisor: Any, taker: str, takes: Do) -> None:
+    """The second child has the mark of the giver, the supervisor and the first child have none, after a restart too."""
+    for _ in range(2):
+        own, new = (child.pid for child in await supervisor.which_children())
+        marks = [kernel.taint.tainted(pid) for pid in (supervisor.pid, own, new)]
+        assert marks == [False, False, kernel.taint.tainted(giver)]
+        kernel.kill(new)
+        kernel.kill(own)
+        await settle(kernel)
+    await takes(lambda ctx: kernel.supervisor(supervisor.pid).which_children())
+
+
+async def listed_plan(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    """The ids of the children that a process gave its supervisor."""
+    await gives(lambda ctx: kernel.supervise([{"id": "text", "program": listener}], pid="supervisor"))
+    await takes(lambda ctx: kernel.supervisor("supervisor").which_children())
+
+
+async def heard_child(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    """The id of a child in the Event of its restart."""
+    supervisor = await kernel.supervise([])
+    await gives(lambda ctx: supervisor.start_child({"id": "text", "program": listener}))
+    await takes(lambda ctx: kernel.on_event(lambda _: None, kinds=["child.restarting"]))
+    kernel.kill(supervisor.which_children()[0].pid)
+    await settle(kernel)
+
+
+async def left_for_parent(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    """The reason of a child that ended for good, which its supervisor tells its parent."""
+
+    async def parent(ctx: Any) -> None:
+        ctx.supervise([{"id": "child", "program": listener}], strategy="stop", name="supervisor")
+        while True:
+            await ctx.receive()
+            await ctx.send(taker, (lambda _: None, asyncio.get_running_loop().create_future()))
+
+    await kernel.spawn(parent)
+    await settle(kernel)
+    child = kernel.supervisor("supervisor").which_children()[0].pid
+    await gives(lambda ctx: kernel.kill(child, "text"))
+    await settle(kernel)
+    assert not kernel.taint.tainted(kernel.process("supervisor").pid)
+
+
+def streams_of(*, in_turn: bool) -> Way:
+    """Pieces of an answer, each of which is read with the mark, also of an agent that is marked in the middle."""
+
+    async def way(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+        helper = await kernel.spawn(
+            Agent("helper", model=says({"text": "a b c d e f", "first_s": 0.02, "chunk_s": 0.02}))
+        )
+        if not in_turn:
+            await gives(lambda ctx: helper.send("hello"))
+
+        async def read(ctx: Any) -> None:
+            async for _ in kernel.agent(helper.pid).stream("hello"):
+                if in_turn and kernel.taint.tainted(giver) and not kernel.taint.tainted(helper.pid):
+                    kernel.taint.mark(helper.pid, "a page")
+                    continue
+                assert kernel.taint.tainted(taker) is kernel.taint.tainted(giver)
+                break
+
+        await takes(read)
+
+    return way
+
+
+def fails(_: Any) -> None:
+    raise ValueError("text")
+
+
+def failed_by(call: Callable[[Kernel], Any]) -> Way:
+    """The error of a handler, which its caller gets."""
+
+    async def way(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+        kernel.register_service({"name": "printer", "service_type": "worker", "status": "healthy"})
+        await gives(lambda ctx: kernel.register_handler("printer", fails))
+        await gives(lambda ctx: kernel.bus.register_handler("news", fails))
+
+        async def ask(_ctx: Any) -> None:
+            with pytest.raises((ValueError, EffectFailed), match="text"):
+                await call(kernel)
+
+        await takes(ask)
+
+    return way
+
+
+class Reads:
+    def before(self, message: Any) -> Any:
+        return message
+
+
+class Rewrites:
+    def before(self, message: Any) -> Any:
+        return msgspec.structs.replace(message, payload="text")
+
+
+class Answers:
+    def after(self, message: Any, result: Any, error: Any) -> Any:
+        return "text"
+
+
+async def read_between(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    await takes(lambda ctx: kernel.bus.use(Reads()))
+    await gives(lambda ctx: kernel.bus.publish("news", "text"))
+
+
+async def answer_read_between(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    await takes(lambda ctx: kernel.bus.use(Reads()))
+    await gives(lambda ctx: kernel.bus.register_handler("news", lambda _: "text"))
+    await kernel.bus.query("news", 1)
+
+
+async def rewritten(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    await gives(lambda ctx: kernel.bus.use(Rewrites()))
+    await takes(lambda ctx: kernel.bus.subscribe("news", lambda _: None))
+    await kernel.bus.publish("news", "plain")
+
+
+async def answered_between(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    kernel.bus.register_handler("news", lambda _: "plain")
+    await gives(lambda ctx: kernel.bus.use(Answers()))
+    await takes(lambda ctx: kernel.bus.query("news", 1))
+
+
+async def done_between(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    """What a middleware does is done by the process that put it there."""
+
+    class Remembers:
+        def before(self, message: Any) -> Any:
+            kernel.memories.add("us", "text")
+            return message
+
+    await gives(lambda ctx: kernel.bus.use(Remembers()))
+    await kernel.bus.publish("news", "plain")
+    await takes(lambda ctx: kernel.memories.items("us"))
+
+
+def staged(stage: Callable[[Any], Any]) -> Way:
+    """The result, or the error, of a stage that a process registered, in the pipeline of another."""
+
+    async def way(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+        async def read(_ctx: Any) -> None:
+            async for _ in kernel.execute_pipeline({"name": "review", "agents": [{"name": "first"}]}, pid="line"):
+                pass
+
+        await gives(lambda ctx: kernel.register_agent("first", stage))
+        await takes(read)
+
+    return way
+
+
+async def owned(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    await gives(lambda ctx: kernel.submit("entry", user_id="text"))
+    await takes(lambda ctx: kernel.lifecycle.owner("entry"))
+
+
+async def granted(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    await gives(lambda ctx: kernel.spawn(listener, pid="child", grant=["fs.read:/text/**"]))
+    await takes(lambda ctx: kernel.process("child").grant)
+
+
 NAMED = [
     *(message, sent_by_kernel, broadcast, blackboard, blackboard_whole, blackboard_keys, group_keys, memory),
     *(memory_search, published, streamed, commanded, queried, requested, served, waited_for, signalled, asked_agent),
     *(followed, cut_off, overheard, looked_at, piped, heard_of, heard_about, emitted, question, listed_question),
     *(question_of_program, question_in_block, read_answer, left_with_reason, named, listed, submitted, moved),
-    registered,
+    *(registered, started_child, started_dynamic_child, listed_plan, heard_child, left_for_parent),
+    *(read_between, answer_read_between, rewritten, answered_between, done_between, owned, granted),
 ]
 WAYS: dict[str, Way] = {
     **{way.__name__: way for way in NAMED},
@@ -362,6 +547,13 @@ WAYS: dict[str, Way] = {
     "status": reported_and(lambda kernel: kernel.get_request_status("line")),
     "killed": killed_and(lambda kernel, ctx, victim: None, lambda victim: victim.wait()),
     "killed_monitored": killed_and(lambda kernel, ctx, victim: ctx.monitor(victim)),
+    "streamed_answer": streams_of(in_turn=False),
+    "streamed_answer_in_turn": streams_of(in_turn=True),
+    "failed_query": failed_by(lambda kernel: kernel.bus.query("news", 1)),
+    "failed_command": failed_by(lambda kernel: kernel.bus.send("news", 1)),
+    "failed_service": failed_by(lambda kernel: kernel.dispatch("printer")),
+    "staged": staged(lambda _: {"text": "text"}),
+    "failed_stage": staged(fails),
     "killed_linked": killed_and(lambda kernel, ctx, victim: kernel.link(ctx.pid, victim)),
 }
 
@@ -424,7 +616,38 @@ async def asked_beside(kernel: Kernel, giver: str, gives: Do, taker: str, takes:
     await gives(lambda ctx: kernel.create_interrupt(taker, "confirmation", question="text"))
 
 
-@pytest.mark.parametrize("way", [plainly_killed, numbered, counted, asked_beside], ids=lambda way: way.__name__)
+async def states_heard(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    """Events with states, and with words of the kernel."""
+    kinds = ["process.state_changed", "process.stopping", "process.terminated", "process.tainted"]
+    await takes(lambda ctx: kernel.on_event(lambda _: None, kinds=kinds))
+    other = await kernel.spawn(listener)
+    kernel.taint.mark(other.pid, "a page")
+    kernel.kill(other)
+
+
+async def restarted(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
+    """The end of a supervisor's child, of which the next child hears nothing."""
+
+    async def child(ctx: Any) -> None:
+        await ctx.receive()
+        raise ValueError("text")
+
+    supervisor = await kernel.supervise([{"id": "first", "program": child}])
+    first = supervisor.which_children()[0].pid
+    kernel.taint.mark(first, "a page")
+    await kernel.send(first, "go")
+    await settle(kernel)
+    again = supervisor.which_children()[0].pid
+    assert again != first
+    assert not kernel.taint.tainted(again)
+    assert not kernel.taint.tainted(supervisor.pid)
+
+
+@pytest.mark.parametrize(
+    "way",
+    [plainly_killed, numbered, counted, asked_beside, states_heard, restarted],
+    ids=lambda way: way.__name__,
+)
 def test_without_text_there_is_no_mark(way: Way) -> None:
     asyncio.run(asyncio.wait_for(marks_after(way, marked=True, expected=False), 20))
 
@@ -449,6 +672,10 @@ LEFT: dict[str, tuple[Callable[[Kernel], Any], Callable[[Kernel], Any]]] = {
         lambda kernel: kernel.register_service({"name": "printer", "metadata": {"text": "text"}}),
         lambda kernel: kernel.services.get_service("printer"),
     ),
+    "a child": (
+        lambda kernel: kernel.supervisor("sup").start_child({"id": "text", "program": hears, "args": ["text"]}),
+        lambda kernel: kernel.supervisor("sup").which_children(),
+    ),
 }
 
 
@@ -470,8 +697,9 @@ def test_the_mark_outlives_its_kernel(tmp_path: Any, left: str, snapshot: bool, 
     path = str(tmp_path / "run.db")
 
     async def life(step: int) -> bool:
-        async with Kernel(path, programs=[does, listener]) as kernel:
+        async with Kernel(path, programs=[does, listener, hears]) as kernel:
             if step == 0:
+                await kernel.supervise([], pid="sup")
                 for entry in ("entry", "asked"):
                     kernel.submit(entry)
                 kernel.create_interrupt("asked", "confirmation", question="?")
@@ -491,6 +719,37 @@ def test_the_mark_outlives_its_kernel(tmp_path: Any, left: str, snapshot: bool, 
 
     assert asyncio.run(asyncio.wait_for(life(0), 20)) is marked
     assert asyncio.run(asyncio.wait_for(life(1), 20)) is marked
+
+
+async def starter(ctx: Any) -> None:
+    await ctx.receive()
+
+    async def start() -> None:
+        await ctx.own_process.kernel.supervisor("sup").start_child({"id": "text", "program": hears, "args": ["text"]})
+
+    await ctx.do(start)
+
+
+@pytest.mark.parametrize("restarts", [1, 40], ids=["rows", "checkpoint"])
+def test_a_child_of_marked_arguments_is_marked_in_the_next_life(tmp_path: Any, restarts: int) -> None:
+    """A supervisor that comes back starts it again with its mark, and its other children without one."""
+
+    async def life(number: int) -> list[bool]:
+        async with Kernel(str(tmp_path / "run.db"), programs=[starter, hears, listener]) as kernel:
+            if number == 0:
+                await kernel.supervise([{"id": "own", "program": listener}], pid="sup", max_restarts=1000)
+                process = await kernel.spawn(starter)
+                kernel.taint.mark(process.pid, "a page")
+                process.send("go")
+                assert (await process.wait()).error is None
+            for _ in range(restarts):
+                for child in await kernel.supervisor("sup").which_children():
+                    await kernel.kill(child.pid)
+            children = await kernel.supervisor("sup").which_children()
+            assert [child.id for child in children] == ["own", "text"]
+            return [kernel.taint.tainted(pid) for pid in ("sup", *(str(child.pid) for child in children))]
+
+    assert [asyncio.run(asyncio.wait_for(life(number), 20)) for number in range(2)] == [[False, False, True]] * 2
 
 
 async def asker(ctx: Any) -> None:

@@ -295,6 +295,10 @@ class Pending(Generic[Out_co]):
         else:
             self._timer = clock.call_at(due_s, expire)
 
+    def _mark_reader(self) -> None:
+        """A piece of the answer goes to the process that reads it."""
+        self._runtime.mark_reader(self)
+
     def _end(self, error: BaseException | None = None) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -347,6 +351,7 @@ class Stream(Generic[Out_co, Piece_co]):
         assert sink is not None
         try:
             while (event := await sink.next()) is not None:
+                pending._mark_reader()  # before each piece: the agent may get its mark in the middle of a turn
                 if self._events:
                     yield event
                 elif type(event) is Text:

@@ -162,7 +162,7 @@ class Runtime:
             known.scopes = inside
             known.reader = self._reader()
             if known.id not in self.pending:  # it was answered meanwhile
-                self._mark_reader(known)
+                self.mark_reader(known)
             return known
         keyed = bool(request_id)  # its caller asks again after a restart, so it waits for the program
         if keyed:
@@ -261,17 +261,18 @@ class Runtime:
         pending = self.pending.pop(request_id, None)
         if pending is not None:
             self._asked[pending.pid].discard(request_id)
-            self._mark_reader(pending)
+            self.mark_reader(pending)
         return pending
 
     def take_followers(self, pid: str) -> list[Pending]:
         """Remove the Pendings of those that follow the turn which is finished."""
         followers = self.followers.pop(pid, [])
         for pending in followers:
-            self._mark_reader(pending)
+            self.mark_reader(pending)
         return followers
 
-    def _mark_reader(self, pending: Pending) -> None:
+    def mark_reader(self, pending: Pending) -> None:
+        """Pass the mark of an agent on to the process that reads its answer."""
         if pending.reader and self.kernel.taint.state.pids:
             self._pass_on(pending.pid, pending.reader)
 
@@ -296,7 +297,7 @@ class Runtime:
         for request_id in self._asked.pop(process.pid, ()):
             pending = self.pending.pop(request_id, None)
             if pending is not None:
-                self._mark_reader(pending)
+                self.mark_reader(pending)
                 pending.fail(_process_ended(process))
         self.sessions.pop(process.pid, None)
         self._doubts.pop(process.pid, None)

@@ -21,6 +21,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import msgspec
+
 from lyra.core.checking.check import real, whole
 from lyra.core.limits import BUS_QUERY_TIMEOUT_S, BUS_STREAM_MESSAGES_MAX, BUS_SUBSCRIBERS_MAX
 from lyra.core.naming import named
@@ -61,6 +63,16 @@ class Subscriber:
         self.live = True
 
 
+class BusLayer:
+    """A middleware that is in use; what it does is done by the process that put it there."""
+
+    __slots__ = ("after", "before", "owner")
+
+    def __init__(self, middleware: Any) -> None:
+        self.owner = acting()
+        self.before, self.after = (_method(middleware, name) for name in ("before", "after"))
+
+
 class CommBus(Subsystem):
     __slots__ = ("_core", "_handlers", "_middleware", "_queues", "_subscribers")
 
@@ -68,7 +80,7 @@ class CommBus(Subsystem):
         self._core = core
         self._subscribers: dict[str, dict[Subscriber, None]] = {}
         self._handlers: dict[str, Subscriber] = {}
-        self._middleware: list[Any] = []
+        self._middleware: list[BusLayer] = []
         self._queues: dict[Queue, None] = {}
 
     # ------------------------------------------------------------------ subscribers and handlers
@@ -130,15 +142,16 @@ class CommBus(Subsystem):
         self._core.raise_if_elsewhere()
         require("events.subscribe", EVERYTHING)
         require("events.publish", EVERYTHING)
-        if not callable(getattr(middleware, "before", None)) and not callable(getattr(middleware, "after", None)):
+        layer = BusLayer(middleware)
+        if layer.before is None and layer.after is None:
             raise ConfigError(f"{middleware!r} has neither `before` nor `after`", hint="a middleware has one or both")
         if isinstance(middleware, CircuitBreakerMiddleware):
             middleware.bind(self._core.clock)
-        self._middleware.append(middleware)
+        self._middleware.append(layer)
 
         def remove() -> None:
             with suppress(ValueError):
-                self._middleware.remove(middleware)
+                self._middleware.remove(layer)
 
         return remove
 
@@ -221,16 +234,27 @@ class CommBus(Subsystem):
         if handler is None:
             raise _no_handler(message.type)
         self._mark(handler.owner, message)
-        result = handler.fn(message)
-        answer = await result if _awaitable(result) else result
-        if handler.owner is not None and handler.owner.core is self._core:
-            self._core.taint.pass_on_to_here(handler.owner.pid, "an answer of")
-        return answer
+        try:
+            result = handler.fn(message)
+            return await result if _awaitable(result) else result
+        finally:  # an error has its words, too
+            if self._is_marked(handler.owner):
+                self._answered(handler.owner.pid)
+
+    def _answered(self, giver: str) -> None:
+        """An answer of a marked process goes past the middleware to the process that asked."""
+        self._core.taint.pass_on_to_here(giver, "an answer of")
+        for layer in self._middleware:
+            self._mark_reader(layer.owner, f"an answer of {giver}")
 
     def _mark(self, reader: Any, message: BusMessage) -> None:
         """A process that reads a message with text from outside has read such text."""
-        if message.trust == _UNTRUSTED and reader is not None and reader.core is self._core and reader.exit is None:
-            self._core.taint.mark(reader.pid, f"a message of type {message.type}")
+        if message.trust == _UNTRUSTED:
+            self._mark_reader(reader, f"a message of type {message.type}")
+
+    def _mark_reader(self, reader: Any, by: str) -> None:
+        if reader is not None and reader.core is self._core and reader.exit is None:
+            self._core.taint.mark(reader.pid, by)
 
     async def _fan_out(self, message: BusMessage) -> int:
         delivered = 0
@@ -266,35 +290,48 @@ class CommBus(Subsystem):
 
     async def _through(self, message: BusMessage, act: Callable[[BusMessage], Awaitable[Any]]) -> Any:
         """Run `before` in order, then the act, then `after` in reverse order for those whose `before` has run."""
-        passed: list[tuple[Any, BusMessage]] = []
+        passed: list[tuple[BusLayer, BusMessage]] = []
         result: Any = None
         error: BaseException | None = None
         stopped: NoSuchHandler | None = None  # the error that `after` gets when another middleware stopped the message
         try:
-            for middleware in tuple(self._middleware):
-                changed = await _call(middleware, "before", message, otherwise=message)
+            for layer in tuple(self._middleware):
+                self._mark(layer.owner, message)
+                changed = message if layer.before is None else await _call(layer.before, message)
                 if changed is None:
                     stopped = NoSuchHandler(
                         f"no handler registered for {message.type}: a middleware stopped the message", type=message.type
                     )
                     raise stopped
-                message = _checked(changed, message)
-                passed.append((middleware, message))
+                message = self._rewritten(layer, _checked(changed, message), message)
+                passed.append((layer, message))
             result = await act(message)
         except BaseException as raised:  # noqa: BLE001 - `after` sees every outcome; the error is raised again below
             error = raised
-        for middleware, seen in reversed(passed):
+        for layer, seen in reversed(passed):
             try:
-                outcome = await _call(middleware, "after", seen, result, error)
+                outcome = None if layer.after is None else await _call(layer.after, seen, result, error)
             except Exception as raised:  # noqa: BLE001 - then that is the outcome
                 outcome = (None, raised)
             if outcome is not None and not _must_pass(error):
                 result, error = _outcome(outcome, error)
+                if self._is_marked(layer.owner):
+                    self._answered(layer.owner.pid)
         if error is stopped and message.category != "query":
             return None
         if error is not None:
             raise error
         return result
+
+    def _rewritten(self, layer: BusLayer, message: BusMessage, before: BusMessage) -> BusMessage:
+        """A message that a middleware gave in the place of another; that of a marked process is untrusted, and so is
+        one that was before."""
+        if message is before or not (before.trust == _UNTRUSTED or self._is_marked(layer.owner)):
+            return message
+        return msgspec.structs.replace(message, trust=_UNTRUSTED)
+
+    def _is_marked(self, owner: Any) -> bool:
+        return owner is not None and owner.core is self._core and self._core.taint.tainted(owner.pid)
 
     # ------------------------------------------------------------------ the end
 
@@ -318,11 +355,13 @@ def _awaitable(value: Any) -> bool:
     return hasattr(type(value), "__await__")
 
 
-async def _call(middleware: Any, name: str, *args: Any, otherwise: Any = None) -> Any:
-    """A method that may be missing, plain or async."""
+def _method(middleware: Any, name: str) -> Callable[..., Any] | None:
     method = getattr(middleware, name, None)
-    if method is None:
-        return otherwise
+    return as_registered(method) if callable(method) else None
+
+
+async def _call(method: Callable[..., Any], *args: Any) -> Any:
+    """A method that may be plain or async."""
     result = method(*args)
     return await result if _awaitable(result) else result
 

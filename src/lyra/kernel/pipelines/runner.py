@@ -24,6 +24,7 @@ from lyra.core.faultpoint import point
 from lyra.core.limits import EFFECTS_KEPT, NAME_LENGTH_MAX
 from lyra.core.naming import PIPELINE, named
 from lyra.errors import AgentFailed, ConfigError, Divergence, LyraError, NameTaken, ProcessExit
+from lyra.kernel.base.acting import acting
 from lyra.kernel.base.timeouts import in_time
 from lyra.kernel.base.waiting import resume, suspend
 from lyra.kernel.pipelines.instruction import asked_data, metrics_data, response_data
@@ -80,6 +81,7 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
 class _Agent(msgspec.Struct, frozen=True):
     call: Callable[[Any], Any]
     idempotent: bool
+    owner: str = ""  # the pid of the process that registered it, if one did
 
 
 class Agents:
@@ -98,7 +100,9 @@ class Agents:
         call = agent if callable(agent) and not isinstance(agent, type) else getattr(agent, "run", None)
         if not callable(call):
             raise ConfigError(f"an agent is an async function of the envelope, not {agent!r}", key="agent")
-        self._by_name[name] = _Agent(call, idempotent)
+        maker = acting()
+        owner = maker.pid if maker is not None and maker.core is self._core else ""
+        self._by_name[name] = _Agent(call, idempotent, owner)
         for waker in self._waiters.pop(name, []):
             resume(waker)
 
@@ -401,6 +405,7 @@ class Runner:
         if token is None:
             raise AgentFailed(f"run {run} of {stage_name} is no longer needed")
         agent = self._orchestrator.agents.get(stage.agent_name)
+        self._core.taint.pass_on(agent.owner, pid, "an agent of")
         clock = self._core.clock
         began = clock.monotonic()
         value = agent.call(session.view(token))

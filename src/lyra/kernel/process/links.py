@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.core import codec
+from lyra.core.naming import SUPERVISE
 from lyra.errors import ProcessExit
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import text_of
@@ -147,7 +148,8 @@ class Links:
             self._cut(process.pid, pid)
             other = self._core.processes.get(pid)
             if other is not None and other.exit is None:
-                if is_told:
+                # A supervisor hands nothing of a child that ended to the next one.
+                if is_told and not (other is process.parent and other.program == SUPERVISE):
                     self._core.taint.pass_on(process.pid, pid, "the end of")
                 self._signal(other, ExitSignal(process.pid, how.reason, text), how.error)
         for ref in list(self._watched.get(process.pid, ())):

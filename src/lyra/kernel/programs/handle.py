@@ -112,7 +112,10 @@ class Handle(Generic[Result_co]):
 
     @property
     def grant(self) -> Grant:
-        return self._process.grant
+        process = self._process
+        if not process.grant.is_all:  # its scopes are chosen by the process that spawned it
+            process.core.taint.pass_on_to_here(process.pid, "the rights of")
+        return process.grant
 
     def regrant(self, grant: Any) -> None:
         """Give a process that no other process spawned other rights from now on, inside the kernel's (and, in a

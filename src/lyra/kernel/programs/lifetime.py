@@ -124,6 +124,7 @@ class Lifetimes:
         grant: Any = None,
         priority: str | None = None,
         guarded: bool = False,
+        tainted: bool = False,
     ) -> Process:
         core = self._core
         core.raise_if_elsewhere()
@@ -178,6 +179,8 @@ class Lifetimes:
         if maker is not None and maker.core is core:
             for started in core.subsystems.process_started:
                 started(maker, process)
+        if tainted:
+            core.taint.mark_new(process, "its arguments")
         if row is not None and journal is not None:
             journal.write(pid, "process.created", rows.encode(row))
             process.created_at = journal.time

@@ -366,12 +366,12 @@ class ServiceRegistry(Subsystem):
                     )
                     response = await in_time(self.core.clock, work, limit_s, late)
             live.failed += response.error is not None
-            self.core.taint.pass_on_to_here(owner, "an answer of")
             return response
         except BaseException:
             live.failed += 1
             raise
         finally:
+            self.core.taint.pass_on_to_here(owner, "an answer of")  # an error has its words, too
             live.load = max(live.load - 1, 0)  # a caller may have released a slot that it had not taken
 
     async def _tries(

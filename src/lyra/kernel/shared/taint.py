@@ -7,6 +7,9 @@ process that waited for it, with a memory or a value of a blackboard to the proc
 through a service to the process that handles it, back with the answer, with a question to the process that reads it,
 and with an Event to the process that listens. Never decides anything: permission rules do, which ask `tainted(pid)`.
 
+A supervisor hands nothing of one child to the next: a command to start a child marks that child and not the supervisor,
+and the end of a child marks the supervisor only where it ends with that child's words.
+
 An entry of a worker and a pipeline have a pid, too, and their mark stands for the text that is kept under it: ids, an
 envelope, a reason. A process that reads such text takes the mark from there.
 
@@ -18,8 +21,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from lyra.core.naming import SUPERVISE
 from lyra.kernel.base.acting import act_as, acting
 from lyra.kernel.base.subsystem import Subsystem
+from lyra.kernel.process.process import PLAIN_ENDS, TRANSITIONS
 
 if TYPE_CHECKING:
     from lyra.core.event import Event
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Taint", "TaintState"]
 
 _BY_CHARS_MAX: Final = 200  # of the origin of the text
+_OWN_WORDS: Final = PLAIN_ENDS | TRANSITIONS.keys()  # of the kernel: a process that makes it say one tells nothing
 
 
 class TaintState:
@@ -71,8 +77,9 @@ class Taint(Subsystem):
 
     def forgotten(self, process: Process) -> None:
         if process.pid in self.state.pids:
-            if process.parent is not None and process.parent.exit is None:  # it may still ask what came of it
-                self.pass_on(process.pid, process.parent.pid, "what came of")
+            parent = process.parent
+            if parent is not None and parent.exit is None and parent.program != SUPERVISE:  # it may still ask
+                self.pass_on(process.pid, parent.pid, "what came of")
             self.forget(process.pid)
 
     def tainted(self, pid: str) -> bool:
@@ -85,6 +92,11 @@ class Taint(Subsystem):
             process = dict.get(self._core.processes, pid)
             if process is not None and process.exit is None:  # its tasks and threads carry the mark, too
                 act_as(process) if process.stepping else process.context.run(act_as, process)
+
+    def mark_new(self, process: Process, by: str) -> None:
+        """Mark a process that is not in the table yet."""
+        self.mark(process.pid, by)
+        process.context.run(act_as, process)
 
     def pass_on(self, giver: str, taker: str, how: str) -> None:
         """Copy the mark when text of the first process reaches the second."""
@@ -112,13 +124,13 @@ class Taint(Subsystem):
             self.mark(pid, by)
 
     def listener(self, function: Callable[[Event], Any]) -> Callable[[Event], Any]:
-        """The function as a listener of the process that runs here, if one does: an Event with data of a marked process
+        """The function as a listener of the process that runs here, if one does: an Event with text of a marked process
         marks it."""
         if not self._here():
             return function
 
         def heard(event: Event) -> Any:
-            if event.data and (event.pid in self.state.pids or event.data.get("tainted") is True):
+            if (event.pid in self.state.pids or event.data.get("tainted") is True) and _has_text(event):
                 self.mark_here(f"an Event of kind {event.kind}")
             return function(event)
 
@@ -133,3 +145,11 @@ class Taint(Subsystem):
         process = self._core.processes.get(pid)
         if pid in self.state.pids and (process is None or process.exit is not None):
             self._core.fact(self.state, pid, "process.unlabelled", {})
+
+
+def _has_text(event: Event) -> bool:
+    """Whether an Event says more than numbers and words of the kernel. What marked a process is no text of that one."""
+    return event.kind != "process.tainted" and not all(
+        not value or isinstance(value, int | float) or (isinstance(value, str) and value in _OWN_WORDS)
+        for value in event.data.values()
+    )

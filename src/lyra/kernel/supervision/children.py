@@ -9,7 +9,10 @@ import msgspec
 from lyra.kernel.process.links import ExitSignal, Ready, register_signal
 from lyra.kernel.supervision.child import Spec
 
-__all__ = ["ChildRow", "ChildTable", "Order", "event_fault", "event_of"]
+__all__ = ["START", "START_MARKED", "ChildRow", "ChildTable", "Order", "event_fault", "event_of"]
+
+START: Final = "start_child"
+START_MARKED: Final = "start_marked_child"  # the same, asked by a process that has read text from outside
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -35,6 +38,7 @@ class ChildRow(msgspec.Struct, eq=False):
     failures: int = 0  # crashes in a row, for the back-off
     crashed_at: float = 0.0
     due: float | None = None  # when a back-off is over
+    tainted: bool = False  # its id and arguments are a marked process's: each process that it is started as is marked
 
 
 class ChildTable(msgspec.Struct):

@@ -23,7 +23,7 @@ from lyra.kernel.process.process import Process
 from lyra.kernel.programs.context import require_send
 from lyra.kernel.programs.handle import Ack, Handle
 from lyra.kernel.supervision.child import Child, make_plan, make_spec
-from lyra.kernel.supervision.children import ChildRow, ChildTable, Order
+from lyra.kernel.supervision.children import START, START_MARKED, ChildRow, ChildTable, Order
 from lyra.kernel.supervision.preview import preview
 from lyra.kernel.supervision.supervisor import supervise
 
@@ -235,6 +235,8 @@ class Command:
         answer = await asyncio.shield(self._future)
         if self._core.journal is not None:
             await self._core.journal.acknowledged(self._core.journal.seq)
+        if answer is None or "error" in answer:
+            self._core.taint.pass_on_to_here(self._process.pid, "an answer of")
         if answer is None:
             raise self._ended()
         if "error" in answer:
@@ -313,7 +315,8 @@ class SupervisorHandle(Handle):
         """
         self._process.core.raise_if_closed()
         spec = None if child is None else make_spec(self._supervisors.programs, supervise, Child.of(child))
-        return self._command("start_child", spec=spec, args=list(args)).then(self._kernel.process)
+        verb = START_MARKED if self._process.core.taint.is_here else START
+        return self._command(verb, spec=spec, args=list(args)).then(self._kernel.process)
 
     def terminate_child(self, child_id: str) -> Command:
         """Stop a child; it stays in the table (a temporary one does not) until it is restarted or deleted."""
@@ -349,6 +352,11 @@ class SupervisorHandle(Handle):
         return table.rows if table is not None else []
 
     def _infos(self) -> list[ChildInfo]:
+        taint, rows = self._process.core.taint, self._rows()
+        if any(row.tainted for row in rows):
+            taint.mark_here(f"the children of {self._process.pid}")
+        elif rows:  # of its plan
+            taint.pass_on_to_here(self._process.pid, "the children of")
         return [
             ChildInfo(
                 row.spec.id,
@@ -360,7 +368,7 @@ class SupervisorHandle(Handle):
                 fixed_name(row.spec.program),
                 row.starts,
             )
-            for row in self._rows()
+            for row in rows
         ]
 
     def _counts(self) -> dict[str, int]:

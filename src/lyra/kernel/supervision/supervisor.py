@@ -45,10 +45,11 @@ from lyra.errors import (
 )
 from lyra.kernel.journal.error_rows import text_of
 from lyra.kernel.process.call_keys import comes_next
+from lyra.kernel.process.process import PLAIN_ENDS
 from lyra.kernel.programs.context import ExitProgram, OwnContext
 from lyra.kernel.programs.registry import unknown_program
 from lyra.kernel.supervision.child import DYNAMIC, INFINITY, KILL, Plan, Spec, check_significant
-from lyra.kernel.supervision.children import ChildRow, ChildTable, Order, event_fault, event_of
+from lyra.kernel.supervision.children import START, START_MARKED, ChildRow, ChildTable, Order, event_fault, event_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -279,6 +280,7 @@ class Run:
         parent = self.table.parent
         if parent is not None and not self._plan.guards:  # a guard's own end says it
             with suppress(NoSuchProcess, LimitExceeded):  # the parent is gone, or its mailbox is full
+                self._pass_mark_on(pid, reason, parent)
                 self._ctx.send(parent, {"child": pid, "supervisor": self._ctx.pid, "reason": reason})
 
     # ------------------------------------------------------------------ restarting
@@ -289,7 +291,7 @@ class Run:
         allowed = self._window.record(now)
         point("supervisor.restarting")
         self.table.times = list(self._window.times)
-        self._tell("child.restarting" if allowed else "supervisor.gave_up", row, reason)
+        self._tell("child.restarting" if allowed else "supervisor.gave_up", row, reason, pid)
         if not allowed:
             self._put_away(row)
             if self._plan.guards and pid is not None:
@@ -331,7 +333,8 @@ class Run:
             return ProcessError("its supervisor was told to stop")
         options = {"name": spec.name, "budget": spec.budget, "grant": spec.grant, "priority": spec.priority}
         try:
-            child = ctx._spawn(spec.program, None, spec.args, {**options, "guarded": self._plan.guards})
+            given = {**options, "guarded": self._plan.guards, "tainted": row.tainted}
+            child = ctx._spawn(spec.program, None, spec.args, given)
         except _REFUSALS as refusal:
             return refusal
         ctx.link(child)
@@ -388,6 +391,7 @@ class Run:
             if event["is"] in ("ready", "exit") and event["pid"] == pid:
                 if event["is"] == "ready":
                     return None
+                self._pass_mark_on(pid, event["reason"], self._ctx.pid)
                 return ProcessError(f"it ended before it was ready: {event['reason']}", reason=event["reason"])
             self.table.pending.append(event)
             if self._has_to_stop(event):
@@ -507,7 +511,7 @@ class Run:
         if known is not None:
             hint = "restart_child starts it again, delete_child makes room"
             raise NameTaken(f"there is a child {spec.id!r} already", hint=hint, id=spec.id, problem="already_present")
-        row = ChildRow(spec)
+        row = ChildRow(spec, tainted=event["do"] == START_MARKED)
         self._add(row)
         await self._start_or_raise(row, keep=False)
         return row.pid or ""
@@ -580,9 +584,17 @@ class Run:
             with suppress(NoSuchProcess):
                 await self._ctx.send(pid, message)
 
-    def _tell(self, kind: str, row: ChildRow, reason: str) -> None:
+    def _pass_mark_on(self, pid: str, reason: str, taker: str) -> None:
+        """Pass the mark of a child that ended on to the process that gets its reason."""
+        if reason not in PLAIN_ENDS and not self._ctx.replaying:
+            self._core.taint.pass_on(pid, taker, "the end of")
+
+    def _tell(self, kind: str, row: ChildRow, reason: str, pid: str | None) -> None:
         if not self._ctx.replaying:
-            self._core.publish(self._ctx.pid, kind, {"id": row.spec.id, "reason": reason, "starts": row.starts})
+            data = {"id": row.spec.id, "reason": reason, "starts": row.starts}
+            if row.tainted or (reason not in PLAIN_ENDS and pid is not None and self._core.taint.tainted(pid)):
+                data["tainted"] = True
+            self._core.publish(self._ctx.pid, kind, data)
 
 
 def _not_started(row: ChildRow, error: LyraError) -> ProcessError:
@@ -599,7 +611,8 @@ class _Ended(msgspec.Struct):
 
 
 _COMMANDS: Final[dict[str, Callable[[Run, dict[str, Any]], Any]]] = {
-    "start_child": Run._start_child,
+    START: Run._start_child,
+    START_MARKED: Run._start_child,
     "terminate_child": Run._terminate_child,
     "restart_child": Run._restart_child,
     "delete_child": Run._delete_child,

@@ -416,6 +416,7 @@ class LifecycleManager(Subsystem):
         """The owner and state of a process, without the rest of its block."""
         entry = self._entry(pid)
         if entry is not None:
+            self._core.taint.pass_on_to_here(pid, "the ids of")
             return Owner(entry.state, entry.request_id, entry.user_id, entry.session_id)
         process = self._core.processes.get(pid) if _is_text(pid) else None
         if process is None:

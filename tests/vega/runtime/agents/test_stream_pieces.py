@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from lyra import Kernel, vega
+from lyra.agents.session.shared import runtime_of
 from lyra.models.request import Request
 from lyra.models.script import Reply
 from lyra.models.stream import cut
+from lyra.vega.runtime.agents.streams import OpenStream
 from tests.vega.recorded import Recorded
 from tests.vega.support import Seen
 
@@ -55,3 +60,36 @@ def test_the_pieces_are_those_of_the_undisturbed_run(tmp_path: Path, memory: str
 def test_a_text_is_cut_by_its_own_lengths_alone():
     assert list(cut("abcde", [2, 3])) == ["ab", "cde"]
     assert list(cut("abcde", [2, 2])) == list(cut("abcde", [])) == ["abcde"]
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["marked", "plain"])
+def test_a_piece_of_a_marked_agent_marks_its_reader(marked: bool):
+    """Before it is read, also where the agent is marked in the middle of its answer."""
+    source = 'agent A { model "sim/echo" memory conversation } let a = spawn A; for c in a <~ "one two" { print(c); }'
+    readers: list[bool] = []
+
+    async def main() -> None:
+        async with Kernel() as kernel:
+
+            def show(_line: str) -> None:
+                sessions = runtime_of(kernel).sessions
+                readers.append(any(kernel.taint.tainted(pid) for pid in kernel.processes if pid not in sessions))
+                for pid in sessions if marked else ():
+                    kernel.taint.mark(pid, "a page")
+
+            await vega.run(source, kernel=kernel, stdout=show)
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+    assert readers == [False, marked]
+
+
+def test_a_stream_that_goes_on_after_a_restart_has_its_reader():
+    """The process that reads it gets the mark of the agent's pieces in this life, too."""
+    pending = SimpleNamespace(scopes=(), reader="")
+    runtime = SimpleNamespace(awaited={"~p1/1": pending})
+    job: Any = SimpleNamespace(
+        world=SimpleNamespace(runtime=runtime), ctx=SimpleNamespace(own_process=SimpleNamespace(pid="p1"))
+    )
+    slot: Any = SimpleNamespace(plan=SimpleNamespace(name="S"))
+    OpenStream("p1/1", "p2", slot, None, "hello", ()).find(job)
+    assert pending.reader == "p1"

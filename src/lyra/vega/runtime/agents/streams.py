@@ -102,6 +102,7 @@ class OpenStream:
         self.pending = job.world.runtime.awaited.pop(self._id, None)
         if self.pending is not None:
             self.pending.scopes = self._scopes
+            self.pending.reader = job.ctx.own_process.pid
 
     async def begin(self, job: VegaJob) -> None:
         """Wait for the agent's turn, and have a process that answers; until it is closed, or its reader has ended."""
@@ -152,6 +153,7 @@ class OpenStream:
         held, self._held = self._held, None
         while (event := held or await sink.next()) is not None:
             held = None
+            self.pending._mark_reader()
             if type(event) is Restart:
                 self._position -= min(len(event.text), self._position)
                 if passed > self._position:
