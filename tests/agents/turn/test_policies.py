@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import lyra
 from lyra import Agent, Kernel
+from lyra.agents.turn import model_effect
+from lyra.core.policies.retry import Retry
 from lyra.errors import (
     AgentFailed,
     BudgetExceeded,
@@ -20,6 +23,7 @@ from lyra.errors import (
     Overloaded,
     RateLimited,
 )
+from lyra.models.wire.faults import fault
 from lyra.models.wire.http import Timeouts
 from tests.models.server import Reply, Server, run, sse
 
@@ -541,3 +545,24 @@ def test_a_failure_is_paid_for_after_a_restart(ask, tmp_path, monkeypatch):
                 assert int(kernel.processes[pid].budget.used("usd")) == 1000 * 3 + 15
 
     run(main())
+
+
+@pytest.mark.parametrize(
+    ("given", "is_unreachable"),
+    [
+        ({}, True),
+        ({"kind": "auth"}, True),
+        ({"kind": "bad_request"}, False),
+        ({"has_answered": True}, False),
+        ({"is_last": False}, False),
+        ({"retry": Retry(max_attempts=3)}, False),
+        ({"retry": Retry(max_attempts=1)}, True),
+    ],
+)
+def test_a_provider_cannot_be_reached_when_nothing_is_left_to_try(given: dict[str, Any], is_unreachable: bool):
+    """No model has answered, this one is the last, and it will not be asked again."""
+    runtime = SimpleNamespace(has_answered=given.get("has_answered", False))
+    retry = given.get("retry")
+    call: Any = SimpleNamespace(runtime=runtime, is_last=given.get("is_last", True), retry=retry, attempts=1)
+    error = fault(given.get("kind", "connection"), "no route", provider="p")
+    assert model_effect._is_unreachable(error, call) is is_unreachable
