@@ -42,6 +42,7 @@ from lyra.sandbox.protection.protected_names import (
     NameTable,
 )
 from lyra.sandbox.protection.protected_places import NOTHING, Places, is_in_use, places_in
+from lyra.sandbox.protection.real_paths import links_on_the_way
 
 __all__ = ["HIDDEN", "READ_ONLY", "News", "ProtectedPaths", "appeared", "find", "hold_links", "is_protected"]
 
@@ -235,7 +236,7 @@ class _Search:
         for group in (places, named):
             self.read_only += group.read_only
             self.hidden += group.hidden
-            missing += group.missing
+            missing += [path for path in group.missing if not os.path.islink(f"{root}/{path}")]  # a circular link
             for relative in group.links:
                 self.links.append(relative)
                 with suppress(OSError):
@@ -515,8 +516,14 @@ def _by_links(folders: list[tuple[str, str]], before: ProtectedPaths, now: Prote
     for root, prefix in folders:
         was = _of(before, prefix)
         paths |= {*new_by_links(root, was.linked, _of(now, prefix).linked)}
-        paths |= {path for path in was.missing_targets if os.path.lexists(path)}
+        paths |= {_came_by(path) for path in was.missing_targets if os.path.lexists(path)}
     return paths
+
+
+def _came_by(path: str) -> str:
+    """What a command has made so that a path exists which had no link in it before: the first link on the way, or the
+    path itself."""
+    return next(links_on_the_way(path), path)
 
 
 def _beside_new_heads(before: ProtectedPaths, now: ProtectedPaths) -> frozenset[str]:
@@ -538,8 +545,8 @@ def _forbidden(profile: Profile, root: str, new: list[str], before: ProtectedPat
         search = _Search(_alone(profile, root), 0)
         named = [path for path in new if search.is_obeyed(path)]
         named = [path for path in named if not is_placeholder(f"{root}/{path}")]
-    places = [path for path in before.absent if os.path.lexists(f"{root}/{path}")]
-    places = [path for path in places if not is_in_use(f"{root}/{path}")]
+    made = [_came_by(f"{root}/{path}") for path in before.absent if os.path.lexists(f"{root}/{path}")]
+    places = [path[len(root) + 1 :] for path in made if not is_in_use(path)]
     heads = [head for head in now.repositories if head not in before.repositories]
     return list(dict.fromkeys([*heads, *named, *places]))
 
