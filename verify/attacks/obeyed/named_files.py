@@ -143,6 +143,40 @@ ATTEMPTS: Final[dict[str, Attempt]] = {
     "a folder of the search path as an environment": Attempt(
         "project/tools/pyvenv.cfg", "", {"project/tools/bin/x": ""}, path="project/tools/bin"
     ),
+    "a chain of links": Attempt(
+        "project/a",
+        "",
+        {"project/conf/x": "ours", "project/a": "-> conf/x", "project/.husky/pre-commit": "-> ../a"},
+        first="rm a",
+        obeyed="project/.husky/pre-commit",
+    ),
+    "a link in the middle": Attempt(
+        "project/s/x",
+        "",
+        {"project/conf/x": "ours", "project/s": "-> conf", "project/.husky/pre-commit": "-> ../s/x"},
+        first="rm s",
+        obeyed="project/.husky/pre-commit",
+    ),
+    "a link in a linked folder": Attempt(
+        "project/conf/x",
+        "",
+        {"project/conf/x": "ours", "project/t/pre-commit": "-> ../conf/x", "project/.husky": "-> t"},
+    ),
+    "a link in a folder that a link leads to": Attempt(
+        "project/conf/x",
+        "",
+        {"project/conf/x": "ours", "project/t/x": "-> ../conf/x", "project/.vscode/t": "-> ../t"},
+    ),
+    "a link named like an environment": Attempt(
+        "project/conf/x", "", {"project/conf/x": "ours", "project/.vscode/venv": "-> ../conf"}
+    ),
+    "a missing target by a new link": Attempt(
+        "project/other/x",
+        "",
+        {"project/.husky/pre-commit": "-> ../s/x"},
+        first="ln -s other s",
+        obeyed="project/.husky/pre-commit",
+    ),
 }
 # The sandbox's own search answers for these.
 BY_WRITE: Final[dict[str, Attempt]] = {

@@ -87,8 +87,7 @@ def _look(roots: Sequence[str]) -> _Targets:
     for root in roots:
         index = search(root)
         repositories.update(dict.fromkeys((*index.repositories, *enclosing_repositories(root))))
-        for link in index.links:
-            paths[os.path.realpath(link)] = _LINK
+        paths.update(dict.fromkeys(index.targets, _LINK))
         for link in index.folders:
             names = frozenset(NAMES.beside(os.path.basename(link)))
             by_name.append((os.path.realpath(link), names))
