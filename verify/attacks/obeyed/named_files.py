@@ -62,6 +62,7 @@ def _on_path(folder: str) -> Attempt:
     return Attempt(f"project/{folder}/tool", "", {f"project/{folder}/other": "x"}, path=path)
 
 
+# Each attempt has a file of its own: a path that was protected once stays so for the process.
 _ENV: Final = {"project/scripts/env.sh": "ours"}
 ATTEMPTS: Final[dict[str, Attempt]] = {
     "an included file": _include("../shared"),
@@ -158,17 +159,17 @@ ATTEMPTS: Final[dict[str, Attempt]] = {
         obeyed="project/.husky/pre-commit",
     ),
     "a link in a linked folder": Attempt(
-        "project/conf/x",
+        "project/one/x",
         "",
-        {"project/conf/x": "ours", "project/t/pre-commit": "-> ../conf/x", "project/.husky": "-> t"},
+        {"project/one/x": "ours", "project/t/pre-commit": "-> ../one/x", "project/.husky": "-> t"},
     ),
     "a link in a folder that a link leads to": Attempt(
-        "project/conf/x",
+        "project/two/x",
         "",
-        {"project/conf/x": "ours", "project/t/x": "-> ../conf/x", "project/.vscode/t": "-> ../t"},
+        {"project/two/x": "ours", "project/t/x": "-> ../two/x", "project/.vscode/t": "-> ../t"},
     ),
     "a link named like an environment": Attempt(
-        "project/conf/x", "", {"project/conf/x": "ours", "project/.vscode/venv": "-> ../conf"}
+        "project/three/x", "", {"project/three/x": "ours", "project/.vscode/venv": "-> ../three"}
     ),
     "a missing target by a new link": Attempt(
         "project/other/x",
