@@ -475,6 +475,9 @@ dotnet build '-p:PreBuildEvent=r${X}m x'
 dotnet build '-p:PreBuildEvent={rm,x}'
 dotnet build '-p:PreBuildEvent=/bin/r? x'
 dotnet build -p '"rm" x'
+env PreBuildEvent='rm x' dotnet build
+PREBUILDEVENT='"rm" x' dotnet build
+export CscToolExe=rm; dotnet build
 """.strip().splitlines()
 
 # Programs that build, and run a file or a step: what that does, no rule sees.
@@ -815,6 +818,11 @@ def test_a_rule_for_a_builder_does_not_cover_its_settings(line: str):
     """Nor the subcommands that run what was built; a rule that names them does."""
     program = line.split(maxsplit=1)[0]
     assert _decided(line, Rule(f"Bash({program} *)", "allow")) == "ask"
+
+
+@pytest.mark.parametrize("variable", ["DOTNET_CLI_TELEMETRY_OPTOUT=1", "Configuration=Release", "PREFIX=/x"])
+def test_a_deny_is_not_in_the_way_of_a_plain_variable(variable: str):
+    assert _decided(f"{variable} dotnet build", Rule("Bash", "allow"), Rule("Bash(rm *)", "deny")) == "allow"
 
 
 @pytest.mark.parametrize("setting", ["-p:Version=1.2.3", "'-p:Exclude=[xunit.*]*'", "-p:OutDir=/tmp/out"])
