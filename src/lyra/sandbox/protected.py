@@ -618,8 +618,8 @@ def _forbidden(profile: Profile, root: str, new: list[str], before: ProtectedPat
         search = _Search(_alone(profile, root), 0)
         named = [path for path in new if search.is_obeyed(path)]
         named = [path for path in named if not is_placeholder(f"{root}/{path}")]
-    made = [_came_by(f"{root}/{path}") for path in before.absent if os.path.lexists(f"{root}/{path}")]
-    places = [path[len(root) + 1 :] for path in made if not is_in_use(path)]
+    new_places = [_came_by(f"{root}/{path}") for path in before.absent if os.path.lexists(f"{root}/{path}")]
+    places = [path[len(root) + 1 :] for path in new_places if not is_in_use(path)]
     heads = [head for head in now.repositories if head not in before.repositories]
     return list(dict.fromkeys([*heads, *named, *places]))
 

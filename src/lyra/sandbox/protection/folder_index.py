@@ -55,19 +55,19 @@ _listed: Final[dict[str, _Listed]] = {}
 def search(root: str) -> FolderIndex:
     """What there is below a folder, which is a real path. Folders outside of it count, and those among installed
     packages, where a protected link leads there."""
-    found = _Found(root.rstrip("/"), [], [], [], [])
-    found.walk(found.root, ENTRIES_MAX, is_protected=False)
+    index = _UnfinishedIndex(root.rstrip("/"), [], [], [], [])
+    index.walk(index.root, ENTRIES_MAX, is_protected=False)
     seen: set[str] = set()
     left = _LINKED_MAX
-    while found.linked and left > 0:
-        folder = found.linked.pop()
-        if folder not in seen and not f"{found.root}/".startswith(f"{folder.rstrip('/')}/"):
-            left = found.walk(folder, left, is_protected=True)
+    while index.linked and left > 0:
+        folder = index.linked.pop()
+        if folder not in seen and not f"{index.root}/".startswith(f"{folder.rstrip('/')}/"):
+            left = index.walk(folder, left, is_protected=True)
         seen.add(folder)
-    return FolderIndex(tuple(found.targets), tuple(found.folders), tuple(found.repositories))
+    return FolderIndex(tuple(index.targets), tuple(index.folders), tuple(index.repositories))
 
 
-class _Found(NamedTuple):
+class _UnfinishedIndex(NamedTuple):
     """What a search has found so far. `linked` are folders that protected links lead to."""
 
     root: str
