@@ -10,6 +10,7 @@ import pytest
 from lyra.sandbox import Profile
 from lyra.sandbox.protected import find
 from lyra.sandbox.protection.forbidden_names import placeholders, set_aside
+from lyra.sandbox.protection.obeyed import obeyed_part
 
 
 @pytest.fixture
@@ -247,3 +248,109 @@ def test_the_target_of_a_link_in_a_protected_folder_stays(do, tmp_path, link):
     assert (tmp_path / "conf/x").read_text() == "ours"
     assert (tmp_path / "conf/other").exists()
     assert [name.partition(".held-")[0] for name in result.set_aside] == ["conf/new"]
+
+
+HOOK = ".husky/pre-commit"
+# Files and links (`-> target`), the command, the path that a program reads, and the file that a tool would write.
+BY_LINKS = {
+    "a chain": ({"s/c": "ours", "a": "-> s/c", HOOK: "-> ../a"}, "rm a; echo evil > a", HOOK, "s/c"),
+    "a chain out of a name": ({"s/c": "ours", "a": "-> s/c", ".envrc": "-> a"}, "rm a; echo evil > a", ".envrc", "s/c"),
+    "a link in the middle": (
+        {"real/c": "ours", "s": "-> real", HOOK: "-> ../s/c"},
+        "rm s; mkdir s; echo evil > s/c",
+        HOOK,
+        "real/c",
+    ),
+    "a linked folder": (
+        {"s/c": "ours", "t/husky/pre-commit": "-> ../../s/c", ".husky": "-> t/husky"},
+        "echo evil > s/c",
+        HOOK,
+        "s/c",
+    ),
+    "a linked folder of keys": (
+        {"s/c": "ours", "t/ssh/config": "-> ../../s/c", ".ssh": "-> t/ssh"},
+        "echo evil > s/c",
+        ".ssh/config",
+        "s/c",
+    ),
+    "a folder of keys": ({"s/c": "ours", ".ssh/config": "-> ../s/c"}, "echo evil > s/c", ".ssh/config", "s/c"),
+    "a folder with links": (
+        {"c": "ours", "d/e/x": "-> ../../c", ".husky/d": "-> ../d"},
+        "echo evil > c",
+        ".husky/d/e/x",
+        "c",
+    ),
+    "the name of an environment": (
+        {"tools/x": "ours", ".vscode/venv": "-> ../tools"},
+        "echo evil > tools/x",
+        ".vscode/venv/x",
+        "tools/x",
+    ),
+    "the name of packages": (
+        {"tools/x": "ours", ".vscode/node_modules": "-> ../tools"},
+        "echo evil > tools/x",
+        ".vscode/node_modules/x",
+        "tools/x",
+    ),
+    "a link in a linked folder of settings": (
+        {"real": "ours", "m": "-> real", "c/config.toml": "-> ../m", ".cargo": "-> c"},
+        "rm m; echo evil > m",
+        ".cargo/config.toml",
+        "real",
+    ),
+}
+
+
+def make_links(root, files: dict[str, str]) -> None:
+    make(root, {name: text for name, text in files.items() if text[:3] != "-> "})
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        if text[:3] == "-> ":
+            (root / name).symlink_to(text[3:])
+
+
+@pytest.mark.parametrize("case", BY_LINKS)
+def test_what_is_obeyed_by_way_of_several_links_stays(do, tmp_path, case):
+    """The last target is not written, and the links on the way are put back."""
+    files, script, obeyed, target = BY_LINKS[case]
+    make_links(tmp_path, files)
+    do(script)
+    assert (tmp_path / obeyed).read_text() == "ours"
+    assert obeyed_part(f"{tmp_path}/{target}", [str(tmp_path)])
+
+
+def test_a_chain_that_leads_outside(do, tmp_path, tmp_path_factory):
+    """The link in the middle lies in the workspace."""
+    outside = tmp_path_factory.mktemp("outside")
+    make(outside, {"env": "ours"})
+    make_links(tmp_path, {"a": f"-> {outside}/env", ".envrc": "-> a"})
+    do("rm a; echo evil > a")
+    assert (tmp_path / ".envrc").read_text() == "ours"
+
+
+def test_a_folder_outside_with_links_into_the_workspace(do, tmp_path, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside")
+    make_links(outside, {"pre-commit": f"-> {tmp_path}/check.sh"})
+    make_links(tmp_path, {"check.sh": "ours", ".husky": f"-> {outside}"})
+    do("echo evil > check.sh")
+    assert (tmp_path / "check.sh").read_text() == "ours"
+
+
+@pytest.mark.parametrize("link", ["-> other", "-> ./other/"])
+def test_a_missing_target_by_a_new_link_is_set_aside(do, tmp_path, link):
+    make_links(tmp_path, {HOOK: "-> ../scripts/check.sh"})
+    result = do(f"mkdir other; echo evil > other/check.sh; ln -s {link[3:]} scripts")
+    assert not (tmp_path / HOOK).exists()
+    assert [name.partition(".held-")[0] for name in result.set_aside] == ["scripts"]
+
+
+def test_links_that_protect_nothing(do, tmp_path):
+    """To the workspace, in a circle, to the root of the disk, and to installed packages of the same name."""
+    links = {".vscode/root": "-> ..", ".vscode/a": "-> ../a", "a": "-> a", ".vscode/all": "-> /", ".envrc": "-> a"}
+    make_links(tmp_path, {**links, ".husky/node_modules": "-> ../node_modules", "node_modules/x": "", "real": "x"})
+    make_links(tmp_path, {"plain": "-> real"})
+    result = do("echo fine > new; echo fine > node_modules/y; rm plain; cat new node_modules/y")
+    assert result.output.text.split() == ["fine", "fine"]
+    assert result.set_aside == result.put_back == ()
+    assert not (tmp_path / "plain").is_symlink()
+    assert obeyed_part(f"{tmp_path}/node_modules/y", [str(tmp_path)]) is None

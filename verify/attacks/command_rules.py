@@ -142,6 +142,12 @@ dotnet exec touch pwned
 dotnet watch exec touch pwned
 dotnet build -p:PreBuildEvent='touch pwned'
 dotnet build /p:CscToolExe=touch
+dotnet build '-p:PreBuildEvent="touch" pwned'
+dotnet build '-p:PreBuildEvent=t\ouch pwned'
+dotnet --roll-forward Major exec touch pwned
+PreBuildEvent='"touch" pwned' dotnet build
+swift -j 4 run touch pwned
+zig build run -- touch pwned
 dotnet msbuild --property:PostBuildEvent=touch%20pwned
 echo x | dotnet fsi
 msbuild /p:PreBuildEvent='touch pwned'

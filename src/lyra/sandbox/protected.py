@@ -42,12 +42,14 @@ from lyra.sandbox.protection.protected_names import (
     NameTable,
 )
 from lyra.sandbox.protection.protected_places import NOTHING, Places, is_in_use, places_in
+from lyra.sandbox.protection.real_paths import links_on_the_way, real_path
 
 __all__ = ["HIDDEN", "READ_ONLY", "News", "ProtectedPaths", "appeared", "find", "hold_links", "is_protected"]
 
 _ENVIRONMENTS: Final = (".venv", "venv")
 _AT_ONCE: Final = 2_000  # entries of one folder before the others are searched, so that many files cannot hide one
 _KNOWN_MAX: Final = 64
+_OUTSIDE_MAX: Final = 1_000  # entries of folders outside that protected links lead to
 _PASSES_MAX: Final = 16  # of renaming what has appeared, which may have other such folders in it
 _log: Final = logging.getLogger("lyra.sandbox")
 
@@ -115,6 +117,8 @@ class _Search:
         self.plain_links: list[str] = []  # links whose names are not protected
         self.linked: list[LinkedFolder] = []
         self.missing_targets: list[str] = []
+        self.obeyed_folders: list[str] = []  # folders whose links are obeyed, and that the search has not seen as such
+        self.ways: list[str] = []  # paths with links in them by which programs come to files that they obey
         self.environments: list[str] = []
         self.dot_git: list[str] = []
         self.git_parts: dict[str, dict[str, str]] = {}  # folder → names there that repositories have, by lower case
@@ -145,14 +149,17 @@ class _Search:
                 if plain.get(name, "?") is not None:  # most names are known not to be protected, and not judged again
                     kind = self.judge(entry, f"{relative}{name}", beside)
                     if kind == "hidden":
+                        if entry.is_dir(follow_symlinks=False) and self.is_obeyed(f"{relative}{name}"):
+                            self.obeyed_folders.append(entry.path)
                         continue
                 if entry.is_dir(follow_symlinks=False):
                     if self.opens(entry):
                         inner = f"{relative}{name}"
                         obeyed = is_obeyed or (kind is not None and self.names.kind(name, beside) is not None)
                         waiting.append((f"{inner}/", self.names.beside(name), self.entries(entry.path, inner), obeyed))
-                elif kind is None and entry.is_symlink() and name not in NOT_SEARCHED:
-                    self.plain_links.append(f"{relative}{name}")
+                elif kind is None and entry.is_symlink():
+                    if name not in NOT_SEARCHED:
+                        self.plain_links.append(f"{relative}{name}")
                     if is_obeyed:
                         self.inner_link(entry.path)
             if count == _AT_ONCE:
@@ -235,7 +242,7 @@ class _Search:
         for group in (places, named):
             self.read_only += group.read_only
             self.hidden += group.hidden
-            missing += group.missing
+            missing += [path for path in group.missing if not os.path.islink(f"{root}/{path}")]  # a circular link
             for relative in group.links:
                 self.links.append(relative)
                 with suppress(OSError):
@@ -260,23 +267,69 @@ class _Search:
         self.links.append(relative)
         root = self.profile.workspace.rstrip("/") + "/"
         target = os.path.realpath(path)
-        is_inside, exists = target.startswith(root), os.path.lexists(target)
+        is_inside, exists = target.startswith(root), os.path.lexists(target) and not os.path.islink(target)
         if exists:
             self.protect(target, kind)
-        elif self.before is None and self.is_obeyed(relative):
-            self.missing_targets.append(target)
+        if self.is_obeyed(relative):
+            self.lead(path, target, exists=exists)
         with suppress(OSError):
             there = target[len(root) :] if is_inside and exists else ""
             self.leads.append(LinkTarget(relative, os.readlink(path), there))
 
     def inner_link(self, path: str) -> None:
         """Protect the target of a link in a folder of a protected name. The link itself is read-only with the folder,
-        or the folder is new and is renamed as a whole."""
-        target = os.path.realpath(path)
-        if os.path.lexists(target):
+        or the folder is new and is renamed as a whole. Installed packages are not protected by a link of their name:
+        `.husky/node_modules -> ../node_modules`."""
+        target, exists = real_path(path)
+        if os.path.basename(path) in INSTALLED and os.path.basename(target) in INSTALLED:
+            return
+        if exists:
             self.protect(target, "read_only")
-        elif self.before is None:
+        self.lead(path, target, exists=exists)
+
+    def lead(self, path: str, target: str, *, exists: bool) -> None:
+        """Note what else an obeyed link makes obeyed. After a command nothing is noted: what it has made is renamed."""
+        if self.before is not None:
+            return
+        self.ways.append(path)
+        if exists:
+            self.obeyed_folders.append(target)
+        elif not os.path.islink(target):  # a circular link is its own target
             self.missing_targets.append(target)
+
+    def follow_obeyed(self, roots: Sequence[str]) -> None:
+        """Protect what links lead to in the folders that obeyed links lead to. Such a folder that contains a searched
+        one is passed over: `.vscode/root -> ..`."""
+        seen: set[str] = set()
+        inside, outside = tuple(f"{root.rstrip('/')}/" for root in roots), _OUTSIDE_MAX
+        while self.obeyed_folders:
+            folder = self.obeyed_folders.pop()
+            if folder in seen or any(root.startswith(f"{folder.rstrip('/')}/") for root in inside):
+                continue
+            seen.add(folder)
+            for entry in _entries(folder):
+                if folder.startswith(inside):
+                    self.left -= 1
+                else:
+                    outside -= 1
+                if self.left < 0 or outside < 0:
+                    return
+                if entry.is_symlink():
+                    self.inner_link(entry.path)
+                elif entry.is_dir(follow_symlinks=False) and entry.name not in NOT_SEARCHED:
+                    self.obeyed_folders.append(entry.path)
+
+    def hold_ways(self) -> None:
+        """Remember the links in the middle of the `ways`, which are restored after a command that has changed them."""
+        middle = dict.fromkeys(link for path in self.ways for link in links_on_the_way(path) if link != path)
+        for search in self.others:
+            root = search.profile.workspace.rstrip("/") + "/"
+            for path in middle:
+                relative = path[len(root) :] if path.startswith(root) else ""
+                if relative and relative not in search.links:
+                    with suppress(OSError):
+                        search.leads.append(LinkTarget(relative, os.readlink(path), ""))
+                        search.links.append(relative)
 
     def follow_links(self, follower: LinkFollower) -> None:
         """Follow the links to folders that have names of a table in them, or lie among installed packages."""
@@ -292,6 +345,7 @@ class _Search:
                     kind = beside.get(name.lower())
                     if kind is not None:
                         self.protect(os.path.realpath(f"{linked.target}/{name}"), kind)
+                        self.ways += [f"{linked.target}/{name}"] if self.before is None else []
 
     def is_obeyed(self, relative: str) -> bool:
         """Whether a path is obeyed because of its name or the Grant; one that is only a key is not."""
@@ -325,14 +379,18 @@ def find(
     for search in searches:
         search.others = searches
         search.look()
-    complete = all(search.left >= 0 for search in searches)
     roots = [search.profile.workspace for search in searches]
+    for search in searches:
+        search.follow_obeyed(roots)
+    complete = all(search.left >= 0 for search in searches)
     results = []
     for search in searches:
         if complete or before is not None:  # else the caller searches again, or runs no command
             search.follow_links(LinkFollower(roots))
         here = places if search is searches[0] and places is not None else search.places()
         results.append((search, search.add_places(here), here is not NOTHING))
+    for search in searches:
+        search.hold_ways()
     first, *also = [_result(search, most, absent, has_places=has) for search, absent, has in results]
     others = tuple(zip(roots[1:], also, strict=True))
     return replace(
@@ -362,7 +420,8 @@ def _result(search: _Search, most: int, absent: list[str], *, has_places: bool) 
     search.read_only += [path for head in repositories for path in _repository_paths(profile.workspace, head)]
     unread = tuple(search.unread)
     hidden = _outermost([*search.hidden, *filter(None, unread)])
-    read_only = [path for path in _outermost(search.read_only) if path not in hidden]
+    is_hidden = frozenset(hidden)
+    read_only = [path for path in _outermost(search.read_only) if path not in is_hidden]
     return ProtectedPaths(
         tuple(read_only),
         tuple(hidden),
@@ -381,6 +440,15 @@ def _result(search: _Search, most: int, absent: list[str], *, has_places: bool) 
     )
 
 
+def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
+    """The entries of a folder; none of a file, or of a folder that cannot be listed."""
+    try:
+        with os.scandir(folder) as entries:
+            yield from entries
+    except OSError:
+        return
+
+
 def _repository_paths(root: str, head: str) -> list[str]:
     """The folder of a repository; where that is the workspace, the parts of it that git reads."""
     folder = head.rpartition("/")[0]
@@ -389,14 +457,15 @@ def _repository_paths(root: str, head: str) -> list[str]:
 
 # Paths that were protected once, by workspace and by what its profile protects besides the usual names.
 _known: Final[dict[object, tuple[frozenset[str], frozenset[str]]]] = {}
+_NOTHING_KNOWN: Final[tuple[frozenset[str], frozenset[str]]] = (frozenset(), frozenset())
 
 
 def _remember(profile: Profile, search: _Search) -> None:
     """Add the existing paths that earlier searches found, and keep all for the next search."""
     deny = profile.grant.deny if profile.grant else ()
     key = (profile.workspace, profile.writable, profile.protected, profile.hidden, tuple(map(str, deny)))
-    for paths, into in zip(_known.pop(key, ((), ())), (search.read_only, search.hidden), strict=True):
-        into += [path for path in paths if path not in into and _is_there(profile.workspace, path)]
+    for paths, into in zip(_known.pop(key, _NOTHING_KNOWN), (search.read_only, search.hidden), strict=True):
+        into += [path for path in paths.difference(into) if _is_there(profile.workspace, path)]
     _known[key] = (frozenset(search.read_only), frozenset(search.hidden))
     if len(_known) > _KNOWN_MAX:
         del _known[next(iter(_known))]
@@ -435,11 +504,16 @@ def _denied(profile: Profile, name: str) -> tuple[str, ...]:
 
 def _outermost(paths: list[str]) -> list[str]:
     """The paths without those inside another of them."""
-    kept: list[str] = []
-    for path in sorted(set(paths)):
-        if not any(path.startswith(outer + "/") for outer in kept):
-            kept.append(path)
-    return kept
+    known = set(paths)
+    return sorted(path for path in known if not any(outer in known for outer in _above(path)))
+
+
+def _above(path: str) -> Iterator[str]:
+    """The folders above a path, the outermost first."""
+    end = path.find("/")
+    while end >= 0:
+        yield path[:end]
+        end = path.find("/", end + 1)
 
 
 def is_protected(name: str) -> bool:
@@ -515,8 +589,14 @@ def _by_links(folders: list[tuple[str, str]], before: ProtectedPaths, now: Prote
     for root, prefix in folders:
         was = _of(before, prefix)
         paths |= {*new_by_links(root, was.linked, _of(now, prefix).linked)}
-        paths |= {path for path in was.missing_targets if os.path.lexists(path)}
+        paths |= {_came_by(path) for path in was.missing_targets if os.path.lexists(path)}
     return paths
+
+
+def _came_by(path: str) -> str:
+    """What a command has made so that a path exists which had no link in it before: the first link on the way, or the
+    path itself."""
+    return next(links_on_the_way(path), path)
 
 
 def _beside_new_heads(before: ProtectedPaths, now: ProtectedPaths) -> frozenset[str]:
@@ -538,8 +618,8 @@ def _forbidden(profile: Profile, root: str, new: list[str], before: ProtectedPat
         search = _Search(_alone(profile, root), 0)
         named = [path for path in new if search.is_obeyed(path)]
         named = [path for path in named if not is_placeholder(f"{root}/{path}")]
-    places = [path for path in before.absent if os.path.lexists(f"{root}/{path}")]
-    places = [path for path in places if not is_in_use(f"{root}/{path}")]
+    new_places = [_came_by(f"{root}/{path}") for path in before.absent if os.path.lexists(f"{root}/{path}")]
+    places = [path[len(root) + 1 :] for path in new_places if not is_in_use(path)]
     heads = [head for head in now.repositories if head not in before.repositories]
     return list(dict.fromkeys([*heads, *named, *places]))
 

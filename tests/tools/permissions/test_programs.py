@@ -458,6 +458,52 @@ xcodebuild OTHER_LDFLAGS='-wrapper rm,x'
 echo x | swift -
 echo x | dotnet fsi
 dotnet fsi <<< x
+zig build run -- rm x
+zig build serve -- rm x
+swift -module-name m run rm x
+swift -j 4 run rm x
+dotnet --roll-forward Major exec rm x
+dotnet --fx-version 8.0.0 exec rm x
+dotnet -d exec rm x
+msbuild '/p:PreBuildEvent="rm" x'
+dotnet build '-p:PreBuildEvent="rm" x'
+dotnet build "-p:PreBuildEvent='rm' x"
+dotnet build '-p:PreBuildEvent=r\m x'
+dotnet build '-p:PreBuildEvent=@rm x'
+dotnet build '-p:PreBuildEvent=$(X)rm x'
+dotnet build '-p:PreBuildEvent=r${X}m x'
+dotnet build '-p:PreBuildEvent={rm,x}'
+dotnet build '-p:PreBuildEvent=/bin/r? x'
+dotnet build -p '"rm" x'
+env PreBuildEvent='rm x' dotnet build
+PREBUILDEVENT='"rm" x' dotnet build
+export CscToolExe=rm; dotnet build
+""".strip().splitlines()
+
+# Programs that build, and run a file or a step: what that does, no rule sees.
+RUNS = r"""
+dotnet x.dll
+dotnet ./x
+dotnet -- x.dll
+dotnet --roll-forward Major x.dll
+dotnet --roll-forward Major exec x.dll
+dotnet --roll-forward Major build
+dotnet test evil.dll
+dotnet vstest EVIL.DLL
+dotnet evil
+dotnet new console --allow-scripts yes
+swift evil
+swift evil.swift
+swift -I x evil.swift
+swift -D X evil.swift
+swift -D X evil
+swift -j 4 run
+swift -module-name m run
+zig build run
+zig build --summary all run
+zig build -Doptimize=Debug serve
+zig run a.zig
+zig reduce ./check a.zig
 """.strip().splitlines()
 
 # Each writes a file by an option that a rule for the program does not cover.
@@ -680,12 +726,20 @@ journalctl -u rm
 aws s3 rm s3://b/k
 git rm x
 swift build -c release
+swift build --product app
 swift test --parallel
 swift --version
 swiftc -O a.swift -o rm.o
 zig build -Doptimize=ReleaseFast
 zig cc -O2 -c rm.c -o rm.o
+zig build test --summary all
+zig build
+zig test rm.zig
 zig fmt src
+dotnet --version
+dotnet -d build -c Release
+dotnet build src/rm.csproj -c Release --no-restore
+dotnet publish -r linux-x64 -o out
 dotnet build -c Release
 dotnet test --filter Name=a
 dotnet restore
@@ -762,11 +816,21 @@ def test_a_rule_for_a_program_does_not_cover_what_it_starts(line: str):
     assert _decided(line, Rule(f"Bash({program} *)", "allow")) == "ask"
 
 
-@pytest.mark.parametrize("line", BUILDS)
+@pytest.mark.parametrize("line", [*BUILDS, *RUNS])
 def test_a_rule_for_a_builder_does_not_cover_its_settings(line: str):
     """Nor the subcommands that run what was built; a rule that names them does."""
     program = line.split(maxsplit=1)[0]
     assert _decided(line, Rule(f"Bash({program} *)", "allow")) == "ask"
+
+
+@pytest.mark.parametrize("variable", ["DOTNET_CLI_TELEMETRY_OPTOUT=1", "Configuration=Release", "PREFIX=/x"])
+def test_a_deny_is_not_in_the_way_of_a_plain_variable(variable: str):
+    assert _decided(f"{variable} dotnet build", Rule("Bash", "allow"), Rule("Bash(rm *)", "deny")) == "allow"
+
+
+@pytest.mark.parametrize("setting", ["-p:Version=1.2.3", "'-p:Exclude=[xunit.*]*'", "-p:OutDir=/tmp/out"])
+def test_a_deny_is_not_in_the_way_of_a_plain_setting(setting: str):
+    assert _decided(f"dotnet build {setting}", Rule("Bash", "allow"), Rule("Bash(rm *)", "deny")) == "allow"
 
 
 @pytest.mark.parametrize("line", PLAIN)

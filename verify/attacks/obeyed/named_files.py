@@ -28,6 +28,8 @@ class Attempt(NamedTuple):
     workspace: str = "project"
     repository: bool = True
     path: str = ""  # a folder of the search path; with a dot before it, it is relative, and else in the home folder
+    first: str = ""  # what the command does before it writes
+    obeyed: str = ""  # the path that a program reads, where it is another one than the target
 
 
 def _include(value: str) -> Attempt:
@@ -60,6 +62,7 @@ def _on_path(folder: str) -> Attempt:
     return Attempt(f"project/{folder}/tool", "", {f"project/{folder}/other": "x"}, path=path)
 
 
+# Each attempt has a file of its own: a path that was protected once stays so for the process.
 _ENV: Final = {"project/scripts/env.sh": "ours"}
 ATTEMPTS: Final[dict[str, Attempt]] = {
     "an included file": _include("../shared"),
@@ -124,6 +127,57 @@ ATTEMPTS: Final[dict[str, Attempt]] = {
         "project/bin/tool", "", {"project/bin/tool": "ours", "programs": "-> project/bin"}, path="programs"
     ),
     "a program in the home folder": Attempt("programs/tool", "", {"programs/x": ""}, ".", path="programs"),
+    "a folder of the search path behind a link and dots": Attempt(
+        "project/deep/bin/tool",
+        "",
+        {"project/deep/bin/x": "", "project/deep/in/x": "", "project/cur": "-> deep/in"},
+        path="project/cur/../bin",
+    ),
+    "a missing folder of the search path by a new link": Attempt(
+        "project/other/bin/tool",
+        "",
+        {"project/d/x": ""},
+        path="project/d/y/bin",
+        first="ln -s ../other d/y",
+        obeyed="project/d/y/bin/tool",
+    ),
+    "a folder of the search path as an environment": Attempt(
+        "project/tools/pyvenv.cfg", "", {"project/tools/bin/x": ""}, path="project/tools/bin"
+    ),
+    "a chain of links": Attempt(
+        "project/a",
+        "",
+        {"project/conf/x": "ours", "project/a": "-> conf/x", "project/.husky/pre-commit": "-> ../a"},
+        first="rm a",
+        obeyed="project/.husky/pre-commit",
+    ),
+    "a link in the middle": Attempt(
+        "project/s/x",
+        "",
+        {"project/conf/x": "ours", "project/s": "-> conf", "project/.husky/pre-commit": "-> ../s/x"},
+        first="rm s",
+        obeyed="project/.husky/pre-commit",
+    ),
+    "a link in a linked folder": Attempt(
+        "project/one/x",
+        "",
+        {"project/one/x": "ours", "project/t/pre-commit": "-> ../one/x", "project/.husky": "-> t"},
+    ),
+    "a link in a folder that a link leads to": Attempt(
+        "project/two/x",
+        "",
+        {"project/two/x": "ours", "project/t/x": "-> ../two/x", "project/.vscode/t": "-> ../t"},
+    ),
+    "a link named like an environment": Attempt(
+        "project/three/x", "", {"project/three/x": "ours", "project/.vscode/venv": "-> ../three"}
+    ),
+    "a missing target by a new link": Attempt(
+        "project/other/x",
+        "",
+        {"project/.husky/pre-commit": "-> ../s/x"},
+        first="ln -s other s",
+        obeyed="project/.husky/pre-commit",
+    ),
 }
 # The sandbox's own search answers for these.
 BY_WRITE: Final[dict[str, Attempt]] = {
@@ -160,16 +214,18 @@ async def _act(ground: Ground, attempt: Attempt, *, by_write: bool) -> str:
             file.write(attempt.config)
     ground.make(attempt.files)
     target, workspace = ground.home / attempt.target, (ground.home / attempt.workspace).resolve()
+    obeyed = ground.home / (attempt.obeyed or attempt.target)
     if target.exists():
         target.chmod(0o755)
-    before = _text(target)
+    before = _text(obeyed)
     path = os.path.relpath(target, workspace)
     if by_write:
         ground.write(workspace, Write(path))
     else:
         above = shlex.quote(os.path.dirname(path) or ".")
-        await ground.command(workspace, f"mkdir -p {above}; echo evil > {path}; rm -f {path}; echo evil > {path}")
-    return "" if _text(target) == before else f"{attempt.target} was written"
+        write = f"mkdir -p {above}; echo evil > {path}; rm -f {path}; echo evil > {path}"
+        await ground.command(workspace, f"{attempt.first}; {write}" if attempt.first else write)
+    return "" if _text(obeyed) == before else f"{attempt.obeyed or attempt.target} was written"
 
 
 def _text(path: Path) -> str | None:

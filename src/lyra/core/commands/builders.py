@@ -2,8 +2,9 @@
 
 A setting may name a program (`xcodebuild CC=rm`, `dotnet build -p:PreBuildEvent='rm x'`) or a file that is written, and
 there is no end to the settings. So for a deny each of their arguments may begin a command, as for an unknown program
-(`ANY_WORD`); an allow with a wildcard has to name a setting, the options in `BUILDERS` and the subcommands that run
-what was built.
+(`ANY_WORD`); an allow with a wildcard has to name a setting, the options in `BUILDERS`, and each word that may be a
+file to run or a subcommand. It covers the subcommands that only build or test. Where an option comes first, it is not
+known which words are values of options, and each of them may be the subcommand.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final
 
 from lyra.core.commands.option_reach import ProgramOptions, Reach, words_of
 
-__all__ = ["ANY_WORD", "BUILDERS", "BUILDER_JUDGES"]
+__all__ = ["ANY_WORD", "BUILDERS", "BUILDER_JUDGES", "zig_runs"]
 
 _SWIFT: Final = ProgramOptions(
     dashes_run=words_of("-driver-use-frontend-path -ld-path -use-ld -load-plugin-executable"),
@@ -73,12 +74,22 @@ _SWITCHES: Final = words_of(
     " preprocess ts targets profileevaluation getresultoutputfile diag settings depsfile runtimeconfig use load exec"
 ) | words_of(
     "results-directory test-adapter-path artifacts-path configfile tool-path additionalprobingpath additional-deps"
-    " output-directory packages runtime-config"
+    " output-directory packages runtime-config allow-scripts"
 )
 _LONG_SWITCH: Final = re.compile(r"--([a-z]+(?:-[a-z]+)+)([:=].*)?", re.DOTALL)
-_DOTNET_RUNS: Final = words_of("run exec watch tool fsi x script dnx")
+_DOTNET_FLAGS: Final = words_of("-d --diagnostics")
+_DOTNET_BUILDS: Final = words_of(
+    "add build build-server clean format help list msbuild new nuget pack package project publish reference remove"
+    " restore sdk sln solution store test vstest workload"
+)
+_LIBRARY: Final = (".dll", ".exe")
+# In the value of a property: quotes and escapes of the shell and of MSBuild, by which a program's name is not plain.
+_DISGUISES: Final = re.compile(r"""["'\\@%`^${]|/\S*[*?\[]""")
 _SETTING: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[[^\]]*\])*=.*", re.DOTALL)
-_SWIFT_RUNS: Final = words_of("run repl package")
+_SWIFT_BUILDS: Final = words_of("build test format help")
+_ZIG_RUNS: Final = words_of("run reduce")
+_ZIG_STEPS: Final = words_of("install uninstall test")
+_ZIG_VALUES: Final = words_of("all new failures line none auto on off")  # of `--summary` and `--color`
 
 
 def _msbuild(words: Sequence[str]) -> Iterator[Reach]:
@@ -93,22 +104,35 @@ def _msbuild(words: Sequence[str]) -> Iterator[Reach]:
             continue
         through = index + 1 if switch[2] else index + 2
         value = switch[2] or (words[index + 1] if index + 1 < len(words) else "")
-        yield Reach(through, code=name in _PROPERTIES and "%" in value)  # MSBuild reads `%20` as a blank
+        yield Reach(through, code=name in _PROPERTIES and _DISGUISES.search(value) is not None)
 
 
 def _dotnet(words: Sequence[str]) -> Iterator[Reach]:
-    """The switches of MSBuild, subcommands that run a program, and the path of a library that is run."""
-    first = next((index for index, word in enumerate(words[1:], 1) if word[:1] != "-"), 0)
-    if first and (words[first] in _DOTNET_RUNS or "/" in words[first] or "." in words[first]):
-        yield Reach(first + 1)
+    """The switches of MSBuild, subcommands that run a program (an unknown one is the program `dotnet-NAME`), and the
+    path of a library that is run."""
+    first = next((index for index, word in enumerate(words[1:], 1) if word not in _DOTNET_FLAGS), len(words))
+    yield from _running(words, first, _DOTNET_BUILDS)
+    for index, word in enumerate(words[1:], 1):
+        if word.lower().endswith(_LIBRARY):
+            yield Reach(index + 1)
     yield from _msbuild(words)
+
+
+def _running(words: Sequence[str], first: int, builds: frozenset[str]) -> Iterator[Reach]:
+    """The subcommand, if it may run something; behind options every word that may be one."""
+    if first >= len(words) or words[first] in builds:
+        return
+    if words[first][:1] != "-":
+        yield Reach(first + 1)
+        return
+    for index, word in enumerate(words[first:], first):
+        if word[:1] != "-":
+            yield Reach(index + 1)
 
 
 def _swift(words: Sequence[str]) -> Iterator[Reach]:
     """Subcommands that run what was built, and scripts."""
-    first = next((index for index, word in enumerate(words[1:], 1) if word[:1] != "-"), 0)
-    if first and (words[first] in _SWIFT_RUNS or "." in words[first]):
-        yield Reach(first + 1)
+    yield from _running(words, 1, _SWIFT_BUILDS)
     yield from _files_of_options(words)
 
 
@@ -116,6 +140,16 @@ def _files_of_options(words: Sequence[str]) -> Iterator[Reach]:
     for index, word in enumerate(words[1:], 1):
         if word[:1] == "@":
             yield Reach(index + 1, code=True)
+
+
+def zig_runs(words: Sequence[str]) -> Iterator[Reach]:
+    """Subcommands that run something, and steps of `zig build`, which may be named anything."""
+    if words[1:2] and words[1] in _ZIG_RUNS:
+        yield Reach(2)
+    if words[1:2] == ["build"]:
+        for index, word in enumerate(words[2:], 2):
+            if word == "--" or (word[:1] != "-" and word not in _ZIG_STEPS and word not in _ZIG_VALUES):
+                yield Reach(index + 1)
 
 
 def _xcodebuild(words: Sequence[str]) -> Iterator[Reach]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from lyra.core.commands.builders import BUILDER_JUDGES
+from lyra.core.commands.builders import BUILDER_JUDGES, zig_runs
 from lyra.core.commands.embedded_code import starts_programs
 from lyra.core.commands.option_reach import ProgramOptions, Reach, long_of, reached_by, words_of
 
@@ -329,9 +329,8 @@ def _compiler(words: Sequence[str]) -> Iterator[Reach]:
 
 
 def _zig(words: Sequence[str]) -> Iterator[Reach]:
-    """`zig cc` is a C compiler; `zig run` runs what it has built."""
-    if words[1:2] == ["run"]:
-        yield Reach(2)
+    """`zig cc` is a C compiler; other subcommands run what they have built."""
+    yield from zig_runs(words)
     yield from _compiler(words)
 
 

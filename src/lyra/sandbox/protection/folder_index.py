@@ -16,10 +16,12 @@ from typing import Final, NamedTuple
 from lyra.core.clock import SystemClock
 from lyra.sandbox.protection.git_repositories import is_repository
 from lyra.sandbox.protection.protected_names import INSTALLED, NAMES
+from lyra.sandbox.protection.real_paths import real_path
 
 __all__ = ["ENTRIES_MAX", "FolderIndex", "search"]
 
 ENTRIES_MAX: Final = 20_000
+_LINKED_MAX: Final = 5_000  # entries of folders that protected links lead to
 _FOLDERS_KEPT: Final = 20_000
 _CLOCK: Final = SystemClock()
 _RECENT_S: Final = 0.1  # a folder that changed just now may change again without another time of change
@@ -27,10 +29,10 @@ _NOT_LISTED: Final = INSTALLED | {".git", ".hg", ".svn", ".bzr", ".jj"}
 
 
 class FolderIndex(NamedTuple):
-    """Absolute paths. `links` have a protected name or lie in a folder of one; `folders` are links to a folder in which
-    some names are protected because of the link's name."""
+    """Absolute paths. `targets` are what links lead to that have a protected name or lie in a folder of one, without
+    links; `folders` are links to a folder in which some names are protected because of the link's name."""
 
-    links: tuple[str, ...]
+    targets: tuple[str, ...]
     folders: tuple[str, ...]
     repositories: tuple[str, ...]
 
@@ -51,27 +53,56 @@ _listed: Final[dict[str, _Listed]] = {}
 
 
 def search(root: str) -> FolderIndex:
-    """What there is below a folder, which is a real path."""
-    links: list[str] = []
-    folders: list[str] = []
-    repositories: list[str] = []
-    left = ENTRIES_MAX
-    waiting = deque([(root.rstrip("/"), False)])
-    while waiting and left > 0:
-        path, is_protected = waiting.popleft()
-        listed = _list(path, left)
-        left -= listed.entries
-        beside = NAMES.beside(os.path.basename(path))
-        repositories += [f"{path}/.git"] if listed.has_git else []
-        repositories += [path] if listed.is_repository else []
-        for name in listed.links:
-            if is_protected or NAMES.kind(name, beside) is not None:
-                links.append(f"{path}/{name}")
-            elif NAMES.beside(name):
-                folders.append(f"{path}/{name}")
-        for name in listed.folders:
-            waiting.append((f"{path}/{name}", is_protected or NAMES.kind(name, beside) is not None))
-    return FolderIndex(tuple(links), tuple(folders), tuple(repositories))
+    """What there is below a folder, which is a real path. Folders outside of it count, and those among installed
+    packages, where a protected link leads there."""
+    index = _UnfinishedIndex(root.rstrip("/"), [], [], [], [])
+    index.walk(index.root, ENTRIES_MAX, is_protected=False)
+    seen: set[str] = set()
+    left = _LINKED_MAX
+    while index.linked and left > 0:
+        folder = index.linked.pop()
+        if folder not in seen and not f"{index.root}/".startswith(f"{folder.rstrip('/')}/"):
+            left = index.walk(folder, left, is_protected=True)
+        seen.add(folder)
+    return FolderIndex(tuple(index.targets), tuple(index.folders), tuple(index.repositories))
+
+
+class _UnfinishedIndex(NamedTuple):
+    """What a search has found so far. `linked` are folders that protected links lead to."""
+
+    root: str
+    targets: list[str]
+    folders: list[str]
+    repositories: list[str]
+    linked: list[str]
+
+    def walk(self, top: str, left: int, *, is_protected: bool) -> int:
+        """Look through a folder; gives how many entries are left for others."""
+        waiting = deque([(top, is_protected)])
+        while waiting and left > 0:
+            path, is_protected = waiting.popleft()
+            listed = _list(path, left)
+            left -= listed.entries
+            beside = NAMES.beside(os.path.basename(path))
+            self.repositories.extend([f"{path}/.git"] if listed.has_git else [])
+            self.repositories.extend([path] if listed.is_repository else [])
+            for name in listed.links:
+                if is_protected or NAMES.kind(name, beside) is not None:
+                    self.follow(path, name)
+                elif NAMES.beside(name):
+                    self.folders.append(f"{path}/{name}")
+            for name in listed.folders:
+                waiting.append((f"{path}/{name}", is_protected or NAMES.kind(name, beside) is not None))
+        return left
+
+    def follow(self, folder: str, name: str) -> None:
+        """Add the target of a link. Installed packages are not protected by a link of their name."""
+        target, exists = real_path(f"{folder}/{name}")
+        if name in INSTALLED and os.path.basename(target) in INSTALLED:
+            return
+        self.targets.append(target)
+        if exists and os.path.isdir(target):
+            self.linked.append(target)
 
 
 def _list(path: str, most: int) -> _Listed:

@@ -20,7 +20,8 @@ from typing import Final, NamedTuple
 
 from lyra.sandbox.protection.git_settings import GitSetting, read_settings, read_small
 from lyra.sandbox.protection.protected_names import NAMES
-from lyra.sandbox.protection.protected_places import Places, links_on_the_way, real_path
+from lyra.sandbox.protection.protected_places import Places
+from lyra.sandbox.protection.real_paths import links_on_the_way, real_path
 
 __all__ = [
     "HEAD",
@@ -307,7 +308,7 @@ def named_places(root: str, repositories: Iterable[str], others: Sequence[str] =
         inside = _unnamed(root, real)
         if inside is not None:
             (read_only if exists else missing)[inside] = None
-        if real != path:
+        if real != path or not exists:
             on_the_way = (_unnamed(root, link) for link in links_on_the_way(path))
             links.update(dict.fromkeys(link for link in on_the_way if link is not None))
     return Places(tuple(read_only), (), tuple(missing), (), tuple(links))

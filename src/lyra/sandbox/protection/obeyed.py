@@ -16,8 +16,9 @@ from typing import Final, NamedTuple
 from lyra.core.clock import SystemClock
 from lyra.sandbox.protection.folder_index import search
 from lyra.sandbox.protection.git_repositories import enclosing_repositories, made_repository, named_paths
-from lyra.sandbox.protection.protected_names import NAMES, protected_part, search_path
-from lyra.sandbox.protection.protected_places import is_own, is_protected_at_home, real_path
+from lyra.sandbox.protection.program_folders import program_folders
+from lyra.sandbox.protection.protected_names import NAMES, protected_part
+from lyra.sandbox.protection.protected_places import is_own, is_protected_at_home
 
 __all__ = ["obeyed_part"]
 
@@ -86,13 +87,12 @@ def _look(roots: Sequence[str]) -> _Targets:
     for root in roots:
         index = search(root)
         repositories.update(dict.fromkeys((*index.repositories, *enclosing_repositories(root))))
-        for link in index.links:
-            paths[os.path.realpath(link)] = _LINK
+        paths.update(dict.fromkeys(index.targets, _LINK))
         for link in index.folders:
             names = frozenset(NAMES.beside(os.path.basename(link)))
             by_name.append((os.path.realpath(link), names))
             paths.update((os.path.realpath(f"{link}/{name}"), _LINK) for name in names)
-        paths.update((real_path(folder)[0], _PROGRAMS) for folder in search_path(root))
+        paths.update(dict.fromkeys(program_folders(root), _PROGRAMS))
     named = named_paths(repositories, roots)
     for path in named.paths:
         paths.setdefault(os.path.realpath(path), _SETTINGS)

@@ -34,7 +34,6 @@ __all__ = [
     "enclosing_part",
     "home_paths",
     "protected_part",
-    "search_path",
 ]
 
 Kind = Literal["hidden", "read_only"]
@@ -271,26 +270,12 @@ def enclosing_part(path: str) -> str | None:
 
 def home_paths() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Protected paths of the user's home folder: those that are read-only, and those that are hidden."""
-    return _home_paths(os.path.expanduser("~"), os.environ.get("PATH", ""))
+    return _home_paths(os.path.expanduser("~"))
 
 
 @lru_cache(maxsize=8)
-def _home_paths(home: str, search_path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _home_paths(home: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if not os.path.isabs(home) or home == "/":
         return (), ()
     home = home.rstrip("/")
-    programs = [folder for folder in search_path.split(":") if folder.startswith(f"{home}/")]
-    programs = [folder for folder in programs if not INSTALLED & set(folder.split("/"))]
-    return (*(f"{home}/{name}" for name in IN_HOME), *programs), tuple(f"{home}/{name}" for name in KEYS_IN_HOME)
-
-
-def search_path(root: str) -> tuple[str, ...]:
-    """Folders in which the user's shell looks for programs; a relative one starts at the root. Those of installed
-    packages are left out: every installation writes there."""
-    return _search_path(root.rstrip("/"), os.environ.get("PATH", ""))
-
-
-@lru_cache(maxsize=64)
-def _search_path(root: str, folders: str) -> tuple[str, ...]:
-    whole = [os.path.normpath(os.path.join(root or "/", folder)) for folder in folders.split(":") if folder]
-    return tuple(dict.fromkeys(folder for folder in whole if not INSTALLED & set(folder.split("/"))))
+    return tuple(f"{home}/{name}" for name in IN_HOME), tuple(f"{home}/{name}" for name in KEYS_IN_HOME)

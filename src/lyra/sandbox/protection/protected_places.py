@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from lyra.core.own_files import STORE_SUFFIXES, is_opened, own_paths
-from lyra.sandbox.protection.protected_names import LYRAS, enclosing_part, home_paths, search_path
+from lyra.sandbox.protection.program_folders import program_places
+from lyra.sandbox.protection.protected_names import LYRAS, enclosing_part, home_paths
+from lyra.sandbox.protection.real_paths import links_on_the_way, real_path
 
 __all__ = [
     "NOTHING",
@@ -25,15 +27,9 @@ __all__ = [
     "is_lyras",
     "is_own",
     "is_protected_at_home",
-    "links_on_the_way",
     "own_folders",
     "places_in",
-    "real_path",
 ]
-
-_LINKS_MAX: Final = 40
-_HAS_PROC: Final = os.path.isdir("/proc/self/fd")
-_O_PATH: Final = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_CLOEXEC
 
 
 class Places(NamedTuple):
@@ -56,7 +52,7 @@ def places_in(root: str) -> Places:
     places += [(path, path, True) for path in own.code if path.startswith(prefix)]
     if f"{own.home}/".startswith(prefix) or f"{_real_home(own.home)}/".startswith(prefix):
         places += [(path, *real_path(path)) for paths in home_paths() for path in paths]
-    places += [place for place in ((path, *real_path(path)) for path in search_path(root)) if place[1] != root]
+    places += program_places(root)
     inside = [place for place in places if place[0].startswith(prefix) or place[1].startswith(prefix)]
     return _sorted(root, prefix, inside) if inside else NOTHING
 
@@ -73,7 +69,7 @@ def _sorted(root: str, prefix: str, places: list[tuple[str, str, bool]]) -> Plac
     own = own_paths().hidden
     keys = {*own, *home_paths()[1]}
     for path, real, exists in places:
-        if real != path:
+        if real != path or not exists:
             links.update(
                 dict.fromkeys(link[len(prefix) :] for link in links_on_the_way(path) if link.startswith(prefix))
             )
@@ -158,56 +154,6 @@ def is_closed(root: str) -> bool:
 
 def _within(path: str, place: str) -> bool:
     return path == place or path.startswith(place + "/")
-
-
-def real_path(path: str) -> tuple[str, bool]:
-    """The path without links, and whether it exists. The kernel resolves it, which is faster than `realpath`."""
-    rest = ""
-    while True:
-        try:
-            fd = os.open(path, _O_PATH)
-        except (FileNotFoundError, NotADirectoryError):
-            above, _, name = path.rpartition("/")
-            if os.path.islink(path) or not above:  # a broken link, or nothing at all
-                return os.path.join(_slow_real(path), rest).rstrip("/"), False
-            path, rest = above, f"{name}/{rest}" if rest else name
-            continue
-        except OSError:
-            return os.path.join(_slow_real(path), rest).rstrip("/"), os.path.lexists(path) and not rest
-        try:
-            real = os.readlink(f"/proc/self/fd/{fd}") if _HAS_PROC else os.path.realpath(path)
-        finally:
-            os.close(fd)
-        return (f"{real.rstrip('/')}/{rest}", False) if rest else (real, True)
-
-
-def _slow_real(path: str) -> str:
-    try:
-        return os.path.realpath(path)
-    except OSError:  # a part of it may not be read
-        return path
-
-
-def links_on_the_way(path: str) -> Iterator[str]:
-    """The symlinks on the way to a path, each with the links above it resolved."""
-    todo = path.split("/")[::-1]
-    here, followed = "", 0
-    while todo and followed < _LINKS_MAX:
-        name = todo.pop()
-        if name in ("", "."):
-            continue
-        if name == "..":
-            here = here.rpartition("/")[0]
-            continue
-        try:
-            target = os.readlink(f"{here}/{name}")
-        except OSError:
-            here = f"{here}/{name}"
-            continue
-        followed += 1
-        yield f"{here}/{name}"
-        here = "" if target.startswith("/") else here
-        todo += target.split("/")[::-1]
 
 
 def _missing(root: str, relative: str) -> list[str]:

@@ -21,6 +21,7 @@ _NAMES: Final = (
     " RIPGREP_CONFIG_PATH RUSTC_WORKSPACE_WRAPPER RUSTC_WRAPPER R_PROFILE_USER SHELL SHELLOPTS SSH_ASKPASS SUDO_ASKPASS"
     " SUDO_EDITOR TAR_OPTIONS ZIPOPT GOFLAGS LUA_INIT SVN_SSH PYTEST_ADDOPTS PYTEST_PLUGINS"
     " VIMINIT VISUAL XDG_CONFIG_DIRS XDG_CONFIG_HOME ZDOTDIR _JAVA_OPTIONS"
+    " CORECLR_PROFILER_PATH DEVELOPER_DIR DOTNET_HOST_PATH DOTNET_ROOT DOTNET_STARTUP_HOOKS SWIFT_EXEC ZIG_LIB_DIR"
 )
 _DECIDES: Final = frozenset(_NAMES.split())
 _PROGRAM_NAMES: Final = frozenset({"CC", "CXX", "CPP", "LD", "AR", "AS", "FC", "RC", "YACC", "LEX", "TERMINAL"})
@@ -38,6 +39,11 @@ _DECIDES_STARTS: Final = (
     "CARGO_ALIAS_",
 )
 _DECIDES_ENDS: Final = ("PAGER", "EDITOR", "ASKPASS", "BROWSER")
+# MSBuild takes variables for properties, in any case: these are commands, programs or files of further settings.
+_PROPERTIES: Final = re.compile(
+    r"(?:pre|post)\w*event|\w+tool(?:exe|path)|custom(?:before|after)\w+|directorybuild\w+|msbuild\w*path\w*",
+    re.IGNORECASE,
+)
 _DECIDES_NOTHING: Final = re.compile(r"GIT_(?:AUTHOR|COMMITTER)_(?:NAME|EMAIL|DATE)|GIT_TERMINAL_PROMPT")
 _CALCULATES: Final = frozenset(
     {"BASHPID", "EPOCHSECONDS", "HISTCMD", "LINENO", "OPTIND", "RANDOM", "SECONDS", "SRANDOM"}
@@ -64,6 +70,6 @@ def decides_what_runs(name: str) -> bool:
     name = name.partition("[")[0]
     if name in _DECIDES:
         return True
-    if name.endswith(_DECIDES_ENDS):
+    if name.endswith(_DECIDES_ENDS) or _PROPERTIES.fullmatch(name):
         return True
     return name.startswith(_DECIDES_STARTS) and _DECIDES_NOTHING.fullmatch(name) is None
