@@ -55,10 +55,11 @@ class Middleware(Protocol):
 
 
 class Subscriber:
-    __slots__ = ("fn", "live", "owner")
+    __slots__ = ("fn", "given", "live", "owner")
 
     def __init__(self, fn: Callable[[BusMessage], Any]) -> None:
         self.owner = acting()  # the process that subscribed; None outside any
+        self.given = fn  # as it is: enough where its owner is the one that runs
         self.fn = as_registered(fn)
         self.live = True
 
@@ -259,13 +260,16 @@ class CommBus(Subsystem):
     async def _fan_out(self, message: BusMessage) -> int:
         delivered = 0
         running: list[asyncio.Task[None]] = []
+        here = acting()
+        is_untrusted = message.trust == _UNTRUSTED
         for subscriber in list(self._subscribers.get(message.type, ())):
             if not subscriber.live:  # an earlier subscriber of this message has removed it
                 continue
             delivered += 1
-            self._mark(subscriber.owner, message)
+            if is_untrusted:
+                self._mark(subscriber.owner, message)
             try:
-                result = subscriber.fn(message)
+                result = (subscriber.given if subscriber.owner is here else subscriber.fn)(message)
             except Exception as error:  # noqa: BLE001 - an error in a subscriber must not stop the others
                 self._report(message, error)
                 continue

@@ -52,7 +52,7 @@ def obeyed_part(path: str, roots: Sequence[str], *, exact: bool = True) -> str |
         if path.startswith(f"{root.rstrip('/')}/") and made_repository(root, path) is not None:
             return f"{path}, which makes its folder a git repository,"
     targets = _look(roots) if exact else _recent(tuple(roots))
-    why = next((why for place, why in targets.paths.items() if _within(path, place)), None)
+    why = _why(path, targets.paths)
     if why is None and any(_is_named(path, folder, names) for folder, names in targets.by_name):
         why = _LINK
     return f"{path}, {why}," if why is not None else None
@@ -72,6 +72,13 @@ def _real_folder(path: str) -> str:
 
 def _is_named(path: str, folder: str, names: frozenset[str]) -> bool:
     return path.startswith(f"{folder}/") and path[len(folder) + 1 :].partition("/")[0].lower() in names
+
+
+def _why(path: str, places: Mapping[str, str]) -> str | None:
+    """The words of the path, or of the nearest folder around it that has some."""
+    while path and path not in places:
+        path = path.rpartition("/")[0]
+    return places.get(path)
 
 
 def _within(path: str, place: str) -> bool:
