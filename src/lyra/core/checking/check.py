@@ -154,6 +154,8 @@ class FrozenSettings(msgspec.Struct, frozen=True):
 
 def sendable_text(value: Any, what: str) -> str:
     """The value as text that a journal row can hold; of a subclass of str, such as an agent's Reply, its text."""
+    if type(value) is str and value.isascii():
+        return value
     if not isinstance(value, str):
         raise ConfigError(f"{what} is text, not {value!r}")
     text = value if type(value) is str else str.__str__(value)
