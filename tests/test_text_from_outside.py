@@ -385,7 +385,7 @@ async def heard_child(kernel: Kernel, giver: str, gives: Do, taker: str, takes: 
     supervisor = await kernel.supervise([])
     await gives(lambda ctx: supervisor.start_child({"id": "text", "program": listener}))
     await takes(lambda ctx: kernel.on_event(lambda _: None, kinds=["child.restarting"]))
-    kernel.kill(supervisor.which_children()[0].pid)
+    kernel.kill(str(supervisor.which_children()[0].pid))
     await settle(kernel)
 
 
@@ -400,7 +400,7 @@ async def left_for_parent(kernel: Kernel, giver: str, gives: Do, taker: str, tak
 
     await kernel.spawn(parent)
     await settle(kernel)
-    child = kernel.supervisor("supervisor").which_children()[0].pid
+    child = str(kernel.supervisor("supervisor").which_children()[0].pid)
     await gives(lambda ctx: kernel.kill(child, "text"))
     await settle(kernel)
     assert not kernel.taint.tainted(kernel.process("supervisor").pid)
@@ -633,11 +633,11 @@ async def restarted(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do
         raise ValueError("text")
 
     supervisor = await kernel.supervise([{"id": "first", "program": child}])
-    first = supervisor.which_children()[0].pid
+    first = str(supervisor.which_children()[0].pid)
     kernel.taint.mark(first, "a page")
     await kernel.send(first, "go")
     await settle(kernel)
-    again = supervisor.which_children()[0].pid
+    again = str(supervisor.which_children()[0].pid)
     assert again != first
     assert not kernel.taint.tainted(again)
     assert not kernel.taint.tainted(supervisor.pid)
@@ -744,7 +744,7 @@ def test_a_child_of_marked_arguments_is_marked_in_the_next_life(tmp_path: Any, r
                 assert (await process.wait()).error is None
             for _ in range(restarts):
                 for child in await kernel.supervisor("sup").which_children():
-                    await kernel.kill(child.pid)
+                    await kernel.kill(str(child.pid))
             children = await kernel.supervisor("sup").which_children()
             assert [child.id for child in children] == ["own", "text"]
             return [kernel.taint.tainted(pid) for pid in ("sup", *(str(child.pid) for child in children))]

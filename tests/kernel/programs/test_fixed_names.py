@@ -94,7 +94,9 @@ def test_every_program_that_lyra_starts_has_a_fixed_name():
                 given = [keyword.value for keyword in node.keywords] if is_table else node.args
                 words |= {argument.id for argument in given if isinstance(argument, ast.Name)}
         functions = [function for function in vars(module).values() if inspect.iscoroutinefunction(function)]
-        programs |= {function.__name__: function for function in functions if function.__module__ == name}
+        programs |= {
+            function.__name__: function for function in functions if getattr(function, "__module__", "") == name
+        }
     started = {programs[word] for word in words & set(programs)}
     assert {supervise, run_pipeline, vega_process, agent_front} <= started
     assert {qualified_name(program) for program in started} <= set(OLD_NAMES)

@@ -688,7 +688,7 @@ def test_an_entry_is_put_back_with_a_reason_that_is_text(tmp_path):
             kernel.schedule("p")
             kernel.get_next_runnable()
             with pytest.raises(ConfigError):
-                kernel.lifecycle.put_back("p", 5)
+                kernel.lifecycle.put_back("p", 5)  # type: ignore[arg-type]
             assert kernel.get_process("p").state == "running"
 
     run(main())
