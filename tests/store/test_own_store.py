@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from lyra.kernel import Kernel
+from lyra.store import Store
 from lyra.store.memory import MemoryStore
 from tests.kernel.conftest import run
 
@@ -32,7 +33,7 @@ async def once(ctx: Any) -> str:
 def test_a_kernel_keeps_its_journal_in_a_store_of_the_users_own() -> None:
     async def main() -> None:
         store = OwnStore()
-        async with Kernel(store, programs=[once]) as kernel:
+        async with Kernel(cast("Store", store), programs=[once]) as kernel:
             assert (await kernel.spawn(once, pid="p").wait()).result == "done"
         assert {"acquire", "append", "release"} <= set(store.calls)
 

@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from lyra.sandbox.real_paths import without_links
+
 __all__ = ["interpreter_mounts"]
 
 _PROGRAM: Final = re.compile(r"python(\d+(\.\d+)?t?)?")
@@ -56,14 +58,14 @@ def _way(program: str) -> Iterator[str]:
         except OSError:
             break
         program = os.path.normpath(os.path.join(os.path.dirname(program), target))
-    yield _real(program)
+    yield without_links(program)
 
 
 def _parts(program: str) -> Iterator[tuple[str, str]]:
     """The programs and libraries of the installation that a program belongs to, if it belongs to one."""
-    prefix, real = os.path.dirname(os.path.dirname(program)), _real(program)
+    prefix, real = os.path.dirname(os.path.dirname(program)), without_links(program)
     installation = os.path.dirname(os.path.dirname(real))
-    if not _PROGRAM.fullmatch(os.path.basename(real)) or _real(prefix) != installation:
+    if not _PROGRAM.fullmatch(os.path.basename(real)) or without_links(prefix) != installation:
         return
     libraries = [name for name in _names(f"{installation}/lib") if _LIBRARY.fullmatch(name)]
     libraries = [name for name in libraries if os.path.isfile(f"{installation}/lib/{name}/os.py")]
@@ -71,19 +73,12 @@ def _parts(program: str) -> Iterator[tuple[str, str]]:
         return
     for name in _names(f"{installation}/bin"):
         if _PROGRAM.fullmatch(name) and os.path.isfile(f"{installation}/bin/{name}"):
-            yield _real(f"{installation}/bin/{name}"), f"{prefix}/bin/{name}"
+            yield without_links(f"{installation}/bin/{name}"), f"{prefix}/bin/{name}"
     names = [""]
     if _inside(os.path.expanduser("~"), installation):  # the user's own `lib` may hold other things
         names = [*libraries, *(name for name in _names(f"{installation}/lib") if name.startswith("libpython"))]
     for name in names:
         yield f"{installation}/lib/{name}".rstrip("/"), f"{prefix}/lib/{name}".rstrip("/")
-
-
-def _real(path: str) -> str:
-    try:
-        return os.path.realpath(path)
-    except OSError:  # a part of it may not be read
-        return path
 
 
 def _names(folder: str) -> list[str]:

@@ -42,7 +42,7 @@ from lyra.sandbox.protection.protected_names import (
     NameTable,
 )
 from lyra.sandbox.protection.protected_places import NOTHING, Places, is_in_use, places_in
-from lyra.sandbox.protection.real_paths import links_on_the_way, real_path
+from lyra.sandbox.real_paths import links_on_the_way, real_path
 
 __all__ = ["HIDDEN", "READ_ONLY", "News", "ProtectedPaths", "appeared", "find", "hold_links", "is_protected"]
 

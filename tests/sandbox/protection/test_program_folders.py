@@ -11,7 +11,7 @@ from lyra.errors import SandboxUnavailable
 from lyra.sandbox import Profile
 from lyra.sandbox.protection.obeyed import obeyed_part
 from lyra.sandbox.protection.program_folders import FOLDERS_MAX, program_folders, program_places
-from lyra.sandbox.protection.real_paths import real_path
+from lyra.sandbox.real_paths import real_path
 
 USUAL = os.environ["PATH"]
 

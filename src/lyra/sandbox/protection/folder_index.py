@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from lyra.core.clock import SystemClock
 from lyra.sandbox.protection.git_repositories import is_repository
 from lyra.sandbox.protection.protected_names import INSTALLED, NAMES
-from lyra.sandbox.protection.real_paths import real_path
+from lyra.sandbox.real_paths import real_path
 
 __all__ = ["ENTRIES_MAX", "FolderIndex", "search"]
 

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from lyra.sandbox.protection.git_settings import GitSetting, read_settings, read_small
 from lyra.sandbox.protection.protected_names import NAMES
 from lyra.sandbox.protection.protected_places import Places
-from lyra.sandbox.protection.real_paths import links_on_the_way, real_path
+from lyra.sandbox.real_paths import links_on_the_way, real_path
 
 __all__ = [
     "HEAD",

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from lyra.sandbox.protection.git_repositories import SHAPE, is_repository
 from lyra.sandbox.protection.protected_names import INSTALLED, NOT_SEARCHED, OBEYED_KEYS, READ_ONLY, Kind, NameTable
-from lyra.sandbox.protection.real_paths import real_path
+from lyra.sandbox.real_paths import real_path
 
 __all__ = ["OBEYED", "LinkFollower", "LinkedFolder", "new_by_links"]
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from lyra.errors import SandboxUnavailable
-from lyra.sandbox.protection.real_paths import real_path
+from lyra.sandbox.real_paths import real_path
 
 __all__ = ["FOLDERS_MAX", "ProgramPlace", "program_folders", "program_places"]
 

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from lyra.core.own_files import STORE_SUFFIXES, is_opened, own_paths
 from lyra.sandbox.protection.program_folders import program_places
 from lyra.sandbox.protection.protected_names import LYRAS, enclosing_part, home_paths
-from lyra.sandbox.protection.real_paths import links_on_the_way, real_path
+from lyra.sandbox.real_paths import links_on_the_way, real_path
 
 __all__ = [
     "NOTHING",

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["links_on_the_way", "real_path"]
+__all__ = ["links_on_the_way", "real_path", "without_links"]
 
 _LINKS_MAX: Final = 40
 _HAS_PROC: Final = os.path.isdir("/proc/self/fd")
@@ -27,12 +27,12 @@ def real_path(path: str) -> tuple[str, bool]:
         except (FileNotFoundError, NotADirectoryError):
             above, _, name = path.rpartition("/")
             if os.path.islink(path) or not above:  # a broken link, or nothing at all
-                return os.path.join(_slow_real(path), rest).rstrip("/"), False
+                return os.path.join(without_links(path), rest).rstrip("/"), False
             path, rest = above, f"{name}/{rest}" if rest else name
             continue
         except OSError as error:  # a circular link leads to nothing; another path may only be closed to this process
             exists = error.errno != errno.ELOOP and os.path.lexists(path) and not rest
-            return os.path.join(_slow_real(path), rest).rstrip("/"), exists
+            return os.path.join(without_links(path), rest).rstrip("/"), exists
         try:
             real = os.readlink(f"/proc/self/fd/{fd}") if _HAS_PROC else os.path.realpath(path)
         finally:
@@ -40,10 +40,11 @@ def real_path(path: str) -> tuple[str, bool]:
         return (f"{real.rstrip('/')}/{rest}", False) if rest else (real, True)
 
 
-def _slow_real(path: str) -> str:
+def without_links(path: str) -> str:
+    """The path without links, or the path itself where a part of it may not be read."""
     try:
         return os.path.realpath(path)
-    except OSError:  # a part of it may not be read
+    except OSError:
         return path
 
 
