@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import lyra.kernel as public
+from lyra.core.event import Event
 from lyra.errors import (
     ConfigError,
     DeadlineExceeded,
@@ -499,6 +500,21 @@ def test_who_may_listen(target):
             for wrong in ({"kind": "no.such"}, 5, {"kind": "health.alert", "data": 3}):
                 with pytest.raises(ConfigError):
                     kernel.emit_event(wrong)
+
+    run(main())
+
+
+def test_a_listener_that_changes_an_event_changes_nothing_else():
+    """Also where it is the only listener, and the Event was made by a caller."""
+
+    async def main():
+        async with Kernel() as kernel:
+            kernel.on_event(lambda event: event.data["parts"].append("changed"))
+            data = {"parts": ["mine"]}
+            for kind in ("health.alert", "effect.started"):
+                kernel.emit_event({"kind": kind, "data": data})
+                kernel.emit_event(Event(0, 0.0, "p", kind, data))
+            assert data == {"parts": ["mine"]}
 
     run(main())
 

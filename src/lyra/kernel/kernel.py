@@ -576,19 +576,21 @@ class Kernel:
 
         With `supervision`, crashes are met as it says, and the handle stands for the process across its restarts.
         """
-        self.core.raise_if_elsewhere()
         handle_of = getattr(program, "__lyra_handle__", Handle)
-        if pid is not None and type(pid) is not str:
-            pid = checked_word("pid", pid)
-        if pid is not None and pid in self.processes:
-            process = self.processes[pid]
-            self._raise_if_other(process, self.programs.name(program))
-            return handle_of(self, process)
+        if pid is not None:
+            self.core.raise_if_elsewhere()
+            if type(pid) is not str:
+                pid = checked_word("pid", pid)
+            if pid in self.processes:
+                process = self.processes[pid]
+                self._raise_if_other(process, self.programs.name(program))
+                return handle_of(self, process)
         if supervision is None:
             supervision = getattr(program, "supervision", None)
         if budget is None:
             budget = getattr(program, "budget", None)
         if supervision is not None:
+            self.core.raise_if_elsewhere()
             program, args = self.supervisors.guard(program, args, supervision)
         process = self.lifetimes.start(
             program_of(program), args, parent=None, pid=pid, name=name, budget=budget, grant=grant, priority=priority

@@ -78,6 +78,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
 
 def known_keys(value: Mapping[Any, Any], known: Iterable[str], what: str) -> None:
     """Raise ConfigError for the first key that is not known."""
+    if not value:
+        return
     known = tuple(known)
     for key in value:
         if key not in known:

@@ -412,8 +412,10 @@ class Core(Generic[P]):
     def fact(self, state: State, pid: str, kind: str, data: dict[str, Any]) -> int:
         """Change a subsystem's state: apply the fact, journal it if there is a journal, publish it. Gives its seq."""
         assert kind in state.KINDS, kind
-        self.raise_if_elsewhere()
-        pid = sendable_text(pid, "a pid")
+        if thread_id() != self.thread:
+            self.raise_if_elsewhere()
+        if type(pid) is not str or not pid.isascii():  # ASCII text can always be sent
+            pid = sendable_text(pid, "a pid")
         if self.journal is None:
             state.apply(kind, pid, self.now(), data)
             self.publish(pid, kind, data)

@@ -36,6 +36,8 @@ OF_AGENTS: Final = frozenset(
         *("call.ahead", "call.taken", "call.ordered", "call.speculative"),
     }
 )
+# The data of these is made for the Event and for nothing else.
+_OWN_DATA: Final = OF_AGENTS | {"effect.started", "effect.finished"}
 _WITH_STATES: Final = frozenset(kind for kind in KINDS if kind.startswith(("process.", "interrupt.")))
 
 
@@ -158,6 +160,7 @@ class Listeners:
             if not isinstance(data, Mapping):
                 raise ConfigError(f"an event's data is a mapping, not {data!r}", key="data")
             event = Event(0, now, str(event.get("pid", "")), event.get("kind", ""), dict(data))
+        event = msgspec.structs.replace(event, data=_private(event.data))
         one_of(event.kind, KINDS, "an event's kind")
         if self._core.taint.is_here:
             event = msgspec.structs.replace(event, data={**event.data, "tainted": True})
@@ -219,7 +222,7 @@ class Listeners:
             heard = [handler for handler, kinds in self._listeners.values() if kinds is None or kind in kinds]
             listeners = self._hearing[kind] = tuple(heard)
         # Read from its row, or made as a record, for the only listener that hears it.
-        own = len(listeners) == 1 and (event.seq > 0 or (kind in OF_AGENTS and kind not in self.watchers))
+        own = len(listeners) == 1 and (event.seq > 0 or (kind in _OWN_DATA and kind not in self.watchers))
         for listener in listeners:
             mine = event if own else Event(event.seq, event.time, event.pid, event.kind, _private(event.data))
             try:

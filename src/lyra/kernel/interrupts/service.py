@@ -79,13 +79,14 @@ _log: Final = logging.getLogger("lyra.kernel")
 
 _IN_DOUBT: Final = "in_doubt"
 _QUESTION: Final = "a question to a person"  # the origin named when its text marks a process
+_OF_AN_ANSWER: Final = Answer.__struct_fields__
 _WAITS: Final = "process %s waits for a person: %s (%s)"
 
 
-def require_answer(interrupts: InterruptService, interrupt_id: str) -> None:
+def require_answer(interrupt: Interrupt) -> None:
     """Raise CapabilityDenied if the process that runs here may not answer this question. Its own questions, too, it
     answers only where a rule says so: a process must not allow itself more than it may."""
-    require("process.send", interrupts._find(interrupt_id).pid)
+    require("process.send", interrupt.pid)
 
 
 class InterruptService(Subsystem):
@@ -186,18 +187,19 @@ class InterruptService(Subsystem):
 
     def resolve(self, interrupt_id: str, response: Answer | Mapping[str, Any], *, user_id: str | None = None) -> int:
         """Answer a question; gives the journal seq of the answer. A second answer is refused."""
-        require_answer(self, interrupt_id)
-        return self._answer(interrupt_id, response, user_id=user_id)
+        interrupt = self._find(interrupt_id)
+        require_answer(interrupt)
+        return self._answer(interrupt, response, user_id=user_id)
 
-    def _answer(self, interrupt_id: str, response: Answer | Mapping[str, Any], *, user_id: str | None = None) -> int:
+    def _answer(self, interrupt: Interrupt, response: Answer | Mapping[str, Any], *, user_id: str | None = None) -> int:
         core = self._core
         core.raise_if_elsewhere()
-        interrupt = self._find(interrupt_id)
+        interrupt_id = interrupt.id
         if self._overdue(interrupt):
             self._expire(interrupt)
         self._raise_if_over(interrupt)
         if isinstance(response, Mapping):
-            known_keys(response, Answer.__struct_fields__, "an answer")
+            known_keys(response, _OF_AN_ANSWER, "an answer")
         answer = Answer.of(response)
         if user_id and interrupt.user_id and interrupt.user_id != user_id:
             raise Denied(
@@ -212,18 +214,18 @@ class InterruptService(Subsystem):
             )
         if interrupt.kind == "in_doubt" and answer.decision not in DECISIONS_IN_DOUBT:
             raise ConfigError(f"decision is {answer.decision!r}", hint="decide retry, skip or fail", id=interrupt_id)
-        answer = msgspec.structs.replace(answer, received_at=core.now())
+        answer = Answer(answer.text, answer.approved, answer.decision, answer.data, core.now())
         core.taint.pass_on_from_here(self.asker(interrupt), "an answer of")
         if interrupt_id in self.state.by_id:
             return self._close(interrupt, "resolved", response=answer, tainted=core.taint.is_here)
-        raw, interrupt_id = rows.Raw(codec.encode(answer)), interrupt.id
+        raw = rows.Raw(codec.encode(answer))
         interrupt.tainted = interrupt.tainted or core.taint.is_here
         interrupt.response = answer
         return self._end(interrupt, "resolved", row=rows.InterruptEnded(interrupt_id, raw))
 
     def cancel(self, interrupt_id: str, reason: str = "cancelled") -> int:
         """Take a question back; gives the journal seq of its end."""
-        require_answer(self, interrupt_id)
+        require_answer(self._find(interrupt_id))
         interrupt = self._still_open(interrupt_id)
         self._core.taint.pass_on_from_here(self.asker(interrupt), "the reason of")
         return self._withdraw(interrupt_id, reason, tainted=self._core.taint.is_here)
@@ -304,7 +306,7 @@ class InterruptService(Subsystem):
             "span_id": sendable_text(span_id, "span_id"),
             "auto_expire": config.auto_expire,
         }
-        if core.taint.is_here or core.taint.tainted(pid):
+        if core.taint.state.pids and (core.taint.is_here or core.taint.tainted(pid)):
             row["tainted"] = True
         with core.listeners.act:
             core.fact(self.state, pid, "pcb.interrupt_created", row)
@@ -341,7 +343,7 @@ class InterruptService(Subsystem):
 
     def _oldest(self, pid: str) -> Interrupt | None:
         pid = self._known(pid)
-        while (oldest := self._line.first(_text(pid))) is not None and self._overdue(oldest):
+        while (oldest := self._line.first(pid)) is not None and self._overdue(oldest):
             if self._core.stopping or self._core.failure is not None:  # nothing ends any more: look past it
                 return self._oldest_left(pid)
             self._expire(oldest)
@@ -425,8 +427,8 @@ class InterruptService(Subsystem):
         ]
 
     def _overdue(self, interrupt: Interrupt) -> bool:
-        due = interrupt.due
-        return interrupt.status == "pending" and due is not None and self._core.now() >= due
+        due = interrupt.expires_at
+        return due is not None and interrupt.status == "pending" and interrupt.auto_expire and self._core.now() >= due
 
     def _close(
         self,
@@ -452,8 +454,9 @@ class InterruptService(Subsystem):
             seq = core.fact(self.state, interrupt.pid, "pcb.interrupt_ended", row)
             self._line.leave(interrupt)
             self._disarm(interrupt.id)
-            event = {**row, "kind": interrupt.kind, "user_id": interrupt.user_id, "request_id": interrupt.request_id}
-            self._tell(interrupt, status, event)
+            if core.listening:
+                whose = {"kind": interrupt.kind, "user_id": interrupt.user_id, "request_id": interrupt.request_id}
+                self._tell(interrupt, status, {**row, **whose})
             for answered in self.on_answered:
                 answered(interrupt.pid)
             return seq
@@ -636,10 +639,11 @@ class InterruptService(Subsystem):
         self._arm(interrupt)
 
     def _arm(self, interrupt: Interrupt) -> None:
-        if interrupt.due is not None:
+        due = interrupt.due
+        if due is not None:
             clock = self._core.clock
             # Never longer than its whole time to live: it may have been asked by a clock that was ahead.
-            left_s = min(interrupt.due - self._core.now(), interrupt.due - interrupt.created_at)
+            left_s = min(due - self._core.now(), due - interrupt.created_at)
             rings_at = clock.monotonic() + max(0.0, left_s)
             self._timers[interrupt.id] = clock.call_at(rings_at, lambda: self._expire(interrupt))
 

@@ -93,7 +93,7 @@ class Questions:
             given_fields = {name: value for name, value in answer.items() if value is not None}
             self._answers = True
             try:
-                self._interrupts._answer(asked.id, given_fields)
+                self._interrupts._answer(asked, given_fields)
             finally:
                 self._answers = False
         self.over(pid, question, answer, given)
