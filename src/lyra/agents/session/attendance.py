@@ -58,6 +58,6 @@ async def _answered(kernel: Kernel, answer: Callable[[Interrupt], Any], interrup
         if value is None:
             _refuse(kernel, interrupt, "`answer` gave no answer")
         else:
-            kernel.interrupts._answer(interrupt.id, value)
+            kernel.interrupts._answer(interrupt, value)
     except Exception as error:  # noqa: BLE001 - a question that its answerer fails at is refused, not left open
         _refuse(kernel, interrupt, f"`answer` failed: {type(error).__name__}: {error}")
