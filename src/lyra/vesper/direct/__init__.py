@@ -1,0 +1,1 @@
+"""The direct path: closures over the typed IR."""

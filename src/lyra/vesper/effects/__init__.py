@@ -1,0 +1,1 @@
+"""Acts of nodes outside: requests, and how they are performed, logged and replayed."""

@@ -1,0 +1,1 @@
+"""What shows that two paths agree, and the mode that it allows."""

@@ -1,0 +1,87 @@
+"""The five modes of a node, and what each does with an execution.
+
+A mode says which path is live (performs effects and answers) and which executions are compared. In a canary the live
+path is chosen by a hash of the inputs, so the same request takes the same path in every process and after a restart.
+`allowed` gives the highest mode that some evidence allows; one reproducible divergence allows none with a live direct
+path. Plain tables and functions: nothing is run or stored here.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+from lyra.core.codec import canonical
+from lyra.errors import ConfigError
+from lyra.vesper.evidence.confidence import lower_bound
+
+__all__ = ["GATES", "MODES", "ORDER", "Mode", "Route", "allowed", "mode_named", "route"]
+
+CANARY_OF_10_000: Final = 500  # 5 % of the inputs take the direct path
+SAMPLED_OF: Final = 100  # in direct_only every hundredth execution is compared
+SHADOW: Final = "shadow"  # compared in the background, by a worker
+
+
+class Mode(NamedTuple):
+    name: str
+    direct_of_10_000: int  # executions, by the hash of their inputs, whose live path is the direct one
+    compares: str  # never, shadow, direct (those that run direct), always or sampled
+
+
+class Route(NamedTuple):
+    """What to do with one execution."""
+
+    live: str  # python or direct
+    compare: str  # "", now or shadow
+
+
+MODES: Final[dict[str, Mode]] = {
+    mode.name: mode
+    for mode in (
+        Mode("python_only", 0, "never"),
+        Mode("shadow_direct", 0, "shadow"),
+        Mode("canary_direct", CANARY_OF_10_000, "always"),
+        Mode("dual_verify", 0, "always"),
+        Mode("direct_only", 10_000, "sampled"),
+    )
+}
+ORDER: Final = tuple(MODES)
+# The confidence that each mode needs.
+GATES: Final[dict[str, float]] = {"canary_direct": 0.95, "dual_verify": 0.999, "direct_only": 0.9999}
+_PYTHON: Final = Route("python", "")
+_DIRECT: Final = Route("direct", "")
+_SHADOWED: Final = Route("python", "shadow")
+_DUAL: Final = Route("python", "now")
+_CANARY: Final = Route("direct", "now")
+
+
+def mode_named(name: str) -> Mode:
+    mode = MODES.get(name)
+    if mode is None:
+        raise ConfigError(f"no mode {name!r}", hint=f"one of {', '.join(MODES)}", key="mode")
+    return mode
+
+
+def route(mode: Mode, node_id: str, inputs: Any, number: int) -> Route:
+    """What to do with the execution of that number."""
+    if mode.direct_of_10_000 == 0:
+        return _PYTHON if mode.compares == "never" else _SHADOWED if mode.compares == "shadow" else _DUAL
+    if mode.direct_of_10_000 == 10_000:
+        return _CANARY if number % SAMPLED_OF == 0 else _DIRECT
+    return _CANARY if bucket(node_id, inputs) < mode.direct_of_10_000 else _DUAL
+
+
+def bucket(node_id: str, inputs: Any) -> int:
+    """A number below 10 000 that depends on the node and the inputs alone."""
+    digest = blake2b(canonical(inputs), digest_size=8, key=node_id.encode()[:64]).digest()
+    return int.from_bytes(digest, "big") % 10_000
+
+
+def allowed(compared: int, divergences: int, *, blocked: bool, shadow: bool = True) -> str:
+    """The highest mode that this evidence allows."""
+    lowest = "shadow_direct" if shadow else "python_only"
+    if blocked:
+        return lowest
+    confidence = lower_bound(compared, divergences)
+    passed = [name for name, least in GATES.items() if confidence >= least]
+    return passed[-1] if passed else lowest

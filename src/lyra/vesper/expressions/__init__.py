@@ -1,0 +1,1 @@
+"""The expression language: its grammar and its functions."""

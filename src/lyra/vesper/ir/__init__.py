@@ -1,0 +1,1 @@
+"""The typed IR that every path reads."""

@@ -1,0 +1,1 @@
+"""Files of nodes as plain data with places."""

@@ -1,0 +1,1 @@
+"""The declaration of a node, as its file has it."""

@@ -1,0 +1,1 @@
+"""The Python path: generated code and its small runtime."""

@@ -1,0 +1,1 @@
+"""The reference evaluator: slow, obvious, the third opinion."""

@@ -1,0 +1,1 @@
+"""Nodes by id and version, and what depends on what."""

@@ -1,0 +1,1 @@
+"""Nodes at work: in a kernel, in one of five modes."""

@@ -1,0 +1,1 @@
+"""Values of nodes: types, names, limits, outcomes."""

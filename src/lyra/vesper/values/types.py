@@ -1,0 +1,152 @@
+"""Types of a node's values, as data: what a `.vsp` file declares and what the checker infers.
+
+Values are plain Python: `str`, `int`, `Decimal`, `bool`, `bytes`, an aware UTC `datetime`, `None`, `list` (array),
+`frozenset` (set, of scalars), `dict` (map and record). `any` stands for values that only a run knows: rows of a query,
+answers of a server, ambient objects. Nothing here evaluates or coerces.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+__all__ = [
+    "ANY",
+    "BOOLEAN",
+    "BYTES",
+    "DECIMAL",
+    "INTEGER",
+    "INTEGER_MAX",
+    "INTEGER_MIN",
+    "NULL",
+    "SCALARS",
+    "STRING",
+    "TIMESTAMP",
+    "Array",
+    "DecimalType",
+    "EnumType",
+    "Field",
+    "MapType",
+    "Nullable",
+    "Record",
+    "Scalar",
+    "SetType",
+    "Type",
+    "describe",
+    "is_numeric",
+    "without_null",
+]
+
+INTEGER_MIN: Final = -(2**63)
+INTEGER_MAX: Final = 2**63 - 1
+
+
+class Type(msgspec.Struct, frozen=True, tag=True):
+    """Any of the types below."""
+
+
+class Scalar(Type, frozen=True, tag="scalar"):
+    """string, integer, boolean, bytes, timestamp, any or null."""
+
+    kind: str
+
+
+class DecimalType(Type, frozen=True, tag="decimal"):
+    """A decimal number. With a scale, each value has exactly so many digits after the point."""
+
+    scale: int | None = None
+
+
+class EnumType(Type, frozen=True, tag="enum"):
+    """One of some texts."""
+
+    values: tuple[str, ...]
+
+
+class Array(Type, frozen=True, tag="array"):
+    item: Type
+
+
+class SetType(Type, frozen=True, tag="set"):
+    item: Type
+
+
+class MapType(Type, frozen=True, tag="map"):
+    key: Type
+    value: Type
+
+
+class Field(msgspec.Struct, frozen=True):
+    """A field of a record."""
+
+    name: str
+    type: Type
+    required: bool = True
+    default: Any = msgspec.UNSET  # a value of its type; UNSET: none
+
+
+class Record(Type, frozen=True, tag="record"):
+    """A custom type with fields, or the anonymous record of an aggregation."""
+
+    name: str
+    fields: tuple[Field, ...]
+
+    def field(self, name: str) -> Field | None:
+        return next((field for field in self.fields if field.name == name), None)
+
+
+class Nullable(Type, frozen=True, tag="nullable"):
+    """The type, or null."""
+
+    type: Type
+
+
+STRING: Final = Scalar("string")
+INTEGER: Final = Scalar("integer")
+BOOLEAN: Final = Scalar("boolean")
+BYTES: Final = Scalar("bytes")
+TIMESTAMP: Final = Scalar("timestamp")
+ANY: Final = Scalar("any")
+NULL: Final = Scalar("null")
+DECIMAL: Final = DecimalType()
+SCALARS: Final[dict[str, Type]] = {
+    "string": STRING,
+    "integer": INTEGER,
+    "decimal": DECIMAL,
+    "boolean": BOOLEAN,
+    "bytes": BYTES,
+    "timestamp": TIMESTAMP,
+    "any": ANY,
+}
+
+
+def describe(kind: Type) -> str:
+    """The type as a file spells it."""
+    match kind:
+        case Scalar():
+            return kind.kind
+        case DecimalType():
+            return "decimal" if kind.scale is None else f"decimal({kind.scale})"
+        case EnumType():
+            return f"enum[{', '.join(kind.values)}]"
+        case Array():
+            return f"array<{describe(kind.item)}>"
+        case SetType():
+            return f"set<{describe(kind.item)}>"
+        case MapType():
+            return f"map<{describe(kind.key)}, {describe(kind.value)}>"
+        case Record():
+            return kind.name or "record"
+        case Nullable():
+            return f"{describe(kind.type)} or null"
+    raise AssertionError(kind)
+
+
+def without_null(kind: Type) -> Type:
+    return kind.type if isinstance(kind, Nullable) else kind
+
+
+def is_numeric(kind: Type) -> bool:
+    kind = without_null(kind)
+    return isinstance(kind, DecimalType) or kind == INTEGER
