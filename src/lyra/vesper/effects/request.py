@@ -1,0 +1,71 @@
+"""What a path asks for when a step acts outside the node, and the error that such an act ends with.
+
+A path awaits `effects.perform(request)` and is given the response, or an EffectError. Who performs it (a live host, a
+replay of a journal, a comparison) also does what lasts longer than one call: retries by `request.retry`, their delays,
+time-outs and circuit breakers. Rules of a step with the actions retry, backoff and circuit_breaker are therefore passed
+over by paths; a path obeys map_to and return_error (the rule's answer ends the node) and compensate.
+
+Compensation: a completed effect step that has compensate rules with steps registers them. When an error meets a
+compensate rule, that rule's steps run first, then the registered ones of completed steps, the latest first; an
+invariant that fails after the entry runs the registered ones too. An error inside a compensation is passed over.
+`effects.together(coroutines)`, where there is such a method, runs the steps of a Parallel at once and gives results and
+exceptions in their order; without it they run in written order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from lyra.vesper.ir.program import Retry
+from lyra.vesper.values.outcome import CODES
+
+__all__ = ["EffectError", "Effects", "Request", "TogetherEffects", "failure_code", "request_key"]
+
+
+class Request(msgspec.Struct, frozen=True):
+    """An act outside the node. `call_index` counts the requests of one step within the execution, from 0."""
+
+    step: str
+    call_index: int
+    kind: str
+    capability: str
+    payload: Any
+    timeout_s: float | None = None
+    retry: Retry | None = None
+    idempotency_key: str = ""
+
+
+class EffectError(Exception):
+    """The act failed. `kind` is what rules match: timeout, a server's error code, a callee's code, a code of Lyra."""
+
+    def __init__(self, kind: str, message: str = "", fields: dict[str, Any] | None = None) -> None:
+        super().__init__(message or kind)
+        self.kind = kind
+        self.message = message
+        self.fields = fields or {}
+
+
+class Effects(Protocol):
+    """Performs the acts of one execution."""
+
+    async def perform(self, request: Request) -> Any: ...
+
+
+class TogetherEffects(Effects, Protocol):
+    """Also runs coroutines at once; exceptions are among the results."""
+
+    async def together(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]: ...
+
+
+def failure_code(kind: str, effect: str) -> str:
+    """The node's error code for an effect that failed and met no rule: a callee's code, a code of Lyra, else
+    `effect_failed`."""
+    return kind if effect == "node.call" or kind in CODES else "effect_failed"
+
+
+def request_key(base: str, step: str, call_index: int) -> str:
+    """The idempotency key of a request; `base` is the execution's key input, or its trace id."""
+    return f"{base}/{step}/{call_index}"
