@@ -1,0 +1,374 @@
+"""Coercion on the direct path: values from outside to values of a declared type, and answers to theirs.
+
+`reader(type)` gives a function that takes a JSON-shaped or Python value and returns the value of the type, or raises
+Misfit. `writer(type)` does the same for values that the node computed: an integer becomes a decimal, a decimal gets its
+declared scale, and nothing is parsed. Both are built once per type; a run only calls them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal, DecimalException
+from typing import Any, Final
+
+import msgspec
+
+from lyra.vesper.direct.numbers import EXACT, checked_decimal, kind_of
+from lyra.vesper.values.limits import DECIMAL_DIGITS_MAX, DECIMAL_EXPONENT_MAX, VALUE_DEPTH_MAX
+from lyra.vesper.values.outcome import NodeError
+from lyra.vesper.values.types import (
+    INTEGER_MAX,
+    INTEGER_MIN,
+    Array,
+    DecimalType,
+    EnumType,
+    Field,
+    MapType,
+    Nullable,
+    Record,
+    Scalar,
+    SetType,
+    Type,
+    describe,
+)
+
+__all__ = ["Misfit", "is_optional", "reader", "writer", "written"]
+
+Coerce = Callable[[Any], Any]
+_ZERO: Final = Decimal(0)
+_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?", re.ASCII)
+_NUMBER_LENGTH_MAX: Final = 2 * (DECIMAL_DIGITS_MAX + DECIMAL_EXPONENT_MAX)
+_ELEMENTS_OF_SETS: Final = (str, int, Decimal, bool, bytes, datetime, type(None))
+
+
+class Misfit(Exception):
+    """A value does not fit its type; the text says where and why."""
+
+
+def _misfit(value: Any, expected: str) -> Misfit:
+    return Misfit(f"{kind_of(value)} is not {expected}")
+
+
+def _inside(where: str, coerce: Coerce, value: Any) -> Any:
+    try:
+        return coerce(value)
+    except Misfit as misfit:
+        raise Misfit(f"{where}: {misfit}") from None
+
+
+# ---------------------------------------------------------------- scalars
+
+
+def _string(value: Any) -> str:
+    if type(value) is str:
+        return value
+    if isinstance(value, str):
+        return str(value)
+    raise _misfit(value, "a string")
+
+
+def _integer(value: Any) -> int:
+    if type(value) is int:
+        if INTEGER_MIN <= value <= INTEGER_MAX:
+            return value
+        raise Misfit("the integer needs more than 64 bits")
+    raise _misfit(value, "an integer")
+
+
+def _boolean(value: Any) -> bool:
+    if value is True or value is False:
+        return value
+    raise _misfit(value, "a boolean")
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        try:
+            return base64.b64decode(value, validate=True)
+        except (binascii.Error, ValueError):
+            raise Misfit("the text is not base64") from None
+    raise _misfit(value, "bytes")
+
+
+def _timestamp(value: Any) -> datetime:
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise Misfit("the text is not an ISO 8601 time") from None
+    if not isinstance(value, datetime):
+        raise _misfit(value, "a timestamp")
+    if value.utcoffset() is None:
+        return value.replace(tzinfo=UTC)
+    try:
+        return value.astimezone(UTC)
+    except (OverflowError, ValueError):
+        raise Misfit("the time is out of range") from None
+
+
+def _number_of_text(text: str) -> Decimal:
+    if len(text) > _NUMBER_LENGTH_MAX or not _NUMBER.fullmatch(text):
+        raise Misfit("the text is not a number")
+    return Decimal(text)
+
+
+def _decimal(value: Any) -> Decimal:
+    kind = type(value)
+    if kind is Decimal:
+        number = value
+    elif kind is int:
+        if value.bit_length() > 4 * DECIMAL_DIGITS_MAX:
+            raise Misfit("the number has too many digits")
+        number = Decimal(value)
+    elif kind is str:
+        number = _number_of_text(value)
+    elif kind is float:
+        number = Decimal(repr(value))
+    else:
+        raise _misfit(value, "a decimal")
+    if not number.is_finite():
+        raise Misfit("the number is not finite")
+    try:
+        return EXACT.add(number, _ZERO)
+    except DecimalException:
+        raise Misfit("the number has too many digits") from None
+
+
+def _at_scale(scale: int, coerce: Coerce) -> Coerce:
+    unit = Decimal((0, (1,), -scale))
+
+    def fit(value: Any) -> Decimal:
+        number: Decimal = coerce(value)
+        try:
+            return number.quantize(unit, context=EXACT)
+        except DecimalException:
+            raise Misfit(f"the number does not fit {scale} digits after the point") from None
+
+    return fit
+
+
+def _null(value: Any) -> None:
+    if value is not None:
+        raise _misfit(value, "null")
+
+
+def _anything(value: Any) -> Any:
+    return _any_value(value, VALUE_DEPTH_MAX)
+
+
+def _any_value(value: Any, depth: int) -> Any:
+    """A value of no declared type: JSON floats become decimals, containers are copied."""
+    if depth < 0:
+        raise Misfit("the value is nested too deeply")
+    match value:
+        case None | bool():
+            return value
+        case str():
+            return _string(value)
+        case int():
+            return _integer(value)
+        case Decimal() | float():
+            return _decimal(value)
+        case bytes():
+            return value
+        case datetime():
+            return _timestamp(value)
+        case list():
+            return [_any_value(item, depth - 1) for item in value]
+        case dict():
+            return {_string(key): _any_value(item, depth - 1) for key, item in value.items()}
+        case set() | frozenset():
+            return _set_of([_any_value(item, depth - 1) for item in value])
+    raise _misfit(value, "a value that a node can hold")
+
+
+# ---------------------------------------------------------------- containers
+
+
+def _set_of(items: list[Any]) -> frozenset[Any]:
+    if not all(isinstance(item, _ELEMENTS_OF_SETS) for item in items):
+        raise Misfit("a set holds scalars only")
+    elements = frozenset(items)
+    if len(elements) != len(items):
+        raise Misfit("an element of the set is repeated")
+    return elements
+
+
+def _array(item: Coerce) -> Coerce:
+    def fit(value: Any) -> list[Any]:
+        if type(value) is not list:
+            raise _misfit(value, "an array")
+        try:
+            return [item(element) for element in value]
+        except Misfit:
+            return [_inside(f"[{index}]", item, element) for index, element in enumerate(value)]
+
+    return fit
+
+
+def _set(item: Coerce) -> Coerce:
+    def fit(value: Any) -> frozenset[Any]:
+        if not isinstance(value, list | set | frozenset):
+            raise _misfit(value, "a set")
+        return _set_of([item(element) for element in value])
+
+    return fit
+
+
+def _map(key: Coerce, item: Coerce) -> Coerce:
+    def fit(value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise _misfit(value, "a map")
+        return {key(_string(name)): _inside(str(name), item, element) for name, element in value.items()}
+
+    return fit
+
+
+def is_optional(field: Field) -> bool:
+    """Whether null stands for the absent field."""
+    return not field.required and (field.default is msgspec.UNSET or field.default is None)
+
+
+def _record(record: Record, build: Callable[[Type], Coerce]) -> Coerce:
+    coercions = [
+        (field, _or_null(build(field.type)) if is_optional(field) else build(field.type)) for field in record.fields
+    ]
+    names = {field.name for field in record.fields}
+
+    def fit(value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise _misfit(value, describe(record))
+        if not value.keys() <= names:
+            unknown = sorted(str(name) for name in value.keys() - names)
+            raise Misfit(f"no field {unknown[0]!r} in {describe(record)}")
+        result: dict[str, Any] = {}
+        for field, coerce in coercions:
+            if field.name in value:
+                result[field.name] = _inside(field.name, coerce, value[field.name])
+            elif field.default is not msgspec.UNSET:
+                result[field.name] = field.default
+            elif field.required and not isinstance(field.type, Nullable):
+                raise Misfit(f"the field {field.name!r} is missing")
+            else:
+                result[field.name] = None
+        return result
+
+    return fit
+
+
+def _or_null(coerce: Coerce) -> Coerce:
+    return lambda value: None if value is None else coerce(value)
+
+
+def _enum(values: tuple[str, ...]) -> Coerce:
+    allowed = frozenset(values)
+
+    def fit(value: Any) -> str:
+        if isinstance(value, str) and value in allowed:
+            return str(value)
+        raise Misfit(f"{kind_of(value)} is not one of {', '.join(values)}")
+
+    return fit
+
+
+_READERS: Final[dict[str, Coerce]] = {
+    "string": _string,
+    "integer": _integer,
+    "boolean": _boolean,
+    "bytes": _bytes,
+    "timestamp": _timestamp,
+    "any": _anything,
+    "null": _null,
+}
+
+
+def reader(kind: Type) -> Coerce:
+    """Coerces values that come from outside."""
+    return _build(kind, _READERS, _decimal, reader)
+
+
+def _build(kind: Type, scalars: dict[str, Coerce], decimal: Coerce, build: Callable[[Type], Coerce]) -> Coerce:
+    match kind:
+        case Scalar():
+            return scalars[kind.kind]
+        case DecimalType():
+            return decimal if kind.scale is None else _at_scale(kind.scale, decimal)
+        case EnumType():
+            return _enum(kind.values)
+        case Array():
+            return _array(build(kind.item))
+        case SetType():
+            return _set(build(kind.item))
+        case MapType():
+            key = build(kind.key) if isinstance(kind.key, EnumType) else _string
+            return _map(key, build(kind.value))
+        case Record():
+            return _record(kind, build)
+        case Nullable():
+            return _or_null(build(kind.type))
+    raise AssertionError(kind)
+
+
+# ---------------------------------------------------------------- computed values
+
+
+def _computed_decimal(value: Any) -> Decimal:
+    if type(value) is Decimal or type(value) is int:
+        return checked_decimal(Decimal(value))
+    raise _misfit(value, "a decimal")
+
+
+def _computed_bytes(value: Any) -> bytes:
+    if type(value) is bytes:
+        return value
+    raise _misfit(value, "bytes")
+
+
+def _computed_timestamp(value: Any) -> datetime:
+    if isinstance(value, datetime):
+        return value
+    raise _misfit(value, "a timestamp")
+
+
+def _computed(value: Any) -> Any:
+    """A value of no declared type, its decimals without a negative zero."""
+    match value:
+        case Decimal():
+            return checked_decimal(value)
+        case list():
+            return [_computed(item) for item in value]
+        case dict():
+            return {key: _computed(item) for key, item in value.items()}
+        case frozenset():
+            return frozenset(_computed(item) for item in value)
+    return value
+
+
+_WRITERS: Final[dict[str, Coerce]] = {
+    "string": _string,
+    "integer": _integer,
+    "boolean": _boolean,
+    "bytes": _computed_bytes,
+    "timestamp": _computed_timestamp,
+    "any": _computed,
+    "null": _null,
+}
+
+
+def writer(kind: Type) -> Coerce:
+    """Coerces values that the node computed."""
+    return _build(kind, _WRITERS, _computed_decimal, writer)
+
+
+def written(name: str, coerce: Coerce, value: Any) -> Any:
+    """The answer's field; a type error where it does not fit."""
+    try:
+        return coerce(value)
+    except Misfit as misfit:
+        raise NodeError("type_error", f"{name}: {misfit}") from None

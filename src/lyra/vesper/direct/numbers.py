@@ -1,0 +1,246 @@
+"""Arithmetic of the direct path: 64 bit integers and exact decimals.
+
+Integers are checked after each operation. Decimals are added, subtracted and multiplied in a context that traps every
+loss; quotients have 28 digits unless a scale says where the exact quotient is rounded. A decimal between operations
+never has a positive exponent. The thread's decimal context is never read: each operation names its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import ROUND_HALF_EVEN, Context, Decimal, DecimalException, DivisionByZero, Inexact, InvalidOperation, Overflow
+from typing import Any, Final
+
+from lyra.vesper.values.limits import DECIMAL_DIGITS_MAX, DECIMAL_EXPONENT_MAX, QUOTIENT_DIGITS
+from lyra.vesper.values.outcome import NodeError
+from lyra.vesper.values.types import INTEGER_MAX, INTEGER_MIN
+
+__all__ = [
+    "EXACT",
+    "OPERATIONS",
+    "absolute",
+    "add",
+    "checked_decimal",
+    "divide",
+    "is_number",
+    "multiply",
+    "negate",
+    "number_text",
+    "overflow",
+    "remainder",
+    "round_number",
+    "round_quotient",
+    "subtract",
+]
+
+_TRAPS: Final = [Inexact, Overflow, InvalidOperation, DivisionByZero]
+EXACT: Final = Context(
+    prec=DECIMAL_DIGITS_MAX, Emin=-DECIMAL_EXPONENT_MAX, Emax=DECIMAL_EXPONENT_MAX, traps=_TRAPS, rounding=ROUND_HALF_EVEN
+)
+_QUOTIENT: Final = Context(
+    prec=QUOTIENT_DIGITS,
+    Emin=-DECIMAL_EXPONENT_MAX,
+    Emax=DECIMAL_EXPONENT_MAX,
+    traps=[Overflow, InvalidOperation, DivisionByZero],
+    rounding=ROUND_HALF_EVEN,
+)
+_ZERO: Final = Decimal(0)
+
+
+def overflow() -> NodeError:
+    return NodeError("overflow", "the result is out of range")
+
+
+def wrong_operands(operator: str, left: Any, right: Any) -> NodeError:
+    return NodeError("type_error", f"{operator} cannot take {kind_of(left)} and {kind_of(right)}")
+
+
+def kind_of(value: Any) -> str:
+    """The word for the kind of a value in messages."""
+    return _KINDS.get(type(value), type(value).__name__)
+
+
+_KINDS: Final = {
+    type(None): "null",
+    bool: "boolean",
+    int: "integer",
+    Decimal: "decimal",
+    str: "string",
+    bytes: "bytes",
+    list: "array",
+    dict: "map",
+    frozenset: "set",
+}
+
+
+def is_number(value: Any) -> bool:
+    return type(value) is int or type(value) is Decimal
+
+
+def _decimals(operator: str, left: Any, right: Any) -> tuple[Decimal, Decimal]:
+    """Both numbers as decimals; a type error where either is no number."""
+    if not (is_number(left) and is_number(right)):
+        raise wrong_operands(operator, left, right)
+    return Decimal(left), Decimal(right)
+
+
+def _exactly(operation: Callable[[Decimal, Decimal], Decimal], left: Decimal, right: Decimal) -> Decimal:
+    try:
+        return operation(left, right)
+    except DecimalException:
+        raise overflow() from None
+
+
+def checked_decimal(value: Decimal) -> Decimal:
+    """The decimal, without a negative zero or a positive exponent; `overflow` where it has too many digits."""
+    try:
+        return EXACT.add(value, _ZERO)
+    except DecimalException:
+        raise overflow() from None
+
+
+def add(left: Any, right: Any) -> Any:
+    if type(left) is int and type(right) is int:
+        total = left + right
+        if INTEGER_MIN <= total <= INTEGER_MAX:
+            return total
+        raise overflow()
+    if type(left) is Decimal and type(right) is Decimal:
+        return _exactly(EXACT.add, left, right)
+    return _exactly(EXACT.add, *_decimals("+", left, right))
+
+
+def subtract(left: Any, right: Any) -> Any:
+    if type(left) is int and type(right) is int:
+        difference = left - right
+        if INTEGER_MIN <= difference <= INTEGER_MAX:
+            return difference
+        raise overflow()
+    return _exactly(EXACT.subtract, *_decimals("-", left, right))
+
+
+def multiply(left: Any, right: Any) -> Any:
+    if type(left) is int and type(right) is int:
+        product = left * right
+        if INTEGER_MIN <= product <= INTEGER_MAX:
+            return product
+        raise overflow()
+    return _exactly(EXACT.multiply, *_decimals("*", left, right))
+
+
+def divide(left: Any, right: Any) -> Any:
+    """An integer where two integers divide without a rest, else a decimal of at most 28 digits."""
+    dividend, divisor = _decimals("/", left, right)
+    if not right:
+        raise NodeError("division_by_zero", "a number was divided by zero")
+    if type(left) is int and type(right) is int and left % right == 0:
+        quotient = left // right
+        if INTEGER_MIN <= quotient <= INTEGER_MAX:
+            return quotient
+        raise overflow()
+    try:
+        return checked_decimal(_QUOTIENT.divide(dividend, divisor))
+    except DecimalException:
+        raise overflow() from None
+
+
+def remainder(left: Any, right: Any) -> Any:
+    """What a division that rounds towards zero leaves; it has the sign of the dividend."""
+    dividend, divisor = _decimals("%", left, right)
+    if not right:
+        raise NodeError("division_by_zero", "a number was divided by zero")
+    if type(left) is int and type(right) is int:
+        rest = abs(left) % abs(right)
+        return -rest if left < 0 else rest
+    (scaled_dividend, scaled_divisor), exponent = _same_exponent(dividend, divisor)
+    rest = abs(scaled_dividend) % abs(scaled_divisor)
+    return _scaled(-rest if scaled_dividend < 0 else rest, exponent)
+
+
+def negate(operand: Any) -> Any:
+    if type(operand) is int:
+        if operand == INTEGER_MIN:
+            raise overflow()
+        return -operand
+    if type(operand) is Decimal:
+        return EXACT.minus(operand)
+    raise NodeError("type_error", f"- cannot take {kind_of(operand)}")
+
+
+def absolute(operand: Any) -> Any:
+    if not is_number(operand):
+        raise NodeError("type_error", f"abs cannot take {kind_of(operand)}")
+    return negate(operand) if operand < 0 else operand
+
+
+def _parts(value: Decimal) -> tuple[int, int]:
+    """The coefficient with its sign, and the exponent."""
+    sign, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    coefficient = int(Decimal((0, digits, 0)))
+    return (-coefficient if sign else coefficient), exponent
+
+
+def _same_exponent(left: Decimal, right: Decimal) -> tuple[tuple[int, int], int]:
+    (left_number, left_exponent), (right_number, right_exponent) = _parts(left), _parts(right)
+    exponent = min(left_exponent, right_exponent)
+    numbers = left_number * 10 ** (left_exponent - exponent), right_number * 10 ** (right_exponent - exponent)
+    return numbers, exponent
+
+
+def _scaled(coefficient: int, exponent: int) -> Decimal:
+    """coefficient × 10^exponent, with that exponent."""
+    digits = Decimal(coefficient).as_tuple()
+    if len(digits.digits) > DECIMAL_DIGITS_MAX:
+        raise overflow()
+    return checked_decimal(Decimal((digits.sign, digits.digits, exponent)))
+
+
+def _rounded_ratio(numerator: int, denominator: int, rounding: str) -> int:
+    """The integer next to a fraction, by the rounding's name."""
+    if denominator < 0:
+        numerator, denominator = -numerator, -denominator
+    whole, rest = divmod(abs(numerator), denominator)
+    twice = 2 * rest
+    if rounding == "half_even":
+        is_up = twice > denominator or (twice == denominator and whole % 2 == 1)
+    elif rounding == "half_up":
+        is_up = twice >= denominator
+    else:
+        is_up = False
+    whole += is_up
+    return -whole if numerator < 0 else whole
+
+
+def round_number(operand: Any, scale: int, rounding: str) -> Decimal:
+    """The number with so many digits after the point."""
+    if not is_number(operand):
+        raise NodeError("type_error", f"rounding cannot take {kind_of(operand)}")
+    return round_quotient(operand, 1, scale, rounding)
+
+
+def round_quotient(left: Any, right: Any, scale: int, rounding: str) -> Decimal:
+    """The exact quotient, rounded once."""
+    dividend, divisor = _decimals("/", left, right)
+    if not right:
+        raise NodeError("division_by_zero", "a number was divided by zero")
+    if not 0 <= scale <= DECIMAL_DIGITS_MAX:
+        raise NodeError("type_error", f"a number cannot have {scale} digits after the point")
+    (numerator, denominator), _ = _same_exponent(dividend, divisor)
+    return _scaled(_rounded_ratio(numerator * 10**scale, denominator, rounding), -scale)
+
+
+def number_text(value: Any) -> str:
+    """Digits, without an exponent, the scale kept; zero has no sign."""
+    if type(value) is int:
+        return str(value)
+    return format(checked_decimal(value), "f")
+
+
+OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "+": add,
+    "-": subtract,
+    "*": multiply,
+    "/": divide,
+    "%": remainder,
+}
