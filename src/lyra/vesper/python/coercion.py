@@ -1,0 +1,321 @@
+"""Coercion of JSON-shaped values to the types that a node declares, for inputs and for outputs.
+
+A coercer is a function `(value, where) → value` that raises `Mismatch` with the place of the first value that does not
+fit. Coercers of records, arrays, maps and sets are made once, when a generated module is imported. Nothing is converted
+by way of a binary float: a float counts as the decimal that its shortest text says.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Final
+
+from lyra.vesper.python.numbers import EXACT, kind_of
+from lyra.vesper.values.limits import DECIMAL_DIGITS_MAX, DECIMAL_EXPONENT_MAX, VALUE_DEPTH_MAX
+from lyra.vesper.values.outcome import NodeError
+from lyra.vesper.values.types import INTEGER_MAX, INTEGER_MIN
+
+__all__ = [
+    "Coercer",
+    "FieldCoercer",
+    "Mismatch",
+    "array_of",
+    "enum_of",
+    "exact_any",
+    "exact_bytes",
+    "exact_decimal",
+    "exact_scaled",
+    "exact_timestamp",
+    "invalid_input",
+    "map_of",
+    "nullable",
+    "record_of",
+    "refuse_names",
+    "scaled",
+    "set_of",
+    "to_any",
+    "to_boolean",
+    "to_bytes",
+    "to_decimal",
+    "to_integer",
+    "to_null",
+    "to_string",
+    "to_timestamp",
+    "wrong_output",
+]
+
+Coercer = Callable[[Any, str], Any]
+
+_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_NUMBER_TEXT_MAX: Final = DECIMAL_DIGITS_MAX + DECIMAL_EXPONENT_MAX  # characters
+
+
+class Mismatch(Exception):
+    """A value is not of its declared type."""
+
+
+def _mismatch(where: str, expected: str, value: Any) -> Mismatch:
+    return Mismatch(f"{where} must be {expected}, not {kind_of(value)}")
+
+
+def invalid_input(error: Mismatch | str) -> NodeError:
+    """The error of an input that is not of its type."""
+    return NodeError("invalid_input", str(error), phase="input")
+
+
+def wrong_output(error: Mismatch) -> NodeError:
+    """The error of an output that is not of its type."""
+    return NodeError("type_error", str(error))
+
+
+def refuse_names(inputs: Mapping[str, Any], known: Mapping[str, Any], required: tuple[str, ...]) -> None:
+    """Refuse inputs that the node does not declare, and the lack of required ones."""
+    for name in inputs:
+        if name not in known:
+            raise invalid_input(f"there is no input {name!r}")
+    for name in required:
+        if name not in inputs:
+            raise invalid_input(f"the input {name!r} is missing")
+
+
+# ------------------------------------------------------------ scalars
+def to_string(value: Any, where: str) -> str:
+    if isinstance(value, str):
+        return value
+    raise _mismatch(where, "a string", value)
+
+
+def to_integer(value: Any, where: str) -> int:
+    if type(value) is not int:
+        raise _mismatch(where, "an integer", value)
+    if not INTEGER_MIN <= value <= INTEGER_MAX:
+        raise Mismatch(f"{where} does not fit in 64 bits")
+    return value
+
+
+def to_boolean(value: Any, where: str) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise _mismatch(where, "a boolean", value)
+
+
+def to_decimal(value: Any, where: str) -> Decimal:
+    if isinstance(value, bool):
+        raise _mismatch(where, "a decimal number", value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise Mismatch(f"{where} must be a finite number")
+        value = repr(value)
+    elif isinstance(value, str) and (len(value) > _NUMBER_TEXT_MAX or not _NUMBER.fullmatch(value)):
+        raise Mismatch(f"{where} must be a decimal number")
+    elif not isinstance(value, int | str | Decimal):
+        raise _mismatch(where, "a decimal number", value)
+    try:
+        number = EXACT.create_decimal(value)
+    except ArithmeticError:
+        raise Mismatch(f"{where} has too many digits") from None
+    if not number.is_finite():
+        raise Mismatch(f"{where} must be a finite number")
+    return number
+
+
+def scaled(scale: int) -> Coercer:
+    """Decimals with exactly so many digits after the point."""
+    unit = Decimal((0, (1,), -scale))
+    quantize = EXACT.quantize
+
+    def to_scale(value: Any, where: str) -> Decimal:
+        number = to_decimal(value, where)
+        try:
+            return quantize(number, unit)
+        except ArithmeticError:
+            raise Mismatch(f"{where} must have at most {scale} digits after the point") from None
+
+    return to_scale
+
+
+def to_bytes(value: Any, where: str) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if not isinstance(value, str):
+        raise _mismatch(where, "bytes, or their base64 text", value)
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        raise Mismatch(f"{where} must be base64 text") from None
+
+
+def to_timestamp(value: Any, where: str) -> datetime:
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise Mismatch(f"{where} must be a timestamp in ISO 8601") from None
+    if not isinstance(value, datetime):
+        raise _mismatch(where, "a timestamp", value)
+    try:
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    except (OverflowError, ValueError):
+        raise Mismatch(f"{where} is a timestamp out of range") from None
+
+
+def to_null(value: Any, where: str) -> None:
+    if value is not None:
+        raise _mismatch(where, "null", value)
+
+
+def to_any(value: Any, where: str, depth: int = 0) -> Any:
+    """A JSON-shaped value of any type, in the shape that steps work with."""
+    if value is None or isinstance(value, str | bool | bytes):
+        return value
+    if depth > VALUE_DEPTH_MAX:
+        raise Mismatch(f"{where} is nested too deeply")
+    match value:
+        case int():
+            return to_integer(value, where)
+        case float() | Decimal():
+            return to_decimal(value, where)
+        case datetime():
+            return to_timestamp(value, where)
+        case list():
+            return [to_any(element, f"{where}[{index}]", depth + 1) for index, element in enumerate(value)]
+        case dict():
+            return {
+                to_string(key, f"a key of {where}"): to_any(element, f"{where}.{key}", depth + 1)
+                for key, element in value.items()
+            }
+        case set() | frozenset():
+            return _unique([to_any(element, where, depth + 1) for element in value], where)
+    raise _mismatch(where, "a value", value)
+
+
+# ------------------------------------------------------------ scalars that a node computed
+def exact_decimal(value: Any, where: str) -> Decimal:
+    """A computed decimal; minus zero is zero."""
+    if type(value) is not Decimal and type(value) is not int:
+        raise _mismatch(where, "a decimal number", value)
+    return EXACT.add(value, 0)
+
+
+def exact_scaled(scale: int) -> Coercer:
+    """Computed decimals with exactly so many digits after the point."""
+    at_scale = scaled(scale)
+    return lambda value, where: at_scale(exact_decimal(value, where), where)
+
+
+def exact_bytes(value: Any, where: str) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    raise _mismatch(where, "bytes", value)
+
+
+def exact_timestamp(value: Any, where: str) -> datetime:
+    if isinstance(value, datetime):
+        return value
+    raise _mismatch(where, "a timestamp", value)
+
+
+def exact_any(value: Any, where: str) -> Any:
+    """A computed value of any type; minus zero is zero, also inside."""
+    match value:
+        case Decimal():
+            return exact_decimal(value, where)
+        case list():
+            return [exact_any(element, where) for element in value]
+        case dict():
+            return {key: exact_any(element, where) for key, element in value.items()}
+        case frozenset():
+            return frozenset(exact_any(element, where) for element in value)
+    return value
+
+
+# ------------------------------------------------------------ compounds
+def nullable(coerce: Coercer) -> Coercer:
+    """The type, or null."""
+    return lambda value, where: None if value is None else coerce(value, where)
+
+
+def enum_of(*texts: str) -> Coercer:
+    """One of these texts."""
+    allowed = frozenset(texts)
+
+    def to_enum(value: Any, where: str) -> str:
+        if isinstance(value, str) and value in allowed:
+            return value
+        raise Mismatch(f"{where} must be one of {', '.join(texts)}")
+
+    return to_enum
+
+
+def array_of(coerce: Coercer) -> Coercer:
+    def to_array(value: Any, where: str) -> list[Any]:
+        if not isinstance(value, list):
+            raise _mismatch(where, "an array", value)
+        return [coerce(element, f"{where}[{index}]") for index, element in enumerate(value)]
+
+    return to_array
+
+
+def set_of(coerce: Coercer) -> Coercer:
+    def to_set(value: Any, where: str) -> frozenset[Any]:
+        if not isinstance(value, list | set | frozenset):
+            raise _mismatch(where, "a set", value)
+        return _unique([coerce(element, where) for element in value], where)
+
+    return to_set
+
+
+def _unique(elements: list[Any], where: str) -> frozenset[Any]:
+    if any(isinstance(element, list | dict | frozenset) for element in elements):
+        raise Mismatch(f"{where} must hold single values only")
+    unique = frozenset(elements)
+    if len(unique) != len(elements):
+        raise Mismatch(f"{where} holds a value twice")
+    return unique
+
+
+def map_of(key: Coercer, value: Coercer) -> Coercer:
+    def to_map(entries: Any, where: str) -> dict[str, Any]:
+        if not isinstance(entries, dict):
+            raise _mismatch(where, "a map", entries)
+        return {
+            key(to_string(name, f"a key of {where}"), f"a key of {where}"): value(element, f"{where}.{name}")
+            for name, element in entries.items()
+        }
+
+    return to_map
+
+
+# Name, coercer, whether it is required, the value where it is absent.
+FieldCoercer = tuple[str, Coercer, bool, Any]
+
+
+def record_of(name: str, *fields: FieldCoercer) -> Coercer:
+    """A record with these fields and no others."""
+    known = frozenset(field for field, _, _, _ in fields)
+
+    def to_record(value: Any, where: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise _mismatch(where, f"a record {name}", value)
+        for key in value:
+            if key not in known:
+                raise Mismatch(f"{where} has no field {key!r}")
+        record = {}
+        for field, coerce, is_required, default in fields:
+            if field in value:
+                element = value[field]
+                is_absent = element is None and not is_required and default is None
+                record[field] = None if is_absent else coerce(element, f"{where}.{field}")
+            elif is_required:
+                raise Mismatch(f"{where} lacks the field {field!r}")
+            else:
+                record[field] = default
+        return record
+
+    return to_record

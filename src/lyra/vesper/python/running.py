@@ -1,0 +1,234 @@
+"""The state of one run of generated code: its execution, steps and time used, effects and compensations.
+
+A generated function makes a `Run` only where it needs it: when it reads the time, a predicate or an ambient object,
+loops, or acts outside. `Run` holds which contracts could not be judged. It decides nothing about a node: what happens
+in which order stands in the generated function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from lyra.errors import ContractViolation
+from lyra.vesper.effects.request import EffectError, Effects, Request, failure_code, request_key
+from lyra.vesper.ir.program import Retry
+from lyra.vesper.python.coercion import Mismatch, to_any
+from lyra.vesper.python.operators import text_of
+from lyra.vesper.values.execution import Execution, new_execution
+from lyra.vesper.values.outcome import NodeError
+
+__all__ = [
+    "BrokenContract",
+    "EffectFailure",
+    "Retry",
+    "Run",
+    "Unverifiable",
+    "broken",
+    "declared",
+    "error_object",
+    "matches",
+    "snapshot",
+]
+
+_STEPS_BETWEEN_CLOCKS: Final = 256
+
+
+class Unverifiable(NodeError):
+    """A predicate or an ambient object is missing. Inside a contract it makes the contract unverifiable."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("type_error", message)
+
+
+class BrokenContract(NodeError, ContractViolation):
+    """A precondition, postcondition, invariant or constraint does not hold."""
+
+
+class EffectFailure(NodeError):
+    """An act outside the node failed; `kind` is what rules match besides the code."""
+
+    def __init__(self, code: str, kind: str, message: str, fields: dict[str, Any]) -> None:
+        super().__init__(code, message, fields=fields)
+        self.kind = kind
+
+
+def broken(code: str, text: str, phase: str) -> BrokenContract:
+    """The error of a contract that does not hold."""
+    return BrokenContract(code, f"does not hold: {text}", phase=phase)
+
+
+def declared(code: Any, message: Any, fields: dict[str, Any]) -> NodeError:
+    """The error that a node declares: its code, its message and its other fields."""
+    if not isinstance(code, str):
+        raise NodeError("type_error", "an error code is a string")
+    return NodeError(code, text_of(message), fields=fields)
+
+
+def error_object(error: NodeError | None) -> dict[str, Any]:
+    """`error` as contracts and rules see it."""
+    if error is None:
+        return {"occurred": False, "code": None, "message": None, "logged": False}
+    code = error.kind if isinstance(error, EffectFailure) else error.code
+    return {"occurred": True, "code": code, "message": error.message, "logged": True}
+
+
+def snapshot(value: Any) -> Any:
+    """A deep copy of a value."""
+    if isinstance(value, list):
+        return [snapshot(element) for element in value]
+    if isinstance(value, dict):
+        return {key: snapshot(element) for key, element in value.items()}
+    return value
+
+
+class Run:
+    """What one run of a generated function shares between its steps."""
+
+    __slots__ = (
+        "_ambient",
+        "_calls",
+        "_clock_in",
+        "_deadline",
+        "_effects",
+        "_key",
+        "_steps_left",
+        "_undo",
+        "execution",
+        "unverifiable",
+    )
+
+    def __init__(self, execution: Execution | None = None, effects: Effects | None = None) -> None:
+        self.execution = new_execution() if execution is None else execution
+        self.unverifiable: list[str] = []
+        self._effects = effects
+        self._calls: dict[str, int] = {}
+        self._undo: list[Callable[[], Awaitable[None]]] = []
+        self._ambient: dict[str, Any] = {}
+        self._key = self.execution.trace_id
+        self._steps_left = 0
+        self._clock_in = _STEPS_BETWEEN_CLOCKS
+        self._deadline = 0.0
+
+    def start(self, effects: Effects | None, steps: int, time_s: float, key: Any = None) -> None:
+        """Set the limits of the run, and whom its effects go to."""
+        self._effects = effects or self._effects
+        self._steps_left = steps
+        self._deadline = self.execution.monotonic() + time_s
+        if isinstance(key, str) and key:
+            self._key = key
+
+    # ------------------------------------------------------------ limits
+    def tick(self, steps: int) -> None:
+        """Count the steps of one round of a loop, and look at the clock now and then."""
+        self._steps_left -= steps
+        if self._steps_left < 0:
+            raise NodeError("resource_limit", "the node takes more steps than it may")
+        self._clock_in -= steps
+        if self._clock_in < 0:
+            self._clock_in = _STEPS_BETWEEN_CLOCKS
+            self.check_time()
+
+    def check_time(self) -> None:
+        if self.execution.monotonic() > self._deadline:
+            raise NodeError("timeout", "the node takes more time than it may")
+
+    # ------------------------------------------------------------ the execution's context
+    @property
+    def now(self) -> datetime:
+        return self.execution.now.astimezone(UTC)
+
+    @property
+    def year(self) -> int:
+        return self.now.year
+
+    def ambient(self, name: str) -> Any:
+        """An object that the caller's context supplies."""
+        if name not in self._ambient:
+            if name not in self.execution.ambient:
+                raise Unverifiable(f"the context has no {name!r}")
+            try:
+                self._ambient[name] = to_any(self.execution.ambient[name], name)
+            except Mismatch as error:
+                raise NodeError("type_error", str(error)) from None
+        return self._ambient[name]
+
+    def ask_host(self, name: str, *arguments: Any) -> Any:
+        """The answer of a predicate of the host program."""
+        predicate = self.execution.predicates.get(name)
+        if predicate is None:
+            raise Unverifiable(f"there is no predicate {name!r}")
+        try:
+            return to_any(predicate(*arguments), name)
+        except NodeError:
+            raise
+        except Exception as error:
+            raise NodeError("type_error", f"the predicate {name!r} failed: {type(error).__name__}") from error
+
+    # ------------------------------------------------------------ effects
+    async def perform(
+        self,
+        step: str,
+        kind: str,
+        capability: str,
+        payload: Any,
+        *,
+        timeout_s: float | None = None,
+        retry: Retry | None = None,
+    ) -> Any:
+        """The response of an act outside the node."""
+        if self._effects is None:
+            raise NodeError("capability_denied", f"{step}: the node was given no effects")
+        index = self._calls.get(step, 0)
+        self._calls[step] = index + 1
+        key = request_key(self._key, step, index)
+        request = Request(step, index, kind, capability, payload, timeout_s, retry, key)
+        try:
+            response = await self._effects.perform(request)
+        except EffectError as error:
+            code = failure_code(error.kind, kind)
+            raise EffectFailure(code, error.kind, error.message, error.fields) from None
+        self.check_time()
+        try:
+            return to_any(response, step)
+        except Mismatch as error:
+            raise NodeError("type_error", str(error)) from None
+
+    async def together(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+        """Run all of them; the first error in their order is raised when all have ended."""
+        at_once = getattr(self._effects, "together", None)
+        results: list[Any] = []
+        if at_once is not None:
+            results = await at_once(coroutines)
+        else:
+            for coroutine in coroutines:
+                try:
+                    results.append(await coroutine)
+                except Exception as error:  # noqa: BLE001 - raised below, when all have ended
+                    results.append(error)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return results
+
+    # ------------------------------------------------------------ compensation
+    def on_undo(self, compensation: Callable[[], Awaitable[None]]) -> None:
+        """Register what takes a completed step back."""
+        self._undo.append(compensation)
+
+    async def undo(self, *first: Callable[[], Awaitable[None]]) -> None:
+        """Run these compensations, then the registered ones, the latest first. Their own errors are passed over."""
+        pending = self._undo[::-1]
+        self._undo.clear()
+        for compensation in (*first, *pending):
+            try:
+                await compensation()
+            except (NodeError, ArithmeticError):
+                continue
+
+
+def matches(error: NodeError, *rules: str) -> bool:
+    """Whether a rule for one of these errors applies; * applies to any."""
+    kind = error.kind if isinstance(error, EffectFailure) else error.code
+    return any(rule in ("*", kind, error.code) for rule in rules)
