@@ -45,19 +45,16 @@ class Evidence(msgspec.Struct):
 
 
 class EvidenceState:
-    """The durable state: rows of four kinds."""
+    """The durable state: rows of three kinds."""
 
     NAME: ClassVar[str] = "vesper"
-    KINDS: ClassVar[frozenset[str]] = frozenset(
-        {"vesper.mode", "vesper.compared", "vesper.diverged", "vesper.transition"}
-    )
+    KINDS: ClassVar[frozenset[str]] = frozenset({"vesper.mode", "vesper.compared", "vesper.diverged"})
 
-    __slots__ = ("by_digest", "entities", "latest")
+    __slots__ = ("by_digest", "latest")
 
     def __init__(self) -> None:
         self.by_digest: dict[str, Evidence] = {}
         self.latest: dict[str, str] = {}  # node id → the digest that was used last
-        self.entities: dict[str, str] = {}  # `machine/entity` → state
 
     def of(self, node_id: str, digest: str) -> Evidence:
         evidence = self.by_digest.get(digest)
@@ -67,9 +64,6 @@ class EvidenceState:
         return evidence
 
     def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:  # noqa: ARG002 (one signature)
-        if kind == "vesper.transition":
-            self.entities[data["entity"]] = data["to"]
-            return
         evidence = self.of(data["node"], data["digest"])
         if kind == "vesper.compared":
             evidence.compared += data["compared"]
@@ -93,10 +87,9 @@ class EvidenceState:
             del evidence.history[:-HISTORY_KEPT]
 
     def dump(self) -> Any:
-        return [list(self.by_digest.values()), self.latest, self.entities]
+        return [list(self.by_digest.values()), self.latest]
 
     def load(self, data: Any) -> None:
         kept = msgspec.convert(data[0], list[Evidence])
         self.by_digest = {evidence.digest: evidence for evidence in kept}
         self.latest = {str(node): str(digest) for node, digest in data[1].items()}
-        self.entities = {str(entity): str(state) for entity, state in data[2].items()}

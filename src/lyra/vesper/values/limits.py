@@ -1,23 +1,52 @@
-"""Limits of Vesper, all in one place: sizes, depths and counts beyond which a node or a value is refused."""
+"""Every bound of Vesper, with its unit last in its name and its reason beside it.
+
+What a node may declare (time, memory) has its default here and its highest value, too. Nothing here imports anything.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "DECIMAL_DIGITS_MAX",
-    "DECIMAL_EXPONENT_MAX",
-    "PATTERN_INSTRUCTIONS_MAX",
-    "PATTERN_STEPS_MAX",
-    "QUOTIENT_DIGITS",
-    "TEXT_MAX",
-    "VALUE_DEPTH_MAX",
-]
+# ---------------------------------------------------------------- files
+NODE_FILE_BYTES_MAX: Final = 1024 * 1024  # one .vsp file
+NUMBER_DIGITS_MAX: Final = 10_000  # digits of a number in a file, an input or a result
+NUMBER_EXPONENT_MAX: Final = 10_000  # of a decimal, either way
 
-DECIMAL_DIGITS_MAX: Final = 10_000  # of a decimal's coefficient
-DECIMAL_EXPONENT_MAX: Final = 10_000  # of a decimal's exponent, both ways
+# ---------------------------------------------------------------- names
+NAME_CHARS_MAX: Final = 128  # a node id, a step's or a field's name
+
+# ---------------------------------------------------------------- expressions
+EXPRESSION_CHARS_MAX: Final = 4_096
+EXPRESSION_NESTING_MAX: Final = 64  # parentheses, lists, calls and prefixes inside one another
+EXPRESSION_DEPTH_MAX: Final = 160  # of the tree: `a + a + …` is deep without being nested
+TEMPLATE_CHARS_MAX: Final = 65_536
+TEMPLATE_PLACEHOLDERS_MAX: Final = 256
+PATTERN_SIZE_MAX: Final = 10_000  # instructions of a regular expression
+
+# ---------------------------------------------------------------- nodes
+INPUTS_MAX: Final = 256
+FIELDS_MAX: Final = 256  # of a custom type, or of an answer
+STEPS_MAX: Final = 1_000  # of a node, inner ones counted
+STEP_DEPTH_MAX: Final = 16  # steps inside one another
+CONTRACTS_MAX: Final = 256
+TYPE_DEPTH_MAX: Final = 16  # array<array<…>>, and custom types inside custom types
+ISSUES_MAX: Final = 200  # remarks on one file; later ones are counted, not listed
+
+# ---------------------------------------------------------------- what one execution may use
+TIME_S_DEFAULT: Final = 30.0
+TIME_S_MAX: Final = 24 * 3600.0
+MEMORY_MB_DEFAULT: Final = 512
+MEMORY_MB_MAX: Final = 1024 * 1024
+ITERATIONS_DEFAULT: Final = 10_000  # of a loop that says nothing else
+ITERATIONS_MAX: Final = 10_000_000
+ATTEMPTS_MAX: Final = 100  # of a call, the first included
+SCALE_MAX: Final = 1_000  # digits after the point that a type or a step may ask for
+
+# ---------------------------------------------------------------- values that an execution works with
+DECIMAL_DIGITS_MAX: Final = NUMBER_DIGITS_MAX  # of a decimal's coefficient
+DECIMAL_EXPONENT_MAX: Final = NUMBER_EXPONENT_MAX  # of a decimal's exponent, both ways
 QUOTIENT_DIGITS: Final = 28  # of a quotient that is not exact
 TEXT_MAX: Final = 64 * 1024 * 1024  # characters of a text that a step builds
 VALUE_DEPTH_MAX: Final = 64  # lists and maps inside each other in an input
-PATTERN_INSTRUCTIONS_MAX: Final = 10_000  # of a regular expression
+PATTERN_INSTRUCTIONS_MAX: Final = PATTERN_SIZE_MAX  # of a regular expression
 PATTERN_STEPS_MAX: Final = 5_000_000  # of one match

@@ -45,6 +45,7 @@ class Outcome(msgspec.Struct, frozen=True):
     error: Failure | None = None
     path: str = ""  # python, direct or reference
     unverifiable: tuple[str, ...] = ()  # texts of contracts that could not be judged
+    trace_id: str = ""  # set by the runtime
 
 
 class NodeError(Exception):

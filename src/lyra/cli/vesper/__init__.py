@@ -1,0 +1,1 @@
+"""`vesper`, and `lyra vesper`: nodes on the command line."""

@@ -1,0 +1,152 @@
+"""`vesper verify`, `confidence`, `status`, `mode`: what shows that both paths agree, and what follows from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lyra.cli.app import CliCommand, Invocation, json_option
+from lyra.cli.render import document, moment, printable, table
+from lyra.cli.vesper.node_files import node_named, say_problems
+from lyra.cli.vesper.setup import runtime_of, store_of
+from lyra.errors import SourceError
+
+if TYPE_CHECKING:
+    from lyra.vesper.evidence.state import Evidence
+    from lyra.vesper.nodes import Node
+
+__all__ = ["confidence", "mode", "status", "verify"]
+
+
+def _node(ctx: click.Context, name: str) -> Node:
+    try:
+        return node_named(name)
+    except SourceError as error:
+        say_problems(error)
+        ctx.exit(2)
+
+
+def _data(evidence: Evidence) -> dict[str, Any]:
+    from lyra.vesper.evidence.confidence import lower_bound
+    from lyra.vesper.evidence.modes import allowed
+
+    return {
+        "node": evidence.node_id,
+        "digest": evidence.digest,
+        "mode": evidence.mode,
+        "allowed": allowed(evidence.compared, evidence.divergences, blocked=evidence.blocked),
+        "compared": evidence.compared,
+        "divergences": evidence.divergences,
+        "confidence": lower_bound(evidence.compared, evidence.divergences),
+        "blocked": evidence.blocked,
+        "executions": evidence.executions,
+        "errors": evidence.errors,
+    }
+
+
+@click.command(cls=CliCommand, name="confidence")
+@click.argument("node")
+@json_option
+@click.pass_context
+def confidence(ctx: click.Context, /, *, node: str, as_json: bool) -> None:
+    """Show how sure it is that both paths of NODE (a file or an id) agree."""
+    loaded = _node(ctx, node)
+    with runtime_of(ctx.ensure_object(Invocation), None, (), ()) as runtime:
+        data = _data(runtime.evidence(loaded))
+    if as_json:
+        document(data)
+        return
+    click.echo(printable(f"{data['node']}: confidence {data['confidence']:.5f}"))
+    click.echo(f"  {data['compared']} compared, {data['divergences']} divergences; mode {data['mode']}")
+    click.echo(f"  the evidence allows {data['allowed']}" + (" (blocked by a divergence)" if data["blocked"] else ""))
+
+
+@click.command(cls=CliCommand, name="mode")
+@click.argument("node")
+@click.argument("mode_name", metavar="[MODE]", required=False)
+@click.option("--force", is_flag=True, help="Also without the evidence that the mode needs.")
+@json_option
+@click.pass_context
+def mode(ctx: click.Context, /, *, node: str, mode_name: str | None, force: bool, as_json: bool) -> None:
+    """Show the mode of NODE, or change it to MODE."""
+    loaded = _node(ctx, node)
+    with runtime_of(ctx.ensure_object(Invocation), None, (), ()) as runtime:
+        if mode_name is not None:
+            runtime.set_mode(loaded, mode_name, force=force)
+        evidence = runtime.evidence(loaded)
+    if as_json:
+        document({**_data(evidence), "history": evidence.history})
+        return
+    click.echo(evidence.mode + (" (forced)" if evidence.forced else ""))
+    for change in evidence.history:
+        click.echo(f"  {moment(change['time'])}  {change['from']} → {change['to']}: {change['why']}")
+
+
+@click.command(cls=CliCommand, name="status")
+@click.option("--format", "form", type=click.Choice(["text", "json", "prometheus"]), default="text", show_default=True)
+@json_option
+@click.pass_context
+def status(ctx: click.Context, /, *, form: str, as_json: bool) -> None:
+    """Show all nodes that were executed or compared, with mode and evidence."""
+    from lyra.vesper.runtime.runtime import Runtime
+
+    with Runtime(store_of(ctx.ensure_object(Invocation))) as runtime:
+        runtime.settle()
+        known = [runtime.state.by_digest[digest] for _, digest in sorted(runtime.state.latest.items())]
+    rows = [{**_data(evidence), "history": evidence.history} for evidence in known]
+    if as_json or form == "json":
+        document({"nodes": rows})
+    elif form == "prometheus":
+        from lyra.vesper.evidence.metrics import prometheus
+
+        click.echo(prometheus(known), nl=False)
+    elif not rows:
+        click.echo("no node was executed yet")
+    else:
+        titles = ("node", "mode", "allowed", "compared", "divergences", "confidence")
+        table(
+            titles,
+            [
+                [row["node"], row["mode"], row["allowed"], str(row["compared"]), str(row["divergences"])]
+                + [f"{row['confidence']:.5f}" + (" blocked" if row["blocked"] else "")]
+                for row in rows
+            ],
+        )
+
+
+@click.command(cls=CliCommand, name="verify")
+@click.argument("node")
+@click.option("-n", "--num-tests", "count", type=click.IntRange(1, 10_000_000), default=1_000, show_default=True)
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the random inputs.")
+@json_option
+@click.pass_context
+def verify(ctx: click.Context, /, *, node: str, count: int, seed: int, as_json: bool) -> None:
+    """Compare both paths of NODE on COUNT generated inputs, and keep what comes of it as evidence."""
+    from lyra.vesper.evidence.differential import test
+    from lyra.vesper.values.json_shape import json_shape
+
+    loaded = _node(ctx, node)
+    with runtime_of(ctx.ensure_object(Invocation), None, (), ()) as runtime:
+        program = runtime.program(loaded)
+        report = test(program, count, seed)
+        runtime.add_report(loaded, report)
+        data = _data(runtime.evidence(loaded))
+    told = {
+        **data,
+        "compared_now": report.compared,
+        "divergences_now": report.divergences,
+        "seconds": round(report.seconds, 3),
+        "shrunk": json_shape(report.shrunk) if report.shrunk is not None else None,
+        "differences": [dict(difference) for difference in report.differences],
+    }
+    if as_json:
+        document(told)
+    else:
+        click.echo(f"{report.compared} inputs compared in {report.seconds:.1f} s, {report.divergences} divergences")
+        if report.shrunk is not None:
+            click.echo(printable(f"  smallest input that shows it: {json_shape(report.shrunk)}"))
+            for difference in report.differences:
+                click.echo(printable(f"  {dict(difference)}"))
+        click.echo(f"confidence {data['confidence']:.5f} after {data['compared']} comparisons")
+    ctx.exit(1 if report.divergences else 0)

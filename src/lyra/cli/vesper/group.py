@@ -1,0 +1,38 @@
+"""`vesper`, and `lyra vesper`: the commands for nodes.
+
+`COMMANDS` is the table; each row's module is imported when its command is called. Whatever they do is done by
+`lyra.vesper`: here arguments are read and results shown. `node_files` and `setup` are what they share.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lyra.cli.app import CommandGroup, Lazy
+
+__all__ = ["COMMANDS", "vesper"]
+
+COMMANDS: Final[dict[str, Lazy]] = {
+    "compile": Lazy("lyra.cli.vesper.source", "compile_", "Write the generated Python of a node to a file."),
+    "confidence": Lazy("lyra.cli.vesper.evidence", "confidence", "Show how sure it is that both paths agree."),
+    "mode": Lazy("lyra.cli.vesper.evidence", "mode", "Show or change the mode of a node."),
+    "run": Lazy("lyra.cli.vesper.run", "run", "Execute a node."),
+    "show": Lazy("lyra.cli.vesper.source", "show", "Show a node: inputs, outputs, contracts, steps, rights."),
+    "status": Lazy("lyra.cli.vesper.evidence", "status", "Show all nodes that were executed, with mode and evidence."),
+    "test": Lazy("lyra.cli.vesper.tests", "test", "Run the test cases of nodes on both paths, and compare them."),
+    "validate": Lazy("lyra.cli.vesper.source", "validate", "Find the mistakes in nodes without running them."),
+    "verify": Lazy("lyra.cli.vesper.evidence", "verify", "Compare both paths on generated inputs."),
+}
+
+_EPILOG: Final = """\
+Exit codes: 0 success, 1 the node answered with an error or a test failed, 2 bad usage, a node
+that is not valid, 3 denied, 4 a limit was hit, 130 interrupted.
+"""
+
+vesper = CommandGroup(
+    "vesper",
+    lazy=COMMANDS,
+    help="Check, run, compare and migrate nodes: verified steps with contracts.",
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)

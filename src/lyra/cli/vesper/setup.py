@@ -1,0 +1,56 @@
+"""The runtime of a command: its store, database, providers and rights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lyra.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lyra.cli.app import Invocation
+    from lyra.vesper.runtime.runtime import Runtime
+
+__all__ = ["runtime_of", "runtime_options", "store_of"]
+
+
+def runtime_options(function: Any) -> Any:
+    """`--database`, `--provider`, `--grant`."""
+    function = click.option("--database", metavar="URL", help="sqlite:///FILE or postgresql://…")(function)
+    function = click.option(
+        "--provider", "providers", metavar="NAME=URL", multiple=True, help="The address behind a provider's name."
+    )(function)
+    return click.option(
+        "--grant", "grants", metavar="CAPABILITY", multiple=True, help="A right that the node may use."
+    )(function)
+
+
+def store_of(invocation: Invocation) -> str:
+    """Where modes and evidence are kept: the project's store, or a file in the user's data folder."""
+    from lyra.core.user_folder import data_folder
+
+    target = invocation.config.store_target()
+    if target != "memory":
+        return target
+    folder = data_folder()
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return str(folder / "vesper.db")
+
+
+def runtime_of(
+    invocation: Invocation, database: str | None, providers: Iterable[str], grants: Iterable[str], **more: Any
+) -> Runtime:
+    from lyra.vesper.runtime.runtime import Runtime
+
+    addresses: dict[str, str] = {}
+    for pair in providers:
+        name, equals, url = pair.partition("=")
+        if not equals or not name or "://" not in url:
+            raise ConfigError(f"{pair!r} is no NAME=URL", key="--provider")
+        addresses[name] = url
+    return Runtime(
+        store_of(invocation), database=database, providers=addresses, grant=list(grants) or None, **more
+    )

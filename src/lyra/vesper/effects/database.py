@@ -1,0 +1,209 @@
+"""The database of a node: rows of SQLite or PostgreSQL, read and changed by bound values only.
+
+    database = open_database("sqlite:///orders.db")
+
+Texts of SQL come from the node's file, where the checker has turned each `{name}` into a named placeholder; values are
+bound, never put into the text, and names of tables and columns are quoted. A change is made once for its key: the key
+is written in the same transaction, so that a change which is repeated after a crash answers with what it did before.
+Calls block: `performers` makes them in a thread.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
+
+from lyra.errors import ConfigError
+from lyra.vesper.effects.request import EffectError
+
+__all__ = ["Database", "open_database"]
+
+ROWS_MAX: Final = 100_000
+_KEYS: Final = "lyra_effects"
+_PLACEHOLDER: Final = re.compile(r":(p\d+)\b")
+_BUSY_S: Final = 10.0
+
+
+class _Connection(Protocol):
+    """What the two drivers have in common here."""
+
+    def execute(self, query: str, parameters: Any = ...) -> Any: ...
+
+    def commit(self) -> None: ...
+
+    def rollback(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Database:
+    """One connection, used by one thread at a time."""
+
+    def __init__(self, connect: Callable[[], _Connection], *, style: str) -> None:
+        self._connect = connect
+        self._style = style  # of placeholders: named (:p0) or pyformat (%(p0)s)
+        self._connection: _Connection | None = None
+        self._lock = threading.Lock()
+        self._has_keys = False
+
+    def query(self, text: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The rows that a text of SQL gives, as plain values."""
+        with self._lock, self._transaction() as connection:
+            cursor = connection.execute(self._placed(text), _bound(values))
+            names = [column[0] for column in cursor.description or ()]
+            rows = cursor.fetchmany(ROWS_MAX + 1) if names else []
+        if len(rows) > ROWS_MAX:
+            raise EffectError("too_many_rows", f"the query gave more than {ROWS_MAX} rows")
+        return [{name: _plain(value) for name, value in zip(names, row, strict=True)} for row in rows]
+
+    def write(self, table: str, data: Mapping[str, Any], key: str) -> dict[str, Any]:
+        """Add a row."""
+        names = list(data)
+        columns = ", ".join(map(quoted, names))
+        marks = ", ".join(f":p{index}" for index in range(len(names)))
+        text = f"INSERT INTO {quoted(table)} ({columns}) VALUES ({marks})"
+        return self._change(text, {f"p{index}": data[name] for index, name in enumerate(names)}, key)
+
+    def update(self, table: str, where: Mapping[str, Any], changes: Mapping[str, Any], key: str) -> dict[str, Any]:
+        """Change the rows for which a condition holds. Conditions and new values are SQL of the checker's making."""
+        values: dict[str, Any] = {}
+        parts = [f"{quoted(name)} = {_renamed(change, values)}" for name, change in changes.items()]
+        condition = _renamed(where, values)
+        return self._change(f"UPDATE {quoted(table)} SET {', '.join(parts)} WHERE {condition}", values, key)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _change(self, text: str, values: Mapping[str, Any], key: str) -> dict[str, Any]:
+        with self._lock, self._transaction() as connection:
+            self._make_keys(connection)
+            before = connection.execute(
+                self._placed(f"SELECT response FROM {_KEYS} WHERE key = :p0"), {"p0": key}
+            ).fetchone()
+            if before is not None:
+                response: dict[str, Any] = json.loads(before[0])
+                return response
+            changed = connection.execute(self._placed(text), _bound(values)).rowcount
+            response = {"rows": changed}
+            connection.execute(
+                self._placed(f"INSERT INTO {_KEYS} (key, response) VALUES (:p0, :p1)"),
+                {"p0": key, "p1": json.dumps(response)},
+            )
+        return response
+
+    def _make_keys(self, connection: _Connection) -> None:
+        if not self._has_keys:
+            connection.execute(f"CREATE TABLE IF NOT EXISTS {_KEYS} (key TEXT PRIMARY KEY, response TEXT NOT NULL)")
+            self._has_keys = True
+
+    @contextmanager
+    def _transaction(self) -> Any:
+        try:
+            if self._connection is None:
+                self._connection = self._connect()
+            yield self._connection
+            self._connection.commit()
+        except Exception as error:
+            self._undo()
+            raise error if isinstance(error, EffectError) else _failure(error) from error
+
+    def _undo(self) -> None:
+        """Leave the connection fit for use; one that is lost is opened again by the next call."""
+        self._has_keys = False
+        if self._connection is None:
+            return
+        try:
+            self._connection.rollback()
+        except Exception:  # noqa: BLE001 - the connection is gone, whatever the driver calls it
+            self._connection = None
+
+    def _placed(self, text: str) -> str:
+        if self._style == "named":
+            return text
+        return _PLACEHOLDER.sub(r"%(\1)s", text.replace("%", "%%"))
+
+
+def open_database(url: str) -> Database:
+    """`sqlite:///FILE` or `postgresql://…`; connects at the first call."""
+    scheme = urlsplit(url).scheme
+    if scheme == "sqlite":
+        path = url.removeprefix("sqlite:///")
+        if path == url or not path:
+            raise ConfigError(f"{url!r} names no file", hint="write sqlite:///FILE", key="database")
+        return Database(lambda: _sqlite(path), style="named")
+    if scheme in ("postgresql", "postgres"):
+        return Database(lambda: _postgres(url), style="pyformat")
+    raise ConfigError(
+        f"{scheme or url!r} is no database that nodes can use", hint="sqlite:///FILE or postgresql://…", key="database"
+    )
+
+
+def quoted(name: str) -> str:
+    """The name of a table or column; a dot separates a schema from it."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
+
+
+def _sqlite(path: str) -> _Connection:
+    connection = sqlite3.connect(path, timeout=_BUSY_S, check_same_thread=False, isolation_level="IMMEDIATE")
+    connection.execute("PRAGMA foreign_keys = ON")
+    return connection
+
+
+def _postgres(url: str) -> _Connection:
+    try:
+        import psycopg
+    except ImportError:
+        raise ConfigError(
+            "PostgreSQL needs the package psycopg", hint="pip install 'lyra-agents[postgres]'", key="database"
+        ) from None
+    return psycopg.connect(url)  # type: ignore[return-value]  # a Connection has the four methods
+
+
+def _renamed(part: Mapping[str, Any], values: dict[str, Any]) -> str:
+    """A part of a statement with placeholders that no other part has; its values join the others."""
+    start = len(values)
+    numbers = {name: start + index for index, name in enumerate(part["values"])}
+    values.update({f"p{numbers[name]}": value for name, value in part["values"].items()})
+    return _PLACEHOLDER.sub(lambda match: f":p{numbers[match[1]]}", str(part["sql"]))
+
+
+def _bound(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _kept(value) for name, value in values.items()}
+
+
+def _kept(value: Any) -> Any:
+    """A value as both databases take it: decimals as text in SQLite keep every digit."""
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, (dict, list, frozenset)):
+        return json.dumps(value, default=str, sort_keys=True)
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """A value of a row as nodes know values. Floats become decimals by their shortest text."""
+    if isinstance(value, float):
+        return Decimal(repr(value))
+    if isinstance(value, memoryview):
+        return bytes(value)
+    return value
+
+
+def _failure(error: Exception) -> EffectError:
+    """The driver's error by a kind that `on_error` can name. Its text may hold values: only the first line is kept."""
+    kinds = {"IntegrityError": "integrity_error", "OperationalError": "database_unavailable"}
+    name = next((word for base in type(error).__mro__ if (word := kinds.get(base.__name__))), "database_error")
+    return EffectError(name, str(error).partition("\n")[0][:300])

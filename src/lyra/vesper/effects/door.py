@@ -1,0 +1,96 @@
+"""Effects of a node through the kernel's door: rights, retries, time-outs, the journal and recovery are the kernel's.
+
+Each request becomes one Effect of the process that runs the node. What the act gives, or how it fails, is journaled, so
+that a process which is killed goes on after the last finished act; an act that was under way is made again where that
+is safe, and put to a person where it is not. `DoorEffects` logs what was performed, for the other path to replay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.core.policies.retry import Backoff
+from lyra.core.policies.retry import Retry as KernelRetry
+from lyra.errors import CapabilityDenied, CircuitOpen, DeadlineExceeded, EffectFailed, EffectInDoubt, LyraError
+from lyra.vesper.effects.performers import World, perform
+from lyra.vesper.effects.request import EffectError, Request
+
+if TYPE_CHECKING:
+    from lyra.kernel.programs.context import Context
+    from lyra.vesper.effects.replay import EffectLog
+    from lyra.vesper.ir.program import Retry
+
+__all__ = ["DoorEffects"]
+
+_RETRIED: Final = ("overloaded", "timeout", "temporary")  # a request that is wrong stays wrong
+
+
+class DoorEffects:
+    """The live effects of one execution."""
+
+    def __init__(self, ctx: Context, world: World, log: EffectLog) -> None:
+        self._ctx = ctx
+        self._world = world
+        self.log = log
+
+    async def perform(self, request: Request) -> Any:
+        try:
+            response = await self._ctx.do(self._act(request), request.payload, **self._options(request))
+        except CapabilityDenied as error:
+            failure = EffectError("capability_denied", error.message)
+        except DeadlineExceeded as error:
+            failure = EffectError("timeout", error.message)
+        except CircuitOpen as error:
+            failure = EffectError("circuit_open", error.message)
+        except EffectInDoubt as error:
+            failure = EffectError("in_doubt", error.message)
+        except EffectFailed as error:
+            kind = error.fields.get("kind") or error.code
+            failure = EffectError(str(kind), error.message, dict(error.fields.get("facts") or {}))
+        except LyraError as error:
+            failure = EffectError(error.code, error.message)
+        else:
+            self.log.add(request, response=response)
+            return response
+        self.log.add(request, error=failure)
+        raise failure
+
+    async def together(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+        return await asyncio.gather(*coroutines, return_exceptions=True)
+
+    def _act(self, request: Request) -> Any:
+        world, ctx = self._world, self._ctx
+
+        async def act(payload: Any, *, idempotency_key: str) -> Any:  # noqa: ARG001 (the journal compares it)
+            try:
+                return await perform(world, request, ctx.grant, request.idempotency_key or idempotency_key)
+            except EffectError as error:
+                raise EffectFailed(
+                    error.message or error.kind,
+                    kind=error.kind,
+                    status=error.fields.get("status"),
+                    facts=error.fields,
+                ) from error
+
+        return act
+
+    def _options(self, request: Request) -> dict[str, Any]:
+        options: dict[str, Any] = {
+            "name": f"vesper:{request.kind}",
+            "idempotent": self._world.may_repeat(request),
+            "needs": [request.capability] if request.capability else [],
+        }
+        if request.timeout_s is not None:
+            options["timeout_s"] = request.timeout_s
+        if request.retry is not None:
+            options["retry"] = _kernel_retry(request.retry)
+        return options
+
+
+def _kernel_retry(retry: Retry) -> KernelRetry:
+    backoff = Backoff(kind=retry.backoff, initial_s=retry.initial_delay_s, factor=float(retry.base))
+    return KernelRetry(max_attempts=retry.attempts, backoff=backoff, on=_RETRIED)
+
+

@@ -1,0 +1,159 @@
+"""How each kind of effect is performed: the table of kinds, and what they work with.
+
+`World` holds what nodes may reach: a database, addresses of providers, the kernel's bus, functions for operations of
+the embedding program (`custom.NAMESPACE.OPERATION`), agents, other nodes. A performer is an async function of the
+request's payload and a key that is the same when the act is repeated after a crash. Its errors are `EffectError`s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.core.rights.capability import Grant
+from lyra.errors import LyraError
+from lyra.vesper.effects.database import Database
+from lyra.vesper.effects.http import call_api
+from lyra.vesper.effects.request import EffectError, Request
+
+if TYPE_CHECKING:
+    from lyra.kernel import Kernel
+    from lyra.vesper.effects.machines import Machines
+
+__all__ = ["IDEMPOTENT", "World", "perform"]
+
+# Kinds that may be repeated after a crash: reading, and changes that are made once for their key.
+IDEMPOTENT: Final = frozenset(
+    {"db.query", "db.write", "db.update", "state.transition", "node.call", "event.publish", "event.subscribe"}
+)
+_READS: Final = frozenset({"GET", "HEAD", "PUT", "DELETE"})
+Custom = Callable[..., Any]
+
+
+class World:
+    """What the nodes of one runtime may reach."""
+
+    def __init__(
+        self,
+        *,
+        database: Database | None = None,
+        providers: Mapping[str, str] | None = None,
+        custom: Mapping[str, Custom] | None = None,
+        agents: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.database = database
+        self.providers = dict(providers or {})
+        self.custom = dict(custom or {})
+        self.agents = dict(agents or {})
+        self.kernel: Kernel  # set when the runtime has started
+        self.machines: Machines
+        self.call_node: Callable[[str, Mapping[str, Any], str], Awaitable[Any]]
+
+    def may_repeat(self, request: Request) -> bool:
+        """Whether an act that a crash interrupted is simply made again."""
+        if request.kind == "http.call":
+            method = str(request.payload.get("method") or "POST").upper()
+            return method in _READS or _has_key(request.payload)
+        return request.kind in IDEMPOTENT
+
+
+def _has_key(payload: Mapping[str, Any]) -> bool:
+    """Whether the server is given a key by which it knows a repeated request."""
+    names = [*(payload.get("headers") or {}), *(payload.get("parameters") or {})]
+    return any(str(name).lower().replace("-", "_") == "idempotency_key" for name in names)
+
+
+async def perform(world: World, request: Request, grant: Grant, key: str) -> Any:
+    """Perform one request."""
+    kind = request.kind
+    performer = _CUSTOM if kind.startswith("custom.") else _PERFORMERS.get(kind)
+    if performer is None:
+        raise EffectError("effect_failed", f"no performer for {kind}")
+    try:
+        return await performer(world, request, grant, key)
+    except EffectError:
+        raise
+    except LyraError as error:
+        raise EffectError(error.code, error.message) from error
+
+
+async def _query(world: World, request: Request, grant: Grant, key: str) -> Any:  # noqa: ARG001 (one signature)
+    payload = request.payload
+    return await asyncio.to_thread(_database(world).query, payload["query"], payload.get("values") or {})
+
+
+async def _write(world: World, request: Request, grant: Grant, key: str) -> Any:  # noqa: ARG001
+    payload = request.payload
+    return await asyncio.to_thread(_database(world).write, payload["table"], payload["data"], key)
+
+
+async def _update(world: World, request: Request, grant: Grant, key: str) -> Any:  # noqa: ARG001
+    payload = request.payload
+    return await asyncio.to_thread(
+        _database(world).update, payload["table"], payload["where"], payload["set"], key
+    )
+
+
+async def _http(world: World, request: Request, grant: Grant, key: str) -> Any:
+    return await call_api(request.payload, world.providers, grant=grant, key=key, timeout_s=request.timeout_s)
+
+
+async def _publish(world: World, request: Request, grant: Grant, key: str) -> Any:  # noqa: ARG001
+    payload = request.payload
+    await world.kernel.bus.publish(str(payload["event_type"]), payload.get("data"))
+
+
+async def _subscribe(world: World, request: Request, grant: Grant, key: str) -> Any:  # noqa: ARG001
+    """A subscription belongs to the node, not to one execution: the runtime makes it when the node is loaded."""
+
+
+async def _transition(world: World, request: Request, grant: Grant, key: str) -> Any:  # noqa: ARG001
+    return world.machines.move(request.payload, key)
+
+
+async def _call_node(world: World, request: Request, grant: Grant, key: str) -> Any:  # noqa: ARG001
+    payload = request.payload
+    return await world.call_node(str(payload["node_id"]), payload.get("parameters") or {}, key)
+
+
+async def _agent(world: World, request: Request, grant: Grant, key: str) -> Any:  # noqa: ARG001
+    payload = request.payload
+    name = str(payload.get("agent") or "")
+    agent = world.agents.get(name)
+    if agent is None:
+        raise EffectError("unknown_agent", f"no agent {name!r} was handed in")
+    handle = world.kernel.spawn(agent, pid=f"vesper-agent-{key}")
+    reply = await handle.send(str(payload.get("prompt") or ""))
+    return getattr(reply, "output", None) or str(reply)
+
+
+async def _custom(world: World, request: Request, grant: Grant, key: str) -> Any:  # noqa: ARG001
+    name = request.kind.removeprefix("custom.")
+    function = world.custom.get(name)
+    if function is None:
+        raise EffectError("unknown_operation", f"no function is registered for custom.{name}")
+    result = function(**request.payload)
+    return await result if inspect.isawaitable(result) else result
+
+
+def _database(world: World) -> Database:
+    if world.database is None:
+        raise EffectError("database_unavailable", "no database was named")
+    return world.database
+
+
+_Performer = Callable[[World, Request, Grant, str], Awaitable[Any]]
+_CUSTOM: Final[_Performer] = _custom
+_PERFORMERS: Final[dict[str, _Performer]] = {
+    "db.query": _query,
+    "db.write": _write,
+    "db.update": _update,
+    "http.call": _http,
+    "event.publish": _publish,
+    "event.subscribe": _subscribe,
+    "state.transition": _transition,
+    "node.call": _call_node,
+    "agent.call": _agent,
+}

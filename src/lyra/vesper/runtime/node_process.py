@@ -1,0 +1,103 @@
+"""A node with effects as a process of the kernel.
+
+The process is given everything that decides what it does (the text of the node, its inputs, the time, the paths), so
+that a kernel which opens the store after a crash can go on with it: finished effects are replayed from the journal, and
+the rest is performed. The live path performs effects; the other one, where executions are compared, replays what was
+performed and is never live. If a live direct path breaks, Python goes on: it is first given what was done already.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lyra.core.naming import named
+from lyra.vesper.effects.door import DoorEffects
+from lyra.vesper.effects.replay import EffectLog, ReplayEffects
+from lyra.vesper.evidence.compare import compare
+from lyra.vesper.values.execution import Execution
+
+if TYPE_CHECKING:
+    from lyra.kernel.programs.context import Context
+    from lyra.vesper.effects.request import Request
+    from lyra.vesper.ir.program import Program
+    from lyra.vesper.runtime.runtime import Runtime
+    from lyra.vesper.values.outcome import Outcome
+
+__all__ = ["NODE_PROCESS", "PART", "Order", "execution_of", "node_process"]
+
+NODE_PROCESS: Final = "lyra:vesper.execute"
+PART: Final = "vesper"  # by which a kernel knows its runtime
+
+
+class Order(msgspec.Struct):
+    """What a process of a node is started with."""
+
+    source: str
+    digest: str
+    inputs: Any
+    now: float
+    trace_id: str
+    mode: str
+    live: str
+    compare: bool
+    ambient: dict[str, Any] = {}
+
+
+class _Resumed:
+    """Effects of a path that goes on for a broken one: what was performed is replayed, what is new is performed."""
+
+    def __init__(self, done: EffectLog, live: DoorEffects) -> None:
+        self._replay = ReplayEffects(done)
+        self._live = live
+
+    async def perform(self, request: Request) -> Any:
+        if self._replay.has(request):
+            return await self._replay.perform(request)
+        return await self._live.perform(request)
+
+
+@named(NODE_PROCESS)
+async def node_process(ctx: Context, order: Order) -> dict[str, Any]:
+    """Execute a node; gives its outcome as plain data."""
+    runtime: Runtime = ctx.own_process.kernel.parts[PART]
+    program = runtime.program_of_source(order.source)
+    execution = execution_of(order, runtime)
+    effects = DoorEffects(ctx, runtime.world, EffectLog())
+    outcome, broken = await _live(runtime, program, order, execution, effects)
+    if order.compare and not broken:
+        other = "direct" if order.live == "python" else "python"
+        replay = ReplayEffects(effects.log)
+        try:
+            second = await runtime.paths[other].start(program, order.inputs, execution, replay)
+            differences = compare(*((outcome, second) if order.live == "python" else (second, outcome)))
+            differences += replay.mismatches()
+        except Exception as error:  # noqa: BLE001 - a path that breaks differs from one that does not
+            differences = [{"path": "root", "kind": "crash", "python": "", "direct": f"{type(error).__name__}: {error}"}]
+        runtime.compared(program, order, differences)
+    return runtime.outcome_data(outcome)
+
+
+async def _live(
+    runtime: Runtime, program: Program, order: Order, execution: Execution, effects: DoorEffects
+) -> tuple[Outcome, bool]:
+    """The outcome of the live path, and whether the direct path broke and Python went on."""
+    try:
+        return await runtime.paths[order.live].start(program, order.inputs, execution, effects), False
+    except Exception as error:  # noqa: BLE001 - a broken direct path must not break the node
+        if order.live != "direct":
+            raise
+        runtime.broke(program, order, error)
+        resumed = _Resumed(effects.log.copy(), effects)
+        return await runtime.paths["python"].start(program, order.inputs, execution, resumed), True
+
+
+def execution_of(order: Order, runtime: Runtime) -> Execution:
+    return Execution(
+        now=datetime.fromtimestamp(order.now, UTC),
+        trace_id=order.trace_id,
+        predicates=runtime.predicates,
+        ambient=order.ambient,
+    )

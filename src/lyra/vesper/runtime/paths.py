@@ -1,0 +1,52 @@
+"""The two paths behind one small interface, as the runtime sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from lyra.vesper.effects.request import Effects
+    from lyra.vesper.ir.program import Program
+    from lyra.vesper.values.execution import Execution
+    from lyra.vesper.values.outcome import Outcome
+
+__all__ = ["DirectPath", "Path", "PythonPath"]
+
+
+class Path(Protocol):
+    """Runs programs. `run` is for pure ones; `start` gives an awaitable for those with effects."""
+
+    def run(self, program: Program, inputs: Mapping[str, Any], execution: Execution) -> Outcome: ...
+
+    def start(
+        self, program: Program, inputs: Mapping[str, Any], execution: Execution, effects: Effects
+    ) -> Awaitable[Outcome]: ...
+
+
+class PythonPath:
+    def run(self, program: Program, inputs: Mapping[str, Any], execution: Execution) -> Outcome:
+        from lyra.vesper.python.run import run
+
+        return run(program, inputs, execution)
+
+    def start(
+        self, program: Program, inputs: Mapping[str, Any], execution: Execution, effects: Effects
+    ) -> Awaitable[Outcome]:
+        from lyra.vesper.python.run import start
+
+        return start(program, inputs, execution, effects)
+
+
+class DirectPath:
+    def run(self, program: Program, inputs: Mapping[str, Any], execution: Execution) -> Outcome:
+        from lyra.vesper.direct.run import run
+
+        return run(program, inputs, execution)
+
+    def start(
+        self, program: Program, inputs: Mapping[str, Any], execution: Execution, effects: Effects
+    ) -> Awaitable[Outcome]:
+        from lyra.vesper.direct.run import start
+
+        return start(program, inputs, execution, effects)

@@ -1,0 +1,463 @@
+"""Nodes at work: `Runtime` executes them in one of five modes and keeps the evidence.
+
+    runtime = Runtime(store="lyra.db", database="sqlite:///orders.db", providers={"stripe": "https://…"}, grant=[…])
+    outcome = runtime.execute(node, {"amount": "99.99"})
+
+`execute` is a plain call, from any thread, and never raises for wrong inputs. A pure node runs where it is called. A
+node with effects runs as a process of a kernel on a thread of its own, so that its effects are journaled and it goes on
+after a crash; executions with an equal `idempotency_key` are one process. Modes, comparisons and divergences are facts
+in the journal. A divergence in a mode with a live direct path, or in dual_verify, leads back to shadow_direct at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import queue
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lyra.core.clock import SystemClock
+from lyra.core.codec import canonical
+from lyra.core.ids import SystemEntropy
+from lyra.core.rights.capability import Capability, Grant
+from lyra.errors import CapabilityDenied, ConfigError
+from lyra.kernel import Kernel
+from lyra.kernel.seams import Seams
+from lyra.vesper.check.lower import program_of
+from lyra.vesper.effects.database import open_database
+from lyra.vesper.effects.machines import Machines, MachineState
+from lyra.vesper.effects.performers import World
+from lyra.vesper.effects.request import EffectError
+from lyra.vesper.evidence.compare import compare
+from lyra.vesper.evidence.confidence import lower_bound
+from lyra.vesper.evidence.modes import GATES, ORDER, Route, allowed, mode_named, route
+from lyra.vesper.evidence.state import Evidence, EvidenceState
+from lyra.vesper.nodes import Node, load
+from lyra.vesper.runtime.counters import Counters
+from lyra.vesper.runtime.kernel_thread import KernelThread
+from lyra.vesper.runtime.node_process import PART, Order, execution_of, node_process
+from lyra.vesper.runtime.paths import DirectPath, Path, PythonPath
+from lyra.vesper.values.outcome import Failure, Outcome
+
+if TYPE_CHECKING:
+    from lyra.vesper.ir.program import Program
+
+__all__ = ["Runtime"]
+
+COUNTED_AT_ONCE: Final = 200  # executions of a node that are written as one row
+SHADOWS_MAX: Final = 1_000  # executions that wait to be compared; more are not compared
+_DEMOTING: Final = ("canary_direct", "dual_verify", "direct_only")
+
+
+class Runtime:
+    """See the module."""
+
+    def __init__(
+        self,
+        store: Any = "memory",
+        *,
+        database: str | None = None,
+        providers: Mapping[str, str] | None = None,
+        grant: Any = None,
+        direct: Path | None = None,
+        custom: Mapping[str, Callable[..., Any]] | None = None,
+        agents: Mapping[str, Any] | None = None,
+        predicates: Mapping[str, Callable[..., Any]] | None = None,
+        nodes: Iterable[Node] = (),
+    ) -> None:
+        self._store = store if store is not None else "memory"
+        self.grant = Grant.none() if grant is None else Grant.of(grant)
+        self.paths: dict[str, Path] = {"python": PythonPath(), "direct": direct or DirectPath()}
+        self.predicates = dict(predicates or {})
+        self.world = World(
+            database=None if database is None else open_database(database),
+            providers=providers,
+            custom=custom,
+            agents=agents,
+        )
+        self.state = EvidenceState()
+        self._machines = MachineState()
+        self._counters = Counters()
+        self._programs: dict[str, Program] = {}  # by the text of the node
+        self._nodes = {node.node_id: node for node in nodes}
+        self._numbers = count(1)
+        self._entropy = SystemEntropy()
+        self._thread = KernelThread(self._make_kernel)
+        self._shadows: queue.Queue[tuple[Program, Order, Outcome] | None] = queue.Queue(SHADOWS_MAX)
+        self._shadow_thread: threading.Thread | None = None
+        if self._store != "memory":
+            self._thread.kernel  # noqa: B018 - processes that a crash interrupted go on
+
+    # ------------------------------------------------------------------ executing
+
+    def execute(
+        self,
+        node: Node,
+        inputs: Mapping[str, Any],
+        mode: str | None = None,
+        *,
+        ambient: Mapping[str, Any] | None = None,
+    ) -> Outcome:
+        """Execute a node; `mode` for this one time."""
+        program = self.program(node)
+        name = mode if mode is not None else self.mode(node)
+        way = route(mode_named(name), program.node_id, _plain(inputs), next(self._numbers))
+        order = self._order(node, program, inputs, name, way, ambient or {})
+        if program.pure:
+            return self._pure(program, order, way)
+        refusal = self._refusal(program)
+        if refusal is not None:
+            return refusal
+        data = self._thread.call(lambda kernel: self._effectful(kernel, program, order))
+        return msgspec.convert(data, Outcome)
+
+    def _order(
+        self,
+        node: Node,
+        program: Program,
+        inputs: Mapping[str, Any],
+        mode: str,
+        way: Route,
+        ambient: Mapping[str, Any],
+    ) -> Order:
+        now = SystemClock.now()
+        return Order(
+            source=node.source,
+            digest=program.digest,
+            inputs=inputs,
+            now=now,
+            trace_id=f"trace_{self._entropy.text(16)}",
+            mode=mode,
+            live=way.live,
+            compare=way.compare != "",
+            ambient=dict(ambient),
+        )
+
+    def _pure(self, program: Program, order: Order, way: Route) -> Outcome:
+        execution = execution_of(order, self)
+        path = way.live
+        try:
+            outcome = self.paths[path].run(program, order.inputs, execution)
+        except Exception as error:  # noqa: BLE001 - a broken direct path must not break the node
+            if path != "direct":
+                raise
+            self.broke(program, order, error)
+            path = "python"
+            outcome = self.paths[path].run(program, order.inputs, execution)
+        else:
+            if way.compare == "now":
+                self._compare(program, order, outcome)
+                return outcome
+            if way.compare == "shadow" and self._queue_shadow(program, order, outcome):
+                return outcome
+        self._count(program, path, compared=False, failed=outcome.status == "error")
+        return outcome
+
+    async def _effectful(self, kernel: Kernel, program: Program, order: Order) -> Any:
+        key = order.inputs.get(program.idempotency_key) if program.idempotency_key else None
+        pid = None if key is None else _pid(program, key)
+        order = msgspec.structs.replace(order, inputs=_plain(order.inputs))
+        if pid is not None:
+            kept = kernel.processes.get(pid)
+            if kept is not None and await _has_other_inputs(kept, order):
+                message = f"{program.idempotency_key} was used before, with other inputs"
+                return self.outcome_data(_failed("invalid_input", message, phase="input"))
+        handle = kernel.spawn(node_process, order, pid=pid, grant=self.grant)
+        ended = await handle.wait()
+        if ended.error is not None:
+            raise ended.error
+        data = ended.result
+        self._count(program, data["path"], compared=False, failed=data["status"] == "error")
+        return data
+
+    def _refusal(self, program: Program) -> Outcome | None:
+        """The outcome of a node that needs a right it has not got, before its first step."""
+        for text in program.capabilities:
+            try:
+                self.grant.check(Capability.parse(text))
+            except (CapabilityDenied, ConfigError) as error:
+                return _failed("capability_denied", f"{program.node_id} needs {text}: {error.message}")
+        return None
+
+    # ------------------------------------------------------------------ comparing
+
+    def _compare(self, program: Program, order: Order, outcome: Outcome) -> None:
+        """Run the other path of a pure node, and count what comes of it."""
+        other = "direct" if order.live == "python" else "python"
+        try:
+            second = self.paths[other].run(program, order.inputs, execution_of(order, self))
+            pair = (outcome, second) if order.live == "python" else (second, outcome)
+            differences = compare(*pair)
+        except Exception as error:  # noqa: BLE001 - a path that breaks differs from one that does not
+            differences = [{"path": "root", "kind": "crash", "python": "", "direct": f"{type(error).__name__}: {error}"}]
+        self.compared(program, order, differences)
+        self._count(program, order.live, compared=not differences, failed=outcome.status == "error")
+
+    def compared(self, program: Program, order: Order, differences: list[dict[str, Any]]) -> None:
+        """Two paths ran for one execution."""
+        if not differences:
+            if not program.pure:
+                self._counters.add(program.node_id, program.digest, "compared", compared=True, failed=False)
+            return
+        self._diverged(program, order, differences)
+
+    def broke(self, program: Program, order: Order, error: Exception) -> None:
+        """The direct path raised where it was live."""
+        told = {"path": "root", "kind": "crash", "python": "", "direct": f"{type(error).__name__}: {error}"}
+        self._diverged(program, order, [told])
+
+    def _diverged(self, program: Program, order: Order, differences: list[dict[str, Any]]) -> None:
+        row = {
+            "node": program.node_id,
+            "digest": program.digest,
+            "mode": order.mode,
+            "inputs": _redacted(program, order.inputs),
+            "differences": [dict(difference) for difference in differences[:20]],
+            "reproducible": program.pure and self._happens_again(program, order),
+            "trace_id": order.trace_id,
+        }
+        self._write("vesper.diverged", row)
+        if order.mode in _DEMOTING:
+            self._change_mode(program, "shadow_direct", why="a divergence", forced=False)
+
+    def _happens_again(self, program: Program, order: Order) -> bool:
+        execution = execution_of(order, self)
+        try:
+            first = self.paths["python"].run(program, order.inputs, execution)
+            second = self.paths["direct"].run(program, order.inputs, execution)
+        except Exception:  # noqa: BLE001 - it breaks again
+            return True
+        return bool(compare(first, second))
+
+    def _queue_shadow(self, program: Program, order: Order, outcome: Outcome) -> bool:
+        if self._shadow_thread is None:
+            self._shadow_thread = threading.Thread(target=self._work_off, name="lyra-vesper-shadow", daemon=True)
+            self._shadow_thread.start()
+        try:
+            self._shadows.put_nowait((program, order, outcome))
+        except queue.Full:
+            return False
+        return True
+
+    def _work_off(self) -> None:
+        while (item := self._shadows.get()) is not None:
+            self._compare(*item)
+            self._shadows.task_done()
+        self._shadows.task_done()
+
+    def settle(self) -> None:
+        """Wait until every shadow execution is compared and counted."""
+        self._shadows.join()
+        self._flush(None)
+
+    # ------------------------------------------------------------------ evidence and modes
+
+    def evidence(self, node: Node) -> Evidence:
+        """What is known about a node as it is now."""
+        self.settle()
+        program = self.program(node)
+        return self.state.by_digest.get(program.digest) or Evidence(program.node_id, program.digest)
+
+    def confidence(self, node: Node) -> float:
+        evidence = self.evidence(node)
+        return lower_bound(evidence.compared, evidence.divergences)
+
+    def mode(self, node: Node) -> str:
+        evidence = self.state.by_digest.get(self.program(node).digest)
+        return "python_only" if evidence is None else evidence.mode
+
+    def set_mode(self, node: Node, mode: str, *, force: bool = False) -> None:
+        """Change the mode of a node; a promotion needs the evidence for it, unless it is forced."""
+        mode_named(mode)
+        program = self.program(node)
+        evidence = self.evidence(node)
+        best = allowed(evidence.compared, evidence.divergences, blocked=evidence.blocked)
+        enough = ORDER.index(mode) <= max(ORDER.index(best), ORDER.index("shadow_direct"))
+        if not enough and not force:
+            raise ConfigError(
+                f"the evidence for {program.node_id} allows {best}, not {mode}: {_lack(evidence, mode)}",
+                hint="compare more (`vesper verify`), or say --force",
+                key="mode",
+            )
+        self._change_mode(program, mode, why="set by hand", forced=not enough)
+
+    def promote(self, node: Node) -> str:
+        """Move a node to the highest mode that its evidence allows; gives the mode. It never skips a mode."""
+        program, evidence = self.program(node), self.evidence(node)
+        best = allowed(evidence.compared, evidence.divergences, blocked=evidence.blocked)
+        here = ORDER.index(evidence.mode)
+        if ORDER.index(best) > here:
+            self._change_mode(program, ORDER[here + 1], why="the evidence", forced=False)
+        return self.mode(node)
+
+    def add_evidence(self, node: Node, compared: int) -> None:
+        """Count comparisons that were made elsewhere, such as by `vesper verify`."""
+        program = self.program(node)
+        row = {
+            "node": program.node_id,
+            "digest": program.digest,
+            "compared": compared,
+            "errors": 0,
+            "executions": {},
+        }
+        self._write("vesper.compared", row)
+
+    def _change_mode(self, program: Program, mode: str, *, why: str, forced: bool) -> None:
+        row = {"node": program.node_id, "digest": program.digest, "to": mode, "why": why, "forced": forced}
+        self._write("vesper.mode", row)
+
+    # ------------------------------------------------------------------ rows
+
+    def _count(self, program: Program, path: str, *, compared: bool, failed: bool) -> None:
+        waiting = self._counters.add(program.node_id, program.digest, path, compared=compared, failed=failed)
+        if waiting >= COUNTED_AT_ONCE:
+            self._flush(program.digest)
+
+    def _flush(self, digest: str | None) -> None:
+        for row in self._counters.take(digest):
+            row["executions"].pop("compared", None)
+            self._write("vesper.compared", row)
+
+    def _write(self, kind: str, row: dict[str, Any]) -> None:
+        """A fact, on the kernel's loop; also from there."""
+        kernel = self._thread.kernel
+        if kernel.core.thread == threading.get_ident():
+            kernel.core.fact(self.state, "", kind, row)
+            return
+
+        async def write(kernel: Kernel) -> None:
+            kernel.core.fact(self.state, "", kind, row)
+            await kernel.durable()
+
+        self._thread.call(write)
+
+    # ------------------------------------------------------------------ parts
+
+    def program(self, node: Node) -> Program:
+        program = self._programs.get(node.source)
+        if program is None:
+            program = self._programs[node.source] = program_of(node)
+        return program
+
+    def program_of_source(self, source: str) -> Program:
+        program = self._programs.get(source)
+        return program if program is not None else self.program(load(source))
+
+    def outcome_data(self, outcome: Outcome) -> dict[str, Any]:
+        data: dict[str, Any] = msgspec.to_builtins(outcome, builtin_types=(bytes,))
+        return data
+
+    def close(self) -> None:
+        """Compare what waits, write what was counted, close the kernel and the database."""
+        if self._shadow_thread is not None:
+            self._shadows.put(None)
+            self._shadow_thread.join()
+            self._shadow_thread = None
+        if self._thread.is_running:
+            self._flush(None)
+        self._thread.close()
+        if self.world.database is not None:
+            self.world.database.close()
+
+    def __enter__(self) -> Runtime:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _make_kernel(self) -> Kernel:
+        seams = Seams(states=(self.state, self._machines))
+        kernel = Kernel(_space(self._store), programs=[node_process], seams=seams)
+        kernel.parts[PART] = _Part(self)
+        self.world.kernel = kernel
+        self.world.machines = Machines(kernel.core, self._machines)
+        self.world.call_node = self._call_node
+        return kernel
+
+    async def _call_node(self, node_id: str, inputs: Mapping[str, Any], key: str) -> Any:
+        """Execute another node for one, in its own mode."""
+        node = self._nodes.get(node_id)
+        if node is None:
+            raise EffectError("unknown_node", f"no node {node_id!r} is known")
+        program = self.program(node)
+        mode = self.mode(node)
+        way = route(mode_named(mode), program.node_id, _plain(inputs), next(self._numbers))
+        order = self._order(node, program, dict(inputs), mode, way, {})
+        if program.pure:
+            data = self.outcome_data(await asyncio.to_thread(self._pure, program, order, way))
+        else:
+            refusal = self._refusal(program)
+            if refusal is not None:
+                data = self.outcome_data(refusal)
+            else:
+                handle = self.world.kernel.spawn(node_process, order, pid=f"call-{key}", grant=self.grant)
+                ended = await handle.wait()
+                if ended.error is not None:
+                    raise ended.error
+                data = ended.result
+        if data["status"] == "error":
+            error = data["error"]
+            raise EffectError(error["code"], error["message"], error["fields"])
+        return data["outputs"]
+
+
+class _Part:
+    """The runtime as its kernel sees it: something that is closed with it."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runtime, name)
+
+    async def close(self) -> None:
+        """The runtime closes its kernel, not the other way round."""
+
+
+def _space(store: Any) -> Any:
+    """A space of the store's file, beside the processes of other kernels."""
+    if isinstance(store, (str, FilePath)) and store != "memory":
+        from lyra.store.space import Space
+
+        return Space(store, "vesper")
+    return store
+
+
+def _pid(program: Program, key: Any) -> str:
+    digest = hashlib.sha256(canonical([program.node_id, _plain(key)])).hexdigest()
+    return f"vesper-{program.node_id}-{digest[:24]}"
+
+
+async def _has_other_inputs(process: Any, order: Order) -> bool:
+    """Whether a process with this key was started with other inputs; unknown arguments count as equal."""
+    kept = getattr(process, "inputs_digest", None)
+    return kept is not None and kept != canonical(order.inputs)
+
+
+def _plain(value: Any) -> Any:
+    """Inputs as plain data that a journal holds: decimals and times as text."""
+    return msgspec.to_builtins(value, builtin_types=(bytes,), str_keys=True)
+
+
+def _redacted(program: Program, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    hidden = {entry.name for entry in program.inputs if entry.sensitive}
+    return {name: "[redacted]" if name in hidden else _plain(value) for name, value in inputs.items()}
+
+
+def _failed(code: str, message: str, *, phase: str = "flow") -> Outcome:
+    return Outcome("error", error=Failure(code, message, phase, {"error_code": code, "message": message}))
+
+
+def _lack(evidence: Evidence, mode: str) -> str:
+    if evidence.blocked:
+        return "a divergence could be reproduced"
+    confidence = lower_bound(evidence.compared, evidence.divergences)
+    return f"confidence {confidence:.5f} after {evidence.compared} compared runs, {GATES.get(mode, 0.0)} are needed"
+
+
