@@ -8,7 +8,16 @@ never has a positive exponent. The thread's decimal context is never read: each 
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import ROUND_HALF_EVEN, Context, Decimal, DecimalException, DivisionByZero, Inexact, InvalidOperation, Overflow
+from decimal import (
+    ROUND_HALF_EVEN,
+    Context,
+    Decimal,
+    DecimalException,
+    DivisionByZero,
+    Inexact,
+    InvalidOperation,
+    Overflow,
+)
 from typing import Any, Final
 
 from lyra.vesper.values.limits import DECIMAL_DIGITS_MAX, DECIMAL_EXPONENT_MAX, QUOTIENT_DIGITS
@@ -35,7 +44,11 @@ __all__ = [
 
 _TRAPS: Final = [Inexact, Overflow, InvalidOperation, DivisionByZero]
 EXACT: Final = Context(
-    prec=DECIMAL_DIGITS_MAX, Emin=-DECIMAL_EXPONENT_MAX, Emax=DECIMAL_EXPONENT_MAX, traps=_TRAPS, rounding=ROUND_HALF_EVEN
+    prec=DECIMAL_DIGITS_MAX,
+    Emin=-DECIMAL_EXPONENT_MAX,
+    Emax=DECIMAL_EXPONENT_MAX,
+    traps=_TRAPS,
+    rounding=ROUND_HALF_EVEN,
 )
 _QUOTIENT: Final = Context(
     prec=QUOTIENT_DIGITS,

@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 
-class Expression(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+class Expression(msgspec.Struct, frozen=True, tag=True, tag_field="is_a", kw_only=True):
     """Any of the expressions below. `place` is the line and column in the file, (0, 0) where there is none."""
 
     type: Type

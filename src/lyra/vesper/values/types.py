@@ -42,7 +42,7 @@ INTEGER_MIN: Final = -(2**63)
 INTEGER_MAX: Final = 2**63 - 1
 
 
-class Type(msgspec.Struct, frozen=True, tag=True):
+class Type(msgspec.Struct, frozen=True, tag=True, tag_field="is_a"):
     """Any of the types below."""
 
 

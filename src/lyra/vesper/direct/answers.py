@@ -1,0 +1,117 @@
+"""Answers of a program on the direct path: success fields, declared errors, and the error rules that give them.
+
+A step that ends the node returns a dict of success fields or a Failure; None means that the flow goes on. Success
+fields are evaluated in written order and then coerced in declared order. Rules see the error as `error`, and a rule of
+a kind that the host obeys (retry, backoff, circuit_breaker) is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from lyra.vesper.direct.coercion import writer, written
+from lyra.vesper.direct.expressions import compile_expression, text_of
+from lyra.vesper.direct.frames import MISSING, Evaluate, Frame, Scope
+from lyra.vesper.ir.expressions import Expression
+from lyra.vesper.ir.program import ErrorRule, ErrorValue, Output, Program
+from lyra.vesper.values.outcome import Failure, NodeError
+from lyra.vesper.values.types import Nullable
+
+__all__ = ["Answer", "compile_failure", "compile_success", "error_object", "failure_of", "matching_rules", "rule_scope"]
+
+Answer = dict[str, Any] | Failure
+CODE_FIELDS: Final = ("error_code", "code")
+_ANSWERING: Final = ("map_to", "return_error", "compensate")
+
+
+def output_writer(output: Output) -> Callable[[Any], Any]:
+    return writer(output.type if output.required else Nullable(output.type))
+
+
+def incomplete(name: str) -> NodeError:
+    return NodeError("incomplete_output", f"the field {name} has no value")
+
+
+def collect_success(
+    outputs: tuple[Output, ...],
+) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Gives the function that checks and coerces the fields of a success."""
+    declared = [(output.name, output_writer(output), output.required) for output in outputs]
+
+    def collect(values: dict[str, Any]) -> dict[str, Any]:
+        for name, _, required in declared:
+            if required and name not in values:
+                raise incomplete(name)
+        return {name: written(name, write, values[name]) for name, write, _ in declared if name in values}
+
+    return collect
+
+
+def compile_success(
+    fields: tuple[tuple[str, Expression], ...], outputs: tuple[Output, ...], scope: Scope
+) -> Callable[[Frame], dict[str, Any]]:
+    evaluated = [(name, compile_expression(value, scope)) for name, value in fields]
+    collect = collect_success(outputs)
+    return lambda frame: collect({name: evaluate(frame) for name, evaluate in evaluated})
+
+
+def success_of_variables(outputs: tuple[Output, ...], scope: Scope) -> Callable[[Frame], dict[str, Any]]:
+    """The answer of a flow that ends without a return: variables named like success fields."""
+    slots = [(output.name, scope.slot(output.name)) for output in outputs]
+    collect = collect_success(outputs)
+
+    def gather(frame: Frame) -> dict[str, Any]:
+        values = ((name, MISSING if slot is None else frame[slot]) for name, slot in slots)
+        return collect({name: value for name, value in values if value is not MISSING})
+
+    return gather
+
+
+def code_field(program: Program) -> str:
+    """The declared error field that holds the code; empty if there is none."""
+    names = {output.name for output in program.error}
+    return next((name for name in CODE_FIELDS if name in names), "")
+
+
+def compile_failure(value: ErrorValue, program: Program, scope: Scope) -> Callable[[Frame], Failure]:
+    code = compile_expression(value.code, scope)
+    writers = {output.name: writer(Nullable(output.type)) for output in program.error}
+    fields: list[tuple[str, Evaluate]] = [(name, compile_expression(part, scope)) for name, part in value.fields]
+    code_name = code_field(program)
+
+    def fail(frame: Frame) -> Failure:
+        text = code(frame)
+        if type(text) is not str:
+            raise NodeError("type_error", "an error code is a string")
+        values = {name: evaluate(frame) for name, evaluate in fields}
+        result = {code_name: text} if code_name else {}
+        for name, field in values.items():
+            result[name] = written(name, writers[name], field) if name in writers else field
+        return Failure(text, text_of(values.get("message")), "flow", result)
+
+    return fail
+
+
+def failure_of(error: NodeError) -> Failure:
+    return Failure(error.code, error.message, error.phase, error.fields)
+
+
+def error_object(code: str | None, message: str | None) -> dict[str, Any]:
+    """`error` as contracts and rules see it; without a code, none occurred."""
+    return {"occurred": code is not None, "code": code, "message": message, "logged": code is not None}
+
+
+def matching_rules(rules: tuple[ErrorRule, ...], kinds: tuple[str, ...]) -> list[int]:
+    """The numbers of the rules that a path obeys for an error with these names, in order."""
+    return [
+        number
+        for number, rule in enumerate(rules)
+        if rule.action in _ANSWERING and (rule.error == "*" or rule.error in kinds)
+    ]
+
+
+def rule_scope(scope: Scope) -> tuple[Scope, int]:
+    """A scope in which `error` is the error that a rule is about, and its slot."""
+    inner, (slot,) = scope.bind("error")
+    return inner, slot

@@ -1,0 +1,356 @@
+"""Compiles steps that act outside the node to coroutine functions over a frame.
+
+A step evaluates its request, awaits the response and binds it; `effects.request` says how errors, rules and
+compensations work together. Steps that hold such steps are coroutines as well, all others stay plain closures. The
+steps of a Parallel run at once where the effects can do that; all of them end before the first error counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
+
+from lyra.vesper.direct.answers import Answer, compile_failure, error_object, matching_rules, rule_scope
+from lyra.vesper.direct.coercion import Misfit, reader
+from lyra.vesper.direct.contracts import Judge, all_hold
+from lyra.vesper.direct.expressions import compile_expression, condition
+from lyra.vesper.direct.frames import EFFECTS, METER, Frame, Scope
+from lyra.vesper.direct.steps import RunStep, compile_step, loop_limit
+from lyra.vesper.direct.transforms import elements_of
+from lyra.vesper.direct.walk import acts_outside
+from lyra.vesper.effects.request import EffectError, Effects, Request, failure_code, request_key
+from lyra.vesper.ir.program import (
+    Branch,
+    EffectStep,
+    ErrorRule,
+    ForEach,
+    Loop,
+    Parallel,
+    Program,
+    Retry,
+    Step,
+    Transition,
+)
+from lyra.vesper.values.outcome import NodeError
+from lyra.vesper.values.types import ANY
+
+__all__ = ["EffectRun", "ObeyRule", "RunAsync", "compile_async_rule", "compile_async_steps", "invariant_failed"]
+
+RunAsync = Callable[[Frame], Coroutine[Any, Any, Answer | None]]
+ObeyRule = Callable[[Frame, NodeError], Awaitable[Answer | None]]
+
+
+class FailedAct(NodeError):
+    """An act outside the node failed. Rules may name its code or its kind."""
+
+    def __init__(self, error: EffectError, effect: str) -> None:
+        super().__init__(failure_code(error.kind, effect), error.message, fields=error.fields)
+        self.kind = error.kind
+
+
+def invariant_failed(text: str) -> NodeError:
+    return NodeError("invariant_failed", f"does not hold: {text}", phase="invariant")
+
+
+class EffectRun:
+    """The state that the effects of one execution share: who performs them, their numbers, what takes them back."""
+
+    def __init__(self, effects: Effects | None, key: str, invariants: Judge, unverifiable: list[str]) -> None:
+        self.effects = effects
+        self._key = key
+        self._invariants = invariants
+        self._unverifiable = unverifiable
+        self._calls: dict[str, int] = {}
+        self._compensations: list[RunAsync] = []
+
+    async def perform(
+        self,
+        step: Step,
+        kind: str,
+        capability: str,
+        payload: Any,
+        *,
+        timeout_s: float | None = None,
+        retry: Retry | None = None,
+    ) -> Any:
+        if self.effects is None:
+            raise NodeError("capability_denied", f"{step.name} acts outside, and the node was given no effects")
+        index = self._calls.get(step.name, 0)
+        self._calls[step.name] = index + 1
+        key = request_key(self._key, step.name, index)
+        try:
+            return await self.effects.perform(
+                Request(step.name, index, kind, capability, payload, timeout_s, retry, key)
+            )
+        except EffectError as error:
+            raise FailedAct(error, kind) from None
+
+    def register(self, compensations: list[RunAsync]) -> None:
+        self._compensations.extend(reversed(compensations))
+
+    async def undo(self, frame: Frame) -> None:
+        """Run the registered compensations, the latest first; their errors are passed over."""
+        while self._compensations:
+            await _attempt(self._compensations.pop(), frame)
+
+    def check_invariants(self, frame: Frame) -> None:
+        text = self._invariants(frame, self._unverifiable)
+        if text is not None:
+            raise invariant_failed(text)
+
+
+async def _attempt(steps: RunAsync, frame: Frame) -> None:
+    try:
+        await steps(frame)
+    except NodeError:
+        return
+
+
+# ---------------------------------------------------------------- steps that hold others
+
+
+def compile_async_steps(steps: tuple[Step, ...], program: Program, scope: Scope) -> RunAsync:
+    """Runs the steps in order, to the first that answers."""
+    compiled: list[tuple[RunStep | None, RunAsync | None]] = []
+    for step in steps:
+        if acts_outside(step):
+            compiled.append((None, _compile_async_step(step, program, scope)))
+        else:
+            compiled.append((compile_step(step, program, scope), None))
+
+    async def run(frame: Frame) -> Answer | None:
+        for plain, waiting in compiled:
+            if plain is not None:
+                answer = plain(frame)
+            else:
+                assert waiting is not None
+                answer = await waiting(frame)
+            if answer is not None:
+                return answer
+        return None
+
+    return run
+
+
+def _compile_async_step(step: Step, program: Program, scope: Scope) -> RunAsync:
+    compiled = _COMPILERS[type(step)](step, program, scope)
+    if not step.guards:
+        return compiled
+    is_wanted = all_hold(step.guards, scope)
+
+    async def run(frame: Frame) -> Answer | None:
+        return await compiled(frame) if is_wanted(frame) else None
+
+    return run
+
+
+def _branch(step: Branch, program: Program, scope: Scope) -> RunAsync:
+    is_true = condition(compile_expression(step.condition, scope))
+    then = compile_async_steps(step.then, program, scope)
+    otherwise = compile_async_steps(step.otherwise, program, scope)
+
+    async def run(frame: Frame) -> Answer | None:
+        return await (then if is_true(frame) else otherwise)(frame)
+
+    return run
+
+
+def _for_each(step: ForEach, program: Program, scope: Scope) -> RunAsync:
+    collection = compile_expression(step.collection, scope)
+    inner, (slot,) = scope.bind(step.variable)
+    body = compile_async_steps(step.steps, program, inner)
+
+    async def iterate(frame: Frame) -> Answer | None:
+        for element in elements_of(collection(frame), frame):
+            frame[slot] = element
+            answer = await body(frame)
+            if answer is not None:
+                return answer
+        return None
+
+    return iterate
+
+
+def _loop(step: Loop, program: Program, scope: Scope) -> RunAsync:
+    goes_on = condition(compile_expression(step.condition, scope))
+    body = compile_async_steps(step.steps, program, scope)
+
+    async def repeat(frame: Frame) -> Answer | None:
+        rounds = 0
+        while goes_on(frame):
+            if rounds == step.max_iterations:
+                raise loop_limit(step)
+            rounds += 1
+            frame[METER].spend(1)
+            answer = await body(frame)
+            if answer is not None:
+                return answer
+        return None
+
+    return repeat
+
+
+def _parallel(step: Parallel, program: Program, scope: Scope) -> RunAsync:
+    parts = [compile_async_steps((part,), program, scope) for part in step.steps]
+
+    async def run(frame: Frame) -> Answer | None:
+        together = getattr(frame[EFFECTS].effects, "together", None)
+        results: list[Any]
+        if together is not None:
+            results = await together([part(frame) for part in parts])
+        else:
+            results = [await _result(part, frame) for part in parts]
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+            if result is not None:
+                answer: Answer = result
+                return answer
+        return None
+
+    return run
+
+
+async def _result(part: RunAsync, frame: Frame) -> Any:
+    try:
+        return await part(frame)
+    except NodeError as error:
+        return error
+
+
+# ---------------------------------------------------------------- steps that act
+
+
+def compile_async_rule(rule: ErrorRule, program: Program, scope: Scope) -> ObeyRule:
+    """Runs the compensations that the rule asks for, and gives its answer, if it has one."""
+    inner, slot = rule_scope(scope)
+    compensation = compile_async_steps(rule.compensation, program, inner)
+    answer = compile_failure(rule.answer, program, inner) if rule.answer is not None else None
+
+    async def obey(frame: Frame, error: NodeError) -> Answer | None:
+        frame[slot] = error_object(getattr(error, "kind", error.code), error.message)
+        if rule.action == "compensate":
+            await _attempt(compensation, frame)
+            await frame[EFFECTS].undo(frame)
+        return None if answer is None else answer(frame)
+
+    return obey
+
+
+def _guarded_by_rules(step: EffectStep, act: RunAsync, program: Program, scope: Scope) -> RunAsync:
+    """The act, with the step's rules about its errors."""
+    rules = [compile_async_rule(rule, program, scope) for rule in step.rules]
+
+    async def run(frame: Frame) -> Answer | None:
+        try:
+            return await act(frame)
+        except NodeError as error:
+            for number in matching_rules(step.rules, (error.code, getattr(error, "kind", error.code))):
+                answer = await rules[number](frame, error)
+                if answer is not None:
+                    return answer
+                break
+            raise
+
+    return run
+
+
+def _response_scope(step: EffectStep, scope: Scope) -> tuple[Scope, list[int]]:
+    """The scope after the act: the response under its output's name and the name that its kind gives it."""
+    usual = "query_result" if step.kind == "db.query" else "response"
+    inner, (slot,) = scope.bind(usual)
+    outputs = [slot]
+    if step.output:
+        outputs.append(scope.names[step.output])
+    return (scope if step.output == usual else inner), outputs
+
+
+def _effect(step: EffectStep, program: Program, scope: Scope) -> RunAsync:
+    request, read = compile_expression(step.request, scope), reader(ANY)
+    inner, slots = _response_scope(step, scope)
+    extracts = [(scope.names[name], compile_expression(value, inner)) for name, value in step.extract]
+    compensations = [
+        compile_async_steps(rule.compensation, program, rule_scope(scope)[0])
+        for rule in step.rules
+        if rule.action == "compensate" and rule.compensation
+    ]
+
+    async def act(frame: Frame) -> None:
+        state: EffectRun = frame[EFFECTS]
+        payload = request(frame)
+        response = await state.perform(
+            step, step.kind, step.capability, payload, timeout_s=step.timeout_s, retry=step.retry
+        )
+        frame[METER].check_time()
+        value = _read(step, read, response)
+        for slot in slots:
+            frame[slot] = value
+        for slot, extract in extracts:
+            frame[slot] = extract(frame)
+        state.register(compensations)
+        state.check_invariants(frame)
+
+    perform = _guarded_by_rules(step, act, program, scope)
+    if not step.found and not step.empty:
+        return perform
+    some, none = compile_async_steps(step.found, program, inner), compile_async_steps(step.empty, program, inner)
+
+    async def run(frame: Frame) -> Answer | None:
+        answer = await perform(frame)
+        if answer is not None:
+            return answer
+        is_empty = frame[slots[0]] is None or frame[slots[0]] == []
+        return await (none if is_empty else some)(frame)
+
+    return run
+
+
+def _read(step: Step, read: Callable[[Any], Any], response: Any) -> Any:
+    try:
+        return read(response)
+    except Misfit as misfit:
+        raise NodeError("type_error", f"{step.name}: {misfit}") from None
+
+
+def _transition(step: Transition, program: Program, scope: Scope) -> RunAsync:
+    machine = next((machine for machine in program.machines if machine.name == step.machine), None)
+    entity, source, target = (compile_expression(part, scope) for part in (step.entity, step.source, step.target))
+    holds = all_hold(step.checks, scope)
+    moves = [] if machine is None else machine.moves
+    allowed = {(start, end): all_hold((check,), scope) if check is not None else None for start, end, check in moves}
+    read = reader(ANY)
+
+    async def run(frame: Frame) -> None:
+        state: EffectRun = frame[EFFECTS]
+        payload: dict[str, Any] = {
+            "machine": step.machine,
+            "entity": entity(frame),
+            "from": source(frame),
+            "to": target(frame),
+        }
+        edge = payload["from"], payload["to"]
+        is_allowed = edge in allowed and holds(frame)
+        if is_allowed:
+            guard = allowed[edge]
+            is_allowed = guard is None or guard(frame)
+        if not is_allowed:
+            raise NodeError("invalid_transition", f"{step.machine} does not go from {edge[0]} to {edge[1]}")
+        if machine is not None:
+            payload["initial"] = machine.initial
+        response = await state.perform(step, "state.transition", f"state.{step.machine}", payload)
+        frame[METER].check_time()
+        if step.output:
+            frame[scope.names[step.output]] = _read(step, read, response)
+        state.check_invariants(frame)
+
+    return run
+
+
+_COMPILERS: Final[dict[type[Step], Callable[[Any, Program, Scope], RunAsync]]] = {
+    Branch: _branch,
+    ForEach: _for_each,
+    Loop: _loop,
+    Parallel: _parallel,
+    EffectStep: _effect,
+    Transition: _transition,
+}

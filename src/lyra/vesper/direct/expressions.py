@@ -1,0 +1,327 @@
+"""Compiles expressions of the IR to closures over a frame.
+
+`compile_expression(expression, scope)` gives a function that takes a frame and returns the value, or raises a
+NodeError. Each kind of expression has one compiler in a table; transforms of collections are in `transforms`, built-in
+functions in `functions`. Operands that are plain integers or decimals take a short way through the operators; all other
+cases are left to `numbers` and `equality`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Final
+
+from lyra.vesper.direct.coercion import reader
+from lyra.vesper.direct.equality import ORDERS, contains, equal, ordered_pair
+from lyra.vesper.direct.frames import EXECUTION, MISSING, Evaluate, Frame, NotSupplied, Scope
+from lyra.vesper.direct.numbers import OPERATIONS, kind_of, negate, number_text, overflow, round_number, round_quotient
+from lyra.vesper.ir import expressions as ir
+from lyra.vesper.values.limits import TEXT_MAX
+from lyra.vesper.values.outcome import NodeError
+from lyra.vesper.values.types import ANY, INTEGER_MAX, INTEGER_MIN
+
+__all__ = ["COMPILERS", "compile_expression", "condition", "field_of", "length_of", "text_of"]
+
+Compiler = Callable[[Any, Scope], Evaluate]
+
+
+def compile_expression(expression: ir.Expression, scope: Scope) -> Evaluate:
+    return COMPILERS[type(expression)](expression, scope)
+
+
+def condition(evaluate: Evaluate) -> Callable[[Frame], bool]:
+    """The value as a condition: null is false, anything but a boolean a type error."""
+
+    def decide(frame: Frame) -> bool:
+        value = evaluate(frame)
+        if value is True:
+            return True
+        if value is False or value is None:
+            return False
+        raise NodeError("type_error", f"{kind_of(value)} is not a condition")
+
+    return decide
+
+
+# ---------------------------------------------------------------- values and names
+
+
+def _constant(expression: ir.Constant, scope: Scope) -> Evaluate:  # noqa: ARG001 (one signature)
+    value = expression.value
+    return lambda _: value
+
+
+def _name(expression: ir.Name, scope: Scope) -> Evaluate:
+    slot = scope.slot(expression.name)
+    name = expression.name
+    if slot is None:
+
+        def undefined(_: Frame) -> Any:
+            raise NotSupplied(f"{name} is not defined")
+
+        return undefined
+    if slot not in scope.guarded:
+        return lambda frame: frame[slot]
+
+    def read(frame: Frame) -> Any:
+        value = frame[slot]
+        if value is MISSING:
+            return None
+        if isinstance(value, NodeError):  # the reason why an ambient object is not there
+            raise value
+        return value
+
+    return read
+
+
+def field_of(value: Any, name: str) -> Any:
+    if type(value) is dict:
+        return value.get(name)
+    if value is None:
+        return None
+    if type(value) is list:
+        return [field_of(item, name) for item in value]
+    raise NodeError("type_error", f"{kind_of(value)} has no field {name}")
+
+
+def _field(expression: ir.FieldOf, scope: Scope) -> Evaluate:
+    target, name = compile_expression(expression.target, scope), expression.name
+    return lambda frame: field_of(target(frame), name)
+
+
+def _project(expression: ir.Project, scope: Scope) -> Evaluate:
+    target, name = compile_expression(expression.target, scope), expression.name
+
+    def project(frame: Frame) -> Any:
+        value = target(frame)
+        if value is None:
+            return None
+        if type(value) is not list:
+            raise NodeError("type_error", f"{kind_of(value)} is not an array")
+        return [field_of(item, name) for item in value]
+
+    return project
+
+
+def _item(expression: ir.ItemOf, scope: Scope) -> Evaluate:
+    target, index = compile_expression(expression.target, scope), compile_expression(expression.index, scope)
+
+    def item(frame: Frame) -> Any:
+        value, key = target(frame), index(frame)
+        if value is None:
+            return None
+        if type(value) is list and type(key) is int:
+            return value[key] if 0 <= key < len(value) else None
+        if type(value) is dict and type(key) is str:
+            return value.get(key)
+        raise NodeError("type_error", f"{kind_of(value)} has no element of {kind_of(key)}")
+
+    return item
+
+
+def length_of(value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, str | bytes | list | frozenset | dict):
+        return len(value)
+    raise NodeError("type_error", f"{kind_of(value)} has no length")
+
+
+def _length(expression: ir.Length, scope: Scope) -> Evaluate:
+    target = compile_expression(expression.target, scope)
+    return lambda frame: length_of(target(frame))
+
+
+def _list(expression: ir.ListOf, scope: Scope) -> Evaluate:
+    items = [compile_expression(item, scope) for item in expression.items]
+    return lambda frame: [item(frame) for item in items]
+
+
+def _map(expression: ir.MapOf, scope: Scope) -> Evaluate:
+    entries = [(name, compile_expression(value, scope)) for name, value in expression.entries]
+    return lambda frame: {name: value(frame) for name, value in entries}
+
+
+def text_of(value: Any) -> str:
+    """A value as a template shows it."""
+    match value:
+        case str():
+            return value
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case int() | Decimal():
+            return number_text(value)
+        case datetime():
+            return value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
+    raise NodeError("type_error", f"a template cannot show {kind_of(value)}")
+
+
+def _text(expression: ir.Text, scope: Scope) -> Evaluate:
+    parts: list[str | Evaluate] = [
+        part if isinstance(part, str) else compile_expression(part, scope) for part in expression.parts
+    ]
+
+    def join(frame: Frame) -> str:
+        texts = [part if isinstance(part, str) else text_of(part(frame)) for part in parts]
+        if sum(map(len, texts)) > TEXT_MAX:
+            raise NodeError("resource_limit", "the text is too long")
+        return "".join(texts)
+
+    return join
+
+
+def _old(expression: ir.Old, scope: Scope) -> Evaluate:
+    slot = scope.slot(old_name(expression.slot))
+    assert slot is not None
+
+    def recall(frame: Frame) -> Any:
+        value = frame[slot]
+        if isinstance(value, NodeError):
+            raise value
+        return value
+
+    return recall
+
+
+def old_name(slot: int) -> str:
+    """The name, impossible in a file, under which a scope knows the slot of an `old`."""
+    return f"old({slot})"
+
+
+# ---------------------------------------------------------------- operators
+
+
+def _negate(expression: ir.Negate, scope: Scope) -> Evaluate:
+    operand = compile_expression(expression.operand, scope)
+    return lambda frame: negate(operand(frame))
+
+
+def _not(expression: ir.Not, scope: Scope) -> Evaluate:
+    operand = condition(compile_expression(expression.operand, scope))
+    return lambda frame: not operand(frame)
+
+
+def _add(left: Evaluate, right: Evaluate) -> Evaluate:
+    add = OPERATIONS["+"]
+
+    def evaluate(frame: Frame) -> Any:
+        first, second = left(frame), right(frame)
+        if type(first) is int and type(second) is int:
+            total = first + second
+            if INTEGER_MIN <= total <= INTEGER_MAX:
+                return total
+            raise overflow()
+        if type(first) is str and type(second) is str:
+            if len(first) + len(second) > TEXT_MAX:
+                raise NodeError("resource_limit", "the text is too long")
+            return first + second
+        return add(first, second)
+
+    return evaluate
+
+
+def _arithmetic(expression: ir.Arithmetic, scope: Scope) -> Evaluate:
+    left, right = compile_expression(expression.left, scope), compile_expression(expression.right, scope)
+    if expression.operator == "+":
+        return _add(left, right)
+    operation = OPERATIONS[expression.operator]
+    return lambda frame: operation(left(frame), right(frame))
+
+
+def _rounded(expression: ir.Rounded, scope: Scope) -> Evaluate:
+    scale, rounding, operand = expression.scale, expression.rounding, expression.operand
+    if isinstance(operand, ir.Arithmetic) and operand.operator == "/":
+        left, right = compile_expression(operand.left, scope), compile_expression(operand.right, scope)
+        return lambda frame: round_quotient(left(frame), right(frame), scale, rounding)
+    value = compile_expression(operand, scope)
+    return lambda frame: round_number(value(frame), scale, rounding)
+
+
+def _compare(expression: ir.Compare, scope: Scope) -> Evaluate:
+    left, right = compile_expression(expression.left, scope), compile_expression(expression.right, scope)
+    if expression.operator == "==":
+        return lambda frame: equal(left(frame), right(frame))
+    if expression.operator == "!=":
+        return lambda frame: not equal(left(frame), right(frame))
+    order = ORDERS[expression.operator]
+
+    def compare(frame: Frame) -> bool:
+        first, second = left(frame), right(frame)
+        if (type(first) is int and type(second) is int) or ordered_pair(first, second):
+            return order(first, second)
+        return False
+
+    return compare
+
+
+def _membership(expression: ir.Membership, scope: Scope) -> Evaluate:
+    item, collection = compile_expression(expression.item, scope), compile_expression(expression.collection, scope)
+
+    def is_member(frame: Frame) -> bool:
+        value = item(frame)
+        return contains(collection(frame), value)
+
+    return is_member
+
+
+def _is_null(expression: ir.IsNull, scope: Scope) -> Evaluate:
+    operand = compile_expression(expression.operand, scope)
+    return lambda frame: operand(frame) is None
+
+
+def _logic(expression: ir.Logic, scope: Scope) -> Evaluate:
+    left = condition(compile_expression(expression.left, scope))
+    right = condition(compile_expression(expression.right, scope))
+    match expression.operator:
+        case "and":
+            return lambda frame: left(frame) and right(frame)
+        case "or":
+            return lambda frame: left(frame) or right(frame)
+        case "implies":
+            return lambda frame: not left(frame) or right(frame)
+    raise AssertionError(expression.operator)
+
+
+def _host(expression: ir.Host, scope: Scope) -> Evaluate:
+    name = expression.name
+    arguments = [compile_expression(argument, scope) for argument in expression.arguments]
+    read_anything = reader(ANY)
+
+    def ask(frame: Frame) -> Any:
+        predicate = frame[EXECUTION].predicates.get(name)
+        if predicate is None:
+            raise NotSupplied(f"no predicate {name} is registered")
+        values = [argument(frame) for argument in arguments]
+        try:
+            return read_anything(predicate(*values))
+        except Exception as error:  # noqa: BLE001 - the host's code may raise anything
+            raise NodeError("type_error", f"the predicate {name} failed: {type(error).__name__}") from None
+
+    return ask
+
+
+COMPILERS: Final[dict[type[ir.Expression], Compiler]] = {
+    ir.Constant: _constant,
+    ir.Name: _name,
+    ir.FieldOf: _field,
+    ir.Project: _project,
+    ir.ItemOf: _item,
+    ir.Length: _length,
+    ir.ListOf: _list,
+    ir.MapOf: _map,
+    ir.Text: _text,
+    ir.Old: _old,
+    ir.Negate: _negate,
+    ir.Not: _not,
+    ir.Arithmetic: _arithmetic,
+    ir.Rounded: _rounded,
+    ir.Compare: _compare,
+    ir.Membership: _membership,
+    ir.IsNull: _is_null,
+    ir.Logic: _logic,
+    ir.Host: _host,
+}

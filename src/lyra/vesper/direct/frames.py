@@ -1,0 +1,103 @@
+"""Frames of the direct path: where values stand while a program runs.
+
+A frame is a list. Slot 0 holds the Execution, slot 1 the Meter, slot 2 the state of the effects; every input, variable,
+element of a transform and field of the answer has a numbered slot that is settled when the program is compiled. A Scope
+maps names to slots for one part of the program; a name that it does not know makes a contract unverifiable and is a
+type error elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from lyra.vesper.ir.program import Limits
+from lyra.vesper.values.execution import Execution
+from lyra.vesper.values.outcome import NodeError
+
+__all__ = ["EFFECTS", "EXECUTION", "METER", "MISSING", "Evaluate", "Frame", "Meter", "NotSupplied", "Scope", "Slots"]
+
+Frame = list[Any]
+Evaluate = Callable[[Frame], Any]
+
+EXECUTION: Final = 0
+METER: Final = 1
+EFFECTS: Final = 2
+ROUNDS_BETWEEN_CLOCKS: Final = 1000
+
+
+class _Missing:
+    """The value of a slot that was never written."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = _Missing()
+
+
+class NotSupplied(NodeError):
+    """A contract cannot be judged: a predicate or an object of the host is not there. A type error elsewhere."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("type_error", message)
+
+
+class Meter:
+    """What an execution may still use. Loops and transforms spend one for each element or round."""
+
+    __slots__ = ("_deadline", "_left", "_monotonic", "_until_clock")
+
+    def __init__(self, limits: Limits, execution: Execution) -> None:
+        self._left = limits.steps
+        self._monotonic = execution.monotonic
+        self._deadline = self._monotonic() + limits.time_s
+        self._until_clock = ROUNDS_BETWEEN_CLOCKS
+
+    def spend(self, count: int) -> None:
+        self._left -= count
+        if self._left < 0:
+            raise NodeError("resource_limit", "the node made too many steps")
+        self._until_clock -= count + 1
+        if self._until_clock < 0:
+            self._until_clock = ROUNDS_BETWEEN_CLOCKS
+            self.check_time()
+
+    def check_time(self) -> None:
+        if self._monotonic() > self._deadline:
+            raise NodeError("timeout", "the node ran too long")
+
+
+class Slots:
+    """Hands out the numbers of slots."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 3
+
+    def new(self) -> int:
+        self.count += 1
+        return self.count - 1
+
+    def for_names(self, names: Iterable[str]) -> dict[str, int]:
+        return {name: self.new() for name in names}
+
+
+class Scope:
+    """Names that an expression may use, with their slots."""
+
+    __slots__ = ("_slots", "guarded", "names")
+
+    def __init__(self, slots: Slots, names: Mapping[str, int], guarded: frozenset[int] = frozenset()) -> None:
+        self._slots = slots
+        self.names = dict(names)
+        self.guarded = guarded  # slots that may hold MISSING
+
+    def slot(self, name: str) -> int | None:
+        return self.names.get(name)
+
+    def bind(self, *names: str) -> tuple[Scope, tuple[int, ...]]:
+        """A scope in which these names have new slots, which always hold a value when they are read."""
+        slots = tuple(self._slots.new() for _ in names)
+        return Scope(self._slots, {**self.names, **dict(zip(names, slots, strict=True))}, self.guarded), slots

@@ -1,0 +1,353 @@
+"""A program compiled for the direct path: closures in the order of an execution.
+
+`execute` runs a pure program and never touches a coroutine; `execute_async` runs one with effects. Both share the entry
+(inputs, constraints, preconditions, invariants, `old`) and the end (postconditions, invariants). An entry failure first
+lets the leading validations speak: if one of them fails, its error is the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import takewhile
+from typing import Any, Final
+
+import msgspec
+
+from lyra.vesper.direct.answers import (
+    Answer,
+    code_field,
+    compile_failure,
+    error_object,
+    failure_of,
+    matching_rules,
+    rule_scope,
+    success_of_variables,
+)
+from lyra.vesper.direct.coercion import Misfit, reader
+from lyra.vesper.direct.contracts import all_hold, compile_contracts
+from lyra.vesper.direct.effect_steps import EffectRun, compile_async_rule, compile_async_steps, invariant_failed
+from lyra.vesper.direct.expressions import COMPILERS, compile_expression, old_name
+from lyra.vesper.direct.frames import EFFECTS, EXECUTION, METER, MISSING, Frame, Meter, NotSupplied, Scope, Slots
+from lyra.vesper.direct.functions import FUNCTIONS
+from lyra.vesper.direct.steps import compile_steps
+from lyra.vesper.direct.transforms import TRANSFORMS
+from lyra.vesper.direct.walk import assigned_names, needs_meter
+from lyra.vesper.effects.request import Effects
+from lyra.vesper.ir.program import ErrorRule, Input, Program, Step, Validate
+from lyra.vesper.values.execution import Execution
+from lyra.vesper.values.outcome import Failure, NodeError, Outcome
+from lyra.vesper.values.types import ANY, Nullable
+
+__all__ = ["DirectProgram"]
+
+COMPILERS.update(TRANSFORMS)
+COMPILERS.update(FUNCTIONS)
+PATH: Final = "direct"
+
+
+def _invalid(message: str) -> NodeError:
+    return NodeError("invalid_input", message, phase="input")
+
+
+class _InputReader:
+    """Binds one input: its slot, its coercion and what stands for it when it is absent."""
+
+    __slots__ = ("absent", "holds", "name", "read", "slot", "value_slot")
+
+    def __init__(self, declared: Input, scope: Scope) -> None:
+        self.name = declared.name
+        self.slot = scope.names[declared.name]
+        absent_is_null = not declared.required and declared.default in (msgspec.UNSET, None)
+        kind = Nullable(declared.type) if absent_is_null else declared.type
+        self.read = reader(kind)
+        self.absent: Any = MISSING if declared.required else None
+        if declared.default is not msgspec.UNSET and declared.default is not None:
+            self.absent = self.read(declared.default)
+        inner, (self.value_slot,) = scope.bind("value")
+        self.holds = all_hold(declared.constraints, inner) if declared.constraints else None
+
+
+class DirectProgram:
+    """See the module. Instances hold no state of an execution and may be used by several threads."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        slots = Slots()
+        ambient = slots.for_names(program.ambient)
+        inputs = slots.for_names(declared.name for declared in program.inputs)
+        self._needs_meter = needs_meter(program)
+        self._ambient = list(ambient.items())
+        entry = Scope(slots, {**ambient, **inputs}, frozenset(ambient.values()))
+        self._inputs = [_InputReader(declared, entry) for declared in program.inputs]
+        self._has_constraints = any(item.holds is not None for item in self._inputs)
+        flow = self._flow_scope(slots, entry, inputs)
+        self._preconditions = compile_contracts(program.preconditions, entry, undefined=frozenset())
+        self._compile_olds(slots, entry)
+        self._compile_end(slots, entry, flow, frozenset(inputs))
+        leading = tuple(takewhile(lambda step: isinstance(step, Validate), program.steps))
+        self._leading = compile_steps(leading, program, flow)
+        self._success = success_of_variables(program.success, flow)
+        self._rules = [self._compile_rule(rule, flow) for rule in program.rules]
+        self._async_rules = [] if program.pure else [compile_async_rule(rule, program, flow) for rule in program.rules]
+        self._steps = compile_steps(program.steps, program, flow) if program.pure else None
+        self._async_steps = None if program.pure else compile_async_steps(program.steps, program, flow)
+        self._template: Frame = [None] * slots.count
+        for slot in self._unwritten:
+            self._template[slot] = MISSING
+
+    # ------------------------------------------------------------ compiling
+
+    def _flow_scope(self, slots: Slots, entry: Scope, inputs: dict[str, int]) -> Scope:
+        """The scope of the steps. A variable that is named like an input starts with its value."""
+        variables = slots.for_names(assigned_names((*self.program.steps, *_compensations(self.program))))
+        self._copies = [(inputs[name], slot) for name, slot in variables.items() if name in inputs]
+        self._unwritten = [slot for name, slot in variables.items() if name not in inputs]
+        guarded = entry.guarded | frozenset(self._unwritten)
+        return Scope(slots, {**entry.names, **variables}, guarded)
+
+    def _compile_olds(self, slots: Slots, entry: Scope) -> None:
+        self._olds = [(slots.new(), compile_expression(old, entry)) for old in self.program.olds]
+        self._old_names = {old_name(number): slot for number, (slot, _) in enumerate(self._olds)}
+
+    def _compile_end(self, slots: Slots, entry: Scope, flow: Scope, inputs: frozenset[str]) -> None:
+        """Contracts about the answer. Fields of the answer have slots of their own."""
+        program = self.program
+        successes, errors = [o.name for o in program.success], [o.name for o in program.error]
+        fields = slots.for_names(dict.fromkeys([*successes, *errors]))
+        fallbacks = {name: entry.names.get(name) for name in fields}
+        self._fields = [(name, slot, fallbacks[name], name in successes) for name, slot in fields.items()]
+        results = slots.for_names(["success", "error"])
+        self._result_slots = results["success"], results["error"]
+        self._code_field = code_field(program)
+        guarded = flow.guarded | frozenset(fields.values()) | frozenset(results.values())
+        names = {**entry.names, **fields, **results, **self._old_names}
+        undefined = frozenset(successes) - inputs
+        self._postconditions = compile_contracts(
+            program.postconditions, Scope(slots, names, guarded), undefined=undefined
+        )
+        self._unwritten += [*fields.values(), *results.values()]
+        everywhere = Scope(slots, {**flow.names, **fields, **results}, guarded)
+        known = inputs | frozenset(program.ambient)
+        self._invariants = compile_contracts(
+            program.invariants, everywhere, undefined=frozenset(everywhere.names) - known, always=True
+        )
+        self._has_end = bool(program.postconditions or program.invariants)
+
+    def _compile_rule(self, rule: ErrorRule, flow: Scope) -> Callable[[Frame, NodeError], Answer | None]:
+        inner, slot = rule_scope(flow)
+        compensate = compile_steps(rule.compensation, self.program, inner) if self.program.pure else None
+        answer = compile_failure(rule.answer, self.program, inner) if rule.answer is not None else None
+
+        def obey(frame: Frame, error: NodeError) -> Answer | None:
+            frame[slot] = error_object(getattr(error, "kind", error.code), error.message)
+            if compensate is not None:
+                with suppress(NodeError):
+                    compensate(frame)
+            return None if answer is None else answer(frame)
+
+        return obey
+
+    # ------------------------------------------------------------ the entry
+
+    def _bind(self, inputs: Mapping[str, Any], frame: Frame) -> None:
+        if not isinstance(inputs, Mapping):
+            raise _invalid("inputs are a map of names")
+        given = 0
+        for item in self._inputs:
+            if item.name in inputs:
+                given += 1
+                try:
+                    frame[item.slot] = item.read(inputs[item.name])
+                except Misfit as misfit:
+                    raise _invalid(f"{item.name}: {misfit}") from None
+            elif item.absent is MISSING:
+                raise _invalid(f"the input {item.name} is missing")
+            else:
+                frame[item.slot] = item.absent
+        if given != len(inputs):
+            known = {item.name for item in self._inputs}
+            raise _invalid(f"no input is named {next(name for name in inputs if name not in known)!r}")
+        for source, target in self._copies:
+            frame[target] = frame[source]
+
+    def _bind_ambient(self, frame: Frame, execution: Execution) -> None:
+        read = reader(ANY)
+        for name, slot in self._ambient:
+            if name not in execution.ambient:
+                frame[slot] = NotSupplied(f"{name} is not there")
+                continue
+            try:
+                frame[slot] = read(execution.ambient[name])
+            except Misfit as misfit:
+                frame[slot] = NodeError("type_error", f"{name}: {misfit}")
+
+    def _entry_failure(self, frame: Frame, unverifiable: list[str]) -> NodeError | None:
+        """Why the inputs are refused, if they are."""
+        if self._has_constraints:
+            for item in self._inputs:
+                if item.holds is not None and not self._meets(item, frame):
+                    return _invalid(f"{item.name} breaks a constraint")
+        text = self._preconditions(frame, unverifiable)
+        if text is not None:
+            return NodeError("precondition_failed", f"does not hold: {text}", phase="precondition")
+        text = self._invariants(frame, unverifiable)
+        return None if text is None else invariant_failed(text)
+
+    @staticmethod
+    def _meets(item: _InputReader, frame: Frame) -> bool:
+        assert item.holds is not None
+        value = frame[item.value_slot] = frame[item.slot]
+        if value is None:
+            return True
+        try:
+            return item.holds(frame)
+        except NodeError:
+            return False
+
+    def _enter(self, inputs: Mapping[str, Any], frame: Frame, unverifiable: list[str]) -> Answer | None:
+        """The answer of an execution that ends before its first step; else `old` is kept and None is given."""
+        try:
+            self._bind(inputs, frame)
+        except NodeError as error:
+            return failure_of(error)
+        if self._ambient:
+            self._bind_ambient(frame, frame[EXECUTION])
+        refusal = self._entry_failure(frame, unverifiable)
+        if refusal is not None:
+            try:
+                answer = self._leading(frame)
+            except NodeError as error:
+                answer = self._handle(error, frame)
+            return failure_of(refusal) if answer is None else answer
+        for slot, evaluate in self._olds:
+            try:
+                frame[slot] = _snapshot(evaluate(frame))
+            except NodeError as error:
+                frame[slot] = error
+        return None
+
+    def _frame(self, execution: Execution) -> Frame:
+        frame = self._template.copy()
+        frame[EXECUTION] = execution
+        if self._needs_meter:
+            frame[METER] = Meter(self.program.limits, execution)
+        return frame
+
+    # ------------------------------------------------------------ the end
+
+    def _handle(self, error: NodeError, frame: Frame) -> Answer:
+        """The answer to an error of the flow, by the node's rules."""
+        for number in matching_rules(self.program.rules, (error.code, getattr(error, "kind", error.code))):
+            try:
+                answer = self._rules[number](frame, error)
+            except NodeError as second:
+                return failure_of(second)
+            return failure_of(error) if answer is None else answer
+        return failure_of(error)
+
+    def _judged(self, answer: Answer, frame: Frame, unverifiable: list[str]) -> Answer:
+        """The answer, or the failure of a postcondition or invariant about it."""
+        failure = answer if isinstance(answer, Failure) else None
+        values: dict[str, Any]
+        if isinstance(answer, Failure):
+            values = {self._code_field: answer.code, "message": answer.message, **answer.fields}
+        else:
+            values = answer
+        for name, slot, fallback, is_success_field in self._fields:
+            if name in values:
+                frame[slot] = values[name]
+            elif fallback is not None:
+                frame[slot] = frame[fallback]
+            elif failure is None or not is_success_field:
+                frame[slot] = None
+        success, error = self._result_slots
+        frame[success] = failure is None
+        frame[error] = error_object(None, None) if failure is None else error_object(failure.code, failure.message)
+        text = self._postconditions(frame, unverifiable)
+        if text is not None:
+            return Failure("postcondition_failed", f"does not hold: {text}", "postcondition")
+        text = self._invariants(frame, unverifiable)
+        return answer if text is None else failure_of(invariant_failed(text))
+
+    def _outcome(self, answer: Answer, unverifiable: list[str]) -> Outcome:
+        if isinstance(answer, Failure):
+            return Outcome("error", {}, answer, PATH, tuple(unverifiable))
+        return Outcome("success", answer, None, PATH, tuple(unverifiable))
+
+    # ------------------------------------------------------------ executions
+
+    def execute(self, inputs: Mapping[str, Any], execution: Execution) -> Outcome:
+        """The outcome of a pure program."""
+        frame, unverifiable = self._frame(execution), list[str]()
+        assert self._steps is not None
+        try:
+            answer = self._enter(inputs, frame, unverifiable)
+            if answer is None:
+                try:
+                    answer = self._steps(frame)
+                    if answer is None:
+                        answer = self._success(frame)
+                except NodeError as error:
+                    answer = self._handle(error, frame)
+                if self._has_end:
+                    answer = self._judged(answer, frame, unverifiable)
+        except (RecursionError, MemoryError):
+            answer = Failure("resource_limit", "a value is nested too deeply or too large")
+        return self._outcome(answer, unverifiable)
+
+    async def execute_async(self, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None) -> Outcome:
+        """The outcome of a program with effects."""
+        frame, unverifiable = self._frame(execution), list[str]()
+        assert self._async_steps is not None
+        try:
+            answer = self._enter(inputs, frame, unverifiable)
+            if answer is None:
+                key = self._key(inputs, execution)
+                state = frame[EFFECTS] = EffectRun(effects, key, self._invariants, unverifiable)
+                answer = await self._flow(frame, state)
+                judged = self._judged(answer, frame, unverifiable) if self._has_end else answer
+                if isinstance(judged, Failure) and judged.code == "invariant_failed" and judged is not answer:
+                    await state.undo(frame)
+                answer = judged
+        except (RecursionError, MemoryError):
+            answer = Failure("resource_limit", "a value is nested too deeply or too large")
+        return self._outcome(answer, unverifiable)
+
+    async def _flow(self, frame: Frame, state: EffectRun) -> Answer:
+        assert self._async_steps is not None
+        try:
+            answer = await self._async_steps(frame)
+            return self._success(frame) if answer is None else answer
+        except NodeError as error:
+            if error.code == "invariant_failed":
+                await state.undo(frame)
+            return await self._handle_async(error, frame)
+
+    async def _handle_async(self, error: NodeError, frame: Frame) -> Answer:
+        """Like `_handle`, with compensations that may act outside."""
+        for number in matching_rules(self.program.rules, (error.code, getattr(error, "kind", error.code))):
+            try:
+                answer = await self._async_rules[number](frame, error)
+            except NodeError as second:
+                return failure_of(second)
+            return failure_of(error) if answer is None else answer
+        return failure_of(error)
+
+    def _key(self, inputs: Mapping[str, Any], execution: Execution) -> str:
+        """What the idempotency keys of requests begin with."""
+        key = inputs.get(self.program.idempotency_key)
+        return key if isinstance(key, str) and key else execution.trace_id
+
+
+def _compensations(program: Program) -> tuple[Step, ...]:
+    return tuple(step for rule in program.rules for step in rule.compensation)
+
+
+def _snapshot(value: Any) -> Any:
+    """A copy that later changes of an ambient object do not reach."""
+    if isinstance(value, list):
+        return [_snapshot(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _snapshot(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,53 @@
+"""Runs programs on the direct path: `run` for pure ones, `start` for those with effects.
+
+A program is compiled once for its digest. An execution binds and coerces the inputs, judges constraints, preconditions
+and invariants, keeps the values of `old`, runs the steps, and judges postconditions and invariants about the answer.
+Neither function raises for bad inputs: every end of a node is an Outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from lyra.vesper.direct.program import DirectProgram
+from lyra.vesper.effects.drive import drive
+from lyra.vesper.effects.request import Effects
+from lyra.vesper.ir.program import Program
+from lyra.vesper.values.execution import Execution
+from lyra.vesper.values.outcome import Outcome
+
+__all__ = ["compile_program", "run", "start"]
+
+_KEPT_MAX: Final = 1024
+_compiled: Final[dict[str, tuple[Program, DirectProgram]]] = {}  # by digest
+
+
+def compile_program(program: Program) -> DirectProgram:
+    """The compiled program; the same one for the same digest."""
+    kept = _compiled.get(program.digest)
+    if kept is not None and (kept[0] is program or kept[0] == program):
+        return kept[1]
+    compiled = DirectProgram(program)
+    while len(_compiled) >= _KEPT_MAX:
+        _compiled.pop(next(iter(_compiled)), None)
+    _compiled[program.digest] = program, compiled
+    return compiled
+
+
+def run(program: Program, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None) -> Outcome:
+    """The outcome of an execution. Effects, if there are any, must answer at once."""
+    compiled = compile_program(program)
+    if program.pure:
+        return compiled.execute(inputs, execution)
+    return drive(compiled.execute_async(inputs, execution, effects))
+
+
+async def start(
+    program: Program, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None
+) -> Outcome:
+    """The outcome of an execution whose effects take time."""
+    compiled = compile_program(program)
+    if program.pure:
+        return compiled.execute(inputs, execution)
+    return await compiled.execute_async(inputs, execution, effects)

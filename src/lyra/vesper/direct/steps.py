@@ -1,0 +1,137 @@
+"""Compiles steps that do not act outside the node to closures.
+
+A compiled step takes the frame and returns None, or the answer that ends the node. A step whose guards are not all true
+is skipped; on a validation, guards are checks like the others. Steps that act outside, or hold steps that do, are
+compiled by `effect_steps`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from lyra.vesper.direct.answers import Answer, compile_failure, compile_success
+from lyra.vesper.direct.contracts import all_hold
+from lyra.vesper.direct.expressions import compile_expression, condition
+from lyra.vesper.direct.frames import METER, Frame, Scope
+from lyra.vesper.direct.transforms import elements_of
+from lyra.vesper.ir.program import Assign, Branch, ForEach, Loop, Parallel, Program, Return, Step, Validate
+from lyra.vesper.values.outcome import NodeError
+
+__all__ = ["RunStep", "compile_step", "compile_steps", "validation"]
+
+RunStep = Callable[[Frame], Answer | None]
+
+
+def compile_steps(steps: tuple[Step, ...], program: Program, scope: Scope) -> RunStep:
+    """Runs the steps in order, to the first that answers."""
+    compiled = [compile_step(step, program, scope) for step in steps]
+    if len(compiled) == 1:
+        return compiled[0]
+
+    def run(frame: Frame) -> Answer | None:
+        for step in compiled:
+            answer = step(frame)
+            if answer is not None:
+                return answer
+        return None
+
+    return run
+
+
+def compile_step(step: Step, program: Program, scope: Scope) -> RunStep:
+    compiled = _COMPILERS[type(step)](step, program, scope)
+    if not step.guards or isinstance(step, Validate):
+        return compiled
+    is_wanted = all_hold(step.guards, scope)
+    return lambda frame: compiled(frame) if is_wanted(frame) else None
+
+
+def validation(step: Validate, program: Program, scope: Scope) -> RunStep:
+    holds = all_hold((*step.guards, *step.checks), scope)
+    if step.failure is not None:
+        failure = compile_failure(step.failure, program, scope)
+        return lambda frame: None if holds(frame) else failure(frame)
+    message = f"{step.name} failed"
+
+    def validate(frame: Frame) -> None:
+        if not holds(frame):
+            raise NodeError("validation_failed", message)
+
+    return validate
+
+
+def _assign(step: Assign, program: Program, scope: Scope) -> RunStep:  # noqa: ARG001 (one signature)
+    slot, evaluate = scope.names[step.target], compile_expression(step.value, scope)
+
+    def assign(frame: Frame) -> None:
+        frame[slot] = evaluate(frame)
+
+    return assign
+
+
+def _branch(step: Branch, program: Program, scope: Scope) -> RunStep:
+    is_true = condition(compile_expression(step.condition, scope))
+    then, otherwise = compile_steps(step.then, program, scope), compile_steps(step.otherwise, program, scope)
+    return lambda frame: then(frame) if is_true(frame) else otherwise(frame)
+
+
+def _for_each(step: ForEach, program: Program, scope: Scope) -> RunStep:
+    collection = compile_expression(step.collection, scope)
+    inner, (slot,) = scope.bind(step.variable)
+    body = compile_steps(step.steps, program, inner)
+
+    def iterate(frame: Frame) -> Answer | None:
+        for element in elements_of(collection(frame), frame):
+            frame[slot] = element
+            answer = body(frame)
+            if answer is not None:
+                return answer
+        return None
+
+    return iterate
+
+
+def loop_limit(step: Loop) -> NodeError:
+    return NodeError("loop_limit", f"{step.name} went on after {step.max_iterations} rounds")
+
+
+def _loop(step: Loop, program: Program, scope: Scope) -> RunStep:
+    goes_on = condition(compile_expression(step.condition, scope))
+    body = compile_steps(step.steps, program, scope)
+
+    def repeat(frame: Frame) -> Answer | None:
+        meter = frame[METER]
+        rounds = 0
+        while goes_on(frame):
+            if rounds == step.max_iterations:
+                raise loop_limit(step)
+            rounds += 1
+            meter.spend(1)
+            answer = body(frame)
+            if answer is not None:
+                return answer
+        return None
+
+    return repeat
+
+
+def _parallel(step: Parallel, program: Program, scope: Scope) -> RunStep:
+    return compile_steps(step.steps, program, scope)
+
+
+def _return(step: Return, program: Program, scope: Scope) -> RunStep:
+    if step.error is not None:
+        return compile_failure(step.error, program, scope)
+    return compile_success(step.success or (), program.success, scope)
+
+
+_COMPILERS: Final[dict[type[Step], Callable[[Any, Program, Scope], RunStep]]] = {
+    Validate: validation,
+    Assign: _assign,
+    Branch: _branch,
+    ForEach: _for_each,
+    Loop: _loop,
+    Parallel: _parallel,
+    Return: _return,
+}

@@ -1,0 +1,214 @@
+"""Compiles expressions over collections to closures: quantifiers, aggregates, transforms and matrix products.
+
+All of them take an array, or a set in the order of its elements; null and anything else is a type error. The meter is
+charged for all elements at once, before the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from lyra.vesper.direct.equality import ORDERS, group_key, in_order, least
+from lyra.vesper.direct.expressions import Compiler, compile_expression, condition
+from lyra.vesper.direct.frames import METER, Evaluate, Frame, Scope
+from lyra.vesper.direct.numbers import add, divide, kind_of, multiply
+from lyra.vesper.ir import expressions as ir
+from lyra.vesper.values.limits import TEXT_MAX
+from lyra.vesper.values.outcome import NodeError
+
+__all__ = ["AGGREGATES", "TRANSFORMS", "elements_of"]
+
+_LONG_TEXT: Final = 1000  # characters; shorter ones are not added up
+
+
+def elements_of(value: Any, frame: Frame) -> list[Any]:
+    """The elements in order, paid for."""
+    if type(value) is list:
+        elements = value
+    elif type(value) is frozenset:
+        elements = in_order(value)
+    else:
+        raise NodeError("type_error", f"{kind_of(value)} is not a collection")
+    frame[METER].spend(len(elements))
+    return elements
+
+
+def _quantifier(expression: ir.Quantifier, scope: Scope) -> Evaluate:
+    collection = compile_expression(expression.collection, scope)
+    inner, (slot,) = scope.bind(expression.name)
+    holds = condition(compile_expression(expression.body, inner))
+    decisive = expression.kind == "exists"  # the value of the body that ends the search
+
+    def decide(frame: Frame) -> bool:
+        for element in elements_of(collection(frame), frame):
+            frame[slot] = element
+            if holds(frame) is decisive:
+                return decisive
+        return not decisive
+
+    return decide
+
+
+def _map_over(expression: ir.MapOver, scope: Scope) -> Evaluate:
+    collection = compile_expression(expression.collection, scope)
+    inner, (slot,) = scope.bind(expression.name)
+    body = compile_expression(expression.body, inner)
+
+    def transform(frame: Frame) -> list[Any]:
+        results: list[Any] = []
+        characters = 0
+        for element in elements_of(collection(frame), frame):
+            frame[slot] = element
+            result = body(frame)
+            if type(result) is str and len(result) > _LONG_TEXT:
+                characters += len(result)
+                if characters > TEXT_MAX:
+                    raise NodeError("resource_limit", "the texts are too long")
+            results.append(result)
+        return results
+
+    return transform
+
+
+def _filter(expression: ir.Filter, scope: Scope) -> Evaluate:
+    collection = compile_expression(expression.collection, scope)
+    inner, (slot,) = scope.bind(expression.name)
+    holds = condition(compile_expression(expression.body, inner))
+
+    def select(frame: Frame) -> list[Any]:
+        results: list[Any] = []
+        for element in elements_of(collection(frame), frame):
+            frame[slot] = element
+            if holds(frame):
+                results.append(element)
+        return results
+
+    return select
+
+
+def _reduce(expression: ir.Reduce, scope: Scope) -> Evaluate:
+    collection = compile_expression(expression.collection, scope)
+    initial = compile_expression(expression.initial, scope)
+    inner, (slot, accumulator) = scope.bind(expression.name, expression.accumulator)
+    body = compile_expression(expression.body, inner)
+
+    def reduce(frame: Frame) -> Any:
+        elements = elements_of(collection(frame), frame)
+        total = initial(frame)
+        for element in elements:
+            frame[slot], frame[accumulator] = element, total
+            total = body(frame)
+        return total
+
+    return reduce
+
+
+# ---------------------------------------------------------------- aggregates
+
+
+def _sum(values: Iterable[Any]) -> Any:
+    total: Any = 0
+    for value in values:
+        if value is not None:
+            total = add(total, value)
+    return total
+
+
+def _average(values: list[Any]) -> Any:
+    count = sum(value is not None for value in values)
+    return divide(_sum(values), count) if count else None
+
+
+AGGREGATES: Final[dict[str, Callable[[list[Any]], Any]]] = {
+    "sum": _sum,
+    "count": len,
+    "avg": _average,
+    "min": lambda values: least(values, ORDERS["<"]),
+    "max": lambda values: least(values, ORDERS[">"]),
+}
+
+
+def _aggregate(expression: ir.Aggregate, scope: Scope) -> Evaluate:
+    collection, aggregate = compile_expression(expression.collection, scope), AGGREGATES[expression.function]
+    return lambda frame: aggregate(elements_of(collection(frame), frame))
+
+
+def _group_by(expression: ir.GroupBy, scope: Scope) -> Evaluate:
+    collection = compile_expression(expression.collection, scope)
+    inner, (slot,) = scope.bind(expression.name)
+    keys = [(name, compile_expression(key, inner)) for name, key in expression.keys]
+    columns = [
+        (
+            item.output,
+            AGGREGATES[item.function],
+            None if item.operand is None else compile_expression(item.operand, inner),
+        )
+        for item in expression.aggregations
+    ]
+
+    def row_of(key: list[Any], elements: list[Any], frame: Frame) -> dict[str, Any]:
+        row = {name: value for (name, _), value in zip(keys, key, strict=True)}
+        for output, aggregate, operand in columns:
+            row[output] = aggregate(elements if operand is None else _each(operand, slot, elements, frame))
+        if not columns:
+            row["items"] = elements
+        return row
+
+    def group(frame: Frame) -> Any:
+        elements = elements_of(collection(frame), frame)
+        if not keys:
+            return row_of([], elements, frame)
+        groups: dict[Any, tuple[list[Any], list[Any]]] = {}
+        for element in elements:
+            frame[slot] = element
+            key = [evaluate(frame) for _, evaluate in keys]
+            groups.setdefault(group_key(key), (key, []))[1].append(element)
+        return [row_of(key, members, frame) for key, members in groups.values()]
+
+    return group
+
+
+def _each(operand: Evaluate, slot: int, elements: list[Any], frame: Frame) -> list[Any]:
+    """The operand for all elements, in order."""
+    values = []
+    for element in elements:
+        frame[slot] = element
+        values.append(operand(frame))
+    return values
+
+
+# ---------------------------------------------------------------- matrices
+
+
+def _rows(value: Any) -> list[list[Any]]:
+    if type(value) is not list or not all(type(row) is list for row in value):
+        raise NodeError("type_error", "a matrix is an array of rows")
+    if len({len(row) for row in value}) > 1:
+        raise NodeError("type_error", "the rows of a matrix are equally long")
+    return value
+
+
+def _matrix_product(expression: ir.MatrixProduct, scope: Scope) -> Evaluate:
+    left, right = compile_expression(expression.left, scope), compile_expression(expression.right, scope)
+
+    def product(frame: Frame) -> list[list[Any]]:
+        first, second = left(frame), right(frame)
+        rows, columns = _rows(first), list(zip(*_rows(second), strict=True))
+        if rows and len(rows[0]) != len(second):
+            raise NodeError("type_error", f"{len(rows[0])} columns cannot meet {len(second)} rows")
+        frame[METER].spend(len(rows) * len(columns) * len(second))
+        return [[_sum(map(multiply, row, column)) for column in columns] for row in rows]
+
+    return product
+
+
+TRANSFORMS: Final[dict[type[ir.Expression], Compiler]] = {
+    ir.Quantifier: _quantifier,
+    ir.MapOver: _map_over,
+    ir.Filter: _filter,
+    ir.Reduce: _reduce,
+    ir.Aggregate: _aggregate,
+    ir.GroupBy: _group_by,
+    ir.MatrixProduct: _matrix_product,
+}
