@@ -13,6 +13,7 @@ from typing import Any, Final
 from lyra.vesper.direct.coercion import writer, written
 from lyra.vesper.direct.expressions import compile_expression, text_of
 from lyra.vesper.direct.frames import MISSING, Evaluate, Frame, Scope
+from lyra.vesper.direct.walk import assigned_names
 from lyra.vesper.ir.expressions import Expression
 from lyra.vesper.ir.program import ErrorRule, ErrorValue, Output, Program
 from lyra.vesper.values.outcome import Failure, NodeError
@@ -56,9 +57,10 @@ def compile_success(
     return lambda frame: collect({name: evaluate(frame) for name, evaluate in evaluated})
 
 
-def success_of_variables(outputs: tuple[Output, ...], scope: Scope) -> Callable[[Frame], dict[str, Any]]:
+def success_of_variables(program: Program, scope: Scope) -> Callable[[Frame], dict[str, Any]]:
     """The answer of a flow that ends without a return: variables named like success fields."""
-    slots = [(output.name, scope.slot(output.name)) for output in outputs]
+    outputs, ambient = program.success, set(program.ambient) - set(assigned_names(program.steps))
+    slots = [(output.name, None if output.name in ambient else scope.slot(output.name)) for output in outputs]
     collect = collect_success(outputs)
 
     def gather(frame: Frame) -> dict[str, Any]:

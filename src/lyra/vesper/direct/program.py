@@ -87,7 +87,7 @@ class DirectProgram:
         self._compile_end(slots, entry, flow, frozenset(inputs))
         leading = tuple(takewhile(lambda step: isinstance(step, Validate), program.steps))
         self._leading = compile_steps(leading, program, flow)
-        self._success = success_of_variables(program.success, flow)
+        self._success = success_of_variables(program, flow)
         self._rules = [self._compile_rule(rule, flow) for rule in program.rules]
         self._async_rules = [] if program.pure else [compile_async_rule(rule, program, flow) for rule in program.rules]
         self._steps = compile_steps(program.steps, program, flow) if program.pure else None

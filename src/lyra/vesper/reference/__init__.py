@@ -1,1 +1,4 @@
-"""The reference evaluator: slow, obvious, the third opinion."""
+"""A slow walk over the tree of a program: the third opinion where the two paths differ.
+
+Start with `run`; it follows the order of an execution literally.
+"""

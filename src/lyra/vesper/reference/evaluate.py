@@ -1,0 +1,385 @@
+"""The reference evaluator of expressions: a walk over the tree, with variables in a dict.
+
+It reads like the rules: no expression is prepared, specialised or cached. `Unjudged` is raised for what the host did
+not supply; it is a type error for everything but contracts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lyra.core.linear_regex import BadPattern, RegexProgram, TooManySteps
+from lyra.vesper.ir import expressions as ir
+from lyra.vesper.reference.numbers import arithmetic, is_number, negated, parts, rounded, type_error
+from lyra.vesper.reference.values import equal, kind, less, read, sorted_set, text
+from lyra.vesper.values.execution import Execution
+from lyra.vesper.values.limits import PATTERN_INSTRUCTIONS_MAX, PATTERN_STEPS_MAX, TEXT_MAX
+from lyra.vesper.values.outcome import NodeError
+from lyra.vesper.values.types import ANY
+
+__all__ = ["Budget", "Unjudged", "aggregate", "evaluate", "is_true"]
+
+Variables = Mapping[str, Any]
+
+
+class Unjudged(NodeError):
+    def __init__(self, message: str) -> None:
+        super().__init__("type_error", message)
+
+
+class Budget:
+    """The execution, and what is left of its limits and `old` values."""
+
+    def __init__(self, execution: Execution, steps: int, time_s: float) -> None:
+        self.execution = execution
+        self.steps = steps
+        self.deadline = execution.monotonic() + time_s
+        self.olds: list[Any] = []
+
+    def spend(self, count: int) -> None:
+        self.steps -= count
+        if self.steps < 0:
+            raise NodeError("resource_limit", "too many steps")
+        if self.execution.monotonic() > self.deadline:
+            raise NodeError("timeout", "too much time")
+
+
+def is_true(expression: ir.Expression, variables: Variables, budget: Budget) -> bool:
+    """A condition: null is false, and only booleans are conditions."""
+    value = evaluate(expression, variables, budget)
+    if value is None or isinstance(value, bool):
+        return value is True
+    raise type_error("not a condition")
+
+
+def _elements(expression: ir.Expression, variables: Variables, budget: Budget) -> list[Any]:
+    collection = evaluate(expression, variables, budget)
+    if isinstance(collection, frozenset):
+        collection = sorted_set(collection)
+    if not isinstance(collection, list):
+        raise type_error("not a collection")
+    budget.spend(len(collection))
+    return collection
+
+
+def evaluate(expression: ir.Expression, variables: Variables, budget: Budget) -> Any:
+    def value_of(part: ir.Expression, more: Variables | None = None) -> Any:
+        return evaluate(part, {**variables, **(more or {})}, budget)
+
+    match expression:
+        case ir.Constant():
+            return expression.value
+        case ir.Name():
+            return _name(expression.name, variables)
+        case ir.FieldOf():
+            return _field(value_of(expression.target), expression.name)
+        case ir.Project():
+            target = value_of(expression.target)
+            if target is not None and not isinstance(target, list):
+                raise type_error("not an array")
+            return _field(target, expression.name)
+        case ir.ItemOf():
+            return _item(value_of(expression.target), value_of(expression.index))
+        case ir.Length():
+            return _length(value_of(expression.target))
+        case ir.Negate():
+            return negated(value_of(expression.operand))
+        case ir.Not():
+            return not is_true(expression.operand, variables, budget)
+        case ir.Arithmetic():
+            result = arithmetic(expression.operator, value_of(expression.left), value_of(expression.right))
+            return _short(result) if isinstance(result, str) else result
+        case ir.Rounded():
+            return _rounded(expression, variables, budget)
+        case ir.Compare():
+            return _compare(expression.operator, value_of(expression.left), value_of(expression.right))
+        case ir.Membership():
+            return _is_member(value_of(expression.item), value_of(expression.collection))
+        case ir.IsNull():
+            return value_of(expression.operand) is None
+        case ir.Logic(operator="and"):
+            return is_true(expression.left, variables, budget) and is_true(expression.right, variables, budget)
+        case ir.Logic(operator="or"):
+            return is_true(expression.left, variables, budget) or is_true(expression.right, variables, budget)
+        case ir.Logic(operator="implies"):
+            return not is_true(expression.left, variables, budget) or is_true(expression.right, variables, budget)
+        case ir.Quantifier():
+            return _quantifier(expression, variables, budget)
+        case ir.Aggregate():
+            return aggregate(expression.function, _elements(expression.collection, variables, budget))
+        case ir.Call():
+            return _call(expression.function, [value_of(part) for part in expression.arguments], budget)
+        case ir.Host():
+            return _ask(expression.name, expression.arguments, variables, budget)
+        case ir.Old():
+            old = budget.olds[expression.slot]
+            if isinstance(old, NodeError):
+                raise old
+            return old
+        case ir.ListOf():
+            return [value_of(item) for item in expression.items]
+        case ir.MapOf():
+            return {name: value_of(item) for name, item in expression.entries}
+        case ir.Text():
+            texts = [part if isinstance(part, str) else text(value_of(part)) for part in expression.parts]
+            return _short("".join(texts))
+        case ir.MapOver():
+            elements = _elements(expression.collection, variables, budget)
+            return [value_of(expression.body, {expression.name: element}) for element in elements]
+        case ir.Filter():
+            elements = _elements(expression.collection, variables, budget)
+            return [
+                element
+                for element in elements
+                if is_true(expression.body, {**variables, expression.name: element}, budget)
+            ]
+        case ir.Reduce():
+            elements = _elements(expression.collection, variables, budget)
+            total = value_of(expression.initial)
+            for element in elements:
+                total = value_of(expression.body, {expression.name: element, expression.accumulator: total})
+            return total
+        case ir.GroupBy():
+            return _group_by(expression, variables, budget)
+        case ir.MatrixProduct():
+            return _matrix_product(value_of(expression.left), value_of(expression.right), budget)
+    raise AssertionError(expression)
+
+
+def _short(result: str) -> str:
+    if len(result) > TEXT_MAX:
+        raise NodeError("resource_limit", "the text is too long")
+    return result
+
+
+def _name(name: str, variables: Variables) -> Any:
+    if name not in variables:
+        raise Unjudged(f"no {name}")
+    if isinstance(variables[name], NodeError):
+        raise variables[name]
+    return variables[name]
+
+
+def _field(target: Any, name: str) -> Any:
+    match kind(target):
+        case "null":
+            return None
+        case "map":
+            return target.get(name)
+        case "list":
+            return [_field(item, name) for item in target]
+    raise type_error("no fields")
+
+
+def _item(target: Any, index: Any) -> Any:
+    if target is None:
+        return None
+    if isinstance(target, list) and isinstance(index, int) and not isinstance(index, bool):
+        return target[index] if 0 <= index < len(target) else None
+    if isinstance(target, dict) and isinstance(index, str):
+        return target.get(index)
+    raise type_error("no such element")
+
+
+def _length(target: Any) -> int | None:
+    if target is None:
+        return None
+    if kind(target) in ("string", "bytes", "list", "set", "map"):
+        return len(target)
+    raise type_error("no length")
+
+
+def _rounded(expression: ir.Rounded, variables: Variables, budget: Budget) -> Any:
+    operand = expression.operand
+    if isinstance(operand, ir.Arithmetic) and operand.operator == "/":
+        left, right = evaluate(operand.left, variables, budget), evaluate(operand.right, variables, budget)
+        if not is_number(left) or not is_number(right):
+            raise type_error("/ needs numbers")
+        if right == 0:
+            raise NodeError("division_by_zero", "division by zero")
+        return rounded(parts(left)[0] / parts(right)[0], expression.scale, expression.rounding)
+    return _round(evaluate(operand, variables, budget), expression.scale, expression.rounding)
+
+
+def _round(value: Any, scale: Any, rounding: str) -> Any:
+    if not is_number(value) or not isinstance(scale, int) or isinstance(scale, bool):
+        raise type_error("round needs numbers")
+    return rounded(parts(value)[0], scale, rounding)
+
+
+def _compare(operator: str, left: Any, right: Any) -> bool:
+    match operator:
+        case "==":
+            return equal(left, right)
+        case "!=":
+            return not equal(left, right)
+    if left is None or right is None:
+        return False
+    match operator:
+        case "<":
+            return less(left, right)
+        case ">":
+            return less(right, left)
+        case "<=":
+            return not less(right, left)
+        case ">=":
+            return not less(left, right)
+    raise AssertionError(operator)
+
+
+def _is_member(item: Any, collection: Any) -> bool:
+    match kind(collection):
+        case "null":
+            return False
+        case "list" | "set":
+            return any(equal(item, element) for element in collection)
+        case "map":
+            return any(equal(item, key) for key in collection)
+        case "string" if isinstance(item, str):
+            return item in collection
+    raise type_error("cannot be a member")
+
+
+def _quantifier(expression: ir.Quantifier, variables: Variables, budget: Budget) -> bool:
+    for element in _elements(expression.collection, variables, budget):
+        holds = is_true(expression.body, {**variables, expression.name: element}, budget)
+        if expression.kind == "forall" and not holds:
+            return False
+        if expression.kind == "exists" and holds:
+            return True
+    return expression.kind == "forall"
+
+
+def aggregate(function: str, elements: list[Any]) -> Any:
+    values = [element for element in elements if element is not None]
+    match function:
+        case "count":
+            return len(elements)
+        case "sum":
+            total: Any = 0
+            for value in values:
+                if not is_number(value):
+                    raise type_error("SUM needs numbers")
+                total = arithmetic("+", total, value)
+            return total
+        case "avg":
+            return arithmetic("/", aggregate("sum", values), len(values)) if values else None
+        case "min" | "max":
+            return _extreme(function, values)
+    raise AssertionError(function)
+
+
+def _extreme(function: str, values: list[Any]) -> Any:
+    best = None
+    for value in values:
+        less(value, value)  # of a kind that has an order
+        if best is None or (less(value, best) if function == "min" else less(best, value)):
+            best = value
+    return best
+
+
+def _group_by(expression: ir.GroupBy, variables: Variables, budget: Budget) -> Any:
+    def value_of(part: ir.Expression, element: Any) -> Any:
+        return evaluate(part, {**variables, expression.name: element}, budget)
+
+    elements = _elements(expression.collection, variables, budget)
+    groups: list[tuple[list[Any], list[Any]]] = [] if expression.keys else [([], elements)]
+    if expression.keys:
+        for element in elements:
+            key = [value_of(part, element) for _, part in expression.keys]
+            members = next((members for other, members in groups if equal(other, key)), None)
+            if members is None:
+                groups.append((key, [element]))
+            else:
+                members.append(element)
+    rows = []
+    for key, members in groups:
+        row = {name: value for (name, _), value in zip(expression.keys, key, strict=True)}
+        for aggregation in expression.aggregations:
+            operand = aggregation.operand
+            values = members if operand is None else [value_of(operand, member) for member in members]
+            row[aggregation.output] = aggregate(aggregation.function, values)
+        if not expression.aggregations:
+            row["items"] = members
+        rows.append(row)
+    return rows if expression.keys else rows[0]
+
+
+def _matrix_product(left: Any, right: Any, budget: Budget) -> list[list[Any]]:
+    for matrix in (left, right):
+        if not isinstance(matrix, list) or not all(isinstance(row, list) for row in matrix):
+            raise type_error("not a matrix")
+        if any(len(row) != len(matrix[0]) for row in matrix):
+            raise type_error("rows of unequal length")
+    if left and len(left[0]) != len(right):
+        raise type_error("unequal sizes")
+    width = len(right[0]) if right else 0
+    budget.spend(len(left) * width * len(right))
+    result = []
+    for row in left:
+        sums: list[Any] = []
+        for column in range(width):
+            total: Any = 0
+            for index, number in enumerate(row):
+                total = arithmetic("+", total, _product(number, right[index][column]))
+            sums.append(total)
+        result.append(sums)
+    return result
+
+
+def _product(left: Any, right: Any) -> Any:
+    return arithmetic("*", left, right)
+
+
+def _call(function: str, values: list[Any], budget: Budget) -> Any:
+    match function:
+        case "current_timestamp":
+            return budget.execution.now
+        case "current_year":
+            return budget.execution.now.year
+        case "len":
+            return _length(values[0])
+        case "round":
+            return _round(values[0], values[1], "half_even")
+        case "abs":
+            if not is_number(values[0]):
+                raise type_error("abs needs a number")
+            return negated(values[0]) if parts(values[0])[0] < 0 else values[0]
+    if not all(isinstance(value, str) for value in values):
+        raise type_error(f"{function} needs texts")
+    match function:
+        case "lower":
+            return values[0].lower()
+        case "upper":
+            return values[0].upper()
+        case "trim":
+            return values[0].strip()
+        case "starts_with":
+            return values[0][: len(values[1])] == values[1]
+        case "ends_with":
+            return values[0][max(0, len(values[0]) - len(values[1])) :] == values[1]
+        case "matches":
+            return _matches(values[0], values[1])
+    raise AssertionError(function)
+
+
+def _matches(subject: str, pattern: str) -> bool:
+    try:
+        groups, _ = RegexProgram(pattern, size_max=PATTERN_INSTRUCTIONS_MAX).search(subject, 0, PATTERN_STEPS_MAX)
+    except BadPattern:
+        raise type_error("a bad pattern") from None
+    except TooManySteps:
+        raise NodeError("resource_limit", "too many steps of a pattern") from None
+    return groups is not None
+
+
+def _ask(name: str, arguments: tuple[ir.Expression, ...], variables: Variables, budget: Budget) -> Any:
+    predicate = budget.execution.predicates.get(name)
+    if predicate is None:
+        raise Unjudged(f"no predicate {name}")
+    values = [evaluate(argument, variables, budget) for argument in arguments]
+    try:
+        return read(ANY, predicate(*values))
+    except Exception:  # noqa: BLE001 - the host's code may raise anything
+        raise type_error(f"the predicate {name} failed") from None

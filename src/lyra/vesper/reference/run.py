@@ -1,0 +1,468 @@
+"""The reference evaluator of programs: the order of an execution, step by step, with nothing prepared.
+
+It is the third opinion where the Python path and the direct path differ, and the yardstick in tests of both. It walks
+the tree and is a coroutine for every program; `run` drives it, since the effects of a pure program are none and those
+of a replay answer at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from typing import Any
+
+import msgspec
+
+from lyra.vesper.effects.drive import drive
+from lyra.vesper.effects.request import EffectError, Effects, Request, failure_code, request_key
+from lyra.vesper.ir import expressions as ir
+from lyra.vesper.ir import program as flow
+from lyra.vesper.ir.program import Check, Contract, ErrorRule, ErrorValue, Program, Step
+from lyra.vesper.reference.evaluate import Budget, Unjudged, evaluate, is_true
+from lyra.vesper.reference.numbers import type_error
+from lyra.vesper.reference.values import computed, read, sorted_set, text
+from lyra.vesper.values.execution import Execution
+from lyra.vesper.values.outcome import Failure, NodeError, Outcome
+from lyra.vesper.values.types import ANY, Nullable
+
+__all__ = ["run", "start"]
+
+
+def run(program: Program, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None) -> Outcome:
+    """The outcome of an execution. Effects, if there are any, must answer at once."""
+    return drive(start(program, inputs, execution, effects))
+
+
+async def start(
+    program: Program, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None
+) -> Outcome:
+    walk = _Walk(program, execution, effects)
+    try:
+        outputs = await walk.execute(inputs)
+    except _Answered as answer:
+        failure = answer.failure
+        return Outcome("error", {}, failure, "reference", tuple(walk.unverifiable))
+    return Outcome("success", outputs, None, "reference", tuple(walk.unverifiable))
+
+
+class _Answered(Exception):
+    """The node answers with an error."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.code)
+        self.failure = failure
+
+
+class _Returned(Exception):
+    """The node answers with success fields, which are not coerced yet."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        super().__init__()
+        self.values = values
+
+
+class _EffectFailed(NodeError):
+    kind = ""
+
+
+def _failure(error: NodeError) -> Failure:
+    return Failure(error.code, error.message, error.phase, error.fields)
+
+
+def _error_object(code: str | None, message: str | None) -> dict[str, Any]:
+    occurred = code is not None
+    return {"occurred": occurred, "code": code, "message": message, "logged": occurred}
+
+
+class _Walk:
+    """One execution."""
+
+    def __init__(self, program: Program, execution: Execution, effects: Effects | None) -> None:
+        self.program = program
+        self.effects = effects
+        self.budget = Budget(execution, program.limits.steps, program.limits.time_s)
+        self.unverifiable: list[str] = []
+        self.ambient: dict[str, Any] = {}
+        self.inputs: dict[str, Any] = {}
+        self.variables: dict[str, Any] = {}
+        self.calls: dict[str, int] = {}
+        self.undo: list[tuple[tuple[Step, ...], dict[str, Any]]] = []
+
+    # ------------------------------------------------------------ the order of an execution
+
+    async def execute(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            self.bind_inputs(given if isinstance(given, Mapping) else {"": given})
+        except NodeError as error:
+            raise _Answered(_failure(error)) from None
+        self.bind_ambient()
+        await self.enter()
+        self.budget.olds = [self.snapshot(old) for old in self.program.olds]
+        try:
+            outputs = await self.run_flow()
+        except _Answered as answer:
+            await self.judge_end({}, answer.failure)
+            raise
+        await self.judge_end(outputs, None)
+        return outputs
+
+    def bind_inputs(self, given: Mapping[str, Any]) -> None:
+        declared = {declared.name: declared for declared in self.program.inputs}
+        if not set(given) <= set(declared):
+            raise NodeError("invalid_input", "an unknown input", phase="input")
+        for name, item in declared.items():
+            null_if_absent = not item.required and item.default in (msgspec.UNSET, None)
+            kind = Nullable(item.type) if null_if_absent else item.type
+            if name in given:
+                self.inputs[name] = read(kind, given[name])
+            elif item.default is not msgspec.UNSET:
+                self.inputs[name] = read(kind, item.default)
+            elif item.required:
+                raise NodeError("invalid_input", "a missing input", phase="input")
+            else:
+                self.inputs[name] = None
+        self.variables = dict(self.inputs)
+
+    def bind_ambient(self) -> None:
+        supplied = self.budget.execution.ambient
+        for name in self.program.ambient:
+            if name in supplied:
+                try:
+                    self.ambient[name] = read(ANY, supplied[name])
+                except NodeError:
+                    self.ambient[name] = type_error(f"{name} is no value of a node")
+
+    async def enter(self) -> None:
+        refusal = self.refusal()
+        if refusal is None:
+            return
+        for step in self.program.steps:
+            if not isinstance(step, flow.Validate):
+                break
+            try:
+                await self.step(step, {})
+            except NodeError as error:
+                await self.obey_rules(self.program.rules, error, {})
+                raise _Answered(_failure(error)) from None
+        raise _Answered(_failure(refusal))
+
+    def refusal(self) -> NodeError | None:
+        """Why the inputs are refused, if they are."""
+        for item in self.program.inputs:
+            value = self.inputs[item.name]
+            for check in item.constraints:
+                if value is not None and not self.holds(
+                    check.expression, {**self.ambient, **self.inputs, "value": value}
+                ):
+                    return NodeError("invalid_input", check.text, phase="input")
+        for contract in self.program.preconditions:
+            if self.is_broken(contract, {**self.ambient, **self.inputs}):
+                return NodeError("precondition_failed", contract.text, phase="precondition")
+        return self.broken_invariant(self.fields_known())
+
+    def holds(self, expression: ir.Expression, variables: dict[str, Any]) -> bool:
+        """Whether a contract is true; an error in it is a failure of it."""
+        try:
+            return is_true(expression, variables, self.budget)
+        except NodeError:
+            return False
+
+    def is_broken(self, contract: Contract, variables: dict[str, Any]) -> bool:
+        """Whether a contract is false. One that cannot be judged is not; its text is kept."""
+        if contract.expression is not None:
+            try:
+                return not is_true(contract.expression, variables, self.budget)
+            except Unjudged:
+                pass
+            except NodeError:
+                return True
+        if contract.text not in self.unverifiable:
+            self.unverifiable.append(contract.text)
+        return False
+
+    # ------------------------------------------------------------ contracts at the end
+
+    def fields_known(self) -> dict[str, Any]:
+        """What an invariant may see during the flow: a name of the answer has no value yet."""
+        answer = {output.name for output in (*self.program.success, *self.program.error)} | {"success", "error"}
+        hidden = answer - set(self.inputs)
+        known = {name: value for name, value in self.variables.items() if name not in hidden}
+        return {**self.ambient, **known, **{name: self.inputs[name] for name in answer if name in self.inputs}}
+
+    def broken_invariant(self, variables: dict[str, Any]) -> NodeError | None:
+        for contract in self.program.invariants:
+            if contract.expression is not None and self.is_early(contract.expression, variables):
+                continue
+            if self.is_broken(contract, variables):
+                return NodeError("invariant_failed", contract.text, phase="invariant")
+        return None
+
+    def is_early(self, expression: ir.Expression, variables: dict[str, Any]) -> bool:
+        """Whether an invariant names a variable or a field of the answer that has no value yet."""
+        names = {"success", "error"} | {output.name for output in (*self.program.success, *self.program.error)}
+        names |= _assigned(self.program)
+        return any(name in names and name not in variables for name in _names(expression))
+
+    async def judge_end(self, outputs: dict[str, Any], failure: Failure | None) -> None:
+        known = {**self.ambient, **self.inputs}
+        error_fields = {output.name for output in self.program.error}
+        success_fields = {output.name for output in self.program.success}
+        if failure is None:
+            known |= {name: known.get(name) for name in error_fields | success_fields} | outputs
+            known |= {"success": True, "error": _error_object(None, None)}
+        else:
+            known |= {name: known.get(name) for name in error_fields}
+            values = {"message": failure.message, **failure.fields, _code_field(self.program): failure.code}
+            known |= {name: value for name, value in values.items() if name in error_fields | success_fields}
+            known |= {"success": False, "error": _error_object(failure.code, failure.message)}
+        for contract in self.program.postconditions:
+            if failure is not None and contract.expression is not None:
+                names = _names(contract.expression)
+                if not names & {"success", "error"} and any(
+                    name in success_fields and name not in known for name in names
+                ):
+                    continue
+            if self.is_broken(contract, known):
+                raise _Answered(Failure("postcondition_failed", contract.text, "postcondition"))
+        answer_fields = success_fields | error_fields
+        own = {name: value for name, value in self.variables.items() if name not in answer_fields}
+        broken = self.broken_invariant({**known, **own})
+        if broken is not None:
+            await self.compensate(())
+            raise _Answered(_failure(broken))
+
+    # ------------------------------------------------------------ the flow
+
+    def snapshot(self, old: ir.Expression) -> Any:
+        try:
+            return deepcopy(evaluate(old, {**self.ambient, **self.inputs}, self.budget))
+        except NodeError as error:
+            return error
+
+    async def run_flow(self) -> dict[str, Any]:
+        try:
+            try:
+                await self.steps(self.program.steps, {})
+            except _Returned as returned:
+                return self.success(returned.values)
+            assigned = _assigned(self.program) & set(self.variables) | set(self.inputs)
+            names = {output.name for output in self.program.success} & assigned
+            return self.success({name: self.variables[name] for name in names})
+        except NodeError as error:
+            if error.code == "invariant_failed":
+                await self.compensate(())
+            await self.obey_rules(self.program.rules, error, {})
+            raise _Answered(_failure(error)) from None
+
+    def success(self, values: dict[str, Any]) -> dict[str, Any]:
+        for output in self.program.success:
+            if output.required and output.name not in values:
+                raise NodeError("incomplete_output", output.name)
+        return {
+            output.name: computed(output.type if output.required else Nullable(output.type), values[output.name])
+            for output in self.program.success
+            if output.name in values
+        }
+
+    def value(self, expression: ir.Expression, local: dict[str, Any]) -> Any:
+        unset = dict.fromkeys(_assigned(self.program))
+        return evaluate(expression, {**unset, **self.ambient, **self.variables, **local}, self.budget)
+
+    def all_true(self, checks: Iterable[Check], local: dict[str, Any]) -> bool:
+        unset = dict.fromkeys(_assigned(self.program))
+        variables = {**unset, **self.ambient, **self.variables, **local}
+        return all(is_true(check.expression, variables, self.budget) for check in checks)
+
+    def fail(self, value: ErrorValue, local: dict[str, Any]) -> _Answered:
+        """The declared error."""
+        code = self.value(value.code, local)
+        if not isinstance(code, str):
+            raise type_error("an error code is a text")
+        values = {name: self.value(field, local) for name, field in value.fields}
+        types = {output.name: output.type for output in self.program.error}
+        fields = {name: computed(Nullable(types.get(name, ANY)), field) for name, field in values.items()}
+        if _code_field(self.program):
+            fields.setdefault(_code_field(self.program), code)
+        return _Answered(Failure(code, text(values.get("message")), "flow", fields))
+
+    async def steps(self, sequence: Iterable[Step], local: dict[str, Any]) -> None:
+        for step in sequence:
+            await self.step(step, local)
+
+    async def step(self, step: Step, local: dict[str, Any]) -> None:
+        if not isinstance(step, flow.Validate) and not self.all_true(step.guards, local):
+            return
+        match step:
+            case flow.Validate():
+                if not self.all_true((*step.guards, *step.checks), local):
+                    if step.failure is not None:
+                        raise self.fail(step.failure, local)
+                    raise NodeError("validation_failed", step.name)
+            case flow.Assign():
+                self.variables[step.target] = self.value(step.value, local)
+            case flow.Branch():
+                chosen = self.all_true((Check("", step.condition),), local)
+                await self.steps(step.then if chosen else step.otherwise, local)
+            case flow.ForEach():
+                collection = self.value(step.collection, local)
+                if isinstance(collection, frozenset):
+                    collection = sorted_set(collection)
+                if not isinstance(collection, list):
+                    raise type_error("not a collection")
+                self.budget.spend(len(collection))
+                for element in collection:
+                    await self.steps(step.steps, {**local, step.variable: element})
+            case flow.Loop():
+                rounds = 0
+                while self.all_true((Check("", step.condition),), local):
+                    if rounds == step.max_iterations:
+                        raise NodeError("loop_limit", step.name)
+                    rounds += 1
+                    self.budget.spend(1)
+                    await self.steps(step.steps, local)
+            case flow.Parallel():
+                await self.parallel(step, local)
+            case flow.Return():
+                if step.error is not None:
+                    raise self.fail(step.error, local)
+                raise _Returned({name: self.value(value, local) for name, value in step.success or ()})
+            case flow.EffectStep():
+                await self.effect(step, local)
+            case flow.Transition():
+                await self.transition(step, local)
+            case _:
+                raise AssertionError(step)
+
+    async def parallel(self, step: flow.Parallel, local: dict[str, Any]) -> None:
+        first: Exception | None = None
+        for part in step.steps:
+            try:
+                await self.step(part, local)
+            except (NodeError, _Answered, _Returned) as end:
+                first = first or end
+        if first is not None:
+            raise first
+
+    # ------------------------------------------------------------ effects and rules
+
+    async def perform(self, step: Step, kind: str, capability: str, payload: Any, **options: Any) -> Any:
+        if self.effects is None:
+            raise NodeError("capability_denied", step.name)
+        index = self.calls.get(step.name, 0)
+        self.calls[step.name] = index + 1
+        base = self.inputs.get(self.program.idempotency_key) or self.budget.execution.trace_id
+        key = request_key(base, step.name, index)
+        try:
+            response = await self.effects.perform(
+                Request(step.name, index, kind, capability, payload, idempotency_key=key, **options)
+            )
+        except EffectError as error:
+            failed = _EffectFailed(failure_code(error.kind, kind), error.message, fields=error.fields)
+            failed.kind = error.kind
+            raise failed from None
+        self.budget.spend(0)
+        try:
+            return read(ANY, response)
+        except NodeError:
+            raise type_error("no value of a node") from None
+
+    async def effect(self, step: flow.EffectStep, local: dict[str, Any]) -> None:
+        usual = "query_result" if step.kind == "db.query" else "response"
+        try:
+            payload = self.value(step.request, local)
+            options = {"timeout_s": step.timeout_s, "retry": step.retry}
+            response = await self.perform(step, step.kind, step.capability, payload, **options)
+            if step.output:
+                self.variables[step.output] = response
+            after = local if step.output == usual else {**local, usual: response}
+            for name, expression in step.extract:
+                self.variables[name] = self.value(expression, after)
+            for rule in reversed(step.rules):
+                if rule.action == "compensate" and rule.compensation:
+                    self.undo.append((rule.compensation, local))
+            self.check_invariants()
+        except NodeError as error:
+            await self.obey_rules(step.rules, error, local)
+            raise
+        if step.found or step.empty:
+            await self.steps(step.empty if response is None or response == [] else step.found, after)
+
+    async def transition(self, step: flow.Transition, local: dict[str, Any]) -> None:
+        source, target = self.value(step.source, local), self.value(step.target, local)
+        machine = next((machine for machine in self.program.machines if machine.name == step.machine), None)
+        entity = self.value(step.entity, local)
+        moves = [] if machine is None else [move for move in machine.moves if move[:2] == (source, target)]
+        if not moves or not self.all_true(step.checks, local):
+            raise NodeError("invalid_transition", step.machine)
+        guard = moves[-1][2]
+        if guard is not None and not self.all_true((guard,), local):
+            raise NodeError("invalid_transition", step.machine)
+        payload = {"machine": step.machine, "entity": entity, "from": source, "to": target}
+        if machine is not None:
+            payload["initial"] = machine.initial
+        response = await self.perform(step, "state.transition", f"state.{step.machine}", payload)
+        if step.output:
+            self.variables[step.output] = response
+        self.check_invariants()
+
+    def check_invariants(self) -> None:
+        broken = self.broken_invariant(self.fields_known())
+        if broken is not None:
+            raise broken
+
+    async def obey_rules(self, rules: tuple[ErrorRule, ...], error: NodeError, local: dict[str, Any]) -> None:
+        """Obey the first rule about the error; its answer, if it has one, ends the node."""
+        names = ("*", error.code, getattr(error, "kind", error.code))
+        about = {**local, "error": _error_object(getattr(error, "kind", error.code), error.message)}
+        for rule in rules:
+            if rule.error in names and rule.action in ("map_to", "return_error", "compensate"):
+                if rule.action == "compensate":
+                    await self.compensate(rule.compensation, about)
+                if rule.answer is not None:
+                    try:
+                        raise self.fail(rule.answer, about)
+                    except NodeError as second:
+                        raise _Answered(_failure(second)) from None
+                return
+
+    async def compensate(self, first: tuple[Step, ...], local: dict[str, Any] | None = None) -> None:
+        pending = [(first, local or {}), *reversed(self.undo)]
+        self.undo.clear()
+        for compensation, variables in pending:
+            try:
+                await self.steps(compensation, variables)
+            except (NodeError, _Answered, _Returned):
+                continue
+
+
+def _code_field(program: Program) -> str:
+    names = [output.name for output in program.error]
+    return "error_code" if "error_code" in names else "code" if "code" in names else ""
+
+
+def _parts(node: Any) -> Iterable[Any]:
+    if isinstance(node, tuple):
+        for item in node:
+            yield from _parts(item)
+    elif isinstance(node, msgspec.Struct):
+        yield node
+        for name in node.__struct_fields__:
+            yield from _parts(getattr(node, name))
+
+
+def _names(expression: ir.Expression) -> set[str]:
+    return {part.name for part in _parts(expression) if isinstance(part, ir.Name)}
+
+
+def _assigned(program: Program) -> set[str]:
+    """All variables that any step may write."""
+    names = set()
+    for part in _parts((program.steps, program.rules)):
+        match part:
+            case flow.Assign():
+                names.add(part.target)
+            case flow.EffectStep():
+                names |= {part.output, *(name for name, _ in part.extract)}
+            case flow.Transition():
+                names.add(part.output)
+    return names - {""}

@@ -1,0 +1,321 @@
+"""Equality, order and coercion of values in the reference evaluator, each as one plain function over types."""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from lyra.vesper.reference.numbers import arithmetic, decimal_of, is_number, parts, type_error
+from lyra.vesper.values.limits import DECIMAL_DIGITS_MAX, DECIMAL_EXPONENT_MAX, VALUE_DEPTH_MAX
+from lyra.vesper.values.outcome import NodeError
+from lyra.vesper.values.types import (
+    ANY,
+    INTEGER_MAX,
+    INTEGER_MIN,
+    Array,
+    DecimalType,
+    EnumType,
+    MapType,
+    Nullable,
+    Record,
+    Scalar,
+    SetType,
+    Type,
+)
+
+__all__ = ["computed", "equal", "kind", "less", "read", "sorted_set", "text"]
+
+
+def kind(value: Any) -> str:
+    """null, boolean, number, string, bytes, timestamp, list, set or map."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if is_number(value):
+        return "number"
+    kinds = {str: "string", bytes: "bytes", datetime: "timestamp", list: "list", frozenset: "set", dict: "map"}
+    return next(name for type_, name in kinds.items() if isinstance(value, type_))
+
+
+def equal(left: Any, right: Any) -> bool:
+    if kind(left) != kind(right):
+        return False
+    match kind(left):
+        case "list":
+            return len(left) == len(right) and all(equal(a, b) for a, b in zip(left, right, strict=True))
+        case "map":
+            return set(left) == set(right) and all(equal(left[key], right[key]) for key in left)
+        case "set":
+            return len(left) == len(right) and all(any(equal(a, b) for b in right) for a in left)
+        case "number":
+            return parts(left)[0] == parts(right)[0]
+    return bool(left == right)
+
+
+def less(left: Any, right: Any) -> bool:
+    """Whether the first comes before the second; both of the same kind, which has an order."""
+    if kind(left) != kind(right) or kind(left) not in ("number", "string", "timestamp"):
+        raise type_error("these have no order")
+    if kind(left) == "number":
+        return parts(left)[0] < parts(right)[0]
+    return bool(left < right)
+
+
+def sorted_set(values: frozenset[Any]) -> list[Any]:
+    kinds = ["null", "boolean", "number", "string", "bytes", "timestamp"]
+    return sorted(values, key=lambda value: (kinds.index(kind(value)), 0 if value is None else value))
+
+
+def text(value: Any) -> str:
+    """A value in a template."""
+    match kind(value):
+        case "null":
+            return ""
+        case "boolean":
+            return {True: "true", False: "false"}[value]
+        case "number":
+            return _number_text(value)
+        case "string":
+            return str(value)
+        case "timestamp":
+            utc = value.astimezone(UTC)
+            fraction = f".{utc.microsecond:06d}" if utc.microsecond else ""
+            return f"{utc.year:04d}-{utc:%m-%dT%H:%M:%S}{fraction}Z"
+    raise type_error("a template cannot show this")
+
+
+def _number_text(value: Any) -> str:
+    fraction, scale = parts(value)
+    number = (fraction * 10**scale).numerator
+    digits = "".join(map(str, Decimal(abs(number)).as_tuple().digits)).rjust(scale + 1, "0")
+    whole = digits[: len(digits) - scale]
+    return ("-" if number < 0 else "") + (f"{whole}.{digits[len(digits) - scale :]}" if scale else whole)
+
+
+# ---------------------------------------------------------------- values from outside
+
+
+def _no(message: str) -> NodeError:
+    return NodeError("invalid_input", message, phase="input")
+
+
+def read(declared: Type, value: Any, depth: int = VALUE_DEPTH_MAX) -> Any:
+    """A value from outside as one of the type; `invalid_input` where it is none."""
+    match declared:
+        case Nullable():
+            return None if value is None else read(declared.type, value, depth)
+        case Scalar():
+            return _read_scalar(declared.kind, value, depth)
+        case DecimalType():
+            return _read_decimal(value, declared.scale)
+        case EnumType():
+            if not isinstance(value, str) or value not in declared.values:
+                raise _no("not one of the texts")
+            return value
+        case Array():
+            if not isinstance(value, list):
+                raise _no("not an array")
+            return [read(declared.item, item, depth) for item in value]
+        case SetType():
+            if not isinstance(value, list | set | frozenset):
+                raise _no("not a set")
+            return _read_set([read(declared.item, item, depth) for item in value])
+        case MapType():
+            if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+                raise _no("not a map")
+            if isinstance(declared.key, EnumType) and not set(value) <= set(declared.key.values):
+                raise _no("a key that is not one of the texts")
+            return {key: read(declared.value, item, depth) for key, item in value.items()}
+        case Record():
+            return _read_record(declared, value, depth)
+    raise AssertionError(declared)
+
+
+def _read_set(items: list[Any]) -> frozenset[Any]:
+    for item in items:
+        if kind(item) in ("list", "set", "map"):
+            raise _no("a set holds scalars")
+    if len(frozenset(items)) < len(items):
+        raise _no("a repeated element")
+    return frozenset(items)
+
+
+def _read_record(record: Record, value: Any, depth: int) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _no("not a record")
+    if any(record.field(name) is None for name in value):
+        raise _no("an unknown field")
+    result = {}
+    for field in record.fields:
+        is_optional = not field.required and field.default in (msgspec.UNSET, None)
+        declared = Nullable(field.type) if is_optional else field.type
+        if field.name in value:
+            result[field.name] = read(declared, value[field.name], depth)
+        elif field.default is not msgspec.UNSET:
+            result[field.name] = field.default
+        elif is_optional or isinstance(field.type, Nullable):
+            result[field.name] = None
+        else:
+            raise _no("a missing field")
+    return result
+
+
+def _read_scalar(name: str, value: Any, depth: int) -> Any:
+    match name:
+        case "string" if isinstance(value, str):
+            return value
+        case "boolean" if isinstance(value, bool):
+            return value
+        case "integer" if isinstance(value, int) and not isinstance(value, bool):
+            if INTEGER_MIN <= value <= INTEGER_MAX:
+                return value
+        case "bytes" if isinstance(value, bytes):
+            return value
+        case "bytes" if isinstance(value, str):
+            return _read_base64(value)
+        case "timestamp" if isinstance(value, str | datetime):
+            return _read_time(value)
+        case "null" if value is None:
+            return None
+        case "any":
+            return _read_any(value, depth)
+    raise _no(f"not {name}")
+
+
+def _read_base64(value: str) -> bytes:
+    if not re.fullmatch(r"[A-Za-z0-9+/]*={0,2}", value) or len(value) % 4:
+        raise _no("not base64")
+    try:
+        return base64.b64decode(value, validate=True)
+    except ValueError:
+        raise _no("not base64") from None
+
+
+def _read_time(value: str | datetime) -> datetime:
+    try:
+        time = datetime.fromisoformat(value) if isinstance(value, str) else value
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise _no("not a time") from None
+
+
+def _read_decimal(value: Any, scale: int | None) -> Decimal:
+    if isinstance(value, float) and math.isfinite(value):
+        value = repr(value)
+    if isinstance(value, str):
+        pattern = r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,9}))?"
+        match = re.fullmatch(pattern, value)
+        limit = 2 * (DECIMAL_DIGITS_MAX + DECIMAL_EXPONENT_MAX)
+        if match is None or len(value) > limit or not (match[2] or match[3]):
+            raise _no("not a number")
+        value = Decimal(value)
+    if not is_number(value) or not Decimal(value).is_finite():
+        raise _no("not a decimal")
+    number = Decimal(value)
+    _, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)
+    if abs(exponent) > 2 * DECIMAL_EXPONENT_MAX or len(digits) > 2 * DECIMAL_DIGITS_MAX:
+        raise _no("too many digits")
+    fraction, own_scale = parts(number)
+    try:
+        return decimal_of(fraction, own_scale if scale is None else scale)
+    except NodeError:
+        raise _no("too many digits") from None
+
+
+def _read_any(value: Any, depth: int) -> Any:
+    if depth < 0:
+        raise _no("too deep")
+    if isinstance(value, list):
+        return [_read_any(item, depth - 1) for item in value]
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            raise _no("a key that is no text")
+        return {key: _read_any(item, depth - 1) for key, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return _read_set([_read_any(item, depth - 1) for item in value])
+    if isinstance(value, float | Decimal):
+        return _read_decimal(value, None)
+    if isinstance(value, datetime):
+        return _read_time(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _read_scalar("integer", value, depth)
+    if value is None or isinstance(value, bool | str | bytes):
+        return value
+    raise _no("no value of a node")
+
+
+# ---------------------------------------------------------------- values of the node
+
+
+def computed(declared: Type, value: Any) -> Any:
+    """A value that the node computed as one of the type; a type error where it is none."""
+    match declared:
+        case Nullable():
+            return None if value is None else computed(declared.type, value)
+        case DecimalType() if is_number(value):
+            fraction, scale = parts(value)
+            try:
+                return decimal_of(fraction, scale if declared.scale is None else declared.scale)
+            except NodeError:
+                raise type_error("not exact at its scale") from None
+        case Array() if isinstance(value, list):
+            return [computed(declared.item, item) for item in value]
+        case SetType() if isinstance(value, list | frozenset):
+            items = [computed(declared.item, item) for item in value]
+            if any(kind(item) in ("list", "set", "map") for item in items) or len(frozenset(items)) < len(items):
+                raise type_error("not a set")
+            return frozenset(items)
+        case MapType() if isinstance(value, dict):
+            if isinstance(declared.key, EnumType) and not set(value) <= set(declared.key.values):
+                raise type_error("a key that is not one of the texts")
+            return {key: computed(declared.value, item) for key, item in value.items()}
+        case Record() if isinstance(value, dict):
+            return _computed_record(declared, value)
+        case EnumType() if isinstance(value, str) and value in declared.values:
+            return value
+        case Scalar():
+            if declared == ANY:
+                return _plain(value)
+            is_integer = kind(value) == "number" and isinstance(value, int)
+            if (kind(value) if kind(value) != "number" else "integer" if is_integer else "decimal") == declared.kind:
+                return value
+    raise type_error("not of its type")
+
+
+def _computed_record(record: Record, value: dict[str, Any]) -> dict[str, Any]:
+    if any(record.field(name) is None for name in value):
+        raise type_error("an unknown field")
+    result = {}
+    for field in record.fields:
+        is_optional = not field.required and field.default in (msgspec.UNSET, None)
+        declared = Nullable(field.type) if is_optional else field.type
+        if field.name in value:
+            result[field.name] = computed(declared, value[field.name])
+        elif field.default is not msgspec.UNSET:
+            result[field.name] = field.default
+        elif is_optional or isinstance(field.type, Nullable):
+            result[field.name] = None
+        else:
+            raise type_error("a missing field")
+    return result
+
+
+def _plain(value: Any) -> Any:
+    """Decimals plus zero, also inside."""
+    if isinstance(value, Decimal):
+        return arithmetic("+", value, 0)
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, frozenset):
+        return frozenset(_plain(item) for item in value)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
