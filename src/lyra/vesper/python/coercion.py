@@ -47,7 +47,6 @@ __all__ = [
     "to_null",
     "to_string",
     "to_timestamp",
-    "wrong_output",
 ]
 
 Coercer = Callable[[Any, str], Any]
@@ -67,11 +66,6 @@ def _mismatch(where: str, expected: str, value: Any) -> Mismatch:
 def invalid_input(error: Mismatch | str) -> NodeError:
     """The error of an input that is not of its type."""
     return NodeError("invalid_input", str(error), phase="input")
-
-
-def wrong_output(error: Mismatch) -> NodeError:
-    """The error of an output that is not of its type."""
-    return NodeError("type_error", str(error))
 
 
 def refuse_names(inputs: Mapping[str, Any], known: Mapping[str, Any], required: tuple[str, ...]) -> None:
@@ -118,11 +112,11 @@ def to_decimal(value: Any, where: str) -> Decimal:
         raise _mismatch(where, "a decimal number", value)
     try:
         number = EXACT.create_decimal(value)
+        if number.is_finite():
+            return EXACT.add(number, 0)  # without a positive exponent or a negative zero
     except ArithmeticError:
         raise Mismatch(f"{where} has too many digits") from None
-    if not number.is_finite():
-        raise Mismatch(f"{where} must be a finite number")
-    return number
+    raise Mismatch(f"{where} must be a finite number")
 
 
 def scaled(scale: int) -> Coercer:

@@ -37,7 +37,13 @@ _TRAPS: Final = [decimal.Inexact, decimal.Overflow, decimal.InvalidOperation, de
 EXACT: Final = decimal.Context(
     prec=DECIMAL_DIGITS_MAX, Emin=-DECIMAL_EXPONENT_MAX, Emax=DECIMAL_EXPONENT_MAX, traps=_TRAPS, capitals=1, clamp=0
 )
-_QUOTIENT: Final = decimal.Context(prec=QUOTIENT_DIGITS, rounding=decimal.ROUND_HALF_EVEN, traps=_TRAPS[1:])
+_QUOTIENT: Final = decimal.Context(
+    prec=QUOTIENT_DIGITS,
+    Emin=-DECIMAL_EXPONENT_MAX,
+    Emax=DECIMAL_EXPONENT_MAX,
+    rounding=decimal.ROUND_HALF_EVEN,
+    traps=_TRAPS[1:],
+)
 # Wide enough to round any exact decimal to any scale; the result is checked against EXACT.
 _WIDE_DIGITS: Final = 4 * DECIMAL_DIGITS_MAX
 _ROUNDING: Final = {
@@ -144,7 +150,7 @@ def divide(left: Any, right: Any) -> Any:
         raise NodeError("division_by_zero", "division by zero")
     if type(left) is int and type(right) is int and not left % right:
         return checked(left // right)
-    return _exactly(_QUOTIENT.divide, left, right)
+    return _exactly(EXACT.add, _exactly(_QUOTIENT.divide, left, right), 0)
 
 
 def remainder(left: Any, right: Any) -> Any:
@@ -193,8 +199,8 @@ def round_number(value: Any, scale: Any, rounding: str = "half_even") -> Decimal
     """The number with exactly `scale` digits after the point."""
     if not is_number(value) or type(scale) is not int:
         raise NodeError("type_error", "round takes a number and how many digits to keep after the point")
-    if not -DECIMAL_EXPONENT_MAX <= scale <= DECIMAL_EXPONENT_MAX:
-        raise overflow()
+    if not 0 <= scale <= DECIMAL_DIGITS_MAX:
+        raise NodeError("type_error", f"a number cannot have {scale} digits after the point")
     return _quantized(Decimal(value), scale, rounding)
 
 

@@ -14,22 +14,35 @@ from typing import Any, Final
 from lyra.errors import ContractViolation
 from lyra.vesper.effects.request import EffectError, Effects, Request, failure_code, request_key
 from lyra.vesper.ir.program import Retry
-from lyra.vesper.python.coercion import Mismatch, to_any
+from lyra.vesper.python.coercion import Coercer, Mismatch, to_any
+from lyra.vesper.python.numbers import arithmetic_error
 from lyra.vesper.python.operators import text_of
 from lyra.vesper.values.execution import Execution, new_execution
 from lyra.vesper.values.outcome import NodeError
 
 __all__ = [
+    "ABSENT",
+    "Answer",
     "BrokenContract",
     "EffectFailure",
     "Retry",
     "Run",
     "Unverifiable",
+    "accepted",
+    "answer",
+    "as_error",
     "broken",
-    "declared",
+    "error_fields",
     "error_object",
+    "has_rows",
+    "incomplete",
+    "invalid_transition",
+    "loop_limit",
     "matches",
+    "present",
+    "recall",
     "snapshot",
+    "written",
 ]
 
 _STEPS_BETWEEN_CLOCKS: Final = 256
@@ -59,19 +72,91 @@ def broken(code: str, text: str, phase: str) -> BrokenContract:
     return BrokenContract(code, f"does not hold: {text}", phase=phase)
 
 
-def declared(code: Any, message: Any, fields: dict[str, Any]) -> NodeError:
-    """The error that a node declares: its code, its message and its other fields."""
+class Answer(NodeError):
+    """The error that a node itself answers with. Rules do not look at it again."""
+
+
+def answer(code: Any, fields: dict[str, Any], code_field: str = "") -> Answer:
+    """The error that a node declares: its code and its other fields; the field of the code is among them."""
     if not isinstance(code, str):
         raise NodeError("type_error", "an error code is a string")
-    return NodeError(code, text_of(message), fields=fields)
+    named = {code_field: code} if code_field else {}
+    return Answer(code, text_of(fields.get("message")), fields={**named, **fields})
+
+
+def written(coerce: Coercer, value: Any, where: str) -> Any:
+    """An output in its declared type."""
+    try:
+        return coerce(value, where)
+    except Mismatch as error:
+        raise NodeError("type_error", str(error)) from None
+    except ArithmeticError as error:
+        raise arithmetic_error(error) from None
+
+
+def accepted(coerce: Coercer, value: Any, where: str) -> Any:
+    """An input in its declared type."""
+    try:
+        return coerce(value, where)
+    except Mismatch as error:
+        raise NodeError("invalid_input", str(error), phase="input") from None
+
+
+def as_error(problem: NodeError | ArithmeticError) -> NodeError:
+    """The node's error for what a step raised."""
+    return problem if isinstance(problem, NodeError) else arithmetic_error(problem)
+
+
+def incomplete(name: str) -> NodeError:
+    """The error of a required output that has no value."""
+    return NodeError("incomplete_output", f"the output {name!r} has no value")
+
+
+def loop_limit(step: str, rounds: int) -> NodeError:
+    """The error of a loop that goes on for too long."""
+    return NodeError("loop_limit", f"{step} goes on after {rounds} rounds")
+
+
+def invalid_transition(machine: str, source: Any, target: Any) -> NodeError:
+    """The error of a move that a state machine does not allow."""
+    return NodeError("invalid_transition", f"{machine} does not go from {source} to {target}")
+
+
+def has_rows(response: Any) -> bool:
+    """Whether a query gave anything."""
+    return response is not None and response != []
+
+
+def error_fields(error: NodeError, code_field: str) -> dict[str, Any]:
+    """The error's fields as contracts see them."""
+    named = {code_field: error.code} if code_field else {}
+    return {**named, "message": error.message, **error.fields}
 
 
 def error_object(error: NodeError | None) -> dict[str, Any]:
     """`error` as contracts and rules see it."""
     if error is None:
         return {"occurred": False, "code": None, "message": None, "logged": False}
-    code = error.kind if isinstance(error, EffectFailure) else error.code
-    return {"occurred": True, "code": code, "message": error.message, "logged": True}
+    return {"occurred": True, "code": error.code, "message": error.message, "logged": True}
+
+
+class Absent:
+    """The value of a variable that no step has assigned yet; null to those that read it."""
+
+
+ABSENT: Final = Absent()
+
+
+def present(value: Any) -> Any:
+    """A variable's value, or null where it has none yet."""
+    return None if value is ABSENT else value
+
+
+def recall(value: Any) -> Any:
+    """The value that an expression had before the first step; its error, where it had none."""
+    if isinstance(value, NodeError):
+        raise value
+    return value
 
 
 def snapshot(value: Any) -> Any:
@@ -129,6 +214,17 @@ class Run:
         if self._clock_in < 0:
             self._clock_in = _STEPS_BETWEEN_CLOCKS
             self.check_time()
+
+    def spend(self, elements: list[Any]) -> list[Any]:
+        """Count the elements that a loop goes over."""
+        self.tick(len(elements))
+        return elements
+
+    def unverified(self, text: str) -> bool:
+        """Note a contract that cannot be judged. It stops nothing, so this is true."""
+        if text not in self.unverifiable:
+            self.unverifiable.append(text)
+        return True
 
     def check_time(self) -> None:
         if self.execution.monotonic() > self._deadline:
@@ -216,6 +312,13 @@ class Run:
     def on_undo(self, compensation: Callable[[], Awaitable[None]]) -> None:
         """Register what takes a completed step back."""
         self._undo.append(compensation)
+
+    async def settled(self, problem: NodeError | ArithmeticError) -> NodeError:
+        """The node's error; a broken invariant takes back what was done."""
+        error = as_error(problem)
+        if error.code == "invariant_failed":
+            await self.undo()
+        return error
 
     async def undo(self, *first: Callable[[], Awaitable[None]]) -> None:
         """Run these compensations, then the registered ones, the latest first. Their own errors are passed over."""

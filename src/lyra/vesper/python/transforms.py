@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
 from lyra.vesper.python import numbers, operators
 from lyra.vesper.values.outcome import NodeError
+from lyra.vesper.values.types import INTEGER_MAX, INTEGER_MIN
 
-__all__ = ["average", "count", "grouped", "largest", "matrix_product", "smallest", "total"]
+__all__ = [
+    "average",
+    "count",
+    "grouped",
+    "largest",
+    "matrix_product",
+    "smallest",
+    "total",
+    "total_decimals",
+    "total_integers",
+]
 
 
 def count(collection: Any) -> int:
@@ -24,6 +35,25 @@ def total(collection: Any) -> Any:
             if not numbers.is_number(value):
                 raise NodeError("type_error", f"SUM takes numbers, not {numbers.kind_of(value)}")
             result = numbers.add(result, value)
+    return result
+
+
+def total_integers(collection: Iterable[int]) -> int:
+    """The sum of integers; each partial sum must fit."""
+    result = 0
+    for value in collection:
+        result += value
+        if not INTEGER_MIN <= result <= INTEGER_MAX:
+            raise numbers.overflow()
+    return result
+
+
+def total_decimals(collection: Iterable[Decimal]) -> Decimal | int:
+    """The exact sum of decimals; of none: 0."""
+    result: Decimal | int = 0
+    add = numbers.EXACT.add
+    for value in collection:
+        result = add(result, value)
     return result
 
 

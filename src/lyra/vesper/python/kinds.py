@@ -1,0 +1,417 @@
+"""What the generator may take for granted about values: their types, and intervals of integers.
+
+`kind_of(expression, known)` is the type that an expression's value surely has, worked out from the types of names and
+not read from the IR's annotations; ANY where only a run knows. Code for a known type is Python's own operator; code for
+ANY is a call of the runtime. `Interval`s come from constraints and preconditions; an integer result that fits by them
+needs no check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final
+
+import msgspec
+
+from lyra.vesper.ir import expressions as ir
+from lyra.vesper.ir.program import Assign, Branch, EffectStep, ForEach, Loop, Parallel, Step, Transition
+from lyra.vesper.values.types import (
+    ANY,
+    BOOLEAN,
+    BYTES,
+    DECIMAL,
+    INTEGER,
+    INTEGER_MAX,
+    INTEGER_MIN,
+    NULL,
+    STRING,
+    TIMESTAMP,
+    Array,
+    DecimalType,
+    EnumType,
+    Field,
+    MapType,
+    Nullable,
+    Record,
+    Scalar,
+    SetType,
+    Type,
+)
+
+__all__ = [
+    "FULL",
+    "NUMBER",
+    "Interval",
+    "assigned",
+    "bounds",
+    "inner_steps",
+    "interval_of",
+    "is_decimal",
+    "is_number",
+    "item_kind",
+    "kind_of",
+    "names_in",
+    "parts",
+    "settled_after",
+    "variable_kinds",
+]
+
+NUMBER: Final = Scalar("number")  # an integer or a decimal: the quotient of two integers
+Interval = tuple[int, int]
+FULL: Final[Interval] = (INTEGER_MIN, INTEGER_MAX)
+Known = Mapping[str, Type]
+
+
+def parts(node: Any) -> Iterable[Any]:
+    """The structure and all structures inside it."""
+    if isinstance(node, tuple):
+        for element in node:
+            yield from parts(element)
+    elif isinstance(node, msgspec.Struct) and not isinstance(node, Type):
+        yield node
+        for name in node.__struct_fields__:
+            yield from parts(getattr(node, name))
+
+
+def names_in(node: Any) -> set[str]:
+    return {part.name for part in parts(node) if isinstance(part, ir.Name)}
+
+
+def assigned(steps: tuple[Step, ...]) -> list[str]:
+    """Variables that the steps assign, in written order; elements of loops are not among them."""
+    names: dict[str, None] = {}
+    for step in parts(steps):
+        match step:
+            case Assign():
+                names[step.target] = None
+            case EffectStep():
+                names.update(dict.fromkeys((step.output, *(name for name, _ in step.extract))))
+            case Transition():
+                names[step.output] = None
+    names.pop("", None)
+    return list(names)
+
+
+# ------------------------------------------------------------ types
+def is_decimal(kind: Type) -> bool:
+    return isinstance(kind, DecimalType)
+
+
+def is_number(kind: Type) -> bool:
+    return kind in (INTEGER, NUMBER) or is_decimal(kind)
+
+
+def item_kind(kind: Type) -> Type:
+    """The type of a collection's elements."""
+    return kind.item if isinstance(kind, Array | SetType) else ANY
+
+
+def joined(left: Type | None, right: Type) -> Type:
+    """A type that values of both have."""
+    if left is None or left == right:
+        return right
+    if is_decimal(left) and is_decimal(right):
+        return DECIMAL
+    if is_number(left) and is_number(right):
+        return NUMBER
+    if _is_text(left) and _is_text(right):
+        return STRING
+    return ANY
+
+
+def _is_text(kind: Type) -> bool:
+    return kind == STRING or isinstance(kind, EnumType)
+
+
+_CONSTANTS: Final[dict[type, Type]] = {
+    bool: BOOLEAN,
+    int: INTEGER,
+    Decimal: DECIMAL,
+    str: STRING,
+    bytes: BYTES,
+    datetime: TIMESTAMP,
+    type(None): NULL,
+}
+_CALLS: Final[dict[str, Type]] = {
+    "round": DECIMAL,
+    "lower": STRING,
+    "upper": STRING,
+    "trim": STRING,
+    "starts_with": BOOLEAN,
+    "ends_with": BOOLEAN,
+    "matches": BOOLEAN,
+    "current_timestamp": TIMESTAMP,
+    "current_year": INTEGER,
+}
+_CONDITIONS: Final = (ir.Not, ir.Compare, ir.Membership, ir.IsNull, ir.Logic, ir.Quantifier)
+
+
+def kind_of(node: ir.Expression, known: Known) -> Type:
+    """The type that the value surely has; ANY where only a run knows."""
+    if isinstance(node, _CONDITIONS):
+        return BOOLEAN
+    match node:
+        case ir.Constant():
+            return _CONSTANTS.get(type(node.value), ANY)
+        case ir.Name():
+            return known.get(node.name, ANY)
+        case ir.FieldOf():
+            return _field_kind(kind_of(node.target, known), node.name)
+        case ir.Project():
+            target = kind_of(node.target, known)
+            return Array(_field_kind(target.item, node.name)) if isinstance(target, Array) else ANY
+        case ir.Length(target=target):
+            return _length_kind(kind_of(target, known))
+        case ir.Negate(operand=operand):
+            kind = kind_of(operand, known)
+            return kind if is_number(kind) else ANY
+        case ir.Arithmetic():
+            return _arithmetic_kind(node, known)
+        case ir.Rounded():
+            return DecimalType(node.scale)
+        case ir.Text():
+            return STRING
+        case ir.Call():
+            return _call_kind(node, known)
+        case ir.Old():
+            return known.get(f"old({node.slot})", ANY)
+        case ir.Aggregate():
+            return _aggregate_kind(node, known)
+    return _collection_kind(node, known)
+
+
+def _collection_kind(node: ir.Expression, known: Known) -> Type:
+    match node:
+        case ir.ListOf():
+            item: Type | None = None
+            for element in node.items:
+                item = joined(item, kind_of(element, known))
+            return Array(item or ANY)
+        case ir.MapOf():
+            return Record("", tuple(Field(name, kind_of(value, known)) for name, value in node.entries))
+        case ir.MapOver():
+            return Array(kind_of(node.body, {**known, node.name: item_kind(kind_of(node.collection, known))}))
+        case ir.Filter():
+            return Array(item_kind(kind_of(node.collection, known)))
+        case ir.Reduce():
+            start = kind_of(node.initial, known)
+            inner = {**known, node.name: item_kind(kind_of(node.collection, known)), node.accumulator: start}
+            body = kind_of(node.body, inner)
+            return start if body == start else ANY
+    return ANY
+
+
+def _field_kind(target: Type, name: str) -> Type:
+    field = target.field(name) if isinstance(target, Record) else None
+    if field is None:
+        return ANY
+    has_value = field.required or field.default not in (msgspec.UNSET, None)
+    return field.type if has_value or isinstance(field.type, Nullable) else Nullable(field.type)
+
+
+def _length_kind(target: Type) -> Type:
+    has_length = _is_text(target) or target == BYTES or isinstance(target, Array | SetType | MapType | Record)
+    return INTEGER if has_length else ANY
+
+
+def _arithmetic_kind(node: ir.Arithmetic, known: Known) -> Type:
+    left, right = kind_of(node.left, known), kind_of(node.right, known)
+    if node.operator == "+" and _is_text(left) and _is_text(right):
+        return STRING
+    if not (is_number(left) and is_number(right)):
+        return ANY
+    if is_decimal(left) or is_decimal(right):
+        return DECIMAL
+    return INTEGER if left == right == INTEGER and node.operator != "/" else NUMBER
+
+
+def _call_kind(node: ir.Call, known: Known) -> Type:
+    if node.function == "len":
+        return _length_kind(kind_of(node.arguments[0], known))
+    if node.function == "abs":
+        kind = kind_of(node.arguments[0], known)
+        return kind if is_number(kind) else ANY
+    return _CALLS.get(node.function, ANY)
+
+
+def _aggregate_kind(node: ir.Aggregate, known: Known) -> Type:
+    if node.function == "count":
+        return INTEGER
+    item = item_kind(kind_of(node.collection, known))
+    if node.function == "sum" and is_number(item):
+        return INTEGER if item == INTEGER else NUMBER  # of no decimals: the integer 0
+    return ANY
+
+
+def inner_steps(step: Step) -> list[tuple[Step, ...]]:
+    """The sequences of steps inside a step."""
+    match step:
+        case Branch():
+            return [step.then, step.otherwise]
+        case ForEach() | Loop() | Parallel():
+            return [step.steps]
+        case EffectStep():
+            return [step.found, step.empty, *(rule.compensation for rule in step.rules)]
+    return []
+
+
+def variable_kinds(steps: tuple[Step, ...], inputs: Known) -> dict[str, Type]:
+    """The types of inputs and variables. A variable is ANY where values of several types are assigned to it, or where
+    it may be read before it is assigned."""
+    variables = assigned(steps)
+    unsettled = read_too_early(steps, frozenset(inputs))
+    kinds: dict[str, Type] = dict(inputs)
+    for _ in range(8):
+        results = {name: inputs[name] for name in variables if name in inputs}
+        _collect_kinds(steps, kinds, results, {})
+        after = {**inputs, **results, **dict.fromkeys(unsettled, ANY)}
+        if after == kinds:
+            return kinds
+        kinds = after
+    return {name: ANY if name in variables else kind for name, kind in kinds.items()}
+
+
+def _collect_kinds(steps: tuple[Step, ...], kinds: Known, results: dict[str, Type], loops: Known) -> None:
+    """Join the types of all values that are assigned to a variable."""
+    for step in steps:
+        known = {**results, **kinds, **loops}
+        if isinstance(step, Assign):
+            results[step.target] = joined(results.get(step.target), kind_of(step.value, known))
+        elif isinstance(step, EffectStep | Transition):
+            names = [name for name, _ in step.extract] if isinstance(step, EffectStep) else []
+            results.update(dict.fromkeys([name for name in (step.output, *names) if name], ANY))
+        inside = loops
+        if isinstance(step, ForEach):
+            inside = {**loops, step.variable: item_kind(kind_of(step.collection, known))}
+        for inner in inner_steps(step):
+            _collect_kinds(inner, kinds, results, inside)
+
+
+# ------------------------------------------------------------ variables that may have no value yet
+def read_too_early(steps: tuple[Step, ...], inputs: frozenset[str]) -> set[str]:
+    """Variables that some step may read before they are assigned; their value is then null."""
+    early: set[str] = set()
+    settled_after(steps, inputs, early)
+    return early & set(assigned(steps))
+
+
+def settled_after(steps: tuple[Step, ...], settled: frozenset[str], early: set[str]) -> frozenset[str]:
+    """The names that surely have a value after the steps. Names that are read before that are added to `early`."""
+    for step in steps:
+        settled |= _settled_by(step, settled, early)
+    return settled
+
+
+def _settled_by(step: Step, settled: frozenset[str], early: set[str]) -> frozenset[str]:
+    early |= names_in(step.guards) - settled
+    gained: frozenset[str] = frozenset()
+    match step:
+        case Assign():
+            early |= names_in(step.value) - settled
+            gained = frozenset({step.target})
+        case Branch():
+            early |= names_in(step.condition) - settled
+            gained = settled_after(step.then, settled, early) & settled_after(step.otherwise, settled, early)
+        case ForEach():
+            early |= names_in(step.collection) - settled
+            settled_after(step.steps, settled | {step.variable}, early)
+        case Loop():
+            early |= names_in(step.condition) - settled
+            settled_after(step.steps, settled, early)
+        case Parallel():
+            gained = settled_after(step.steps, settled, early)
+        case EffectStep():
+            gained = _settled_by_effect(step, settled, early)
+        case Transition():
+            early |= names_in((step.entity, step.source, step.target, step.checks)) - settled
+            gained = frozenset({step.output})
+        case _:
+            early |= names_in(step) - settled
+    return frozenset() if step.guards else gained
+
+
+def _settled_by_effect(step: EffectStep, settled: frozenset[str], early: set[str]) -> frozenset[str]:
+    early |= names_in(step.request) - settled
+    gained = frozenset({step.output})
+    for name, value in step.extract:
+        early |= names_in(value) - settled - gained
+        gained |= {name}
+    inside = settled | gained
+    branches = settled_after(step.found, inside, early) & settled_after(step.empty, inside, early)
+    for rule in step.rules:
+        early |= names_in(rule.answer) - settled
+        settled_after(rule.compensation, inside, early)
+    return gained | branches
+
+
+# ------------------------------------------------------------ intervals
+_MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
+
+
+def bounds(condition: ir.Expression, name: str) -> Interval:
+    """The integers that a name may have where the condition is true."""
+    match condition:
+        case ir.Logic(operator="and"):
+            return _meet(bounds(condition.left, name), bounds(condition.right, name))
+        case ir.Compare(left=ir.Name() as subject, right=ir.Constant() as limit) if subject.name == name:
+            return _half_line(condition.operator, limit.value)
+        case ir.Compare(left=ir.Constant() as limit, right=ir.Name() as subject) if subject.name == name:
+            return _half_line(_MIRRORED.get(condition.operator, ""), limit.value)
+    return FULL
+
+
+def _meet(left: Interval, right: Interval) -> Interval:
+    return max(left[0], right[0]), min(left[1], right[1])
+
+
+def _half_line(operator: str, limit: Any) -> Interval:
+    if type(limit) is not int:
+        return FULL
+    low, high = FULL
+    match operator:
+        case "<":
+            return low, limit - 1
+        case "<=":
+            return low, limit
+        case ">":
+            return limit + 1, high
+        case ">=":
+            return limit, high
+        case "==":
+            return limit, limit
+    return FULL
+
+
+def interval_of(node: ir.Expression, intervals: Mapping[str, Interval]) -> Interval:
+    """The integers that an expression of integers may give, before any check of its own result."""
+    match node:
+        case ir.Constant(value=int() as value):
+            return value, value
+        case ir.Name():
+            return intervals.get(node.name, FULL)
+        case ir.Length():
+            return 0, 2**48  # more elements than a machine holds
+        case ir.Negate():
+            low, high = _within(interval_of(node.operand, intervals))
+            return -high, -low
+        case ir.Arithmetic(operator="+" | "-" | "*"):
+            left = _within(interval_of(node.left, intervals))
+            right = _within(interval_of(node.right, intervals))
+            return _combined(node.operator, left, right)
+    return FULL
+
+
+def _within(interval: Interval) -> Interval:
+    """What is left of an interval after a check."""
+    return _meet(interval, FULL)
+
+
+def _combined(operator: str, left: Interval, right: Interval) -> Interval:
+    if operator == "+":
+        return left[0] + right[0], left[1] + right[1]
+    if operator == "-":
+        return left[0] - right[1], left[1] - right[0]
+    products = [first * second for first in left for second in right]
+    return min(products), max(products)

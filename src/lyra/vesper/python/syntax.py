@@ -1,0 +1,246 @@
+"""Short ways to build syntax trees, and the parts that one generated module collects while it is made."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from lyra.vesper.python.kinds import parts
+from lyra.vesper.python.names import Names
+from lyra.vesper.values.types import (
+    BOOLEAN,
+    BYTES,
+    INTEGER,
+    STRING,
+    TIMESTAMP,
+    Array,
+    DecimalType,
+    EnumType,
+    MapType,
+    Nullable,
+    Record,
+    SetType,
+    Type,
+)
+
+__all__ = [
+    "ModuleParts",
+    "all_of",
+    "assign",
+    "attribute",
+    "call",
+    "compare",
+    "if_",
+    "name",
+    "negated",
+    "parts",
+    "raise_",
+    "store",
+]
+
+
+def name(text: str) -> ast.Name:
+    return ast.Name(text, ast.Load())
+
+
+def store(text: str) -> ast.Name:
+    return ast.Name(text, ast.Store())
+
+
+def attribute(target: ast.expr, text: str) -> ast.Attribute:
+    return ast.Attribute(target, text, ast.Load())
+
+
+def call(function: ast.expr, *arguments: ast.expr, **keywords: ast.expr) -> ast.Call:
+    return ast.Call(function, list(arguments), [ast.keyword(word, value) for word, value in keywords.items()])
+
+
+def compare(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> ast.Compare:
+    return ast.Compare(left, [operator], [right])
+
+
+def assign(target: str, value: ast.expr) -> ast.Assign:
+    return ast.Assign([store(target)], value)
+
+
+def if_(test: ast.expr, body: Sequence[ast.stmt], otherwise: Sequence[ast.stmt] = ()) -> ast.If:
+    return ast.If(test, list(body), list(otherwise))
+
+
+def raise_(error: ast.expr, *, plainly: bool = False) -> ast.Raise:
+    """Raise the error; `plainly` drops the error that led to it."""
+    return ast.Raise(error, ast.Constant(None) if plainly else None)
+
+
+_OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.Lt: ast.GtE,
+    ast.LtE: ast.Gt,
+    ast.Gt: ast.LtE,
+    ast.GtE: ast.Lt,
+}
+
+
+def negated(test: ast.expr) -> ast.expr:
+    """The opposite of a condition. Values that have an order have a total one, so `<` turns into `>=`."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return test.operand
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        return ast.Compare(test.left, [_OPPOSITES[type(test.ops[0])]()], test.comparators)
+    if isinstance(test, ast.Constant) and isinstance(test.value, bool):
+        return ast.Constant(not test.value)
+    return ast.UnaryOp(ast.Not(), test)
+
+
+def all_of(tests: Sequence[ast.expr]) -> ast.expr:
+    return tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), list(tests))
+
+
+class ModuleParts:
+    """What a module imports and defines besides its functions."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.imports: dict[str, set[str]] = {}
+        self.constants: list[ast.stmt] = []
+        self._constant_names: dict[str, str] = {}
+
+    def runtime(self, text: str) -> ast.Name:
+        """A name of the runtime module."""
+        return self.imported("lyra.vesper.python.runtime", text)
+
+    def imported(self, module: str, text: str) -> ast.Name:
+        self.imports.setdefault(module, set()).add(text)
+        return name(text)
+
+    def constant(self, hint: str, value: ast.expr) -> ast.Name:
+        """A constant of the module with this value; the same for the same value."""
+        key = ast.dump(value)
+        if key not in self._constant_names:
+            chosen = self.names.private(hint.upper())
+            self._constant_names[key] = chosen
+            self.constants.append(ast.AnnAssign(store(chosen), self.imported("typing", "Final"), value, 1))
+        return name(self._constant_names[key])
+
+    def literal(self, value: Any) -> ast.expr:
+        """A value written out. Decimals and times become constants of the module."""
+        match value:
+            case bool() | None | str() | bytes():
+                return ast.Constant(value)
+            case int():
+                return ast.Constant(value) if value >= 0 else ast.UnaryOp(ast.USub(), ast.Constant(-value))
+            case Decimal():
+                hint = "decimal_" + re.sub(r"\W", "_", str(value).replace("-", "minus_"))
+                text = call(self.imported("decimal", "Decimal"), ast.Constant(str(value)))
+                return self.constant(hint, text)
+            case datetime():
+                parse = attribute(self.imported("datetime", "datetime"), "fromisoformat")
+                return self.constant("time", call(parse, ast.Constant(value.isoformat())))
+            case list():
+                return ast.List([self.literal(element) for element in value], ast.Load())
+            case dict():
+                keys: list[ast.expr | None] = [ast.Constant(key) for key in value]
+                return ast.Dict(keys, [self.literal(element) for element in value.values()])
+            case frozenset():
+                elements = [self.literal(element) for element in sorted(value, key=repr)]
+                return call(name("frozenset"), ast.List(elements, ast.Load()))
+        raise TypeError(f"{type(value).__name__} cannot be written out")
+
+    # ------------------------------------------------------------ types
+    def annotation(self, kind: Type) -> ast.expr:
+        """The Python type of values of a type."""
+        plain = {STRING: "str", INTEGER: "int", BOOLEAN: "bool", BYTES: "bytes"}
+        match kind:
+            case DecimalType():
+                return self.imported("decimal", "Decimal")
+            case EnumType():
+                return name("str")
+            case Array():
+                return self._generic("list", self.annotation(kind.item))
+            case SetType():
+                return self._generic("frozenset", self.annotation(kind.item))
+            case MapType():
+                return self._generic("dict", name("str"), self.annotation(kind.value))
+            case Record():
+                return self._generic("dict", name("str"), self.any())
+            case Nullable():
+                inner = self.annotation(kind.type)
+                is_any = isinstance(inner, ast.Name) and inner.id == "Any"
+                return inner if is_any else ast.BinOp(inner, ast.BitOr(), ast.Constant(None))
+        if kind == TIMESTAMP:
+            return self.imported("datetime", "datetime")
+        return name(plain[kind]) if kind in plain else self.any()
+
+    def any(self) -> ast.Name:
+        return self.imported("typing", "Any")
+
+    def dict_type(self) -> ast.expr:
+        return self._generic("dict", name("str"), self.any())
+
+    @staticmethod
+    def _generic(outer: str, *inner: ast.expr) -> ast.Subscript:
+        index = inner[0] if len(inner) == 1 else ast.Tuple(list(inner), ast.Load())
+        return ast.Subscript(name(outer), index, ast.Load())
+
+    # ------------------------------------------------------------ coercers
+    def coercer(self, kind: Type, *, is_output: bool = False) -> ast.expr:
+        """The function of the runtime that coerces to a type; compound ones are constants of the module."""
+        simple = {STRING: "to_string", INTEGER: "to_integer", BOOLEAN: "to_boolean"}
+        exact = {BYTES: "bytes", TIMESTAMP: "timestamp"}
+        prefix = "exact" if is_output else "to"
+        if kind in simple:
+            return self.runtime(simple[kind])
+        if kind in exact:
+            return self.runtime(f"{prefix}_{exact[kind]}")
+        match kind:
+            case DecimalType(scale=None):
+                return self.runtime(f"{prefix}_decimal")
+            case DecimalType():
+                maker = self.runtime("exact_scaled" if is_output else "scaled")
+                return self._made("scaled", call(maker, ast.Constant(kind.scale)))
+            case EnumType():
+                return self._made("enum", call(self.runtime("enum_of"), *map(ast.Constant, kind.values)))
+            case Nullable():
+                inner = self.coercer(kind.type, is_output=is_output)
+                return self._made("nullable", call(self.runtime("nullable"), inner))
+            case Array() | SetType():
+                maker = self.runtime("array_of" if isinstance(kind, Array) else "set_of")
+                return self._made("items", call(maker, self.coercer(kind.item, is_output=is_output)))
+            case MapType():
+                key = kind.key if isinstance(kind.key, EnumType) else STRING
+                entry = [self.coercer(part, is_output=is_output) for part in (key, kind.value)]
+                return self._made("map", call(self.runtime("map_of"), *entry))
+            case Record():
+                return self._record_coercer(kind, is_output=is_output)
+        return self.runtime("to_null" if getattr(kind, "kind", "") == "null" else f"{prefix}_any")
+
+    def _made(self, hint: str, value: ast.expr) -> ast.expr:
+        return self.constant(f"to_{hint}", value)
+
+    def _record_coercer(self, kind: Record, *, is_output: bool) -> ast.expr:
+        rows: list[ast.expr] = []
+        for field in kind.fields:
+            default = self.literal(field.default) if isinstance(field.default, _VALUES) else ast.Constant(None)
+            is_needed = field.required and not isinstance(field.type, Nullable) and isinstance(default, ast.Constant)
+            is_needed = is_needed and not isinstance(field.default, _VALUES)
+            row = [
+                ast.Constant(field.name),
+                self.coercer(field.type, is_output=is_output),
+                ast.Constant(is_needed),
+                default,
+            ]
+            rows.append(ast.Tuple(row, ast.Load()))
+        maker = call(self.runtime("record_of"), ast.Constant(kind.name or "record"), *rows)
+        return self._made(kind.name or "record", maker)
+
+
+_VALUES = (str, int, Decimal, bool, bytes, datetime, list, dict, frozenset, type(None))
