@@ -3,27 +3,40 @@
 `text_of` gives the text of a file's bytes, `parse` the data and a map from paths (`("agents", 0, "name")`) to places,
 `place_of` finds a part's place or the nearest one around it. The caller interprets the keys. YAML is read by the rules
 of YAML 1.2: `yes`, `on` and `12:30` are texts; aliases, tags and keys written twice are refused. It needs the `yaml`
-extra, which is imported only for such a file.
+extra, which is imported only for such a file. A caller with rules of its own for YAML's scalars passes `read_scalar`,
+which gets each one as it is written.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path as FilePath
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from lyra.core.checking.toml_positions import TooDeep, _Scan
 from lyra.core.limits import PIPELINE_FILE_BYTES_MAX
 from lyra.errors import ConfigError, ParseError
 
-__all__ = ["FORMATS", "Path", "Places", "form_of", "parse", "place_of", "text_of"]
+__all__ = ["FORMATS", "Path", "Places", "ScalarText", "form_of", "parse", "place_of", "text_of"]
 
 FORMATS: Final[dict[str, str]] = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".json": "json"}
 _DEPTH_MAX: Final = 64
 Path = tuple[str | int, ...]
 Places = dict[Path, tuple[int, int]]
+
+
+class ScalarText(NamedTuple):
+    """A scalar of a YAML file: its text without quotes and folding, its style, and the place where it begins."""
+
+    text: str
+    style: str  # empty: plain; else the mark ', ", | or >
+    line: int
+    column: int
+
+
+ReadScalar = Callable[[Path, ScalarText], Any]
 
 
 def text_of(data: bytes, file: str) -> str:
@@ -45,9 +58,12 @@ def form_of(file: str, *, what: str) -> str:
     return form
 
 
-def parse(text: str, form: str, file: str) -> tuple[Any, Places]:
-    """Plain data, and the place of each of its parts."""
-    return {"toml": _toml, "yaml": _yaml, "json": _json}[form](text, file)
+def parse(text: str, form: str, file: str, *, read_scalar: ReadScalar | None = None) -> tuple[Any, Places]:
+    """Plain data, and the place of each of its parts. `read_scalar` gives the values of YAML's scalars; without it,
+    they are those of YAML 1.2's core schema."""
+    if form == "yaml":
+        return _yaml(text, file, read_scalar or _core_scalar)
+    return {"toml": _toml, "json": _json}[form](text, file)
 
 
 def place_of(path: Path, places: Places) -> tuple[int, int]:
@@ -236,7 +252,7 @@ _YAML_WORDS: Final[dict[str, Any]] = {
 }
 
 
-def _yaml(text: str, file: str) -> tuple[Any, Places]:
+def _yaml(text: str, file: str, read_scalar: ReadScalar) -> tuple[Any, Places]:
     try:
         import yaml  # type: ignore[import-untyped,unused-ignore]
     except ImportError:
@@ -252,7 +268,7 @@ def _yaml(text: str, file: str) -> tuple[Any, Places]:
     except yaml.YAMLError as error:
         raise ParseError(f"not YAML: {error}", file=file, line=1, column=1) from None
     places: Places = {}
-    return (None if root is None else _yaml_value(yaml, root, (), places, file)), places
+    return (None if root is None else _yaml_value(yaml, root, (), places, file, read_scalar)), places
 
 
 def _yaml_check(yaml: Any, text: str, loader: Any, file: str) -> None:
@@ -272,10 +288,13 @@ def _yaml_check(yaml: Any, text: str, loader: Any, file: str) -> None:
             raise ParseError(wrong, file=file, line=mark.line + 1, column=mark.column + 1)
 
 
-def _yaml_value(yaml: Any, node: Any, path: Path, places: Places, file: str) -> Any:
-    places.setdefault(path, (node.start_mark.line + 1, node.start_mark.column + 1))
+def _yaml_value(yaml: Any, node: Any, path: Path, places: Places, file: str, read_scalar: ReadScalar) -> Any:
+    line, column = node.start_mark.line + 1, node.start_mark.column + 1
+    places.setdefault(path, (line, column))
     if isinstance(node, yaml.SequenceNode):
-        return [_yaml_value(yaml, item, (*path, index), places, file) for index, item in enumerate(node.value)]
+        return [
+            _yaml_value(yaml, item, (*path, index), places, file, read_scalar) for index, item in enumerate(node.value)
+        ]
     if isinstance(node, yaml.MappingNode):
         mapping: dict[str, Any] = {}
         for key_node, value_node in node.value:
@@ -286,15 +305,15 @@ def _yaml_value(yaml: Any, node: Any, path: Path, places: Places, file: str) -> 
             if key in mapping:
                 raise ParseError(f"key {key!r} is written twice", file=file, line=line, column=column)
             places[(*path, key)] = (line, column)
-            mapping[key] = _yaml_value(yaml, value_node, (*path, key), places, file)
+            mapping[key] = _yaml_value(yaml, value_node, (*path, key), places, file, read_scalar)
         return mapping
-    return _yaml_scalar(node)
+    return read_scalar(path, ScalarText(str(node.value), node.style or "", line, column))
 
 
-def _yaml_scalar(node: Any) -> Any:
+def _core_scalar(_: Path, scalar: ScalarText) -> Any:
     """A scalar by YAML 1.2's core schema: quoted text is text, and so is every word but null, true and false."""
-    text = str(node.value)
-    if node.style is not None and node.style != "":
+    text = scalar.text
+    if scalar.style:
         return text
     if text in _YAML_WORDS:
         return _YAML_WORDS[text]

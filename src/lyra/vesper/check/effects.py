@@ -1,0 +1,380 @@
+"""Steps that act outside: their requests, the capabilities they need, what they bind.
+
+The request of each kind is a map:
+
+    db.query         query (text with :p0 …), values
+    db.write         table, data
+    db.update        table, where {sql, values}, set {column: {sql, values}}
+    http.call        provider, endpoint, method, headers, parameters
+    event.publish    event_type, data
+    event.subscribe  event_type, handler
+    node.call        node_id, parameters
+    agent.call       agent, prompt, parameters
+    custom.A.B       the step's parameters
+
+A query binds its rows to `query_result` as well as to its output; a field of `query_result` is that of the first row. Any
+other response is also `response` while `on_success.extract` is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from lyra.core.checking.document import Path
+from lyra.errors import ParseError
+from lyra.vesper.check.capabilities import covering
+from lyra.vesper.check.infer import QUERY_RESULT, map_of
+from lyra.vesper.check.rules import Rules
+from lyra.vesper.check.scope import Scope
+from lyra.vesper.check.sql import Sql, mentions_column, tables_of
+from lyra.vesper.check.state import CheckState, Site
+from lyra.vesper.check.steps import Steps, always_returns, merge
+from lyra.vesper.expressions.parser import parse_expression
+from lyra.vesper.expressions.templates import has_placeholder
+from lyra.vesper.expressions.terms import IndexTerm, MemberTerm, NameTerm, Term
+from lyra.vesper.ir.expressions import Constant, Expression, FieldOf, Name
+from lyra.vesper.ir.program import EffectStep, Machine, Step, Transition
+from lyra.vesper.nodes.model import Setting, StepDeclaration
+from lyra.vesper.nodes.reader import close_to
+from lyra.vesper.values.durations import seconds_of
+from lyra.vesper.values.names import bare_id, is_node_id
+from lyra.vesper.values.types import ANY, STRING, Array, Type
+
+__all__ = ["Effects"]
+
+_METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
+_KINDS: Final = {
+    "database_query": "db.query",
+    "database_write": "db.write",
+    "database_update": "db.update",
+    "external_api_call": "http.call",
+    "event_publish": "event.publish",
+    "event_subscribe": "event.subscribe",
+    "call_node": "node.call",
+    "agent_call": "agent.call",
+}
+
+
+class Effects:
+    """Lowers the effect steps of one node."""
+
+    def __init__(self, state: CheckState, steps: Steps, rules: Rules, machines: dict[str, Machine]) -> None:
+        self.state = state
+        self.steps = steps
+        self.typing = steps.typing
+        self.rules = rules
+        self.machines = machines
+        self.sql = Sql(state, steps.typing)
+
+    def lower(self, _: Steps, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+        if step.operation == "state_machine_transition":
+            return self._transition(step, scope)
+        kind = _KINDS.get(step.operation, step.operation)
+        guards = self.steps.guards(step, scope)
+        request, capabilities, output_type = self._request(kind, step, scope)
+        capability = self._covered(capabilities, step)
+        rules = self.rules.of_step(step, scope)
+        retry = self.rules.policy_of(step, rules)
+        output = self.steps.bind(step, output_type, scope)
+        extract = self._extract(step, output, output_type, kind, scope)
+        found, empty = self._results(step, kind, scope)
+        return [
+            EffectStep(
+                kind=kind,
+                capability=capability,
+                request=request,
+                output=output,
+                output_type=output_type,
+                extract=extract,
+                found=found,
+                empty=empty,
+                rules=rules,
+                retry=retry,
+                timeout_s=self._timeout(step),
+                **self.steps.base(step, guards),
+            )
+        ]
+
+    # ------------------------------------------------------------ requests
+    def _request(self, kind: str, step: StepDeclaration, scope: Scope) -> tuple[Expression, list[str], Type]:
+        match kind:
+            case "db.query":
+                return self._query(step, scope)
+            case "db.write":
+                return self._write(step, scope)
+            case "db.update":
+                return self._update(step, scope)
+            case "http.call":
+                return self._http(step, scope)
+            case "event.publish" | "event.subscribe":
+                return self._event(kind, step, scope)
+            case "node.call":
+                return self._node(step, scope)
+            case "agent.call":
+                return self._agent(step, scope)
+        values = {name: self._value(setting, scope) for name, setting in step.parameters.items()}
+        return map_of(values), [step.operation], ANY
+
+    def _value(self, setting: Setting, scope: Scope) -> Expression:
+        return self.typing.value(setting.value, setting.path, scope)
+
+    def _query(self, step: StepDeclaration, scope: Scope) -> tuple[Expression, list[str], Type]:
+        setting = step.settings["query"]
+        if not isinstance(setting.value, str):
+            self.state.error("wrong_form", "`query` is a text of SQL", setting.path, value=True)
+            return map_of({}), [], Array(ANY)
+        named = {name: self._value(item, scope) for name, item in step.parameters.items()}
+        query, values = self.sql.query_of(setting.value, setting.path, scope, named)
+        read, written = tables_of(query)
+        capabilities = [f"database.write.{table}" for table in written] + [f"database.read.{table}" for table in read]
+        request = map_of({"query": Constant(type=STRING, value=query), "values": map_of(values)})
+        return request, capabilities or ["database.read"], Array(ANY)
+
+    def _table(self, step: StepDeclaration) -> str:
+        setting = step.settings["table"]
+        if not isinstance(setting.value, str) or has_placeholder(setting.value):
+            self.state.error("wrong_form", "`table` is the name of a table", setting.path, value=True)
+            return ""
+        return setting.value
+
+    def _write(self, step: StepDeclaration, scope: Scope) -> tuple[Expression, list[str], Type]:
+        table, data = self._table(step), step.settings["data"]
+        if not isinstance(data.value, dict) or not data.value:
+            self.state.error("wrong_form", "`data` maps columns to values", data.path, value=True)
+        request = map_of({"table": Constant(type=STRING, value=table), "data": self._value(data, scope)})
+        return request, [f"database.write.{table}"], ANY
+
+    def _update(self, step: StepDeclaration, scope: Scope) -> tuple[Expression, list[str], Type]:
+        table, where, changes = self._table(step), step.settings["where"], step.settings["set"]
+        if not isinstance(changes.value, dict) or not changes.value:
+            self.state.error("wrong_form", "`set` maps columns to values", changes.path, value=True)
+            return map_of({}), [], ANY
+        values = {
+            column: self._change(column, item, (*changes.path, column), scope) for column, item in changes.value.items()
+        }
+        request = map_of(
+            {
+                "table": Constant(type=STRING, value=table),
+                "where": self.sql.where(where.value, where.path, scope),
+                "set": map_of(values),
+            }
+        )
+        return request, [f"database.write.{table}"], ANY
+
+    def _change(self, column: str, value: Any, path: Path, scope: Scope) -> Expression:
+        """The new value of a column: arithmetic on the column itself is SQL, anything else is bound."""
+        if isinstance(value, dict) and list(value) == ["expression"]:
+            value, path, is_row = value["expression"], (*path, "expression"), True
+        else:
+            is_row = False
+        if isinstance(value, str):
+            try:
+                term: Term | None = parse_expression(value, sql=True)
+            except ParseError as error:
+                term = None
+                if is_row:
+                    self.state.syntax(error, Site(path))
+            if term is not None and (is_row or mentions_column(term, column)):
+                return self.sql.row(term, Site(path), scope)
+        bound = map_of({"p0": self.typing.value(value, path, scope)})
+        return map_of({"sql": Constant(type=STRING, value=":p0"), "values": bound})
+
+    def _http(self, step: StepDeclaration, scope: Scope) -> tuple[Expression, list[str], Type]:
+        provider = step.settings.get("provider")
+        endpoint = step.settings.get("endpoint") or step.settings.get("url")
+        name = provider.value if provider and isinstance(provider.value, str) else ""
+        host = ""
+        if endpoint is not None and isinstance(endpoint.value, str) and "://" in endpoint.value:
+            host = urlsplit(endpoint.value.split("{")[0]).hostname or ""
+        if not name and not host:
+            self.state.error("missing_key", "external_api_call has no `provider`", step.path)
+        method = self._method(step)
+        values: dict[str, Expression] = {
+            "provider": Constant(type=STRING, value=name or host),
+            "endpoint": self._value(endpoint, scope) if endpoint else Constant(type=STRING, value=""),
+            "method": Constant(type=STRING, value=method),
+        }
+        headers = step.settings.get("headers")
+        if headers is not None:
+            values["headers"] = self._value(headers, scope)
+        body = step.settings.get("body")
+        parameters = {key: self._value(setting, scope) for key, setting in step.parameters.items()}
+        values["parameters"] = self._value(body, scope) if body is not None and not parameters else map_of(parameters)
+        return map_of(values), [f"network.http_client.{name or host}"], ANY
+
+    def _method(self, step: StepDeclaration) -> str:
+        setting = step.settings.get("method")
+        if setting is None:
+            return "POST"
+        method = str(setting.value).upper()
+        if method not in _METHODS:
+            self.state.error("unknown_word", f"`method` is one of {', '.join(_METHODS)}", setting.path, value=True)
+            return "POST"
+        return method
+
+    def _event(self, kind: str, step: StepDeclaration, scope: Scope) -> tuple[Expression, list[str], Type]:
+        setting = step.settings["event_type"]
+        values = {"event_type": self._value(setting, scope)}
+        for key in ("data", "handler"):
+            if key in step.settings:
+                values[key] = self._value(step.settings[key], scope)
+        name = setting.value if isinstance(setting.value, str) and not has_placeholder(setting.value) else "*"
+        return map_of(values), [f"events.{kind.removeprefix('event.')}.{name}"], ANY
+
+    def _node(self, step: StepDeclaration, scope: Scope) -> tuple[Expression, list[str], Type]:
+        setting = step.settings["node_id"]
+        node_id = setting.value
+        if not isinstance(node_id, str) or not (is_node_id(node_id) or is_node_id(f"{node_id}_v1")):
+            self.state.error("bad_node_id", "`node_id` is no id of a node", setting.path, value=True)
+            node_id = ""
+        if bare_id(node_id) == bare_id(self.state.node.node_id):
+            self.state.error("recursive_node", "the node calls itself", setting.path, value=True)
+        inputs = step.settings.get("inputs")
+        values = {key: self._value(item, scope) for key, item in step.parameters.items()}
+        parameters: Expression = self._value(inputs, scope) if inputs is not None else map_of(values)
+        request = map_of({"node_id": Constant(type=STRING, value=node_id), "parameters": parameters})
+        return request, [], ANY
+
+    def _agent(self, step: StepDeclaration, scope: Scope) -> tuple[Expression, list[str], Type]:
+        agent = step.settings["agent"]
+        prompt = step.settings.get("prompt") or step.settings.get("task") or step.settings.get("input")
+        if prompt is None:
+            self.state.error("missing_key", "agent_call has no `prompt`", step.path)
+        values = {"agent": self._value(agent, scope)}
+        if prompt is not None:
+            values["prompt"] = self._value(prompt, scope)
+        if step.parameters:
+            values["parameters"] = map_of({key: self._value(item, scope) for key, item in step.parameters.items()})
+        name = agent.value if isinstance(agent.value, str) and not has_placeholder(agent.value) else "*"
+        return map_of(values), [f"agents.call.{name}"], ANY
+
+    # ------------------------------------------------------------ transitions
+    def _transition(self, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+        checks = self.steps.guards(step, scope)
+        setting = step.settings["state_machine"]
+        machine = self.machines.get(str(setting.value))
+        if machine is None:
+            hint = close_to(str(setting.value), self.machines) or "declare it under `state_machines`"
+            message = f"there is no state machine `{setting.value}`"
+            self.state.error("unknown_machine", message, setting.path, hint=hint, value=True)
+        source, target = (self._value(step.settings[key], scope) for key in ("from", "to"))
+        if machine is not None:
+            self._check_move(machine, source, target, step)
+        entity_setting = step.settings.get("entity")
+        if entity_setting is None:
+            self.state.warn("no_entity", "the transition has no `entity`: all executions share one state", step.path)
+            entity: Expression = Constant(type=STRING, value=str(setting.value))
+        else:
+            entity = self._value(entity_setting, scope)
+        output = self.steps.output(step)
+        self.steps.write(output, STRING, scope)
+        return [
+            Transition(
+                machine=str(setting.value),
+                entity=entity,
+                source=source,
+                target=target,
+                checks=checks,
+                output=output,
+                **self.steps.base(step),
+            )
+        ]
+
+    def _check_move(self, machine: Machine, source: Expression, target: Expression, step: StepDeclaration) -> None:
+        names = []
+        for key, expression in (("from", source), ("to", target)):
+            if not isinstance(expression, Constant) or not isinstance(expression.value, str):
+                return
+            names.append(expression.value)
+            if expression.value not in machine.states:
+                hint = close_to(expression.value, machine.states)
+                message = f"`{machine.name}` has no state `{expression.value}`"
+                self.state.error("unknown_state", message, step.settings[key].path, hint=hint, value=True)
+                return
+        if not any((before, after) == (names[0], names[1]) for before, after, _ in machine.moves):
+            message = f"`{machine.name}` has no transition from `{names[0]}` to `{names[1]}`"
+            self.state.error("undeclared_transition", message, step.settings["to"].path, value=True)
+
+    # ------------------------------------------------------------ responses
+    def _extract(
+        self, step: StepDeclaration, output: str, kind: Type, effect: str, scope: Scope
+    ) -> tuple[tuple[str, Expression], ...]:
+        response = Name(type=kind, name=output)
+        alias = QUERY_RESULT if effect == "db.query" else "response"
+        extract: list[tuple[str, Expression]] = []
+        if effect in ("db.query", "http.call") and output != alias:
+            extract.append((alias, response))
+            self.steps.write(alias, kind, scope)
+        setting = step.settings.get("on_success")
+        if setting is None or setting.value is None:
+            return tuple(extract)
+        table = setting.value.get("extract") if isinstance(setting.value, dict) else None
+        if not isinstance(table, dict):
+            self.state.error("wrong_form", "`on_success` has `extract`, which maps names to paths", setting.path)
+            return tuple(extract)
+        inner = scope.changed(names=scope.names | {"response": kind})
+        if output != "response" and effect not in ("http.call",):
+            inner.aliases = inner.aliases | {"response": response}
+        for name, text in table.items():
+            value = self._path(text, (*setting.path, "extract", name), inner, response)
+            extract.append((name, value))
+            inner.names[name] = value.type
+            self.steps.write(name, value.type, scope)
+        return tuple(extract)
+
+    def _path(self, text: Any, path: Path, scope: Scope, response: Expression) -> Expression:
+        """A value of the response: an expression, a template, or a path inside the response."""
+        if not isinstance(text, str) or has_placeholder(text):
+            return self.typing.value(text, path, scope)
+        text = text.removeprefix("$.")
+        try:
+            term = parse_expression(text)
+        except ParseError as error:
+            self.state.syntax(error, Site(path))
+            return response
+        root = _root(term)
+        if root is not None and root not in scope.names and root not in scope.aliases:
+            names = scope.changed(aliases=scope.aliases | {root: FieldOf(type=ANY, target=response, name=root)})
+            return self.typing.term(term, names, Site(path))
+        return self.typing.term(term, scope, Site(path))
+
+    def _results(self, step: StepDeclaration, kind: str, scope: Scope) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+        if "on_result" not in step.settings:
+            return (), ()
+        if kind != "db.query":
+            self.state.warn("no_effect", "`on_result` belongs to a query", step.settings["on_result"].path)
+        sides = scope.changed(), scope.changed()
+        found = self.steps.block(step.blocks.get("if_found", ()), sides[0])
+        empty = self.steps.block(step.blocks.get("if_empty", ()), sides[1])
+        ends = (always_returns(found), always_returns(empty))
+        merge(scope, [side for side, over in zip(sides, ends, strict=True) if not over] or [scope.changed()])
+        return found, empty
+
+    # ------------------------------------------------------------ rights and times
+    def _covered(self, capabilities: list[str], step: StepDeclaration) -> str:
+        """The capability of the step; each that it needs is declared."""
+        declared = self.state.node.security.capabilities_required
+        result = ""
+        for capability in capabilities:
+            self.state.needed.setdefault(capability, step.path)
+            covered = covering(capability, declared)
+            result = result or covered or capability
+        return result
+
+    def _timeout(self, step: StepDeclaration) -> float | None:
+        setting = step.settings.get("timeout")
+        if setting is None or setting.value is None:
+            return None
+        seconds = seconds_of(setting.value)
+        if seconds is None:
+            message = "`timeout` is a duration such as 30s or 500ms"
+            self.state.error("bad_duration", message, setting.path, value=True)
+        return seconds
+
+
+def _root(term: Term) -> str | None:
+    while isinstance(term, (MemberTerm, IndexTerm)):
+        term = term.target
+    return term.name if isinstance(term, NameTerm) else None

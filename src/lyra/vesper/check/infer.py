@@ -1,0 +1,645 @@
+"""Types of expressions: from the syntax tree to the typed IR, with a remark for each mistake.
+
+`Typing.expression` takes a text, `Typing.template` a text with placeholders, `Typing.value` any value of a file whose texts
+are templates. After a remark the type is `any`, so that one mistake is reported once. In a contract, an undefined name
+raises UndefinedName: the contract is then unverifiable, not wrong.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any, Final
+
+from lyra.core.checking.document import Path
+from lyra.core.linear_regex import BadPattern, RegexProgram
+from lyra.errors import ParseError
+from lyra.vesper.check.kinds import (
+    arithmetic_type,
+    common,
+    element_of,
+    is_ordered,
+    is_text,
+    may_equal,
+    nullable,
+)
+from lyra.vesper.check.scope import AMBIENT, Scope, UndefinedName
+from lyra.vesper.check.state import CheckState, Site
+from lyra.vesper.expressions.functions import AGGREGATES, FUNCTIONS
+from lyra.vesper.expressions.parser import parse_expression
+from lyra.vesper.expressions.templates import parse_template
+from lyra.vesper.expressions.terms import (
+    BinaryTerm,
+    CallTerm,
+    IndexTerm,
+    ListTerm,
+    LiteralTerm,
+    MemberTerm,
+    NameTerm,
+    NullTestTerm,
+    PlaceholderTerm,
+    QuantifierTerm,
+    StarTerm,
+    Term,
+    UnaryTerm,
+    children,
+    printed,
+)
+from lyra.vesper.ir.expressions import (
+    Aggregate,
+    Arithmetic,
+    Call,
+    Compare,
+    Constant,
+    Expression,
+    FieldOf,
+    Host,
+    IsNull,
+    ItemOf,
+    Length,
+    ListOf,
+    Logic,
+    MapOf,
+    Membership,
+    Name,
+    Negate,
+    Not,
+    Old,
+    Project,
+    Quantifier,
+    Text,
+)
+from lyra.vesper.loading.issues import ERROR, WARNING
+from lyra.vesper.nodes.reader import close_to
+from lyra.vesper.values.limits import PATTERN_SIZE_MAX, SCALE_MAX
+from lyra.vesper.values.types import (
+    ANY,
+    BOOLEAN,
+    BYTES,
+    INTEGER,
+    INTEGER_MAX,
+    INTEGER_MIN,
+    NULL,
+    STRING,
+    Array,
+    DecimalType,
+    EnumType,
+    Field,
+    MapType,
+    Nullable,
+    Record,
+    SetType,
+    Type,
+    describe,
+    is_numeric,
+    without_null,
+)
+
+__all__ = ["QUERY_RESULT", "Typing"]
+
+QUERY_RESULT: Final = "query_result"
+_LOGIC: Final = {"AND": "and", "OR": "or", "=>": "implies"}
+_ORDERS: Final = ("<", "<=", ">", ">=")
+
+
+class Typing:
+    """Types the expressions of one node."""
+
+    def __init__(self, state: CheckState) -> None:
+        self.state = state
+        self._projects = False  # inside the argument of an aggregate or the collection of a quantifier
+
+    # ------------------------------------------------------------ texts
+    def expression(self, text: Any, path: Path, scope: Scope) -> Expression:
+        """A text of the file as an expression; `any` after a remark. Numbers and words stand for themselves."""
+        if not isinstance(text, str):
+            return self.value(text, path, scope)
+        site = Site(path)
+        try:
+            term = parse_expression(text)
+        except ParseError as error:
+            self.state.syntax(error, site)
+            return _nothing()
+        return self.term(term, scope, site)
+
+    def condition(self, text: Any, path: Path, scope: Scope) -> Expression:
+        """An expression that must be a boolean."""
+        expression = self.expression(text, path, scope)
+        self._boolean(expression, Site(path), 0)
+        return expression
+
+    def template(self, text: str, path: Path, scope: Scope) -> Expression:
+        """A template: the typed value of a single placeholder, else a text."""
+        site = Site(path)
+        try:
+            template = parse_template(text)
+        except ParseError as error:
+            self.state.syntax(error, site)
+            return _nothing()
+        place = self.state.place(site, 0)
+        if template.text is not None:
+            return Constant(type=STRING, value=template.text, place=place)
+        if template.single is not None:
+            return self.term(template.single, scope, site)
+        parts = tuple(part if isinstance(part, str) else self._text_part(part, scope, site) for part in template.parts)
+        return Text(type=STRING, parts=parts, place=place)
+
+    def _text_part(self, term: Term, scope: Scope, site: Site) -> Expression:
+        expression = self.term(term, scope, site)
+        kind = without_null(expression.type)
+        if kind == BYTES or isinstance(kind, (Array, SetType, MapType, Record)):
+            self._wrong("type", f"a value of type {describe(kind)} has no text", site, term.start)
+        return expression
+
+    def value(self, value: Any, path: Path, scope: Scope) -> Expression:
+        """A value of the file; texts inside it are templates."""
+        place = self.state.document.value_place(path)
+        if isinstance(value, str):
+            return self.template(value, path, scope)
+        if isinstance(value, list):
+            items = tuple(self.value(item, (*path, index), scope) for index, item in enumerate(value))
+            return ListOf(type=Array(_common_type(items)), items=items, place=place)
+        if isinstance(value, dict):
+            return self.mapping({key: (item, (*path, key)) for key, item in value.items()}, scope, place)
+        return self._constant(value, Site(path), 0)
+
+    def mapping(self, values: dict[str, tuple[Any, Path]], scope: Scope, place: tuple[int, int] = (0, 0)) -> MapOf:
+        """A map written out."""
+        return map_of(
+            {name: self.value(item, item_path, scope) for name, (item, item_path) in values.items()}, place=place
+        )
+
+    # ------------------------------------------------------------ terms
+    def term(self, term: Term, scope: Scope, site: Site) -> Expression:
+        match term:
+            case LiteralTerm():
+                return self._constant(term.value, site, term.start)
+            case NameTerm():
+                return self._name(term, scope, site)
+            case MemberTerm():
+                return self._member(term, scope, site)
+            case IndexTerm():
+                return self._index(term, scope, site)
+            case PlaceholderTerm():
+                return self.term(term.operand, scope.changed(is_row=False), site)
+            case ListTerm():
+                items = tuple(self.term(item, scope, site) for item in term.items)
+                return ListOf(type=Array(_common_type(items)), items=items, place=self.state.place(site, term.start))
+            case UnaryTerm():
+                return self._unary(term, scope, site)
+            case BinaryTerm():
+                return self._binary(term, scope, site)
+            case NullTestTerm():
+                operand = self.term(term.operand, scope, site)
+                place = self.state.place(site, term.start)
+                test = IsNull(type=BOOLEAN, operand=operand, place=place)
+                return Not(type=BOOLEAN, operand=test, place=place) if term.negated else test
+            case QuantifierTerm():
+                return self._quantifier(term, scope, site)
+            case CallTerm():
+                return self._call(term, scope, site)
+            case StarTerm():
+                return self._wrong("type", "* stands only in COUNT(*) of an aggregation", site, term.start)
+        raise AssertionError(term)
+
+    def _wrong(self, code: str, message: str, site: Site, offset: int, *, hint: str = "") -> Expression:
+        self.state.mark(ERROR, code, message, site, offset, hint=hint)
+        return _nothing(self.state.place(site, offset))
+
+    def _constant(self, value: Any, site: Site, offset: int) -> Expression:
+        place = self.state.place(site, offset)
+        if isinstance(value, int) and not isinstance(value, bool) and not INTEGER_MIN <= value <= INTEGER_MAX:
+            return self._wrong("overflow", "the integer does not fit in 64 bits", site, offset)
+        return Constant(type=constant_type(value), value=value, place=place)
+
+    # ------------------------------------------------------------ names and paths
+    def _name(self, term: NameTerm, scope: Scope, site: Site) -> Expression:
+        place = self.state.place(site, term.start)
+        element = scope.element
+        if element is not None and element.is_first and _has_field(element.type, term.name, scope):
+            return self._element_field(term.name, scope, place)
+        if term.name in scope.aliases:
+            return scope.aliases[term.name]
+        if term.name in scope.names:
+            return Name(type=scope.names[term.name], name=term.name, place=place)
+        if element is not None and _has_field(element.type, term.name, scope):
+            return self._element_field(term.name, scope, place)
+        if term.name in AMBIENT:
+            self.state.ambient.add(term.name)
+            return Name(type=ANY, name=term.name, place=place)
+        return self._undefined(term.name, scope, site, term.start)
+
+    def _element_field(self, name: str, scope: Scope, place: tuple[int, int]) -> Expression:
+        element = scope.element
+        assert element is not None
+        target = Name(type=element.type, name=element.name, place=place)
+        return FieldOf(type=field_type(element.type, name) or ANY, target=target, name=name, place=place)
+
+    def _undefined(self, name: str, scope: Scope, site: Site, offset: int) -> Expression:
+        if scope.is_contract:
+            raise UndefinedName(name, offset)
+        hint = close_to(name, {*scope.names, *scope.aliases})
+        return self._wrong("undefined_name", f"`{name}` is not defined here", site, offset, hint=hint)
+
+    def _member(self, term: MemberTerm, scope: Scope, site: Site) -> Expression:
+        direct = self._prefixed(term, scope, site)
+        if direct is not None:
+            return direct
+        target = self.term(term.target, scope, site)
+        place = self.state.place(site, term.start)
+        kind = without_null(target.type)
+        has_null = isinstance(target.type, Nullable)
+        if isinstance(target, Name) and target.name == QUERY_RESULT and term.name != "length" and not self._projects:
+            zero = Constant(type=INTEGER, value=0, place=place)
+            target = ItemOf(type=ANY, target=target, index=zero, place=place)
+            return FieldOf(type=ANY, target=target, name=term.name, place=place)
+        if isinstance(kind, Record):
+            return self._record_field(term, target, kind, site, has_null=has_null)
+        if term.name == "length":
+            if kind != ANY and not (is_text(kind) or kind == BYTES or isinstance(kind, (Array, SetType, MapType))):
+                return self._wrong("type", f"a value of type {describe(kind)} has no length", site, term.end - 6)
+            return Length(type=nullable(INTEGER) if has_null else INTEGER, target=target, place=place)
+        if isinstance(kind, MapType):
+            return FieldOf(type=nullable(kind.value), target=target, name=term.name, place=place)
+        if isinstance(kind, (Array, SetType)):
+            return self._projection(term, target, kind.item, site)
+        if kind == ANY:
+            return FieldOf(type=ANY, target=target, name=term.name, place=place)
+        offset = term.end - len(term.name)
+        return self._wrong("unknown_field", f"a value of type {describe(kind)} has no fields", site, offset)
+
+    def _prefixed(self, term: MemberTerm, scope: Scope, site: Site) -> Expression | None:
+        """`inputs.NAME`, and in postconditions `outputs.NAME`, where no variable has that name."""
+        if not isinstance(term.target, NameTerm) or term.target.name in scope.names:
+            return None
+        group = term.target.name
+        names = (
+            scope.inputs if group in ("input", "inputs") else scope.outputs if group in ("output", "outputs") else None
+        )
+        if not names:
+            return None
+        place = self.state.place(site, term.start)
+        if term.name in names:
+            return Name(type=names[term.name], name=term.name, place=place)
+        offset = term.end - len(term.name)
+        return self._wrong("unknown_field", f"there is no `{group}.{term.name}`", site, offset)
+
+    def _record_field(
+        self, term: MemberTerm, target: Expression, kind: Record, site: Site, *, has_null: bool
+    ) -> Expression:
+        place = self.state.place(site, term.start)
+        field = kind.field(term.name)
+        if field is None:
+            names = [known.name for known in kind.fields]
+            offset = term.end - len(term.name)
+            hint = close_to(term.name, names)
+            return self._wrong("unknown_field", f"{describe(kind)} has no field `{term.name}`", site, offset, hint=hint)
+        return FieldOf(
+            type=nullable(field.type) if has_null else field.type, target=target, name=term.name, place=place
+        )
+
+    def _projection(self, term: MemberTerm, target: Expression, item: Type, site: Site) -> Expression:
+        inner = without_null(item)
+        kind: Type | None = ANY
+        if isinstance(inner, Record):
+            field = inner.field(term.name)
+            kind = field.type if field else None
+        elif isinstance(inner, MapType):
+            kind = nullable(inner.value)
+        elif inner != ANY:
+            kind = None
+        if kind is None:
+            offset = term.end - len(term.name)
+            message = f"the elements, of type {describe(inner)}, have no field `{term.name}`"
+            return self._wrong("unknown_field", message, site, offset)
+        kind = nullable(kind) if isinstance(item, Nullable) else kind
+        return Project(type=Array(kind), target=target, name=term.name, place=self.state.place(site, term.start))
+
+    def _index(self, term: IndexTerm, scope: Scope, site: Site) -> Expression:
+        target, index = self.term(term.target, scope, site), self.term(term.index, scope, site)
+        kind, key = without_null(target.type), without_null(index.type)
+        place = self.state.place(site, term.start)
+        if isinstance(kind, Array):
+            if key not in (ANY, INTEGER):
+                return self._wrong("type", f"an index is an integer, not {describe(key)}", site, term.index.start)
+            return ItemOf(type=nullable(kind.item), target=target, index=index, place=place)
+        if isinstance(kind, (MapType, Record)):
+            if key != ANY and not is_text(key):
+                return self._wrong("type", f"a key is a string, not {describe(key)}", site, term.index.start)
+            return ItemOf(
+                type=nullable(kind.value) if isinstance(kind, MapType) else ANY, target=target, index=index, place=place
+            )
+        if kind == ANY:
+            return ItemOf(type=ANY, target=target, index=index, place=place)
+        return self._wrong("type", f"a value of type {describe(kind)} has no elements", site, term.target.end)
+
+    # ------------------------------------------------------------ operators
+    def _unary(self, term: UnaryTerm, scope: Scope, site: Site) -> Expression:
+        place = self.state.place(site, term.start)
+        inner = term.operand
+        if term.operator == "-" and isinstance(inner, LiteralTerm) and _is_number(inner.value):
+            negative = inner.value.copy_negate() if isinstance(inner.value, Decimal) else -inner.value
+            return self._constant(negative, site, term.start)
+        operand = self.term(inner, scope, site)
+        if term.operator == "NOT":
+            self._boolean(operand, site, inner.start)
+            return Not(type=BOOLEAN, operand=operand, place=place)
+        kind = without_null(operand.type)
+        if kind != ANY and not is_numeric(kind):
+            return self._wrong("type", f"a value of type {describe(kind)} has no sign", site, term.start)
+        return Negate(type=kind, operand=operand, place=place)
+
+    def _boolean(self, expression: Expression, site: Site, offset: int) -> None:
+        kind = without_null(expression.type)
+        if kind not in (ANY, BOOLEAN, NULL):
+            self._wrong("not_boolean", f"a condition is a boolean, not {describe(kind)}", site, offset)
+
+    def _binary(self, term: BinaryTerm, scope: Scope, site: Site) -> Expression:
+        place = self.state.place(site, term.start)
+        left, right = self.term(term.left, scope, site), self.term(term.right, scope, site)
+        if term.operator in _LOGIC:
+            self._boolean(left, site, term.left.start)
+            self._boolean(right, site, term.right.start)
+            return Logic(type=BOOLEAN, operator=_LOGIC[term.operator], left=left, right=right, place=place)
+        if term.operator in ("IN", "CONTAINS"):
+            pair = (left, right) if term.operator == "IN" else (right, left)
+            return self._membership(term, *pair, site)
+        if term.operator in ("==", "!="):
+            self._check_equal(left, right, site, term.sign)
+            return Compare(type=BOOLEAN, operator=term.operator, left=left, right=right, place=place)
+        if term.operator in _ORDERS:
+            if NULL in (left.type, right.type) or not is_ordered(left.type, right.type):
+                kinds = f"{describe(without_null(left.type))} and {describe(without_null(right.type))}"
+                return self._wrong("type", f"{kinds} have no order", site, term.sign)
+            return Compare(type=BOOLEAN, operator=term.operator, left=left, right=right, place=place)
+        kind = arithmetic_type(term.operator, left.type, right.type)
+        if kind is None:
+            kinds = f"{describe(without_null(left.type))} and {describe(without_null(right.type))}"
+            return self._wrong("type", f"`{term.operator}` does not take {kinds}", site, term.sign)
+        return Arithmetic(type=kind, operator=term.operator, left=left, right=right, place=place)
+
+    def _check_equal(self, left: Expression, right: Expression, site: Site, offset: int) -> None:
+        if not may_equal(left.type, right.type):
+            kinds = f"{describe(without_null(left.type))} and {describe(without_null(right.type))}"
+            self.state.mark(WARNING, "never_equal", f"{kinds} are never equal", site, offset)
+        for enum, other in ((left, right), (right, left)):
+            kind = without_null(enum.type)
+            if isinstance(kind, EnumType) and isinstance(other, Constant) and isinstance(other.value, str):
+                if other.value not in kind.values:
+                    hint = close_to(other.value, kind.values)
+                    message = f"{other.value!r} is no value of {describe(kind)}"
+                    self.state.mark(WARNING, "never_equal", message, site, offset, hint=hint)
+
+    def _membership(self, term: BinaryTerm, item: Expression, collection: Expression, site: Site) -> Expression:
+        kind, place = without_null(collection.type), self.state.place(site, term.start)
+        inner: Type | None = None
+        if isinstance(kind, (Array, SetType)):
+            inner = kind.item
+        elif is_text(kind) or isinstance(kind, (MapType, Record)):
+            inner = STRING
+        elif kind not in (ANY, NULL):
+            return self._wrong("type", f"a value of type {describe(kind)} contains nothing", site, term.sign)
+        if inner is not None and not may_equal(item.type, inner):
+            kinds = f"{describe(without_null(item.type))} in {describe(kind)}"
+            return self._wrong("type", f"there is never {kinds}", site, term.sign)
+        self._check_enum_members(item, collection, site, term.sign)
+        return Membership(type=BOOLEAN, item=item, collection=collection, place=place)
+
+    def _check_enum_members(self, item: Expression, collection: Expression, site: Site, offset: int) -> None:
+        kind = without_null(item.type)
+        if isinstance(kind, EnumType) and isinstance(collection, ListOf):
+            for member in collection.items:
+                self._check_equal(item, member, site, offset)
+
+    # ------------------------------------------------------------ quantifiers
+    def _quantifier(self, term: QuantifierTerm, scope: Scope, site: Site) -> Expression:
+        if term.collection is None:
+            plural = f"{term.name}s"
+            collection = self._name(NameTerm(name=plural, start=term.start, end=term.end), scope, site)
+            offset = term.start
+        else:
+            collection = self._collection(term.collection, scope, site)
+            offset = term.collection.start
+        return self._quantified(term.kind.lower(), term.name, collection, term.body, scope, site, offset)
+
+    def _quantified(
+        self, kind: str, name: str, collection: Expression, body: Term, scope: Scope, site: Site, offset: int
+    ) -> Expression:
+        item = element_of(collection.type)
+        if item is None:
+            what = describe(without_null(collection.type))
+            return self._wrong("type", f"a value of type {what} has no elements to go through", site, offset)
+        inner = self.term(body, scope.with_name(name, item), site)
+        self._boolean(inner, site, body.start)
+        place = self.state.place(site, offset)
+        return Quantifier(type=BOOLEAN, kind=kind, name=name, collection=collection, body=inner, place=place)
+
+    def _collection(self, term: Term, scope: Scope, site: Site) -> Expression:
+        """A term whose `query_result.field` is that of every row."""
+        outer, self._projects = self._projects, True
+        try:
+            return self.term(term, scope, site)
+        finally:
+            self._projects = outer
+
+    def _all_or_any(self, term: CallTerm, scope: Scope, site: Site) -> Expression:
+        """`all(user.balance >= 0)` is FORALL user IN users; of an array of booleans, all of it."""
+        kind = "forall" if term.function == "all" else "exists"
+        if len(term.arguments) != 1:
+            return self._wrong("arity", f"`{term.function}` takes one argument", site, term.start)
+        body = term.arguments[0]
+        name = _plural_root(body, scope)
+        if name is not None:
+            collection = Name(type=scope.names[f"{name}s"], name=f"{name}s", place=self.state.place(site, term.start))
+            return self._quantified(kind, name, collection, body, scope, site, body.start)
+        inner = self._collection(body, scope, site)
+        item = element_of(inner.type)
+        if inner.type == ANY and not isinstance(body, (NameTerm, MemberTerm, IndexTerm)):
+            item = None
+        if item is None or without_null(item) not in (ANY, BOOLEAN):
+            if scope.is_contract:
+                raise UndefinedName(printed(body)[:80], body.start)
+            message = f"`{term.function}` takes an array of booleans, or a condition on the singular of one"
+            return self._wrong("type", message, site, body.start)
+        place = self.state.place(site, term.start)
+        element = Name(type=item, name="item", place=place)
+        return Quantifier(type=BOOLEAN, kind=kind, name="item", collection=inner, body=element, place=place)
+
+    # ------------------------------------------------------------ calls
+    def _call(self, term: CallTerm, scope: Scope, site: Site) -> Expression:
+        name = term.function
+        if name == "old":
+            return self._old(term, scope, site)
+        if name in ("all", "any"):
+            return self._all_or_any(term, scope, site)
+        if name.upper() in AGGREGATES and name in (name.upper(), name.lower()):
+            return self._aggregate(term, scope, site)
+        if name in FUNCTIONS:
+            return self._built_in(term, scope, site)
+        if scope.allows_hosts:
+            arguments = tuple(self.term(argument, scope, site) for argument in term.arguments)
+            return Host(type=BOOLEAN, name=name, arguments=arguments, place=self.state.place(site, term.start))
+        hint = close_to(name, (*FUNCTIONS, *AGGREGATES))
+        return self._wrong("unknown_function", f"there is no function `{name}`", site, term.start, hint=hint)
+
+    def _old(self, term: CallTerm, scope: Scope, site: Site) -> Expression:
+        if len(term.arguments) != 1:
+            return self._wrong("arity", "`old` takes one argument", site, term.start)
+        if scope.in_old:
+            return self._wrong("old", "`old` stands inside another `old`", site, term.start)
+        if scope.entry is None:
+            return self._wrong("old", "`old` stands only in postconditions", site, term.start)
+        inner = scope.changed(names=dict(scope.entry), in_old=True, outputs={})
+        operand = self.term(term.arguments[0], inner, site)
+        text = printed(term.arguments[0])
+        if text not in self.state.old_slots:
+            self.state.old_slots[text] = len(self.state.olds)
+            self.state.olds.append(operand)
+        slot = self.state.old_slots[text]
+        return Old(type=operand.type, slot=slot, operand=operand, place=self.state.place(site, term.start))
+
+    def _aggregate(self, term: CallTerm, scope: Scope, site: Site) -> Expression:
+        function = term.function.lower()
+        if len(term.arguments) != 1 or isinstance(term.arguments[0], StarTerm):
+            return self._wrong("arity", f"`{term.function}` takes one collection", site, term.start)
+        argument = term.arguments[0]
+        collection = self._collection(argument, scope, site)
+        item = element_of(collection.type)
+        if item is None:
+            what = describe(without_null(collection.type))
+            return self._wrong("type", f"`{term.function}` takes a collection, not {what}", site, argument.start)
+        kind = aggregate_type(function, item)
+        if kind is None:
+            what = describe(without_null(item))
+            return self._wrong("type", f"`{term.function}` does not take elements of type {what}", site, argument.start)
+        return Aggregate(type=kind, function=function, collection=collection, place=self.state.place(site, term.start))
+
+    def _built_in(self, term: CallTerm, scope: Scope, site: Site) -> Expression:
+        function = FUNCTIONS[term.function]
+        place = self.state.place(site, term.start)
+        if len(term.arguments) != len(function.parameters):
+            count = len(function.parameters)
+            words = f"{count} argument{'' if count == 1 else 's'}"
+            return self._wrong("arity", f"`{term.function}` takes {words}", site, term.start)
+        arguments = tuple(self.term(argument, scope, site) for argument in term.arguments)
+        for parameter, argument, source in zip(function.parameters, arguments, term.arguments, strict=True):
+            kind = without_null(argument.type)
+            if kind != ANY and not _PARAMETERS[parameter](kind):
+                message = f"`{term.function}` does not take a value of type {describe(kind)} here"
+                return self._wrong("type", message, site, source.start)
+        if term.function == "len":
+            kind = nullable(INTEGER) if isinstance(arguments[0].type, Nullable) else INTEGER
+            return Length(type=kind, target=arguments[0], place=place)
+        result = function.result or without_null(arguments[0].type)
+        if term.function == "round":
+            result = self._round_type(arguments[1], result, site, term.arguments[1].start)
+        if term.function == "matches":
+            self._check_pattern(arguments[1], site, term.arguments[1].start)
+        return Call(type=result, function=term.function, arguments=arguments, place=place)
+
+    def _round_type(self, scale: Expression, result: Type, site: Site, offset: int) -> Type:
+        if not isinstance(scale, Constant) or not isinstance(scale.value, int):
+            return result
+        if not 0 <= scale.value <= SCALE_MAX:
+            self._wrong("limit", f"a scale is from 0 to {SCALE_MAX}", site, offset)
+            return result
+        return DecimalType(scale.value)
+
+    def _check_pattern(self, pattern: Expression, site: Site, offset: int) -> None:
+        if isinstance(pattern, Constant) and isinstance(pattern.value, str):
+            reason = pattern_problem(pattern.value)
+            if reason:
+                self._wrong("bad_pattern", f"the pattern cannot be used: {reason}", site, offset)
+
+
+# ------------------------------------------------------------------ helpers
+_PARAMETERS: Final = {
+    "number": is_numeric,
+    "text": is_text,
+    "integer": lambda kind: kind == INTEGER,
+    "sized": lambda kind: is_text(kind) or kind == BYTES or isinstance(kind, (Array, SetType, MapType, Record)),
+}
+
+
+def pattern_problem(pattern: str) -> str:
+    """Why a regular expression cannot be used; empty where it can."""
+    try:
+        RegexProgram(pattern, size_max=PATTERN_SIZE_MAX)
+    except BadPattern as error:
+        return str(error)
+    return ""
+
+
+def map_of(entries: dict[str, Expression], *, place: tuple[int, int] = (0, 0)) -> MapOf:
+    """A map of expressions; its type is a record without a name."""
+    kind = Record("", tuple(Field(name, value.type) for name, value in entries.items()))
+    return MapOf(type=kind, entries=tuple(entries.items()), place=place)
+
+
+def aggregate_type(function: str, item: Type) -> Type | None:
+    """The type of an aggregate over elements of a type; None where they cannot be aggregated so."""
+    inner = without_null(item)
+    if function == "count":
+        return INTEGER
+    if function in ("min", "max"):
+        return nullable(inner) if inner == ANY or is_ordered(inner, inner) else None
+    if inner != ANY and not is_numeric(inner):
+        return None
+    return inner if function == "sum" else nullable(DecimalType())
+
+
+def constant_type(value: Any) -> Type:
+    if value is None:
+        return NULL
+    if isinstance(value, bool):
+        return BOOLEAN
+    if isinstance(value, int):
+        return INTEGER
+    if isinstance(value, Decimal):
+        exponent = value.as_tuple().exponent
+        return DecimalType(max(0, -exponent) if isinstance(exponent, int) else None)
+    return STRING if isinstance(value, str) else ANY
+
+
+def field_type(kind: Type, name: str) -> Type | None:
+    """The type of a field of a record or map; None where there is none of that name."""
+    kind = without_null(kind)
+    if isinstance(kind, Record):
+        field = kind.field(name)
+        return field.type if field else None
+    if isinstance(kind, MapType):
+        return nullable(kind.value)
+    return ANY if kind == ANY else None
+
+
+def _has_field(kind: Type, name: str, scope: Scope) -> bool:
+    """Whether a bare name can mean a field of the element. Elements of unknown type have every field."""
+    inner = without_null(kind)
+    if isinstance(inner, Record):
+        return inner.field(name) is not None
+    return inner == ANY or isinstance(inner, MapType) and name not in scope.names
+
+
+def _plural_root(term: Term, scope: Scope) -> str | None:
+    """The first name in a term whose plural is the name of a collection."""
+    if isinstance(term, NameTerm):
+        plural = scope.names.get(f"{term.name}s")
+        is_collection = plural is not None and element_of(plural) is not None
+        return term.name if is_collection else None
+    return next((name for child in children(term) if (name := _plural_root(child, scope))), None)
+
+
+def _common_type(items: tuple[Expression, ...]) -> Type:
+    kinds = [item.type for item in items]
+    result = kinds[0] if kinds else ANY
+    for kind in kinds[1:]:
+        result = common(result, kind)
+    return result
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, Decimal)) and not isinstance(value, bool)
+
+
+def _nothing(place: tuple[int, int] = (0, 0)) -> Expression:
+    """What stands for an expression with a mistake."""
+    return Constant(type=ANY, value=None, place=place)

@@ -1,0 +1,145 @@
+"""Relations between types: which values fit where, and the type that two have in common."""
+
+from __future__ import annotations
+
+from lyra.vesper.values.types import (
+    ANY,
+    BYTES,
+    DECIMAL,
+    INTEGER,
+    NULL,
+    STRING,
+    TIMESTAMP,
+    Array,
+    DecimalType,
+    EnumType,
+    MapType,
+    Nullable,
+    Record,
+    SetType,
+    Type,
+    describe,
+    is_numeric,
+    without_null,
+)
+
+__all__ = ["arithmetic_type", "common", "element_of", "is_ordered", "is_text", "may_equal", "misfit", "nullable"]
+
+
+def nullable(kind: Type) -> Type:
+    return kind if kind in (ANY, NULL) or isinstance(kind, Nullable) else Nullable(kind)
+
+
+def is_text(kind: Type) -> bool:
+    kind = without_null(kind)
+    return kind == STRING or isinstance(kind, EnumType)
+
+
+def element_of(kind: Type) -> Type | None:
+    """The type of a collection's elements; None where it is no array or set."""
+    kind = without_null(kind)
+    if kind == ANY:
+        return ANY
+    return kind.item if isinstance(kind, (Array, SetType)) else None
+
+
+def common(left: Type, right: Type) -> Type:
+    """A type for values of both."""
+    if left == right:
+        return left
+    if left == NULL or right == NULL:
+        return nullable(right if left == NULL else left)
+    if isinstance(left, Nullable) or isinstance(right, Nullable):
+        return nullable(common(without_null(left), without_null(right)))
+    if is_numeric(left) and is_numeric(right):
+        return DECIMAL
+    if is_text(left) and is_text(right):
+        return STRING
+    if isinstance(left, Array) and isinstance(right, Array):
+        return Array(common(left.item, right.item))
+    return ANY
+
+
+def is_ordered(left: Type, right: Type) -> bool:
+    """Whether values of the two can stand in an order."""
+    left, right = without_null(left), without_null(right)
+    if ANY in (left, right):
+        other = right if left == ANY else left
+        return other in (ANY, TIMESTAMP) or is_numeric(other) or is_text(other)
+    if is_numeric(left) and is_numeric(right):
+        return True
+    return (is_text(left) and is_text(right)) or (left == right == TIMESTAMP)
+
+
+def may_equal(left: Type, right: Type) -> bool:
+    """Whether values of the two can be equal."""
+    left, right = without_null(left), without_null(right)
+    if left == right or left in (ANY, NULL) or right in (ANY, NULL):
+        return True
+    if is_numeric(left) or is_numeric(right):
+        return is_numeric(left) and is_numeric(right)
+    if isinstance(left, EnumType) and isinstance(right, EnumType):
+        return not set(left.values).isdisjoint(right.values)
+    if is_text(left) or is_text(right):
+        return is_text(left) and is_text(right)
+    if isinstance(left, (Record, MapType)) and isinstance(right, (Record, MapType)):
+        return True
+    if isinstance(left, (Array, SetType)) and isinstance(right, (Array, SetType)):
+        return type(left) is type(right) and may_equal(left.item, right.item)
+    return False
+
+
+def arithmetic_type(operator: str, left: Type, right: Type) -> Type | None:
+    """The type of `left operator right`; None where there is none."""
+    left, right = without_null(left), without_null(right)
+    if operator == "+" and is_text(left) and is_text(right):
+        return STRING
+    if ANY in (left, right):
+        other = right if left == ANY else left
+        fits = other == ANY or is_numeric(other) or (operator == "+" and is_text(other))
+        return ANY if fits else None
+    if not (is_numeric(left) and is_numeric(right)):
+        return None
+    if left == INTEGER and right == INTEGER:
+        return DECIMAL if operator == "/" else INTEGER
+    scales = [kind.scale if isinstance(kind, DecimalType) else 0 for kind in (left, right)]
+    if operator == "/" or scales[0] is None or scales[1] is None:
+        return DECIMAL
+    return DecimalType(scales[0] + scales[1] if operator == "*" else max(scales[0], scales[1]))
+
+
+def misfit(actual: Type, declared: Type) -> str:
+    """Why values of a type cannot be values of another; empty where some can."""
+    actual, declared = without_null(actual), without_null(declared)
+    if actual in (ANY, NULL) or declared == ANY or actual == declared:
+        return ""
+    if is_numeric(actual) and is_numeric(declared):
+        is_loss = declared == INTEGER and actual != INTEGER
+        return "a decimal is no integer" if is_loss else ""
+    if isinstance(actual, EnumType) and isinstance(declared, EnumType):
+        return "" if not set(actual.values).isdisjoint(declared.values) else _unlike(actual, declared)
+    if is_text(actual) and (is_text(declared) or declared in (TIMESTAMP, BYTES)):
+        return ""
+    if isinstance(actual, (Array, SetType)) and isinstance(declared, (Array, SetType)):
+        return misfit(actual.item, declared.item)
+    if isinstance(actual, Record) and isinstance(declared, Record):
+        return _record_misfit(actual, declared)
+    if isinstance(actual, (Record, MapType)) and isinstance(declared, (Record, MapType)):
+        return ""
+    return _unlike(actual, declared)
+
+
+def _unlike(actual: Type, declared: Type) -> str:
+    return f"{describe(actual)} is no {describe(declared)}"
+
+
+def _record_misfit(actual: Record, declared: Record) -> str:
+    for field in actual.fields:
+        wanted = declared.field(field.name)
+        if wanted is None:
+            return f"{describe(declared)} has no field `{field.name}`"
+        inner = misfit(field.type, wanted.type)
+        if inner:
+            return f"field `{field.name}`: {inner}"
+    missing = [field.name for field in declared.fields if field.required and actual.field(field.name) is None]
+    return f"field `{missing[0]}` is missing" if missing else ""

@@ -1,0 +1,203 @@
+"""From a node to its `Program`: types, constraints, contracts and steps, with every remark on the way.
+
+`lower_node` always gives a program and the remarks; `program_of` gives the program of a node without errors. The digest is a
+hash over all that decides what the node does: comments, places and descriptions are no part of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from lyra.vesper.check.answers import Answers
+from lyra.vesper.check.constraints import Constraints
+from lyra.vesper.check.contracts import ContractReader
+from lyra.vesper.check.effects import Effects
+from lyra.vesper.check.infer import Typing
+from lyra.vesper.check.kinds import common, nullable
+from lyra.vesper.check.machines import machine_of
+from lyra.vesper.check.rules import Rules
+from lyra.vesper.check.scope import Scope
+from lyra.vesper.check.state import CheckState
+from lyra.vesper.check.steps import Steps
+from lyra.vesper.check.transforms import Transforms
+from lyra.vesper.check.types import TypeTable
+from lyra.vesper.check.walk import parts_of
+from lyra.vesper.ir.expressions import Name
+from lyra.vesper.ir.program import Contract, EffectStep, Input, Limits, Output, Program, Transition
+from lyra.vesper.nodes.model import ContractText, FieldDeclaration, Node
+from lyra.vesper.values.limits import MEMORY_MB_DEFAULT, MEMORY_MB_MAX, TIME_S_DEFAULT, TIME_S_MAX
+from lyra.vesper.values.types import BOOLEAN, STRING, Field, Record, Type
+
+__all__ = ["digest_of", "lower_node"]
+
+_ERROR_RECORD: Final = Record(
+    "error",
+    (
+        Field("occurred", BOOLEAN),
+        Field("code", nullable(STRING)),
+        Field("message", nullable(STRING)),
+        Field("logged", BOOLEAN),
+    ),
+)
+_NOT_DIGESTED: Final = frozenset({"place", "description", "digest", "intent"})
+
+
+def lower_node(node: Node) -> tuple[Program, CheckState]:
+    """The program of a node and the state of the check; after an error the program is not fit to run."""
+    state = CheckState(node)
+    return _Lowering(state).program(), state
+
+
+class _Lowering:
+    def __init__(self, state: CheckState) -> None:
+        self.state = state
+        self.node = state.node
+        self.typing = Typing(state)
+        self.types = TypeTable(state.node, state)
+        self.constraints = Constraints(state, self.typing, self.types)
+        self.contracts = ContractReader(state, self.typing)
+
+    def program(self) -> Program:
+        inputs = tuple(self._input(field) for field in self.node.inputs)
+        success = tuple(self._output(field) for field in self.node.success)
+        error = tuple(self._output(field) for field in self.node.error)
+        names = {field.name: field.type for field in inputs}
+        answers = Answers(
+            self.state,
+            self.typing,
+            {item.name: item.type for item in success},
+            {item.name: item.type for item in error},
+        )
+        steps = Steps(self.state, self.typing, self.contracts, answers, Transforms(self.state, self.typing))
+        rules = Rules(self.state, steps)
+        machines = tuple(
+            machine_of(self.state, self.contracts, declared, names) for declared in self.node.state_machines
+        )
+        effects = Effects(self.state, steps, rules, {machine.name: machine for machine in machines})
+        steps.lower_effect = effects.lower
+        scope = Scope(names=dict(names), inputs=names)
+        flow = steps.block(self.node.flow, scope)
+        self.state.flow = flow
+        self.state.end_names = dict(scope.names)
+        node_rules = rules.of_node(Scope(names=dict(names), inputs=names))
+        preconditions, postconditions, invariants = self._contracts(names, success, error)
+        program = Program(
+            node_id=self.node.node_id,
+            kind=self.node.kind,
+            intent=self.node.intent,
+            digest="",
+            inputs=inputs,
+            success=success,
+            error=error,
+            steps=flow,
+            preconditions=preconditions,
+            postconditions=(*postconditions, *self._output_contracts(success)),
+            invariants=invariants,
+            olds=tuple(self.state.olds),
+            machines=machines,
+            rules=node_rules,
+            capabilities=self.node.security.capabilities_required,
+            denied=self.node.security.denied_capabilities,
+            ambient=tuple(sorted(self.state.ambient - {"error"} | self._error_ambient(flow))),
+            limits=self._limits(),
+            pure=not any(isinstance(part, (EffectStep, Transition)) for part in parts_of((flow, node_rules))),
+            idempotency_key="idempotency_key" if "idempotency_key" in names else "",
+        )
+        return msgspec.structs.replace(program, digest=digest_of(program))
+
+    def _error_ambient(self, flow: Any) -> set[str]:
+        """`error` is an ambient object only where steps read it: postconditions have one of their own."""
+        return {part.name for part in parts_of(flow) if isinstance(part, Name) and part.name == "error"} & (
+            self.state.ambient
+        )
+
+    # ------------------------------------------------------------ fields
+    def _input(self, field: FieldDeclaration) -> Input:
+        kind = self.types.of_field(field)
+        default: Any = field.default
+        if field.default is not msgspec.UNSET:
+            default = self.state.literal(field.default, kind, (*field.path, "default"))
+        return Input(
+            name=field.name,
+            type=kind,
+            required=field.required and field.default is msgspec.UNSET,
+            default=default,
+            constraints=self.constraints.of_field(field, kind),
+            sensitive=self._is_sensitive(field),
+            description=field.description,
+        )
+
+    def _output(self, field: FieldDeclaration) -> Output:
+        kind = self.types.of_field(field)
+        return Output(name=field.name, type=kind, required=field.required, sensitive=self._is_sensitive(field))
+
+    def _is_sensitive(self, field: FieldDeclaration) -> bool:
+        listed = self.node.security.sensitive_data
+        return field.sensitive or listed is True or (isinstance(listed, tuple) and field.name in listed)
+
+    # ------------------------------------------------------------ contracts
+    def _contracts(
+        self, names: dict[str, Type], success: tuple[Output, ...], error: tuple[Output, ...]
+    ) -> tuple[tuple[Contract, ...], tuple[Contract, ...], tuple[Contract, ...]]:
+        entry = Scope(names=dict(names), inputs=names, is_contract=True, allows_hosts=True)
+        after = dict(names)
+        for output in success:
+            after[output.name] = output.type
+        for output in error:
+            known = next((item.type for item in success if item.name == output.name), None)
+            after[output.name] = nullable(output.type if known is None else common(known, output.type))
+        after |= {"success": BOOLEAN, "error": _ERROR_RECORD}
+        outputs = {output.name: after[output.name] for output in (*success, *error)}
+        end = Scope(names=after, inputs=names, outputs=outputs, is_contract=True, allows_hosts=True, entry=dict(names))
+        contracts = self.node.contracts
+        return (
+            self._each(contracts.preconditions, entry),
+            self._each(contracts.postconditions, end),
+            self._each(contracts.invariants, entry),
+        )
+
+    def _each(self, texts: tuple[ContractText, ...], scope: Scope) -> tuple[Contract, ...]:
+        return tuple(self.contracts.contract(text, scope) for text in texts)
+
+    def _output_contracts(self, success: tuple[Output, ...]) -> list[Contract]:
+        """Constraints of outputs hold like postconditions."""
+        contracts: list[Contract] = []
+        for field, output in zip(self.node.success, success, strict=True):
+            subject = Name(type=output.type, name=field.name, place=self.state.document.place(field.path))
+            checks = self.constraints.of_field(field, output.type, subject)
+            contracts += [Contract(f"{field.name}: {check.text}", check.expression) for check in checks]
+        return contracts
+
+    def _limits(self) -> Limits:
+        performance = self.node.performance
+        time_s = float(performance.timeout_seconds or TIME_S_DEFAULT)
+        memory_mb = performance.memory_limit_mb or MEMORY_MB_DEFAULT
+        return Limits(time_s=min(time_s, TIME_S_MAX), memory_mb=min(memory_mb, MEMORY_MB_MAX))
+
+
+def digest_of(program: Program) -> str:
+    """A hash over everything that decides what a program does."""
+    plain = _plain(program)
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """Plain data that differs where values differ: a decimal is not the text of it."""
+    if isinstance(value, msgspec.Struct):
+        fields = {name: _plain(getattr(value, name)) for name in value.__struct_fields__ if name not in _NOT_DIGESTED}
+        return {"is": type(value).__name__, **fields}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, frozenset):
+        return {"set": sorted((_plain(item) for item in value), key=repr)}
+    if isinstance(value, dict):
+        return {"map": [[key, _plain(item)] for key, item in value.items()]}
+    if value is None or isinstance(value, (bool, int, str, float)):
+        return value
+    text = value.isoformat() if isinstance(value, datetime) else str(value)
+    return {type(value).__name__: text}

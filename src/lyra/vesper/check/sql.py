@@ -1,0 +1,226 @@
+"""SQL of database steps: values are bound, never put into the text.
+
+`query_of` replaces each placeholder of a query by a named parameter (`:p0`) and gives the expressions to bind. A placeholder
+alone inside quotes loses the quotes; one inside a longer quoted text is refused, since it would not be bound. `row_sql`
+writes an expression over the columns of a row, such as `balance - {amount}`, as SQL.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from lyra.core.checking.document import Path
+from lyra.errors import ParseError
+from lyra.vesper.check.infer import Typing, map_of
+from lyra.vesper.check.scope import Scope
+from lyra.vesper.check.state import CheckState, Site
+from lyra.vesper.expressions.parser import parse_expression
+from lyra.vesper.expressions.templates import parse_template
+from lyra.vesper.expressions.terms import (
+    BinaryTerm,
+    ListTerm,
+    LiteralTerm,
+    MemberTerm,
+    NameTerm,
+    NullTestTerm,
+    PlaceholderTerm,
+    Term,
+    UnaryTerm,
+    children,
+)
+from lyra.vesper.ir.expressions import Constant, Expression
+from lyra.vesper.loading.issues import ERROR
+from lyra.vesper.values.types import STRING
+
+__all__ = ["Sql", "mentions_column", "tables_of"]
+
+_COMMENTS: Final = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+_NAME: Final = r'"?([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)?)"?'
+_READ_TABLE: Final = re.compile(rf"\b(?:FROM|JOIN)\s+{_NAME}", re.IGNORECASE)
+_WRITTEN_TABLE: Final = re.compile(
+    rf"\b(?:INSERT\s+(?:OR\s+\w+\s+)?INTO|REPLACE\s+INTO|UPDATE|DELETE\s+FROM|DROP\s+TABLE(?:\s+IF\s+EXISTS)?"
+    rf"|CREATE\s+TABLE(?:\s+IF\s+NOT\s+EXISTS)?|ALTER\s+TABLE|TRUNCATE(?:\s+TABLE)?)\s+{_NAME}",
+    re.IGNORECASE,
+)
+_NAMED: Final = re.compile(r"(?<![:\w]):([A-Za-z_][A-Za-z0-9_]*)")
+_OPERATORS: Final = {"==": "=", "!=": "<>", "AND": "AND", "OR": "OR", "IN": "IN"}
+
+
+def tables_of(query: str) -> tuple[list[str], list[str]]:
+    """The tables that a query reads, and those that it writes."""
+    text = _COMMENTS.sub(" ", query)
+    written = [match[1] for match in _WRITTEN_TABLE.finditer(text)]
+    read = [match[1] for match in _READ_TABLE.finditer(text) if match[1] not in written]
+    return list(dict.fromkeys(read)), list(dict.fromkeys(written))
+
+
+def mentions_column(term: Term, column: str) -> bool:
+    """Whether a term is arithmetic on its own column: `balance - {amount}`, not the text `in-{place}`."""
+    if not isinstance(term, BinaryTerm) or term.operator not in ("+", "-", "*", "/", "%"):
+        return False
+    return _has_name(term, column)
+
+
+def _has_name(term: Term, name: str) -> bool:
+    if isinstance(term, PlaceholderTerm):
+        return False
+    return (isinstance(term, NameTerm) and term.name == name) or any(_has_name(child, name) for child in children(term))
+
+
+class Sql:
+    """Writes the SQL of one node's steps."""
+
+    def __init__(self, state: CheckState, typing: Typing) -> None:
+        self.state = state
+        self.typing = typing
+
+    # ------------------------------------------------------------ queries
+    def query_of(
+        self, text: str, path: Path, scope: Scope, named: dict[str, Expression]
+    ) -> tuple[str, dict[str, Expression]]:
+        """The query with parameters `:p0` …, and their values. `named` are the values of `:name` in the text."""
+        try:
+            template = parse_template(text)
+        except ParseError as error:
+            self.state.syntax(error, Site(path))
+            return text, {}
+        values: dict[str, Expression] = {}
+        parts: list[str] = []
+        for part in template.parts:
+            if isinstance(part, str):
+                parts.append(part)
+                continue
+            name = f"p{len(values)}"
+            values[name] = self.typing.term(part, scope, Site(path))
+            parts.append(f"\x00{name}\x00")
+        query = "".join(parts)
+        query = re.sub(r"(['\"])\x00(p\d+)\x00\1", "\x00\\2\x00", query)
+        self._check_quotes(query, path)
+        query = self._named(query, named, values, path)
+        return re.sub("\x00(p\\d+)\x00", r":\1", query), values
+
+    def _check_quotes(self, query: str, path: Path) -> None:
+        for quoted in re.finditer(r"'(?:[^']|'')*'|\"[^\"]*\"", query):
+            if "\x00" in quoted[0]:
+                self.state.error(
+                    "unbound_placeholder",
+                    "a placeholder inside a quoted text is not bound",
+                    path,
+                    hint="write the placeholder alone: its value needs no quotes",
+                    value=True,
+                )
+                return
+
+    def _named(self, query: str, named: dict[str, Expression], values: dict[str, Expression], path: Path) -> str:
+        used: dict[str, str] = {}
+
+        def renamed(match: re.Match[str]) -> str:
+            name = match[1]
+            if name not in named:
+                if not _in_quotes(query, match.start()):
+                    self.state.error("undefined_name", f"the query has no parameter `{name}`", path, value=True)
+                return match[0]
+            if name not in used:
+                used[name] = f"p{len(values)}"
+                values[used[name]] = named[name]
+            return f":{used[name]}"
+
+        query = _NAMED.sub(renamed, query)
+        for name in named:
+            if name not in used:
+                self.state.warn("no_effect", f"the query does not use the parameter `{name}`", path)
+        return query
+
+    # ------------------------------------------------------------ rows
+    def where(self, value: object, path: Path, scope: Scope) -> Expression:
+        """The condition of an update: a mapping of columns to values, or an expression over the row."""
+        if isinstance(value, dict) and value:
+            values: dict[str, Expression] = {}
+            parts = []
+            for column, item in value.items():
+                expression = self.typing.value(item, (*path, column), scope)
+                if isinstance(expression, Constant) and expression.value is None:
+                    parts.append(f"{_quoted(column)} IS NULL")
+                    continue
+                name = f"p{len(values)}"
+                values[name] = expression
+                parts.append(f"{_quoted(column)} = :{name}")
+            return _sql(" AND ".join(parts), values)
+        if not isinstance(value, str):
+            self.state.error("wrong_form", "`where` maps columns to values, or is a condition", path, value=True)
+            return _sql("1 = 0", {})
+        site = Site(path)
+        try:
+            term = parse_expression(value, sql=True)
+        except ParseError as error:
+            self.state.syntax(error, site)
+            return _sql("1 = 0", {})
+        return self.row(term, site, scope)
+
+    def row(self, term: Term, site: Site, scope: Scope) -> Expression:
+        """An expression over the columns of a row."""
+        values: dict[str, Expression] = {}
+        return _sql(self._row(term, site, scope, values), values)
+
+    def _row(self, term: Term, site: Site, scope: Scope, values: dict[str, Expression]) -> str:
+        match term:
+            case NameTerm():
+                return _quoted(term.name)
+            case MemberTerm(target=NameTerm() as table):
+                return f"{_quoted(table.name)}.{_quoted(term.name)}"
+            case PlaceholderTerm():
+                return self._bound(self.typing.term(term.operand, scope, site), values)
+            case LiteralTerm(value=str() as text):
+                return self._bound(self._literal_template(text, site, term.start, scope), values)
+            case LiteralTerm():
+                return "NULL" if term.value is None else self._bound(self.typing.term(term, scope, site), values)
+            case UnaryTerm():
+                sign = "NOT " if term.operator == "NOT" else "-"
+                return f"({sign}{self._row(term.operand, site, scope, values)})"
+            case NullTestTerm():
+                word = "IS NOT NULL" if term.negated else "IS NULL"
+                return f"({self._row(term.operand, site, scope, values)} {word})"
+            case BinaryTerm(operator="IN", right=ListTerm() as members):
+                items = ", ".join(self._row(item, site, scope, values) for item in members.items)
+                return f"({self._row(term.left, site, scope, values)} IN ({items}))"
+            case BinaryTerm() if term.operator not in ("=>", "IN", "CONTAINS"):
+                left = self._row(term.left, site, scope, values)
+                right = self._row(term.right, site, scope, values)
+                operator = _OPERATORS.get(term.operator, term.operator)
+                if right == "NULL" and operator in ("=", "<>"):
+                    return f"({left} {'IS' if operator == '=' else 'IS NOT'} NULL)"
+                return f"({left} {operator} {right})"
+        self.state.mark(ERROR, "not_sql", "this has no form in SQL: write it as a placeholder", site, term.start)
+        return "NULL"
+
+    def _literal_template(self, text: str, site: Site, offset: int, scope: Scope) -> Expression:
+        """A quoted text inside a condition: a placeholder alone in it is the value itself."""
+        try:
+            template = parse_template(text)
+        except ParseError as error:
+            self.state.mark(ERROR, "expression_syntax", error.message, site, offset)
+            return Constant(type=STRING, value=text)
+        if template.text is not None:
+            return Constant(type=STRING, value=template.text)
+        if template.single is not None:
+            return self.typing.term(template.single, scope, Site(site.path, site.offset + offset + 1))
+        self.state.mark(ERROR, "unbound_placeholder", "a placeholder inside a quoted text is not bound", site, offset)
+        return Constant(type=STRING, value=text)
+
+    def _bound(self, expression: Expression, values: dict[str, Expression]) -> str:
+        name = f"p{len(values)}"
+        values[name] = expression
+        return f":{name}"
+
+
+def _sql(text: str, values: dict[str, Expression]) -> Expression:
+    return map_of({"sql": Constant(type=STRING, value=text), "values": map_of(values)})
+
+
+def _quoted(name: str) -> str:
+    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
+
+
+def _in_quotes(text: str, position: int) -> bool:
+    return text.count("'", 0, position) % 2 == 1

@@ -1,0 +1,421 @@
+"""Steps: from the declarations of a flow to the steps of the IR, in one walk.
+
+The walk keeps the variables and their types in a `Scope`. Branches share one scope: a variable that only some of them
+write may be null afterwards. `Steps.lower` looks the operation up in a table; effects are in `effects`, transforms in
+`transforms`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+
+from lyra.vesper.check.answers import Answers
+from lyra.vesper.check.contracts import ContractReader
+from lyra.vesper.check.infer import Typing
+from lyra.vesper.check.kinds import common, element_of, nullable
+from lyra.vesper.check.scope import Scope
+from lyra.vesper.check.state import CheckState
+from lyra.vesper.check.transforms import Transforms
+from lyra.vesper.check.walk import names_in, writes_of
+from lyra.vesper.expressions.templates import has_placeholder
+from lyra.vesper.expressions.tokens import KEYWORDS
+from lyra.vesper.ir.expressions import Expression, MatrixProduct, Rounded
+from lyra.vesper.ir.program import (
+    Assign,
+    Branch,
+    Check,
+    EffectStep,
+    ErrorValue,
+    ForEach,
+    Loop,
+    Parallel,
+    Return,
+    Step,
+    Validate,
+)
+from lyra.vesper.nodes.model import Setting, StepDeclaration
+from lyra.vesper.nodes.operations import EFFECTS, OPERATIONS, operation_named
+from lyra.vesper.nodes.reader import close_to
+from lyra.vesper.values.limits import ITERATIONS_DEFAULT, ITERATIONS_MAX, SCALE_MAX
+from lyra.vesper.values.names import is_identifier
+from lyra.vesper.values.types import ANY, NULL, Array, DecimalType, Type, describe, is_numeric, without_null
+
+__all__ = ["Steps", "always_returns"]
+
+_ROUNDINGS: Final = ("half_even", "half_up", "down")
+_NOT_IDENTIFIER: Final = re.compile(r"[^A-Za-z0-9_]+")
+Lower = Callable[["Steps", StepDeclaration, Scope], Sequence[Step]]
+
+
+class Steps:
+    """Lowers the steps of one node."""
+
+    def __init__(
+        self, state: CheckState, typing: Typing, contracts: ContractReader, answers: Answers, transforms: Transforms
+    ) -> None:
+        self.state = state
+        self.typing = typing
+        self.contracts = contracts
+        self.answers = answers
+        self.transforms = transforms
+        self.operations: dict[str, Lower] = dict(_OPERATIONS)
+        self.lower_effect: Lower = _unknown
+
+    # ------------------------------------------------------------ blocks
+    def block(self, declarations: Sequence[StepDeclaration], scope: Scope) -> tuple[Step, ...]:
+        """The steps of a block. Those after a return are never reached."""
+        steps: list[Step] = []
+        is_over = False
+        for declaration in declarations:
+            if is_over:
+                self.state.warn("unreachable", f"step `{declaration.name}` is never reached", declaration.path)
+            steps += self.lower(declaration, scope)
+            is_over = is_over or always_returns(steps)
+        return tuple(steps)
+
+    def lower(self, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+        operation = operation_named(step.operation)
+        if operation is None:
+            hint = close_to(step.operation, OPERATIONS)
+            path = (*step.path, "operation")
+            self.state.error(
+                "unknown_operation", f"there is no operation `{step.operation}`", path, hint=hint, value=True
+            )
+            self.bind(step, ANY, scope)
+            return ()
+        missing = [key for key in operation.required if key not in step.settings or step.settings[key].value is None]
+        for key in missing:
+            self.state.error("missing_key", f"{step.operation} has no `{key}`", step.path)
+        if missing:
+            self.bind(step, ANY, scope)
+            return ()
+        if step.operation in EFFECTS or step.operation.startswith("custom."):
+            return self.lower_effect(self, step, scope)
+        self._inert(step)
+        return self.operations[step.operation](self, step, scope)
+
+    def _inert(self, step: StepDeclaration) -> None:
+        for key in ("on_error", "on_success", "on_result", "timeout", "retry_policy", "error_handling"):
+            if key in step.settings and not (key == "on_success" and step.operation == "validation"):
+                path = step.settings[key].path
+                self.state.warn("no_effect", f"`{key}` has no effect on a step that does not act outside", path)
+
+    # ------------------------------------------------------------ parts of steps
+    def guards(self, step: StepDeclaration, scope: Scope, key: str = "guards") -> tuple[Check, ...]:
+        setting = step.settings.get(key)
+        if setting is None or setting.value is None:
+            return ()
+        is_list = isinstance(setting.value, list)
+        items = setting.value if is_list else [setting.value]
+        checks = []
+        for index, item in enumerate(items):
+            path = (*setting.path, index) if is_list else setting.path
+            if isinstance(item, dict):
+                key_name = next((name for name in ("condition", "expression", "guard", "check") if name in item), None)
+                if key_name is None:
+                    self.state.error("wrong_form", "a guard is a condition", path)
+                    continue
+                item, path = item[key_name], (*path, key_name)
+            checks.append(self.contracts.guard(item, path, scope))
+        return tuple(checks)
+
+    def base(self, step: StepDeclaration, guards: tuple[Check, ...] = ()) -> dict[str, Any]:
+        return {"name": step.name, "guards": guards, "place": self.state.document.place(step.path)}
+
+    def output(self, step: StepDeclaration) -> str:
+        """The variable that a step writes: `output`, or the step's name."""
+        setting = step.settings.get("output")
+        if setting is None:
+            return _NOT_IDENTIFIER.sub("_", step.name) or "step"
+        name = setting.value
+        if not isinstance(name, str) or not is_identifier(name):
+            self.state.error("bad_name", "`output` is no name of a variable", setting.path, value=True)
+            return "_"
+        if name in KEYWORDS or name in ("true", "false", "null"):
+            self.state.error("reserved_word", f"`{name}` is a word of the language", setting.path, value=True)
+        return name
+
+    def bind(self, step: StepDeclaration, kind: Type, scope: Scope) -> str:
+        """Write a variable; after a step with guards it may be null, or have its value from before."""
+        name = self.output(step)
+        self.write(name, kind, scope, may_skip="guards" in step.settings and step.operation != "validation")
+        return name
+
+    def write(self, name: str, kind: Type, scope: Scope, *, may_skip: bool = False) -> None:
+        scope.names[name] = common(scope.names.get(name, NULL), kind) if may_skip else kind
+        scope.aliases = {alias: value for alias, value in scope.aliases.items() if alias != name}
+
+    def parameters(self, step: StepDeclaration, scope: Scope) -> Scope:
+        """The scope with the step's free parameters as names."""
+        if not step.parameters:
+            return scope
+        values = {
+            name: self.typing.value(setting.value, setting.path, scope) for name, setting in step.parameters.items()
+        }
+        return scope.changed(aliases=scope.aliases | values)
+
+    def value_of(self, setting: Setting, scope: Scope) -> Expression:
+        """An expression, or a template where the text has a placeholder."""
+        if isinstance(setting.value, str) and not has_placeholder(setting.value):
+            return self.typing.expression(setting.value, setting.path, scope)
+        return self.typing.value(setting.value, setting.path, scope)
+
+    # ------------------------------------------------------------ operations
+    def validation(self, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+        checks: tuple[Check, ...] = ()
+        for key in ("guards", "conditions", "condition", "rules", "checks"):
+            checks += self.guards(step, scope, key)
+        if not checks:
+            self.state.error("missing_key", "the validation has no `guards`", step.path)
+        return [Validate(checks=checks, failure=self._failure(step, scope), **self.base(step))]
+
+    def _failure(self, step: StepDeclaration, scope: Scope) -> ErrorValue | None:
+        setting = step.settings.get("return_error")
+        if setting is not None:
+            return self.answers.error_of(setting.value, setting.path, scope)
+        setting = step.settings.get("on_failure")
+        if setting is None or setting.value is None:
+            self.state.codes.add("validation_failed")
+            return None
+        if isinstance(setting.value, dict) and "return_error" in setting.value:
+            return self.answers.error_of(setting.value["return_error"], (*setting.path, "return_error"), scope)
+        return self.answers.error_of(setting.value, setting.path, scope)
+
+    def conditional(self, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+        guards = self.guards(step, scope)
+        setting = step.settings["condition"]
+        check = self.contracts.guard(setting.value, setting.path, scope)
+        if not step.blocks.get("then") and not step.blocks.get("else"):
+            self.state.warn("empty_block", "the conditional has neither `then` nor `else`", step.path)
+        sides = scope.changed(), scope.changed()
+        then = self.block(step.blocks.get("then", ()), sides[0])
+        otherwise = self.block(step.blocks.get("else", ()), sides[1])
+        is_over = always_returns(then), always_returns(otherwise)
+        merge(scope, [side for side, over in zip(sides, is_over, strict=True) if not over] or [scope.changed()])
+        if guards:
+            for name in scope.names:
+                scope.names[name] = common(scope.names[name], sides[1].names.get(name, NULL))
+        branch = Branch(condition=check.expression, then=then, otherwise=otherwise, **self.base(step, guards))
+        return [branch]
+
+    def arithmetic(self, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+        guards = self.guards(step, scope)
+        inner = self.parameters(step, scope)
+        setting = step.settings["expression"]
+        value = self.typing.expression(setting.value, setting.path, inner)
+        is_quotient = self.answers.may_be_integer(value)
+        value = self._rounded(step, value)
+        name = self.bind(step, value.type, scope)
+        (self.state.quotients.add if is_quotient and not isinstance(value, Rounded) else self.state.quotients.discard)(
+            name
+        )
+        return [Assign(target=name, value=value, **self.base(step, guards))]
+
+    def _rounded(self, step: StepDeclaration, value: Expression) -> Expression:
+        scale, rounding = step.settings.get("scale"), step.settings.get("rounding")
+        if rounding is not None and rounding.value not in _ROUNDINGS:
+            self.state.error("unknown_word", f"`rounding` is one of {', '.join(_ROUNDINGS)}", rounding.path, value=True)
+            rounding = None
+        if scale is None:
+            if rounding is not None:
+                self.state.error("missing_key", "`rounding` needs a `scale`", rounding.path)
+            return value
+        if not isinstance(scale.value, int) or isinstance(scale.value, bool) or not 0 <= scale.value <= SCALE_MAX:
+            self.state.error("bad_value", f"a scale is a whole number from 0 to {SCALE_MAX}", scale.path, value=True)
+            return value
+        kind = without_null(value.type)
+        if kind != ANY and not is_numeric(kind):
+            self.state.error("type", f"a value of type {describe(kind)} has no scale", scale.path)
+            return value
+        mode = str(rounding.value) if rounding else "half_even"
+        return Rounded(
+            type=DecimalType(scale.value), operand=value, scale=scale.value, rounding=mode, place=value.place
+        )
+
+    def string_template(self, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+        guards = self.guards(step, scope)
+        setting = step.settings["template"]
+        if not isinstance(setting.value, str):
+            self.state.error("wrong_form", "`template` is a text", setting.path, value=True)
+            return ()
+        value = self.typing.template(setting.value, setting.path, self.parameters(step, scope))
+        name = self.bind(step, value.type, scope)
+        return [Assign(target=name, value=value, **self.base(step, guards))]
+
+    def data_transform(self, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+        guards = self.guards(step, scope)
+        value = self.transforms.transform(step, scope)
+        name = self.bind(step, value.type, scope)
+        return [Assign(target=name, value=value, **self.base(step, guards))]
+
+    def matrix_multiply(self, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+        guards = self.guards(step, scope)
+        left, right = (self.value_of(step.settings[key], scope) for key in ("left", "right"))
+        items = []
+        for key, side in (("left", left), ("right", right)):
+            row = element_of(side.type)
+            item = element_of(row) if row is not None else None
+            if item is None or not (without_null(item) == ANY or is_numeric(item)):
+                what = describe(without_null(side.type))
+                path = step.settings[key].path
+                self.state.error("type", f"a matrix is an array of arrays of numbers, not {what}", path, value=True)
+                item = ANY
+            items.append(without_null(item))
+        kind = Array(Array(common(*items)))
+        name = self.bind(step, kind, scope)
+        product = MatrixProduct(type=kind, left=left, right=right, place=left.place)
+        return [Assign(target=name, value=product, **self.base(step, guards))]
+
+    def returns(self, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+        guards = self.guards(step, scope)
+        success = step.settings.get("return_success") or step.settings.get("success")
+        error = step.settings.get("return_error") or step.settings.get("error")
+        if success is not None and error is not None:
+            self.state.error("wrong_form", "a return is a success or an error, not both", error.path)
+        if error is not None:
+            value = self.answers.error_of(error.value, error.path, scope)
+            return [Return(error=value, **self.base(step, guards))]
+        if success is None:
+            path = (*step.path, "parameters") if step.parameters else step.path
+            if not step.parameters and self.state.node.success:
+                self.state.error("missing_key", "the return has neither `return_success` nor `return_error`", step.path)
+                return [Return(success=(), **self.base(step, guards))]
+            success = Setting({name: setting.value for name, setting in step.parameters.items()}, path)
+        fields = self.answers.success_of(success.value, success.path, scope)
+        return [Return(success=fields, **self.base(step, guards))]
+
+    def for_each(self, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+        guards = self.guards(step, scope)
+        collection = self.transforms.collection(step.settings["input"], scope)
+        item = element_of(collection.type)
+        if item is None:
+            what = describe(without_null(collection.type))
+            path = step.settings["input"].path
+            self.state.error("type", f"for_each goes through a collection, not {what}", path, value=True)
+            item = ANY
+        variable = self._variable(step)
+        steps = self._repeated(step, scope, {variable: item})
+        return [ForEach(collection=collection, variable=variable, steps=steps, **self.base(step, guards))]
+
+    def _variable(self, step: StepDeclaration) -> str:
+        setting = step.settings.get("as")
+        if setting is None:
+            return "item"
+        if not isinstance(setting.value, str) or not is_identifier(setting.value):
+            self.state.error("bad_name", "`as` is no name of a variable", setting.path, value=True)
+            return "item"
+        return setting.value
+
+    def _repeated(self, step: StepDeclaration, scope: Scope, extra: dict[str, Type]) -> tuple[Step, ...]:
+        """The steps of a loop. A second walk sees the types that the first round leaves."""
+        before = dict(scope.names)
+        inner = scope.changed()
+        inner.names.update(extra)
+        self.block(step.blocks.get("steps", ()), inner)
+        again = scope.changed()
+        for name, kind in before.items():
+            again.names[name] = common(kind, inner.names.get(name, kind))
+        again.names.update(extra)
+        steps = self.block(step.blocks.get("steps", ()), again)
+        for name, kind in again.names.items():
+            if name in extra and name not in before:
+                continue
+            scope.names[name] = common(before.get(name, NULL), kind)
+        if not steps:
+            self.state.warn("empty_block", f"{step.operation} has no steps", step.path)
+        return steps
+
+    def loop(self, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+        guards = self.guards(step, scope)
+        setting = step.settings["condition"]
+        steps = self._repeated(step, scope, {})
+        check = self.contracts.guard(setting.value, setting.path, scope)
+        limit = step.settings.get("max_iterations")
+        count = limit.value if limit else ITERATIONS_DEFAULT
+        if limit is None:
+            self.state.warn(
+                "no_limit", f"the loop has no `max_iterations`; it ends after {ITERATIONS_DEFAULT}", step.path
+            )
+        elif not isinstance(count, int) or isinstance(count, bool) or not 0 < count <= ITERATIONS_MAX:
+            self.state.error(
+                "bad_value", f"`max_iterations` is a whole number from 1 to {ITERATIONS_MAX}", limit.path, value=True
+            )
+            count = ITERATIONS_DEFAULT
+        return [Loop(condition=check.expression, max_iterations=count, steps=steps, **self.base(step, guards))]
+
+    def parallel(self, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+        guards = self.guards(step, scope)
+        written: dict[str, str] = {}
+        steps: list[Step] = []
+        sides: list[Scope] = []
+        for declaration in step.blocks.get("steps", ()):
+            side = scope.changed()
+            lowered = self.lower(declaration, side)
+            steps += lowered
+            sides.append(side)
+            if any(isinstance(part, Return) for part in lowered):
+                self.state.error("parallel", "a return cannot stand among parallel steps", declaration.path)
+            self._check_parallel(declaration, lowered, written)
+        for side in sides:
+            for name, kind in side.names.items():
+                if scope.names.get(name) != kind:
+                    scope.names[name] = nullable(kind) if guards else kind
+        return [Parallel(steps=tuple(steps), **self.base(step, guards))]
+
+    def _check_parallel(self, declaration: StepDeclaration, steps: Sequence[Step], written: dict[str, str]) -> None:
+        reads, writes = names_in(steps), writes_of(steps)
+        for name in sorted((reads | writes) & written.keys()):
+            message = f"step `{declaration.name}` needs `{name}` of step `{written[name]}`, which runs at the same time"
+            self.state.error("parallel", message, declaration.path)
+        written.update(dict.fromkeys(writes, declaration.name))
+
+
+_OPERATIONS: Final[dict[str, Lower]] = {
+    "validation": Steps.validation,
+    "conditional": Steps.conditional,
+    "arithmetic": Steps.arithmetic,
+    "string_template": Steps.string_template,
+    "data_transform": Steps.data_transform,
+    "matrix.multiply": Steps.matrix_multiply,
+    "return": Steps.returns,
+    "for_each": Steps.for_each,
+    "loop": Steps.loop,
+    "parallel": Steps.parallel,
+}
+
+
+def _unknown(steps: Steps, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+    raise AssertionError(f"no way to lower {step.operation}")
+
+
+def merge(scope: Scope, sides: Sequence[Scope]) -> None:
+    """Take over the variables of blocks of which one was run; a variable that one lacks may be null."""
+    names = {name: None for side in sides for name in side.names}
+    merged: dict[str, Type] = {}
+    for name in names:
+        kinds = [side.names.get(name, NULL) for side in sides]
+        merged[name] = kinds[0]
+        for kind in kinds[1:]:
+            merged[name] = common(merged[name], kind)
+    scope.names.clear()
+    scope.names.update(merged)
+
+
+def always_returns(steps: Sequence[Step]) -> bool:
+    """Whether the steps always end the node."""
+    return any(_returns(step) for step in steps)
+
+
+def _returns(step: Step) -> bool:
+    if step.guards:
+        return False
+    if isinstance(step, Return):
+        return True
+    if isinstance(step, Branch):
+        return always_returns(step.then) and always_returns(step.otherwise)
+    if isinstance(step, EffectStep):
+        return always_returns(step.found) and always_returns(step.empty)
+    return False

@@ -1,0 +1,208 @@
+"""Types as files spell them, as `Type`s; custom types by name.
+
+    string   decimal(2)   array<Item>   map<string, integer>   set<string>   enum[small, large]   Money
+
+`TypeTable` knows the custom types of one node. A text that is no type is a remark, and counts as `any` from there on.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from lyra.core.checking.document import Path
+from lyra.vesper.check.state import CheckState
+from lyra.vesper.nodes.model import FieldDeclaration, Node, TypeDeclaration
+from lyra.vesper.nodes.reader import close_to
+from lyra.vesper.values.limits import SCALE_MAX, TYPE_DEPTH_MAX
+from lyra.vesper.values.types import (
+    ANY,
+    SCALARS,
+    STRING,
+    Array,
+    DecimalType,
+    EnumType,
+    Field,
+    MapType,
+    Nullable,
+    Record,
+    SetType,
+    Type,
+)
+
+__all__ = ["TypeTable"]
+
+_PART: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|[<>,()\[\]]|[0-9]+|'[^']*'|\"[^\"]*\")")
+_ENUM: Final = re.compile(r"\s*enum\s*\[([^\]]*)\]\s*\Z")
+_OTHER_NAMES: Final = {
+    "str": "string",
+    "text": "string",
+    "int": "integer",
+    "number": "decimal",
+    "float": "decimal",
+    "bool": "boolean",
+    "datetime": "timestamp",
+    "date": "timestamp",
+    "list": "array",
+    "object": "map",
+    "dict": "map",
+}
+
+
+class TypeTable:
+    """The types that a node can name."""
+
+    def __init__(self, node: Node, state: CheckState) -> None:
+        self.state = state
+        self.declarations: dict[str, TypeDeclaration] = {}
+        for declaration in node.types:
+            if declaration.name in SCALARS or declaration.name in ("array", "map", "set", "enum"):
+                state.error("bad_name", f"`{declaration.name}` is the name of a built-in type", declaration.path)
+            self.declarations[declaration.name] = declaration
+        self._known: dict[str, Type] = {}
+        self._open: list[str] = []  # custom types under way, outermost first
+        for declaration in node.types:
+            self.named(declaration.name, declaration.path)
+
+    # ------------------------------------------------------------ fields
+    def of_field(self, field: FieldDeclaration, *, optional_is_nullable: bool = True) -> Type:
+        """The declared type; with null where the field may be absent and has no default."""
+        kind = self._field_type(field)
+        has_value = field.default is not None and field.default is not msgspec.UNSET
+        if optional_is_nullable and not field.required and not has_value and kind != ANY:
+            return Nullable(kind)
+        return kind
+
+    def _field_type(self, field: FieldDeclaration) -> Type:
+        type_path = (*field.path, "type") if self.state.has_path((*field.path, "type")) else field.path
+        if field.type.strip() == "enum":
+            if not field.values:
+                self.state.error("bad_type", f"enum `{field.name}` has no values", type_path, hint="values: [a, b]")
+                return STRING
+            return self._enum(field.values, type_path)
+        kind = self.read(field.type, type_path)
+        if field.scale is not None:
+            if not isinstance(kind, DecimalType):
+                self.state.error("bad_type", "only a decimal has a scale", (*field.path, "scale"))
+            elif field.scale > SCALE_MAX:
+                self.state.error("limit", f"a scale is at most {SCALE_MAX}", (*field.path, "scale"))
+            else:
+                kind = DecimalType(field.scale)
+        return kind
+
+    def _enum(self, values: tuple[str, ...], path: Path) -> Type:
+        twice = {value for value in values if values.count(value) > 1}
+        if twice:
+            self.state.error("bad_type", f"enum value `{min(twice)}` is written twice", path)
+        return EnumType(tuple(dict.fromkeys(values)))
+
+    # ------------------------------------------------------------ texts
+    def read(self, text: str, path: Path) -> Type:
+        """The type of a text; `any` after a remark where there is none."""
+        match = _ENUM.match(text)
+        if match is not None:
+            values = tuple(value.strip().strip("'\"") for value in match[1].split(",") if value.strip())
+            if values:
+                return self._enum(values, path)
+        parts = _parts(text)
+        if parts is not None:
+            kind, rest = self._type(parts, path, 0)
+            if kind is not None and not rest:
+                return kind
+            if kind is None and rest == ["reported"]:
+                return ANY
+        self.state.error("bad_type", f"{text[:80]!r} is no type", path, value=True)
+        return ANY
+
+    def _type(self, parts: list[str], path: Path, depth: int) -> tuple[Type | None, list[str]]:
+        """A type at the front of some parts, and the parts after it."""
+        if not parts or depth > TYPE_DEPTH_MAX:
+            return None, parts
+        name, rest = parts[0], parts[1:]
+        if name == "enum" and rest[:1] == ["["]:
+            end = rest.index("]") if "]" in rest else -1
+            values = tuple(part.strip("'\"") for part in rest[1:end] if part != ",")
+            return (EnumType(values), rest[end + 1 :]) if end > 0 and values else (None, rest)
+        if name == "decimal" and rest[:1] == ["("] and rest[2:3] == [")"] and rest[1].isdigit():
+            scale = int(rest[1]) if len(rest[1]) < 6 else SCALE_MAX + 1
+            return (DecimalType(scale), rest[3:]) if scale <= SCALE_MAX else (None, rest)
+        if name in ("array", "set", "map"):
+            return self._collection(name, rest, path, depth)
+        kind = self.named(name, path)
+        return (kind, rest) if kind is not None else (None, ["reported"])
+
+    def _collection(self, name: str, rest: list[str], path: Path, depth: int) -> tuple[Type | None, list[str]]:
+        if rest[:1] != ["<"]:
+            return (MapType(STRING, ANY) if name == "map" else Array(ANY) if name == "array" else SetType(ANY)), rest
+        first, rest = self._type(rest[1:], path, depth + 1)
+        if first is None:
+            return None, rest
+        if name == "map":
+            if rest[:1] != [","]:
+                return None, rest
+            second, rest = self._type(rest[1:], path, depth + 1)
+            if second is None or rest[:1] != [">"]:
+                return None, rest
+            if first != STRING and not isinstance(first, EnumType):
+                self.state.error("bad_type", "the keys of a map are strings", path)
+            return MapType(STRING, second), rest[1:]
+        if rest[:1] != [">"]:
+            return None, rest
+        if name == "set" and isinstance(first, (Array, SetType, MapType, Record)):
+            self.state.error("bad_type", "the elements of a set are scalars", path)
+        return (Array(first) if name == "array" else SetType(first)), rest[1:]
+
+    def named(self, name: str, path: Path) -> Type | None:
+        """A built-in or custom type; None after a remark where there is none of that name."""
+        if name in SCALARS:
+            return SCALARS[name]
+        if name in self._known:
+            return self._known[name]
+        declaration = self.declarations.get(name)
+        if declaration is None:
+            words = (*SCALARS, "array", "map", "set", "enum", *self.declarations)
+            hint = f"did you mean `{_OTHER_NAMES[name]}`?" if name in _OTHER_NAMES else close_to(name, words)
+            self.state.error("unknown_type", f"there is no type `{name}`", path, hint=hint, value=True)
+            return None
+        if name in self._open or len(self._open) > TYPE_DEPTH_MAX:
+            self.state.error("recursive_type", f"type `{name}` contains itself", declaration.path)
+            return ANY
+        self._open.append(name)
+        kind = self._custom(declaration)
+        self._open.pop()
+        self._known[name] = kind
+        return kind
+
+    def _custom(self, declaration: TypeDeclaration) -> Type:
+        if declaration.base is not None:
+            return self._field_type(declaration.base)
+        return Record(
+            declaration.name,
+            tuple(
+                Field(
+                    name=field.name,
+                    type=self.of_field(field),
+                    required=field.required,
+                    default=self.state.literal(field.default, self._field_type(field), (*field.path, "default"))
+                    if field.default is not msgspec.UNSET
+                    else field.default,
+                )
+                for field in declaration.fields
+            ),
+        )
+
+
+def _parts(text: str) -> list[str] | None:
+    """The words and marks of a type; None where a character fits neither."""
+    parts: list[str] = []
+    position = 0
+    text = text.rstrip()
+    while position < len(text):
+        match = _PART.match(text, position)
+        if match is None or len(parts) > 1_000:
+            return None
+        parts.append(match[1])
+        position = match.end()
+    return parts

@@ -1,0 +1,45 @@
+"""What steps of the IR read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from lyra.vesper.ir.expressions import Name
+from lyra.vesper.ir.program import Assign, EffectStep, ForEach, Transition
+
+__all__ = ["names_in", "parts_of", "writes_of"]
+
+
+def parts_of(part: Any) -> Iterator[Any]:
+    """The part and everything inside it."""
+    rest = [part]
+    while rest:
+        item = rest.pop()
+        if isinstance(item, (list, tuple)):
+            rest.extend(reversed(item))
+        elif isinstance(item, msgspec.Struct):
+            yield item
+            rest.extend(getattr(item, name) for name in reversed(item.__struct_fields__))
+
+
+def names_in(part: Any) -> set[str]:
+    """All names that expressions inside mention."""
+    return {item.name for item in parts_of(part) if isinstance(item, Name)}
+
+
+def writes_of(part: Any) -> set[str]:
+    """The variables that steps inside write."""
+    names: set[str] = set()
+    for item in parts_of(part):
+        if isinstance(item, Assign):
+            names.add(item.target)
+        elif isinstance(item, EffectStep):
+            names.update(name for name in (item.output, *(name for name, _ in item.extract)) if name)
+        elif isinstance(item, Transition) and item.output:
+            names.add(item.output)
+        elif isinstance(item, ForEach):
+            names.add(item.variable)
+    return names

@@ -1,0 +1,281 @@
+"""From the text of an expression to its tree, by operator precedence.
+
+    =>  (right)   <   OR   <   AND   <   NOT   <   FORALL EXISTS   <   == != <= >= < > IN CONTAINS IS NULL (one)
+    <   + -   <   * / %   <   - (sign)   <   .field  [index]
+
+Lengths and depths are bounded, so that no file can exhaust the stack. A mistake is a ParseError with the offset in
+`fields`; the caller knows the line and column of the file. Nothing is evaluated here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from lyra.errors import ParseError
+from lyra.vesper.expressions.terms import (
+    BinaryTerm,
+    CallTerm,
+    IndexTerm,
+    ListTerm,
+    LiteralTerm,
+    MemberTerm,
+    NameTerm,
+    NullTestTerm,
+    PlaceholderTerm,
+    QuantifierTerm,
+    StarTerm,
+    Term,
+    UnaryTerm,
+)
+from lyra.vesper.expressions.tokens import KEYWORDS, Token, syntax_error, tokens_of
+from lyra.vesper.values.limits import EXPRESSION_CHARS_MAX, EXPRESSION_DEPTH_MAX, EXPRESSION_NESTING_MAX
+
+__all__ = ["parse_expression", "parse_placeholder"]
+
+_IMPLIES, _OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _SIGN = range(1, 9)
+_BINARY: Final = {
+    "=>": _IMPLIES,
+    "OR": _OR,
+    "AND": _AND,
+    **dict.fromkeys(("==", "!=", "<=", ">=", "<", ">", "IN", "CONTAINS", "NOT", "IS"), _COMPARE),
+    **dict.fromkeys(("+", "-"), _SUM),
+    **dict.fromkeys(("*", "/", "%"), _PRODUCT),
+}
+
+
+def parse_expression(text: str, *, sql: bool = False) -> Term:
+    """The tree of an expression. With `sql`, a single `=` is read as `==`."""
+    if len(text) > EXPRESSION_CHARS_MAX:
+        raise syntax_error(f"the expression has more than {EXPRESSION_CHARS_MAX} characters", 0, 0)
+    return _Parser(tokens_of(text), sql=sql).whole()
+
+
+def parse_placeholder(text: str, start: int) -> tuple[Term, int]:
+    """The tree of a placeholder whose text begins at an offset, and the offset after its closing brace."""
+    tokens = tokens_of(text, start, until_brace=True)
+    if tokens[-1].start - start > EXPRESSION_CHARS_MAX:
+        raise syntax_error(f"the placeholder has more than {EXPRESSION_CHARS_MAX} characters", start, start)
+    return _Parser(tokens).whole(), tokens[-1].end
+
+
+class _Parser:
+    def __init__(self, tokens: list[Token], *, sql: bool = False) -> None:
+        self.tokens = tokens
+        self.index = 0
+        self.nesting = 0
+        self.sql = sql
+        self.depths: dict[int, int] = {}  # by id of a term of this parse; self.kept keeps them alive
+        self.kept: list[Term] = []
+
+    def whole(self) -> Term:
+        if self.tokens[0].kind == "end":
+            raise syntax_error("an expression is expected", self.tokens[0].start, self.tokens[0].end)
+        term = self.expression(_IMPLIES)
+        token = self.peek()
+        if token.kind != "end":
+            raise self.unexpected(token)
+        return term
+
+    # ------------------------------------------------------------ tokens
+    def peek(self) -> Token:
+        return self.tokens[self.index]
+
+    def take(self) -> Token:
+        token = self.tokens[self.index]
+        self.index += token.kind != "end"
+        return token
+
+    def takes(self, kind: str, value: str) -> bool:
+        token = self.peek()
+        if token.kind == kind and token.value == value:
+            self.index += 1
+            return True
+        return False
+
+    def expect(self, value: str) -> Token:
+        token = self.take()
+        if token.kind != "symbol" or token.value != value:
+            raise syntax_error(f"`{value}` is expected instead of {token}", token.start, token.end)
+        return token
+
+    def expect_name(self, what: str) -> Token:
+        token = self.take()
+        if token.kind != "name" and not (what == "field" and token.kind in ("keyword", "word")):
+            raise syntax_error(f"the name of a {what} is expected instead of {token}", token.start, token.end)
+        return token
+
+    def unexpected(self, token: Token) -> ParseError:
+        hint = ""
+        if token.kind == "name" and token.value.upper() in KEYWORDS:
+            hint = f"keywords are written in upper case: {token.value.upper()}"
+        elif token.value == "=":
+            hint = "equality is written =="
+        elif self.index and token.kind == "symbol" and _BINARY.get(token.value) == _COMPARE:
+            hint = "comparisons do not chain: join two of them by AND"
+        previous = self.tokens[self.index - 1] if self.index else None
+        error = syntax_error(f"unexpected {token}", token.start, token.end, hint=hint)
+        error.fields["after_name"] = token.kind == "name" and previous is not None and previous.kind == "name"
+        return error
+
+    # ------------------------------------------------------------ expressions
+    def expression(self, level: int) -> Term:
+        left = self.prefix(level)
+        while (own := self.operator_level()) >= level:
+            if own == _IMPLIES:
+                sign = self.take()
+                left = self.binary("=>", left, self.expression(_IMPLIES), sign)
+            elif own == _COMPARE:
+                left = self.comparison(left)
+                if self.operator_level() == _COMPARE:
+                    raise self.unexpected(self.peek())
+            else:
+                sign = self.take()
+                left = self.binary(str(sign.value), left, self.expression(own + 1), sign)
+        return left
+
+    def operator_level(self) -> int:
+        token = self.peek()
+        if token.kind not in ("symbol", "keyword"):
+            return 0
+        if token.value == "=" and self.sql:
+            return _COMPARE
+        if token.value == "NOT" and self.tokens[self.index + 1].value != "IN":
+            return 0
+        return _BINARY.get(token.value, 0)
+
+    def comparison(self, left: Term) -> Term:
+        sign = self.take()
+        if sign.value == "IS":
+            negated = self.takes("keyword", "NOT")
+            if not (self.takes("keyword", "NULL") or self.takes_null()):
+                token = self.peek()
+                raise syntax_error(f"`NULL` is expected instead of {token}", token.start, token.end)
+            return self.keep(
+                NullTestTerm(operand=left, negated=negated, start=left.start, end=self.tokens[self.index - 1].end), left
+            )
+        if sign.value == "NOT":
+            inner = self.take()
+            term = self.binary("IN", left, self.expression(_SUM), inner)
+            return self.keep(UnaryTerm(operator="NOT", operand=term, start=term.start, end=term.end), term)
+        operator = "==" if sign.value == "=" else str(sign.value)
+        return self.binary(operator, left, self.expression(_SUM), sign)
+
+    def takes_null(self) -> bool:
+        token = self.peek()
+        if token.kind == "word" and token.value is None:
+            self.index += 1
+            return True
+        return False
+
+    def prefix(self, level: int) -> Term:
+        token = self.peek()
+        self.nesting += 1
+        if self.nesting > EXPRESSION_NESTING_MAX:
+            raise syntax_error("the expression is nested too deeply", token.start, token.end)
+        term = self._prefix(token, level)
+        self.nesting -= 1
+        return term
+
+    def _prefix(self, token: Token, level: int) -> Term:
+        if token.kind == "keyword" and token.value == "NOT" and level <= _NOT:
+            self.take()
+            operand = self.expression(_NOT)
+            return self.keep(UnaryTerm(operator="NOT", operand=operand, start=token.start, end=operand.end), operand)
+        if token.kind == "keyword" and token.value in ("FORALL", "EXISTS") and level <= _NOT:
+            return self.quantifier()
+        if token.kind == "symbol" and token.value == "-":
+            self.take()
+            operand = self.prefix(_SIGN)
+            return self.keep(UnaryTerm(operator="-", operand=operand, start=token.start, end=operand.end), operand)
+        return self.postfix()
+
+    def quantifier(self) -> Term:
+        token = self.take()
+        name = self.expect_name("variable")
+        collection = self.postfix() if self.takes("keyword", "IN") else None
+        self.expect(":")
+        body = self.expression(_IMPLIES)
+        inner = (body,) if collection is None else (collection, body)
+        return self.keep(
+            QuantifierTerm(
+                kind=str(token.value),
+                name=str(name.value),
+                collection=collection,
+                body=body,
+                start=token.start,
+                end=body.end,
+            ),
+            *inner,
+        )
+
+    def postfix(self) -> Term:
+        term = self.atom()
+        while True:
+            if self.takes("symbol", "."):
+                name = self.expect_name("field")
+                word = (
+                    {True: "true", False: "false", None: "null"}.get(name.value) if name.kind == "word" else name.value
+                )
+                term = self.keep(MemberTerm(target=term, name=str(word), start=term.start, end=name.end), term)
+            elif self.takes("symbol", "["):
+                index = self.expression(_IMPLIES)
+                end = self.expect("]").end
+                term = self.keep(IndexTerm(target=term, index=index, start=term.start, end=end), term, index)
+            else:
+                return term
+
+    def atom(self) -> Term:
+        token = self.take()
+        if token.kind in ("number", "text", "word"):
+            return self.keep(LiteralTerm(value=token.value, start=token.start, end=token.end))
+        if token.kind == "keyword" and token.value == "NULL":
+            return self.keep(LiteralTerm(value=None, start=token.start, end=token.end))
+        if token.kind == "name":
+            if self.takes("symbol", "("):
+                return self.call(token)
+            return self.keep(NameTerm(name=str(token.value), start=token.start, end=token.end))
+        if token.kind == "symbol" and token.value == "[":
+            items, end = self.arguments("]")
+            return self.keep(ListTerm(items=items, start=token.start, end=end), *items)
+        if token.kind == "symbol" and token.value == "(":
+            term = self.expression(_IMPLIES)
+            self.expect(")")
+            return term
+        if token.kind == "symbol" and token.value == "{":
+            operand = self.expression(_IMPLIES)
+            end = self.expect("}").end
+            return self.keep(PlaceholderTerm(operand=operand, start=token.start, end=end), operand)
+        raise syntax_error(f"an expression is expected instead of {token}", token.start, token.end)
+
+    def call(self, name: Token) -> Term:
+        star = self.peek()
+        if star.kind == "symbol" and star.value == "*":
+            self.take()
+            end = self.expect(")").end
+            arguments: tuple[Term, ...] = (StarTerm(start=star.start, end=star.end),)
+        else:
+            arguments, end = self.arguments(")")
+        return self.keep(CallTerm(function=str(name.value), arguments=arguments, start=name.start, end=end), *arguments)
+
+    def arguments(self, closing: str) -> tuple[tuple[Term, ...], int]:
+        items: list[Term] = []
+        if not (self.peek().kind == "symbol" and self.peek().value == closing):
+            items.append(self.expression(_IMPLIES))
+            while self.takes("symbol", ","):
+                items.append(self.expression(_IMPLIES))
+        return tuple(items), self.expect(closing).end
+
+    # ------------------------------------------------------------ depth
+    def binary(self, operator: str, left: Term, right: Term, sign: Token) -> Term:
+        term = BinaryTerm(operator=operator, left=left, right=right, start=left.start, end=right.end, sign=sign.start)
+        return self.keep(term, left, right)
+
+    def keep(self, term: Any, *inner: Term) -> Term:
+        """The term, once its depth is known to be within the limit."""
+        depth = 1 + max((self.depths.get(id(child), 0) for child in inner), default=0)
+        if depth > EXPRESSION_DEPTH_MAX:
+            raise syntax_error("the expression has too many parts", term.start, term.end)
+        self.depths[id(term)] = depth
+        self.kept.append(term)
+        result: Term = term
+        return result

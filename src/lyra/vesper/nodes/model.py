@@ -1,0 +1,238 @@
+"""A node as its file declares it: data with the paths of its parts, nothing judged yet.
+
+Expressions and templates are texts here; `lyra.vesper.check` reads them. Every declaration has the path of its part of
+the file, with which `Node.document` finds its line and column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from lyra.core.checking.document import Path
+from lyra.vesper.loading.document import Document
+from lyra.vesper.loading.issues import Issue
+
+__all__ = [
+    "Change",
+    "ContractText",
+    "Contracts",
+    "ErrorHandling",
+    "FieldDeclaration",
+    "MachineDeclaration",
+    "Metadata",
+    "MoveDeclaration",
+    "Node",
+    "Observability",
+    "Performance",
+    "PropertyTest",
+    "Security",
+    "Setting",
+    "StepDeclaration",
+    "TestCase",
+    "Testing",
+    "TypeDeclaration",
+]
+
+
+class Change(msgspec.Struct, frozen=True):
+    """An entry of the change log."""
+
+    version: str = ""
+    date: str = ""
+    changes: tuple[str, ...] = ()
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    author: str = ""
+    created: str = ""
+    version: str = ""
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    dependencies: tuple[str, ...] = ()
+    changelog: tuple[Change, ...] = ()
+
+
+class FieldDeclaration(msgspec.Struct, frozen=True):
+    """An input, an output or a field of a custom type."""
+
+    name: str
+    type: str
+    path: Path
+    required: bool = True
+    default: Any = msgspec.UNSET  # as it is written; UNSET: none
+    constraints: tuple[tuple[Any, Path], ...] = ()  # texts and one-key maps
+    values: tuple[str, ...] = ()  # of an enum
+    scale: int | None = None
+    sensitive: bool = False
+    description: str = ""
+
+
+class TypeDeclaration(msgspec.Struct, frozen=True):
+    """A custom type: a record with fields, or a base type with constraints."""
+
+    name: str
+    path: Path
+    fields: tuple[FieldDeclaration, ...] = ()
+    base: FieldDeclaration | None = None
+    constraints: tuple[tuple[Any, Path], ...] = ()
+
+
+class ContractText(msgspec.Struct, frozen=True):
+    text: str
+    path: Path
+    is_prose: bool = False  # written as a mapping: a label and a sentence
+
+
+class Contracts(msgspec.Struct, frozen=True):
+    preconditions: tuple[ContractText, ...] = ()
+    postconditions: tuple[ContractText, ...] = ()
+    invariants: tuple[ContractText, ...] = ()
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """A value in a file, and its path."""
+
+    value: Any
+    path: Path
+
+
+class StepDeclaration(msgspec.Struct, frozen=True):
+    """A step: its operation, its settings by name, and the steps inside it by block.
+
+    Settings stand at the top of the step or under `parameters`; the top wins. `parameters` keeps what stands under that
+    key and is no setting of the operation. Blocks are then, else, steps, if_found and if_empty.
+    """
+
+    name: str
+    operation: str
+    path: Path
+    settings: dict[str, Setting] = {}
+    parameters: dict[str, Setting] = {}
+    blocks: dict[str, tuple[StepDeclaration, ...]] = {}
+    compensations: dict[int, tuple[StepDeclaration, ...]] = {}  # by entry of on_error
+    description: str = ""
+    is_named: bool = True
+
+    def inner(self) -> Iterator[StepDeclaration]:
+        """The steps inside this one, at any depth."""
+        for block in (*self.blocks.values(), *self.compensations.values()):
+            for step in block:
+                yield step
+                yield from step.inner()
+
+
+class ErrorHandling(msgspec.Struct, frozen=True):
+    """What the node does about an error code."""
+
+    code: str
+    path: Path
+    settings: dict[str, Setting] = {}
+    compensation: tuple[StepDeclaration, ...] = ()
+
+
+class Performance(msgspec.Struct, frozen=True):
+    expected_latency_ms: int | Decimal | None = None
+    p99_latency_ms: int | Decimal | None = None
+    max_latency_ms: int | Decimal | None = None
+    memory_limit_mb: int | None = None
+    cpu_limit_cores: int | Decimal | None = None
+    timeout_seconds: int | Decimal | None = None
+    rate_limit: dict[str, Any] = {}
+
+
+class Security(msgspec.Struct, frozen=True):
+    capabilities_required: tuple[str, ...] = ()
+    denied_capabilities: tuple[str, ...] = ()
+    sensitive_data: tuple[str, ...] | bool = ()  # names of fields, or true for all
+    audit_level: str = "basic"
+    compliance: tuple[str, ...] = ()
+
+
+class Observability(msgspec.Struct, frozen=True):
+    metrics: tuple[dict[str, Any], ...] = ()
+    alerts: tuple[dict[str, Any], ...] = ()
+    tracing: dict[str, Any] = {}
+    logging: dict[str, Any] = {}
+
+
+class PropertyTest(msgspec.Struct, frozen=True):
+    property: str = ""
+    description: str = ""
+    strategy: str = "hypothesis"
+    invariant: str = ""
+    verify: str = ""
+
+
+class TestCase(msgspec.Struct, frozen=True):
+    """A test in the file: inputs, and the part of the outcome that is expected."""
+
+    __test__ = False
+
+    name: str = ""
+    description: str = ""
+    inputs: dict[str, Any] = {}
+    expected_output: dict[str, Any] = {}
+    steps: tuple[Any, ...] = ()
+
+
+class Testing(msgspec.Struct, frozen=True):
+    property_tests: tuple[PropertyTest, ...] = ()
+    test_cases: tuple[TestCase, ...] = ()
+    differential_tests: dict[str, Any] = {}
+
+
+class MoveDeclaration(msgspec.Struct, frozen=True):
+    """A transition that a state machine allows."""
+
+    source: str
+    target: str
+    path: Path
+    guard: Setting | None = None
+
+
+class MachineDeclaration(msgspec.Struct, frozen=True):
+    name: str
+    path: Path
+    initial: str = ""
+    states: tuple[str, ...] = ()
+    moves: tuple[MoveDeclaration, ...] = ()
+
+
+class Node(msgspec.Struct, frozen=True):
+    """Everything that a file declares. `issues` are the remarks of the reader."""
+
+    node_id: str
+    kind: str
+    intent: str
+    document: Document
+    metadata: Metadata = Metadata()
+    inputs: tuple[FieldDeclaration, ...] = ()
+    success: tuple[FieldDeclaration, ...] = ()
+    error: tuple[FieldDeclaration, ...] = ()
+    types: tuple[TypeDeclaration, ...] = ()
+    contracts: Contracts = Contracts()
+    flow: tuple[StepDeclaration, ...] = ()
+    error_handling: tuple[ErrorHandling, ...] = ()
+    performance: Performance = Performance()
+    security: Security = Security()
+    observability: Observability = Observability()
+    testing: Testing = Testing()
+    documentation: dict[str, Any] = {}
+    state_machines: tuple[MachineDeclaration, ...] = ()
+    issues: tuple[Issue, ...] = ()
+
+    @property
+    def file(self) -> str:
+        return self.document.file
+
+    def all_steps(self) -> Iterator[StepDeclaration]:
+        """The steps of the flow and those inside them."""
+        for step in self.flow:
+            yield step
+            yield from step.inner()
+        for rule in self.error_handling:
+            yield from rule.compensation

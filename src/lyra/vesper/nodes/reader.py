@@ -1,0 +1,144 @@
+"""Plain values out of a document, with a remark for each that is not of the expected form.
+
+`Reader` has a method for each form (a text, a number, a list of texts, a mapping); each takes a value and its path and
+gives the value or a default. `section` reads a mapping by a table of keys, and remarks on keys that are in no table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from decimal import Decimal
+from difflib import get_close_matches
+from typing import Any
+
+from lyra.core.checking.document import Path
+from lyra.vesper.loading.document import Document
+from lyra.vesper.loading.issues import ERROR, WARNING, Issues
+
+__all__ = ["Form", "Reader", "close_to"]
+
+Form = Callable[[Any, Path], Any]
+
+
+def close_to(word: str, words: Collection[str]) -> str:
+    """A hint with the nearest of some words, or nothing."""
+    close = get_close_matches(word, sorted(words), n=1)
+    return f"did you mean `{close[0]}`?" if close else ""
+
+
+class Reader:
+    """Reads the parts of one document."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.issues = Issues()
+
+    # ------------------------------------------------------------ remarks
+    def error(self, code: str, message: str, path: Path, *, hint: str = "", value: bool = False) -> None:
+        """An error at a part's key, or at its value."""
+        place = self.document.value_place(path) if value else self.document.place(path)
+        self.issues.add(ERROR, code, message, path=path, place=place, hint=hint)
+
+    def warn(self, code: str, message: str, path: Path, *, hint: str = "") -> None:
+        self.issues.add(WARNING, code, message, path=path, place=self.document.place(path), hint=hint)
+
+    def wrong(self, what: str, value: Any, path: Path) -> None:
+        name = path[-1] if path else "the file"
+        self.error("wrong_form", f"`{name}` must be {what}, not {_shown(value)}", path, value=True)
+
+    # ------------------------------------------------------------ forms
+    def text(self, value: Any, path: Path) -> str:
+        """A text; numbers and words are taken as they are written."""
+        if isinstance(value, str):
+            return value
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, (int, Decimal)):
+            return str(value)
+        if value is not None:
+            self.wrong("a text", value, path)
+        return ""
+
+    def flag(self, value: Any, path: Path) -> bool:
+        if not isinstance(value, bool):
+            self.wrong("true or false", value, path)
+        return value is True
+
+    def integer(self, value: Any, path: Path) -> int | None:
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return value
+        self.wrong("a whole number, 0 or more", value, path)
+        return None
+
+    def number(self, value: Any, path: Path) -> int | Decimal | None:
+        if isinstance(value, (int, Decimal)) and not isinstance(value, bool) and value >= 0:
+            return value
+        self.wrong("a number, 0 or more", value, path)
+        return None
+
+    def texts(self, value: Any, path: Path) -> tuple[str, ...]:
+        """A list of texts; a single text is a list of one."""
+        if isinstance(value, str):
+            return (value,)
+        return tuple(self.text(item, (*path, index)) for index, item in enumerate(self.items(value, path)))
+
+    def items(self, value: Any, path: Path) -> list[Any]:
+        if isinstance(value, list):
+            return value
+        if value is not None:
+            self.wrong("a list", value, path)
+        return []
+
+    def mapping(self, value: Any, path: Path) -> dict[str, Any]:
+        if isinstance(value, dict):
+            return value
+        if value is not None:
+            self.wrong("a mapping", value, path)
+        return {}
+
+    def mappings(self, value: Any, path: Path) -> tuple[dict[str, Any], ...]:
+        return tuple(self.mapping(item, (*path, index)) for index, item in enumerate(self.items(value, path)))
+
+    def choice(self, *words: str) -> Form:
+        """A text that is one of some words."""
+
+        def read(value: Any, path: Path) -> str:
+            text = self.text(value, path)
+            if text not in words:
+                hint = close_to(text, words)
+                self.error("unknown_word", f"`{path[-1]}` is one of {', '.join(words)}", path, hint=hint, value=True)
+                return words[0]
+            return text
+
+        return read
+
+    # ------------------------------------------------------------ tables
+    def section(self, value: Any, path: Path, table: Mapping[str, Form]) -> dict[str, Any]:
+        """The values of a mapping by a table of keys; keys that are not there are left out."""
+        mapping = self.mapping(value, path)
+        result: dict[str, Any] = {}
+        for key, item in mapping.items():
+            form = table.get(key)
+            if form is None:
+                self.unknown_key(key, (*path, key), table)
+            elif item is not None:
+                read = form(item, (*path, key))
+                if read is not None:
+                    result[key] = read
+        return result
+
+    def unknown_key(self, key: str, path: Path, known: Collection[str]) -> None:
+        self.warn("unknown_key", f"`{key}` is not known here and has no effect", path, hint=close_to(key, known))
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, dict):
+        return "a mapping"
+    text = str(value)
+    return repr(text if len(text) <= 40 else text[:40] + "…") if isinstance(value, str) else text[:40]

@@ -1,0 +1,328 @@
+"""The sections of a file, each read by a table of its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from lyra.core.checking.document import Path
+from lyra.vesper.nodes.model import (
+    Change,
+    Contracts,
+    ContractText,
+    ErrorHandling,
+    FieldDeclaration,
+    MachineDeclaration,
+    Metadata,
+    MoveDeclaration,
+    Observability,
+    Performance,
+    PropertyTest,
+    Security,
+    Setting,
+    TestCase,
+    Testing,
+    TypeDeclaration,
+)
+from lyra.vesper.nodes.reader import Form, Reader
+from lyra.vesper.nodes.steps import StepReader
+from lyra.vesper.values.limits import CONTRACTS_MAX, FIELDS_MAX, INPUTS_MAX
+from lyra.vesper.values.names import is_identifier
+
+__all__ = ["Sections"]
+
+_SIBLING_CONSTRAINTS: Final = ("pattern", "min", "max", "min_length", "max_length")
+
+
+class Sections:
+    """Reads the sections of one file."""
+
+    def __init__(self, reader: Reader, steps: StepReader) -> None:
+        self.reader = reader
+        self.steps = steps
+
+    # ------------------------------------------------------------ simple sections
+    def metadata(self, value: Any, path: Path) -> Metadata:
+        reader = self.reader
+        table = {
+            "author": reader.text,
+            "created": reader.text,
+            "version": reader.text,
+            "description": reader.text,
+            "tags": reader.texts,
+            "dependencies": reader.texts,
+            "changelog": self._list_of(Change, {"version": reader.text, "date": reader.text, "changes": reader.texts}),
+        }
+        return Metadata(**reader.section(value, path, table))
+
+    def performance(self, value: Any, path: Path) -> Performance:
+        reader = self.reader
+        numbers = ("expected_latency_ms", "p99_latency_ms", "max_latency_ms", "cpu_limit_cores", "timeout_seconds")
+        table: dict[str, Form] = dict.fromkeys(numbers, reader.number)
+        table |= {"memory_limit_mb": reader.integer, "rate_limit": reader.mapping}
+        return Performance(**reader.section(value, path, table))
+
+    def security(self, value: Any, path: Path) -> Security:
+        reader = self.reader
+        table = {
+            "capabilities_required": reader.texts,
+            "denied_capabilities": reader.texts,
+            "sensitive_data": lambda item, item_path: item if isinstance(item, bool) else reader.texts(item, item_path),
+            "audit_level": reader.choice("basic", "none", "detailed"),
+            "compliance": reader.texts,
+        }
+        return Security(**reader.section(value, path, table))
+
+    def observability(self, value: Any, path: Path) -> Observability:
+        reader = self.reader
+        table = {
+            "metrics": reader.mappings,
+            "alerts": reader.mappings,
+            "tracing": reader.mapping,
+            "logging": reader.mapping,
+        }
+        return Observability(**reader.section(value, path, table))
+
+    def testing(self, value: Any, path: Path) -> Testing:
+        reader = self.reader
+        property_table = dict.fromkeys(("property", "description", "strategy", "invariant", "verify"), reader.text)
+        case_table = {
+            "name": reader.text,
+            "description": reader.text,
+            "inputs": reader.mapping,
+            "expected_output": reader.mapping,
+            "steps": lambda item, item_path: tuple(reader.items(item, item_path)),
+        }
+        table = {
+            "property_tests": self._list_of(PropertyTest, property_table),
+            "test_cases": self._list_of(TestCase, case_table),
+            "differential_tests": reader.mapping,
+        }
+        return Testing(**reader.section(value, path, table))
+
+    def _list_of(self, kind: Callable[..., Any], table: dict[str, Form]) -> Form:
+        def read(value: Any, path: Path) -> tuple[Any, ...]:
+            items = enumerate(self.reader.items(value, path))
+            return tuple(kind(**self.reader.section(item, (*path, index), table)) for index, item in items)
+
+        return read
+
+    # ------------------------------------------------------------ fields
+    def fields(self, value: Any, path: Path, *, what: str) -> tuple[FieldDeclaration, ...]:
+        """Inputs, outputs or the fields of a type: a type's text, or a mapping, by name."""
+        mapping = self.reader.mapping(value, path)
+        limit = INPUTS_MAX if what == "input" else FIELDS_MAX
+        if len(mapping) > limit:
+            self.reader.error("limit", f"more than {limit} entries", path)
+            return ()
+        fields = [self.field(name, item, (*path, name), what=what) for name, item in mapping.items()]
+        return tuple(field for field in fields if field is not None)
+
+    def field(self, name: str, value: Any, path: Path, *, what: str) -> FieldDeclaration | None:
+        if not is_identifier(name):
+            self.reader.error("bad_name", f"{name!r} is no name for a field", path, hint="letters, digits and _")
+            return None
+        if isinstance(value, str):
+            return FieldDeclaration(name, value, path)
+        if isinstance(value, list) and all(isinstance(item, str) for item in value) and value:
+            return FieldDeclaration(name, "enum", path, values=tuple(value))
+        if not isinstance(value, dict):
+            self.reader.error("missing_type", f"{what} `{name}` has no type", path, hint=f"{name}: string")
+            return FieldDeclaration(name, "any", path)
+        return self._field(name, value, path, what=what)
+
+    def _field(self, name: str, value: dict[str, Any], path: Path, *, what: str) -> FieldDeclaration:
+        reader = self.reader
+        table: dict[str, Form] = {
+            "type": reader.text,
+            "required": reader.flag,
+            "default": lambda item, _: item,
+            "constraints": lambda item, _: item,
+            "values": reader.texts,
+            "scale": reader.integer,
+            "sensitive": reader.flag,
+            "description": reader.text,
+            "items": reader.text,
+            "example": lambda item, _: item,
+            **dict.fromkeys(_SIBLING_CONSTRAINTS, lambda item, _: item),
+        }
+        read = reader.section(value, path, table)
+        if not read.get("type"):
+            if "values" not in read:
+                reader.error("missing_type", f"{what} `{name}` has no type", path, hint=f"type: {_a_type(value)}")
+            read["type"] = "enum" if "values" in read else "any"
+        if read["type"] == "array" and read.get("items"):
+            read["type"] = f"array<{read['items']}>"
+        return FieldDeclaration(
+            name=name,
+            type=read["type"],
+            path=path,
+            required=read.get("required", True),
+            default=value.get("default", msgspec.UNSET),
+            constraints=self.constraints(value, path),
+            values=read.get("values", ()),
+            scale=read.get("scale"),
+            sensitive=read.get("sensitive", False),
+            description=read.get("description", ""),
+        )
+
+    def constraints(self, value: dict[str, Any], path: Path) -> tuple[tuple[Any, Path], ...]:
+        """Texts and one-key maps of `constraints`, and the constraints written beside it."""
+        listed = value.get("constraints")
+        constraints: list[tuple[Any, Path]] = []
+        if isinstance(listed, (str, dict)):
+            listed_path = (*path, "constraints")
+            if isinstance(listed, str):
+                constraints.append((listed, listed_path))
+            else:
+                constraints += [({key: item}, (*listed_path, key)) for key, item in listed.items()]
+        else:
+            for index, item in enumerate(self.reader.items(listed, (*path, "constraints"))):
+                item_path = (*path, "constraints", index)
+                if isinstance(item, dict):
+                    constraints += [({key: inner}, (*item_path, key)) for key, inner in item.items()]
+                else:
+                    constraints.append((item, item_path))
+        constraints += [({key: value[key]}, (*path, key)) for key in _SIBLING_CONSTRAINTS if key in value]
+        return tuple(constraints)
+
+    def outputs(self, value: Any, path: Path) -> tuple[tuple[FieldDeclaration, ...], tuple[FieldDeclaration, ...]]:
+        """Success and error fields; a mapping with neither key is all success."""
+        mapping = self.reader.mapping(value, path)
+        nested = {key for key in ("success", "error") if isinstance(mapping.get(key), dict)}
+        is_nested = bool(nested) and not ("type" in mapping.get("success", {}) and len(mapping) > 2)
+        if not is_nested:
+            return self.fields(value, path, what="output"), ()
+        for key in mapping:
+            if key not in ("success", "error"):
+                self.reader.unknown_key(key, (*path, key), ("success", "error"))
+        success = self.fields(mapping.get("success"), (*path, "success"), what="output")
+        error = self.fields(mapping.get("error"), (*path, "error"), what="error field")
+        return success, error
+
+    def types(self, value: Any, path: Path) -> tuple[TypeDeclaration, ...]:
+        declarations = []
+        for name, item in self.reader.mapping(value, path).items():
+            item_path = (*path, name)
+            if not is_identifier(name):
+                self.reader.error("bad_name", f"{name!r} is no name for a type", item_path)
+                continue
+            mapping = self.reader.mapping(item, item_path)
+            table: dict[str, Form] = {
+                "fields": lambda inner, _: inner,
+                "constraints": lambda inner, _: inner,
+                "base": self.reader.text,
+                "values": self.reader.texts,
+                "scale": self.reader.integer,
+                "description": self.reader.text,
+                "type": self.reader.text,
+                **dict.fromkeys(_SIBLING_CONSTRAINTS, lambda inner, _: inner),
+            }
+            read = self.reader.section(mapping, item_path, table)
+            base = read.get("base") or read.get("type") or ("enum" if "values" in read else "")
+            if not base and "fields" not in mapping:
+                self.reader.error("missing_type", f"type `{name}` has neither fields nor a base", item_path)
+                continue
+            declarations.append(
+                TypeDeclaration(
+                    name=name,
+                    path=item_path,
+                    fields=self.fields(mapping.get("fields"), (*item_path, "fields"), what="field"),
+                    base=FieldDeclaration(name, base, item_path, values=read.get("values", ()), scale=read.get("scale"))
+                    if base
+                    else None,
+                    constraints=self.constraints(mapping, item_path),
+                )
+            )
+        return tuple(declarations)
+
+    # ------------------------------------------------------------ contracts
+    def contracts(self, value: Any, path: Path) -> Contracts:
+        table = dict.fromkeys(("preconditions", "postconditions", "invariants"), self._contract_texts)
+        return Contracts(**self.reader.section(value, path, table))
+
+    def _contract_texts(self, value: Any, path: Path) -> tuple[ContractText, ...]:
+        items = [value] if isinstance(value, str) else self.reader.items(value, path)
+        if len(items) > CONTRACTS_MAX:
+            self.reader.error("limit", f"more than {CONTRACTS_MAX} contracts", path)
+            return ()
+        texts = []
+        for index, item in enumerate(items):
+            item_path = path if isinstance(value, str) else (*path, index)
+            if isinstance(item, bool):
+                texts.append(ContractText("true" if item else "false", item_path))
+            elif isinstance(item, dict) and len(item) == 1:
+                (label, sentence) = next(iter(item.items()))
+                texts.append(ContractText(f"{label}: {sentence}", item_path, is_prose=True))
+            elif isinstance(item, str):
+                texts.append(ContractText(item, item_path))
+            else:
+                self.reader.wrong("a condition", item, item_path)
+        return tuple(texts)
+
+    # ------------------------------------------------------------ errors and state machines
+    def error_handling(self, value: Any, path: Path) -> tuple[ErrorHandling, ...]:
+        rules = []
+        for code, item in self.reader.mapping(value, path).items():
+            item_path = (*path, code)
+            mapping = self.reader.mapping({"action": item} if isinstance(item, str) else item, item_path)
+            settings = {key: Setting(inner, (*item_path, key)) for key, inner in mapping.items()}
+            compensation = settings.pop("compensation_steps", None)
+            steps = (
+                self.steps.steps(compensation.value, compensation.path, parent=f"{code}.compensation", depth=1)
+                if compensation
+                else ()
+            )
+            rules.append(ErrorHandling(code, item_path, settings, steps))
+        return tuple(rules)
+
+    def state_machines(self, value: Any, path: Path) -> tuple[MachineDeclaration, ...]:
+        return tuple(
+            self._machine(name, item, (*path, name)) for name, item in self.reader.mapping(value, path).items()
+        )
+
+    def _machine(self, name: str, value: Any, path: Path) -> MachineDeclaration:
+        reader = self.reader
+        table = {
+            "initial": reader.text,
+            "states": lambda item, item_path: tuple(item) if isinstance(item, dict) else reader.texts(item, item_path),
+            "transitions": self._moves,
+            "description": reader.text,
+        }
+        read = reader.section(value, path, table)
+        states = read.get("states", ())
+        return MachineDeclaration(
+            name=name,
+            path=path,
+            initial=read.get("initial") or (states[0] if states else ""),
+            states=states,
+            moves=read.get("transitions", ()),
+        )
+
+    def _moves(self, value: Any, path: Path) -> tuple[MoveDeclaration, ...]:
+        moves = []
+        for index, item in enumerate(self.reader.items(value, path)):
+            item_path = (*path, index)
+            mapping = self.reader.mapping(item, item_path)
+            table: dict[str, Form] = {
+                "from": self.reader.texts,
+                "to": self.reader.texts,
+                "guard": lambda inner, _: inner,
+                "description": self.reader.text,
+            }
+            read = self.reader.section(mapping, item_path, table)
+            if "from" not in read or "to" not in read:
+                self.reader.error("missing_key", "a transition has `from` and `to`", item_path)
+                continue
+            guard = Setting(mapping["guard"], (*item_path, "guard")) if mapping.get("guard") is not None else None
+            moves += [
+                MoveDeclaration(source, target, item_path, guard) for source in read["from"] for target in read["to"]
+            ]
+        return tuple(moves)
+
+
+def _a_type(value: dict[str, Any]) -> str:
+    """A type that fits what a field without one says."""
+    return "decimal" if "scale" in value else "string"

@@ -1,0 +1,166 @@
+"""Steps out of a document: settings at the top or under `parameters`, blocks inside, names where none is written.
+
+A step without a name is called after the step around it: `check.then[0]`. A mapping with `return_success` or
+`return_error` and no operation is a return; so is such a mapping in place of a list of steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from lyra.core.checking.document import Path
+from lyra.vesper.nodes.model import Setting, StepDeclaration
+from lyra.vesper.nodes.operations import STEP_KEYS, Operation, operation_named
+from lyra.vesper.nodes.reader import Reader
+from lyra.vesper.values.limits import STEP_DEPTH_MAX, STEPS_MAX
+
+__all__ = ["StepReader"]
+
+_BLOCKS: Final = ("then", "else", "steps")
+_RESULTS: Final = ("if_found", "if_empty")
+_RETURNS: Final = ("return_success", "return_error")
+
+
+class StepReader:
+    """Reads lists of steps; counts them."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.count = 0
+
+    def steps(self, value: Any, path: Path, *, parent: str = "", depth: int = 0) -> tuple[StepDeclaration, ...]:
+        """The steps of a block: a list of them, or a single one."""
+        if depth > STEP_DEPTH_MAX:
+            self.reader.error("limit", f"steps are nested more than {STEP_DEPTH_MAX} deep", path)
+            return ()
+        if isinstance(value, dict):
+            step = self.step(value, path, parent or "flow", depth)
+            return () if step is None else (step,)
+        steps = [
+            self.step(item, (*path, index), f"{parent or 'step'}[{index}]", depth)
+            for index, item in enumerate(self.reader.items(value, path))
+        ]
+        return tuple(step for step in steps if step is not None)
+
+    def step(self, value: Any, path: Path, default_name: str, depth: int) -> StepDeclaration | None:
+        self.count += 1
+        if self.count > STEPS_MAX:
+            if self.count == STEPS_MAX + 1:
+                self.reader.error("limit", f"the node has more than {STEPS_MAX} steps", path)
+            return None
+        if not isinstance(value, dict):
+            self.reader.wrong("a step", value, path)
+            return None
+        name = value.get("step")
+        if name is not None and not isinstance(name, str):
+            self.reader.wrong("a text", name, (*path, "step"))
+            name = None
+        operation = self._operation(value, path)
+        if operation is None:
+            return None
+        return self._declared(value, path, name or default_name, operation, depth, is_named=bool(name))
+
+    def _operation(self, value: dict[str, Any], path: Path) -> str | None:
+        name = value.get("operation")
+        if name is None:
+            if any(key in value for key in _RETURNS):
+                return "return"
+            self.reader.error("missing_key", "the step has no `operation`", path)
+            return None
+        if not isinstance(name, str):
+            self.reader.wrong("the name of an operation", name, (*path, "operation"))
+            return None
+        return name
+
+    def _declared(
+        self, value: dict[str, Any], path: Path, name: str, operation: str, depth: int, *, is_named: bool
+    ) -> StepDeclaration:
+        known = operation_named(operation)
+        settings, parameters = self._settings(value, path, known)
+        return StepDeclaration(
+            name=name,
+            operation=operation,
+            path=path,
+            settings=settings,
+            parameters=parameters,
+            blocks=self._blocks(settings, name, depth),
+            compensations=self._compensations(settings, name, depth),
+            description=self.reader.text(value.get("description"), (*path, "description")),
+            is_named=is_named,
+        )
+
+    def _settings(
+        self, value: dict[str, Any], path: Path, operation: Operation | None
+    ) -> tuple[dict[str, Setting], dict[str, Setting]]:
+        """What the step says by name, and the free parameters. Without a known operation all names are taken."""
+        below = value.get("parameters")
+        names = (*STEP_KEYS, *_RETURNS, *operation.settings) if operation else ()
+        settings: dict[str, Setting] = {}
+        parameters: dict[str, Setting] = {}
+        if isinstance(below, dict):
+            has_own = operation is not None and any(key in value for key in operation.required)
+            for key, item in below.items():
+                setting = Setting(item, (*path, "parameters", key))
+                is_setting = operation is not None and key in names and not (operation.free and has_own)
+                if is_setting or operation is None:
+                    settings[key] = setting
+                else:
+                    parameters[key] = setting
+            if "parameters" in below and operation is not None and operation.free and not has_own:
+                parameters.pop("parameters", None)
+                settings.pop("parameters", None)
+                inner = self.reader.mapping(below["parameters"], (*path, "parameters", "parameters"))
+                for key, item in inner.items():
+                    parameters[key] = Setting(item, (*path, "parameters", "parameters", key))
+        elif below is not None:
+            self.reader.wrong("a mapping", below, (*path, "parameters"))
+        for key, item in value.items():
+            if key in ("step", "operation", "description", "parameters"):
+                continue
+            if operation is not None and key not in names:
+                if operation.free and operation.name.startswith("custom."):
+                    parameters[key] = Setting(item, (*path, key))
+                else:
+                    self.reader.unknown_key(key, (*path, key), names)
+                continue
+            settings[key] = Setting(item, (*path, key))
+        if operation is not None and not operation.free:
+            for key, setting in parameters.items():
+                self.reader.unknown_key(key, setting.path, names)
+        return settings, parameters
+
+    def _blocks(self, settings: dict[str, Setting], name: str, depth: int) -> dict[str, tuple[StepDeclaration, ...]]:
+        blocks: dict[str, tuple[StepDeclaration, ...]] = {}
+        for key in _BLOCKS:
+            setting = settings.get(key)
+            if setting is not None and setting.value is not None:
+                blocks[key] = self.steps(setting.value, setting.path, parent=f"{name}.{key}", depth=depth + 1)
+        result = settings.get("on_result")
+        if result is not None:
+            table = self.reader.mapping(result.value, result.path)
+            for key, value in table.items():
+                path = (*result.path, key)
+                if key not in _RESULTS:
+                    self.reader.unknown_key(key, path, _RESULTS)
+                elif value is not None:
+                    blocks[key] = self.steps(value, path, parent=f"{name}.{key}", depth=depth + 1)
+        return blocks
+
+    def _compensations(
+        self, settings: dict[str, Setting], name: str, depth: int
+    ) -> dict[int, tuple[StepDeclaration, ...]]:
+        setting = settings.get("on_error")
+        if setting is None:
+            return {}
+        entries = setting.value if isinstance(setting.value, list) else [setting.value]
+        compensations: dict[int, tuple[StepDeclaration, ...]] = {}
+        for index, entry in enumerate(entries):
+            if isinstance(entry, dict) and entry.get("compensation_steps") is not None:
+                path = (*setting.path, index) if isinstance(setting.value, list) else setting.path
+                compensations[index] = self.steps(
+                    entry["compensation_steps"],
+                    (*path, "compensation_steps"),
+                    parent=f"{name}.compensation",
+                    depth=depth + 1,
+                )
+        return compensations
