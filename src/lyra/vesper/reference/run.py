@@ -92,7 +92,7 @@ class _Walk:
 
     async def execute(self, given: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            self.bind_inputs(given if isinstance(given, Mapping) else {"": given})
+            self.bind_inputs(given)
         except NodeError as error:
             raise _Answered(_failure(error)) from None
         self.bind_ambient()
@@ -107,6 +107,8 @@ class _Walk:
         return outputs
 
     def bind_inputs(self, given: Mapping[str, Any]) -> None:
+        if not hasattr(given, "keys"):
+            raise NodeError("invalid_input", "inputs are a map", phase="input")
         declared = {declared.name: declared for declared in self.program.inputs}
         if not set(given) <= set(declared):
             raise NodeError("invalid_input", "an unknown input", phase="input")

@@ -1,0 +1,138 @@
+"""A log of performed effects, and effects that answer from it.
+
+One path of an execution is live and logs what it performs; the other is given `ReplayEffects` over that log. Nothing is
+performed twice: a request is answered by its step and its number within the step. A request that the log does not have,
+one that differs from the logged one, and a logged one that is never asked for are mismatches, which count as
+divergences. Requests are compared by a digest of everything in them.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from lyra.vesper.effects.request import EffectError, Request
+
+__all__ = ["EffectLog", "EffectRecord", "ReplayEffects", "request_digest"]
+
+
+class EffectRecord(msgspec.Struct, frozen=True):
+    """One performed effect. `error_kind` is empty where it succeeded."""
+
+    step: str
+    call_index: int
+    request: str  # the digest
+    response: Any = None
+    error_kind: str = ""
+    error_message: str = ""
+    error_fields: dict[str, Any] = {}
+
+
+def request_digest(request: Request) -> str:
+    """A digest that equal requests share: the order of a map's keys and the sign of zero do not count."""
+    parts = [getattr(request, name) for name in request.__struct_fields__]
+    return blake2b(msgspec.json.encode(_plain(parts)), digest_size=16).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON in which values of unlike kinds never look alike."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case Decimal():
+            return ["decimal", format(value if value else abs(value), "f")]
+        case float():
+            return ["float", repr(value)]
+        case bytes():
+            return ["bytes", value.hex()]
+        case datetime():
+            return ["timestamp", value.astimezone(UTC).isoformat()]
+        case list() | tuple():
+            return ["list", *map(_plain, value)]
+        case set() | frozenset():
+            return ["set", *sorted((_plain(item) for item in value), key=msgspec.json.encode)]
+        case dict():
+            return ["map", *sorted([key, _plain(item)] for key, item in value.items())]
+        case msgspec.Struct():
+            return [type(value).__name__, *(_plain(getattr(value, name)) for name in value.__struct_fields__)]
+    return ["other", repr(value)]
+
+
+class EffectLog:
+    """The effects of one execution, in the order in which they ended."""
+
+    def __init__(self, records: list[EffectRecord] | None = None) -> None:
+        self.records: list[EffectRecord] = list(records or [])
+
+    def add(self, request: Request, *, response: Any = None, error: EffectError | None = None) -> None:
+        digest = request_digest(request)
+        if error is None:
+            record = EffectRecord(request.step, request.call_index, digest, response)
+        else:
+            record = EffectRecord(
+                request.step, request.call_index, digest, None, error.kind, error.message, error.fields
+            )
+        self.records.append(record)
+
+    def copy(self) -> EffectLog:
+        return EffectLog(self.records)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+
+def _mismatch(step: str, call_index: int, python: str, direct: str) -> dict[str, Any]:
+    return {
+        "path": f"root.effects.{step}[{call_index}]",
+        "kind": "effect_mismatch",
+        "python": python,
+        "direct": direct,
+    }
+
+
+class ReplayEffects:
+    """Answers requests from a log. `replayed` names the path that is given this object."""
+
+    def __init__(self, log: EffectLog, *, replayed: str = "direct") -> None:
+        self._records = {(record.step, record.call_index): record for record in log.records}
+        self._replayed = replayed
+        self._asked: set[tuple[str, int]] = set()
+        self._mismatches: list[dict[str, Any]] = []
+
+    def has(self, request: Request) -> bool:
+        """Whether the log has this very request."""
+        record = self._records.get((request.step, request.call_index))
+        return record is not None and record.request == request_digest(request)
+
+    async def perform(self, request: Request) -> Any:
+        place = request.step, request.call_index
+        self._asked.add(place)
+        record = self._records.get(place)
+        if record is None:
+            self._report(*place, live="no request", replayed=f"{request.kind} was asked for")
+            raise EffectError("effect_mismatch", "the live path made no such request")
+        if record.request != request_digest(request):
+            self._report(*place, live=f"request {record.request}", replayed=f"request {request_digest(request)}")
+        if record.error_kind:
+            raise EffectError(record.error_kind, record.error_message, record.error_fields)
+        return record.response
+
+    def _report(self, step: str, call_index: int, *, live: str, replayed: str) -> None:
+        pair = (live, replayed) if self._replayed == "direct" else (replayed, live)
+        self._mismatches.append(_mismatch(step, call_index, *pair))
+
+    def mismatches(self) -> list[dict[str, Any]]:
+        """All mismatches, once the replaying path has ended; requests that it never made among them."""
+        missing = [
+            _mismatch(
+                *place,
+                *(("performed", "not asked for") if self._replayed == "direct" else ("not asked for", "performed")),
+            )
+            for place in self._records
+            if place not in self._asked
+        ]
+        return [*self._mismatches, *missing]

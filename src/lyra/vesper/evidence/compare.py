@@ -1,0 +1,124 @@
+"""Compares what two paths gave for the same execution: exactly, value by value.
+
+`compare(python, direct)` gives the differences as rows of `path`, `kind` and both values as text; none means that the
+paths agree. Decimals agree in value and scale, booleans are not numbers, and timestamps agree to the microsecond. The
+code, the phase and the declared fields of an error count; the wording of Lyra's own errors does not.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final
+
+from lyra.vesper.values.outcome import CODES, Failure, Outcome
+
+__all__ = ["DIFFERENCES_MAX", "compare", "same"]
+
+DIFFERENCES_MAX: Final = 50
+_TEXT_MAX: Final = 200
+_OWN_CODES: Final = frozenset(CODES)
+_PLAIN: Final = frozenset({str, int, bool, bytes, type(None)})
+_KINDS: Final = {int: "numeric_mismatch", Decimal: "numeric_mismatch", datetime: "timestamp_mismatch"}
+
+Rows = list[dict[str, Any]]
+
+
+def compare(python: Outcome, direct: Outcome) -> Rows:
+    """The differences of two outcomes; an empty list if there are none."""
+    if (
+        python.status == direct.status == "success"
+        and python.unverifiable == direct.unverifiable
+        and same(python.outputs, direct.outputs)
+    ):
+        return []
+    rows: Rows = []
+    if python.status != direct.status:
+        _add(rows, "root.status", "error_mismatch", _ending(python), _ending(direct))
+        return rows
+    _values(rows, "root", python.outputs, direct.outputs)
+    _failures(rows, python.error, direct.error)
+    if sorted(python.unverifiable) != sorted(direct.unverifiable):
+        _add(rows, "root.unverifiable", "value_mismatch", python.unverifiable, direct.unverifiable)
+    return rows
+
+
+def _ending(outcome: Outcome) -> str:
+    return outcome.status if outcome.error is None else f"{outcome.status} {outcome.error.code}"
+
+
+def _failures(rows: Rows, python: Failure | None, direct: Failure | None) -> None:
+    if python is None or direct is None:
+        if python is not direct:
+            _add(rows, "root.error", "error_mismatch", python, direct)
+        return
+    for name in ("code", "phase"):
+        if getattr(python, name) != getattr(direct, name):
+            _add(rows, f"root.error.{name}", "error_mismatch", getattr(python, name), getattr(direct, name))
+    if python.code == direct.code and python.code not in _OWN_CODES and python.message != direct.message:
+        _add(rows, "root.error.message", "error_mismatch", python.message, direct.message)
+    _values(rows, "root.error", python.fields, direct.fields)
+
+
+def same(first: Any, second: Any) -> bool:
+    """Whether two values agree in every respect."""
+    kind = type(first)
+    if kind is not type(second):
+        return False
+    if kind in _PLAIN:
+        return bool(first == second)
+    if kind is Decimal:
+        return bool(first.compare_total(second) == 0)
+    if kind is dict:
+        if len(first) != len(second):
+            return False
+        for name, value in first.items():  # noqa: SIM110 - a loop is quicker than all()
+            if name not in second or not same(value, second[name]):
+                return False
+        return True
+    if kind is list:
+        return len(first) == len(second) and all(map(same, first, second))
+    if kind is frozenset:
+        return {_exact(item) for item in first} == {_exact(item) for item in second}
+    if isinstance(first, datetime):
+        return bool(first == second and first.utcoffset() == second.utcoffset())
+    return bool(first == second)
+
+
+def _exact(item: Any) -> tuple[type, Any]:
+    """A key for an element of a set that no unlike element shares."""
+    return type(item), str(item) if isinstance(item, Decimal) else item
+
+
+def _values(rows: Rows, path: str, python: Any, direct: Any) -> None:
+    if len(rows) >= DIFFERENCES_MAX or same(python, direct):
+        return
+    if python is None or direct is None:
+        _add(rows, path, "null_mismatch", python, direct)
+    elif type(python) is not type(direct):
+        _add(rows, path, "type_mismatch", python, direct)
+    elif isinstance(python, dict):
+        for name in {**python, **direct}:
+            if name not in python:
+                _add(rows, f"{path}.{name}", "missing_in_python", None, direct[name])
+            elif name not in direct:
+                _add(rows, f"{path}.{name}", "missing_in_direct", python[name], None)
+            else:
+                _values(rows, f"{path}.{name}", python[name], direct[name])
+    elif isinstance(python, list):
+        if len(python) != len(direct):
+            _add(rows, path, "length_mismatch", len(python), len(direct))
+        for index, pair in enumerate(zip(python, direct, strict=False)):
+            _values(rows, f"{path}[{index}]", *pair)
+    else:
+        _add(rows, path, _KINDS.get(type(python), "value_mismatch"), python, direct)
+
+
+def _add(rows: Rows, path: str, kind: str, python: Any, direct: Any) -> None:
+    if len(rows) < DIFFERENCES_MAX:
+        rows.append({"path": path, "kind": kind, "python": _text(python), "direct": _text(direct)})
+
+
+def _text(value: Any) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= _TEXT_MAX else text[:_TEXT_MAX] + "…"

@@ -1,0 +1,281 @@
+"""Random inputs for a program, in bulk.
+
+`InputGenerator(program, seed).batch(count)` gives inputs as JSON-shaped or Python values: mostly of the declared types,
+from boundary values and random ones, and now and then a missing, unknown or mistyped input. Values of an input are
+drawn from a pool that each batch renews, so that a batch costs little more than the dictionaries it is made of. The
+same seed gives the same inputs.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from random import Random  # noqa: TID251 - the type; generators come from core.ids
+from typing import Any, Final
+
+from lyra.core.ids import seeded
+from lyra.vesper.evidence.boundaries import Boundaries
+from lyra.vesper.ir.program import Input, Program
+from lyra.vesper.values.types import (
+    Array,
+    DecimalType,
+    EnumType,
+    Field,
+    MapType,
+    Nullable,
+    Record,
+    Scalar,
+    SetType,
+    Type,
+)
+
+__all__ = ["Draw", "InputGenerator", "drawer"]
+
+Draw = Callable[[Random], Any]
+_POOL: Final = 256
+_ODD_SHARE: Final = 16  # one in so many inputs is missing, unknown or mistyped
+_ODD_VALUES: Final[tuple[Any, ...]] = (
+    None, True, False, 0, 1, -1, 2**63, 1.5, float("nan"), float("inf"), "", "x", "1", "NaN", "1e3", [], [1], {},
+    {"a": 1}, b"x", Decimal("1.5"), Decimal("NaN"), [None], (1,), "2024-01-01", 1e300, -0.0,
+)  # fmt: skip
+_LETTERS: Final = "abcxyzABC 019_-@.éß𝄞"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_DEPTH_MAX: Final = 3
+
+
+def drawer(kind: Type, boundaries: Boundaries, depth: int = 0) -> Draw:
+    """Draws values of a type."""
+    match kind:
+        case Scalar():
+            return _scalar(kind.kind, boundaries, depth)
+        case DecimalType():
+            return _decimal(kind.scale, boundaries)
+        case EnumType():
+            return lambda rng: rng.choice(kind.values)
+        case Array():
+            return _list(drawer(kind.item, boundaries, depth + 1), boundaries)
+        case SetType():
+            return _distinct(_list(drawer(kind.item, boundaries, depth + 1), boundaries))
+        case MapType():
+            keys = drawer(kind.key, boundaries) if isinstance(kind.key, EnumType) else _text(boundaries)
+            return _map(keys, drawer(kind.value, boundaries, depth + 1))
+        case Record():
+            return _record(kind.fields, boundaries, depth)
+        case Nullable():
+            inner = drawer(kind.type, boundaries, depth)
+            return lambda rng: None if rng.random() < 0.2 else inner(rng)
+    raise AssertionError(kind)
+
+
+def _scalar(name: str, boundaries: Boundaries, depth: int) -> Draw:
+    match name:
+        case "string":
+            return _text(boundaries)
+        case "integer":
+            return _integer(boundaries)
+        case "boolean":
+            return lambda rng: rng.random() < 0.5
+        case "bytes":
+            return _bytes
+        case "timestamp":
+            return _timestamp
+        case "null":
+            return lambda _: None
+    return _anything(boundaries, depth)
+
+
+def _integer(boundaries: Boundaries) -> Draw:
+    edges = boundaries.integers
+
+    def draw(rng: Random) -> int:
+        choice = rng.random()
+        if choice < 0.4:
+            return rng.choice(edges)
+        if choice < 0.8:
+            return rng.randrange(-20, 1000)
+        return rng.getrandbits(rng.randrange(1, 64)) * (1 if rng.random() < 0.5 else -1)
+
+    return draw
+
+
+def _decimal(scale: int | None, boundaries: Boundaries) -> Draw:
+    edges = boundaries.decimals
+    fitting = [text for text in edges if scale is None or _scale_of(text) <= scale] or ["0"]
+
+    def draw(rng: Random) -> Any:
+        choice = rng.random()
+        if choice < 0.45:
+            text = rng.choice(fitting if rng.random() < 0.9 else edges)
+        else:
+            digits = rng.randrange(0, 5) if scale is None else rng.randrange(0, scale + 1)
+            whole = rng.randrange(0, 10 ** rng.randrange(1, 8))
+            sign = "-" if rng.random() < 0.3 else ""
+            text = f"{sign}{whole}.{rng.randrange(0, 10**digits):0{digits}d}" if digits else f"{sign}{whole}"
+        form = rng.random()
+        if form < 0.4:
+            return text
+        if form < 0.8 or len(text) > 15:
+            return Decimal(text)
+        return float(text)
+
+    return draw
+
+
+def _scale_of(text: str) -> int:
+    exponent = Decimal(text).as_tuple().exponent
+    return max(0, -exponent) if isinstance(exponent, int) else 0
+
+
+def _text(boundaries: Boundaries) -> Draw:
+    edges = boundaries.texts
+
+    def draw(rng: Random) -> str:
+        choice = rng.random()
+        if choice < 0.6:
+            return rng.choice(edges)
+        if choice < 0.7:
+            return rng.choice(edges) + rng.choice(edges)
+        length = rng.choice(boundaries.lengths) if choice < 0.8 else rng.randrange(0, 12)
+        return "".join(rng.choices(_LETTERS, k=length))
+
+    return draw
+
+
+def _bytes(rng: Random) -> Any:
+    data = rng.randbytes(rng.randrange(0, 6))
+    return data if rng.random() < 0.5 else base64.b64encode(data).decode()
+
+
+def _timestamp(rng: Random) -> Any:
+    seconds = rng.choice((0, 86_399, 951_782_400, 1_700_000_000)) if rng.random() < 0.3 else rng.randrange(0, 2**32)
+    time = _EPOCH + timedelta(seconds=seconds, microseconds=rng.choice((0, 0, 1, 500_000, 999_999)))
+    match rng.randrange(0, 4):
+        case 0:
+            return time.isoformat().replace("+00:00", "Z")
+        case 1:
+            return time.astimezone(timezone(timedelta(minutes=rng.randrange(-14 * 60, 14 * 60)))).isoformat()
+        case 2:
+            return time.replace(tzinfo=None).isoformat()
+    return time
+
+
+def _list(item: Draw, boundaries: Boundaries) -> Draw:
+    def draw(rng: Random) -> list[Any]:
+        length = rng.choice(boundaries.lengths) if rng.random() < 0.3 else rng.randrange(0, 5)
+        return [item(rng) for _ in range(length)]
+
+    return draw
+
+
+def _distinct(items: Draw) -> Draw:
+    def draw(rng: Random) -> list[Any]:
+        values = items(rng)
+        if rng.random() < 0.1:
+            return list(values)
+        distinct: dict[str, Any] = {str(value): value for value in values}
+        return list(distinct.values())
+
+    return draw
+
+
+def _map(keys: Draw, values: Draw) -> Draw:
+    return lambda rng: {keys(rng): values(rng) for _ in range(rng.randrange(0, 4))}
+
+
+def _record(fields: tuple[Field, ...], boundaries: Boundaries, depth: int) -> Draw:
+    draws = [(field, drawer(field.type, boundaries, depth + 1)) for field in fields]
+
+    def draw(rng: Random) -> dict[str, Any]:
+        record: dict[str, Any] = {}
+        for field, value in draws:
+            if field.required or rng.random() < 0.6:
+                record[field.name] = value(rng)
+        return record
+
+    return draw
+
+
+def _anything(boundaries: Boundaries, depth: int) -> Draw:
+    draws: list[Draw] = [
+        _integer(boundaries),
+        _decimal(None, boundaries),
+        _text(boundaries),
+        lambda rng: rng.random() < 0.5,
+    ]
+    draws += [lambda _: None, _bytes]
+    if depth < _DEPTH_MAX:
+        inner = _later(boundaries, depth + 1)
+        draws += [_list(inner, boundaries), _map(_text(boundaries), inner)]
+
+    def draw(rng: Random) -> Any:
+        chosen: Draw = rng.choice(draws)
+        return chosen(rng)
+
+    return draw
+
+
+def _later(boundaries: Boundaries, depth: int) -> Draw:
+    """Draws anything; built at its first use, since `any` holds `any`."""
+    built: list[Draw] = []
+
+    def draw(rng: Random) -> Any:
+        if not built:
+            built.append(_anything(boundaries, depth))
+        return built[0](rng)
+
+    return draw
+
+
+class InputGenerator:
+    """An endless, repeatable stream of inputs for one program."""
+
+    def __init__(self, program: Program, seed: int = 0) -> None:
+        self._rng = seeded(seed)
+        boundaries = Boundaries(program)
+        self._names = tuple(declared.name for declared in program.inputs)
+        self._optional = tuple(declared.name for declared in program.inputs if not declared.required)
+        self._draws = [drawer(declared.type, boundaries) for declared in program.inputs]
+        self._edges = [_edges(declared, boundaries) for declared in program.inputs]
+
+    def batch(self, count: int) -> list[dict[str, Any]]:
+        """So many inputs."""
+        rng = self._rng
+        if not self._names:
+            return [{} for _ in range(count)]
+        columns = []
+        for draw, edges in zip(self._draws, self._edges, strict=True):
+            pool = [draw(rng) for _ in range(min(_POOL, count))] + edges
+            columns.append(rng.choices(pool, k=count))
+        names = self._names
+        rows = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+        for index in range(rng.randrange(0, _ODD_SHARE), count, _ODD_SHARE):
+            self._spoil(rows[index])
+        return rows
+
+    def _spoil(self, row: dict[str, Any]) -> None:
+        rng = self._rng
+        name = rng.choice(self._names)
+        choice = rng.random()
+        if self._optional and choice < 0.5:
+            row.pop(rng.choice(self._optional))
+        elif choice < 0.6:
+            del row[name]
+        elif choice < 0.65:
+            row["unknown"] = row[name]
+        else:
+            row[name] = rng.choice(_ODD_VALUES)
+
+
+def _edges(declared: Input, boundaries: Boundaries) -> list[Any]:
+    """All boundary values of an input: each is drawn in every batch of some size."""
+    kind = declared.type.type if isinstance(declared.type, Nullable) else declared.type
+    match kind:
+        case Scalar(kind="integer"):
+            return list(boundaries.integers)
+        case DecimalType():
+            return list(boundaries.decimals)
+        case Scalar(kind="string"):
+            return list(boundaries.texts)
+    return []

@@ -1,0 +1,510 @@
+"""Random typed expressions and small programs, for comparing evaluators.
+
+Expressions are typed most of the time; now and then an operand has another type, so that type errors are compared too.
+Everything follows from the generator that is passed in.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+import msgspec
+
+from lyra.vesper.ir import expressions as ir
+from lyra.vesper.ir.program import (
+    Assign,
+    Branch,
+    Check,
+    Contract,
+    EffectStep,
+    ErrorRule,
+    ErrorValue,
+    ForEach,
+    Input,
+    Loop,
+    Machine,
+    Output,
+    Parallel,
+    Program,
+    Return,
+    Step,
+    Transition,
+    Validate,
+)
+from lyra.vesper.values.types import (
+    ANY,
+    BOOLEAN,
+    BYTES,
+    DECIMAL,
+    INTEGER,
+    STRING,
+    TIMESTAMP,
+    Array,
+    DecimalType,
+    EnumType,
+    Field,
+    MapType,
+    Nullable,
+    Record,
+    SetType,
+    Type,
+)
+
+MONEY = DecimalType(2)
+LINE = Record("Line", (Field("price", MONEY), Field("count", INTEGER), Field("note", STRING, required=False)))
+INPUT_TYPES: list[Type] = [
+    INTEGER,
+    INTEGER,
+    DECIMAL,
+    MONEY,
+    STRING,
+    BOOLEAN,
+    TIMESTAMP,
+    BYTES,
+    EnumType(("red", "green", "blue")),
+    Array(INTEGER),
+    Array(DECIMAL),
+    Array(Nullable(INTEGER)),
+    Array(STRING),
+    SetType(INTEGER),
+    SetType(STRING),
+    MapType(STRING, INTEGER),
+    Array(LINE),
+    LINE,
+    Nullable(INTEGER),
+    Nullable(STRING),
+    Array(Array(INTEGER)),
+    ANY,
+]
+SCALARS: list[Type] = [INTEGER, DECIMAL, STRING, BOOLEAN, TIMESTAMP]
+PATTERNS = ["^a", "b+", "[0-9]{2,}$", "(x|y)z?", "^$", ".", "("]
+STRANGE = 0.04  # how often an operand has another type than the operator wants
+
+
+class ProgramMaker:
+    """Makes random programs; names in scope are a map from name to type."""
+
+    def __init__(self, rng: Random, *, effects: bool = False) -> None:
+        self.rng = rng
+        self.effects = effects
+        self.names: dict[str, Type] = {}
+        self.fresh = 0
+
+    # ------------------------------------------------------------ expressions
+
+    def new_name(self, prefix: str) -> str:
+        self.fresh += 1
+        return f"{prefix}{self.fresh}"
+
+    def constant(self, kind: Type) -> ir.Expression:
+        rng = self.rng
+        value: Any = None
+        if kind == INTEGER:
+            value = rng.choice([0, 1, -1, 2, 3, 7, 10, 100, 2**62, -(2**63), 2**63 - 1, rng.randrange(-50, 50)])
+        elif isinstance(kind, DecimalType):
+            value = Decimal(rng.choice(["0", "1", "0.5", "-1.25", "3", "0.10", "99.99", "1000", "0.001", "1e-9", "7"]))
+        elif kind == STRING:
+            value = rng.choice(["", "a", "b", "red", "abc", " x ", "xyz", "12", "É"])
+        elif kind == BOOLEAN:
+            value = rng.random() < 0.5
+        elif kind == TIMESTAMP:
+            return ir.Call(type=TIMESTAMP, function="current_timestamp", arguments=())
+        return ir.Constant(type=kind, value=value)
+
+    def leaf(self, kind: Type) -> ir.Expression:
+        fitting = [name for name, declared in self.names.items() if _fits(declared, kind)]
+        if fitting and self.rng.random() < 0.75:
+            name = self.rng.choice(fitting)
+            return ir.Name(type=self.names[name], name=name)
+        match kind:
+            case Array() | SetType():
+                if isinstance(kind, SetType) and fitting:
+                    return ir.Name(type=kind, name=fitting[0])
+                items = tuple(self.leaf(kind.item) for _ in range(self.rng.randrange(0, 4)))
+                return ir.ListOf(type=kind, items=items)
+            case MapType():
+                entries = tuple((name, self.leaf(kind.value)) for name in self.rng.sample("abcd", 2))
+                return ir.MapOf(type=kind, entries=entries)
+            case Record():
+                return ir.MapOf(type=kind, entries=tuple((f.name, self.leaf(f.type)) for f in kind.fields))
+            case Nullable():
+                return ir.Constant(type=kind, value=None) if self.rng.random() < 0.3 else self.leaf(kind.type)
+        return self.constant(kind)
+
+    def expression(self, kind: Type, depth: int) -> ir.Expression:
+        if self.rng.random() < STRANGE:
+            kind = self.rng.choice([*SCALARS, Nullable(INTEGER), Array(INTEGER), ANY])
+        if depth <= 0 or self.rng.random() < 0.1:
+            return self.leaf(kind)
+        match kind:
+            case DecimalType():
+                return self.number(DECIMAL, depth)
+            case Array():
+                return self.array(kind, depth)
+            case Nullable():
+                return self.nullable(kind, depth)
+        if kind == INTEGER:
+            return self.number(INTEGER, depth)
+        if kind == BOOLEAN:
+            return self.boolean(depth)
+        if kind == STRING:
+            return self.text(depth)
+        return self.leaf(kind)
+
+    def any_number(self, depth: int) -> ir.Expression:
+        return self.expression(self.rng.choice([INTEGER, DECIMAL]), depth)
+
+    def number(self, kind: Type, depth: int) -> ir.Expression:
+        rng, inner = self.rng, depth - 1
+        operand = (lambda: self.expression(INTEGER, inner)) if kind == INTEGER else (lambda: self.any_number(inner))
+        match rng.randrange(0, 12):
+            case 0 | 1 | 2 | 3:
+                operator = rng.choice("+-*%" if kind == INTEGER else "+-*%//")
+                return ir.Arithmetic(type=kind, operator=operator, left=operand(), right=operand())
+            case 4:
+                return ir.Negate(type=kind, operand=operand())
+            case 5:
+                return ir.Call(type=kind, function="abs", arguments=(operand(),))
+            case 6:
+                collection = self.expression(Array(kind), inner)
+                function = rng.choice(["sum", "avg", "min", "max", "count"])
+                return ir.Aggregate(type=kind, function=function, collection=collection)
+            case 7 if kind != INTEGER:
+                division = ir.Arithmetic(type=DECIMAL, operator="/", left=operand(), right=operand())
+                rounding = rng.choice(["half_even", "half_up", "down"])
+                return ir.Rounded(
+                    type=kind, operand=rng.choice([division, operand()]), scale=rng.randrange(0, 5), rounding=rounding
+                )
+            case 8 if kind != INTEGER:
+                scale = ir.Constant(type=INTEGER, value=rng.randrange(-1, 4))
+                return ir.Call(type=kind, function="round", arguments=(operand(), scale))
+            case 7 | 8:
+                return ir.Length(type=kind, target=self.expression(rng.choice([STRING, Array(INTEGER)]), inner))
+            case 9:
+                return self.reduce(kind, inner)
+            case 10:
+                record = self.leaf(LINE)
+                return ir.FieldOf(type=kind, target=record, name="count" if kind == INTEGER else "price")
+        return self.leaf(kind)
+
+    def bind(self, name: str, kind: Type) -> Type | None:
+        """Bring a name into scope; gives what it hid."""
+        hidden = self.names.get(name)
+        self.names[name] = kind
+        return hidden
+
+    def unbind(self, name: str, hidden: Type | None) -> None:
+        if hidden is None:
+            self.names.pop(name, None)
+        else:
+            self.names[name] = hidden
+
+    def body(self, name: str, element: Type, kind: Type, depth: int) -> ir.Expression:
+        hidden = self.bind(name, element)
+        body = self.expression(kind, depth)
+        self.unbind(name, hidden)
+        return body
+
+    def element(self) -> str:
+        return self.rng.choice(["element", "row", self.new_name("e")])
+
+    def reduce(self, kind: Type, depth: int) -> ir.Expression:
+        name, total = self.element(), self.new_name("total")
+        collection = self.expression(Array(INTEGER), depth)
+        hidden = self.bind(total, kind)
+        body = self.body(name, INTEGER, kind, depth)
+        self.unbind(total, hidden)
+        initial = self.leaf(kind)
+        return ir.Reduce(
+            type=kind, collection=collection, name=name, accumulator=total, initial=initial, body=body
+        )
+
+    def boolean(self, depth: int) -> ir.Expression:
+        rng, inner = self.rng, depth - 1
+        match rng.randrange(0, 11):
+            case 0 | 1 | 2:
+                kind = rng.choice([INTEGER, INTEGER, DECIMAL, STRING, TIMESTAMP, Nullable(INTEGER)])
+                operator = rng.choice(["==", "!=", "<", "<=", ">", ">="])
+                left, right = self.expression(kind, inner), self.expression(kind, inner)
+                return ir.Compare(type=BOOLEAN, operator=operator, left=left, right=right)
+            case 3:
+                kind = rng.choice([Array(INTEGER), MapType(STRING, INTEGER), LINE, SetType(INTEGER), BOOLEAN, ANY])
+                left, right = self.leaf(kind), self.leaf(kind)
+                return ir.Compare(type=BOOLEAN, operator=rng.choice(["==", "!="]), left=left, right=right)
+            case 4 | 5:
+                left, right = self.expression(BOOLEAN, inner), self.expression(BOOLEAN, inner)
+                return ir.Logic(type=BOOLEAN, operator=rng.choice(["and", "or", "implies"]), left=left, right=right)
+            case 6:
+                return ir.Not(type=BOOLEAN, operand=self.expression(BOOLEAN, inner))
+            case 7:
+                name = self.element()
+                collection = self.expression(Array(INTEGER), inner)
+                body = self.body(name, INTEGER, BOOLEAN, inner)
+                kind = rng.choice(["forall", "exists"])
+                return ir.Quantifier(type=BOOLEAN, kind=kind, name=name, collection=collection, body=body)
+            case 8:
+                item, collection = rng.choice(
+                    [
+                        (INTEGER, Array(INTEGER)),
+                        (STRING, STRING),
+                        (STRING, MapType(STRING, INTEGER)),
+                        (INTEGER, SetType(INTEGER)),
+                    ]
+                )
+                return ir.Membership(type=BOOLEAN, item=self.expression(item, inner), collection=self.leaf(collection))
+            case 9:
+                return ir.IsNull(type=BOOLEAN, operand=self.leaf(rng.choice([Nullable(INTEGER), STRING])))
+        function = rng.choice(["starts_with", "ends_with", "matches"])
+        second = self.leaf(STRING)
+        if function == "matches":
+            second = ir.Constant(type=STRING, value=rng.choice(PATTERNS))
+        return ir.Call(type=BOOLEAN, function=function, arguments=(self.expression(STRING, inner), second))
+
+    def text(self, depth: int) -> ir.Expression:
+        rng, inner = self.rng, depth - 1
+        match rng.randrange(0, 4):
+            case 0:
+                left, right = self.expression(STRING, inner), self.expression(STRING, inner)
+                return ir.Arithmetic(type=STRING, operator="+", left=left, right=right)
+            case 1:
+                function = rng.choice(["lower", "upper", "trim"])
+                return ir.Call(type=STRING, function=function, arguments=(self.expression(STRING, inner),))
+            case 2:
+                kinds = [*SCALARS, Nullable(INTEGER), ANY]
+                parts = [self.expression(rng.choice(kinds), inner) for _ in range(rng.randrange(1, 3))]
+                return ir.Text(type=STRING, parts=("<", *parts, ">"))
+        return self.leaf(STRING)
+
+    def array(self, kind: Array, depth: int) -> ir.Expression:
+        rng, inner = self.rng, depth - 1
+        name = self.element()
+        match rng.randrange(0, 5):
+            case 0:
+                collection = self.expression(Array(INTEGER), inner)
+                return ir.MapOver(
+                    type=kind, collection=collection, name=name, body=self.body(name, INTEGER, kind.item, inner)
+                )
+            case 1:
+                collection = self.expression(kind, inner)
+                return ir.Filter(
+                    type=kind, collection=collection, name=name, body=self.body(name, kind.item, BOOLEAN, inner)
+                )
+            case 2 if kind.item == INTEGER:
+                return ir.Project(type=kind, target=self.leaf(Array(LINE)), name="count")
+            case 2 if isinstance(kind.item, DecimalType):
+                return ir.FieldOf(type=kind, target=self.leaf(Array(LINE)), name="price")
+        return self.leaf(kind)
+
+    def nullable(self, kind: Nullable, depth: int) -> ir.Expression:
+        rng, inner = self.rng, depth - 1
+        match rng.randrange(0, 3):
+            case 0:
+                target = self.leaf(Array(kind.type))
+                return ir.ItemOf(type=kind, target=target, index=self.expression(INTEGER, inner))
+            case 1:
+                target = self.leaf(MapType(STRING, kind.type))
+                return ir.ItemOf(type=kind, target=target, index=self.expression(STRING, inner))
+        return self.expression(kind.type, inner)
+
+    def grouped(self, depth: int) -> ir.Expression:
+        rng = self.rng
+        hidden = self.bind("record", LINE)
+        keys = tuple(
+            (f"k{number}", self.expression(rng.choice([INTEGER, STRING, Nullable(STRING)]), depth))
+            for number in range(rng.randrange(0, 3))
+        )
+        functions = ["sum", "count", "avg", "min", "max"]
+        aggregations = tuple(
+            ir.Aggregation(
+                f"a{number}",
+                function,
+                None if function == "count" and rng.random() < 0.5 else self.expression(DECIMAL, depth),
+            )
+            for number, function in enumerate(rng.sample(functions, rng.randrange(0, 4)))
+        )
+        self.unbind("record", hidden)
+        return ir.GroupBy(
+            type=ANY, collection=self.leaf(Array(LINE)), name="record", keys=keys, aggregations=aggregations
+        )
+
+    def anything(self, depth: int) -> tuple[ir.Expression, Type]:
+        choice = self.rng.random()
+        if choice < 0.08:
+            return self.grouped(depth), ANY
+        if choice < 0.11:
+            matrix = Array(Array(INTEGER))
+            product = ir.MatrixProduct(type=matrix, left=self.leaf(matrix), right=self.leaf(matrix))
+            return product, matrix
+        kind = self.rng.choice([*SCALARS, Array(INTEGER), Nullable(INTEGER), Array(DECIMAL)])
+        return self.expression(kind, depth), kind
+
+    # ------------------------------------------------------------ programs
+
+    def check(self, depth: int = 2) -> Check:
+        expression = self.expression(BOOLEAN, depth)
+        return Check(self.new_name("check"), expression)
+
+    def likely(self) -> Check:
+        """A check that is true more often than not."""
+        if self.rng.random() < 0.5:
+            return Check("true", ir.Constant(type=BOOLEAN, value=True))
+        return self.check()
+
+    def failure(self) -> ErrorValue:
+        code = ir.Constant(type=STRING, value=self.rng.choice(["refused", "broken"]))
+        message = ir.Text(type=STRING, parts=("because ", self.leaf(self.rng.choice(SCALARS))))
+        return ErrorValue(code, (("message", message),))
+
+    def guards(self) -> tuple[Check, ...]:
+        return (self.check(1),) if self.rng.random() < 0.1 else ()
+
+    def step(self, depth: int) -> Step:
+        rng, name = self.rng, self.new_name("step")
+        choice = rng.random()
+        if self.effects and choice < 0.25:
+            return self.effect(name, depth)
+        if depth <= 0 or choice < 0.55:
+            value, kind = self.anything(2)
+            target = rng.choice(["result", "other", self.new_name("v")])
+            self.names[target] = kind
+            return Assign(name=name, guards=self.guards(), target=target, value=value)
+        if choice < 0.65:
+            failure = self.failure() if rng.random() < 0.6 else None
+            return Validate(name=name, guards=self.guards(), checks=(self.likely(),), failure=failure)
+        if choice < 0.77:
+            condition, then, otherwise = self.expression(BOOLEAN, 2), self.steps(depth - 1), self.steps(depth - 1)
+            return Branch(name=name, guards=self.guards(), condition=condition, then=then, otherwise=otherwise)
+        if choice < 0.85:
+            collection, variable = self.expression(Array(INTEGER), 1), self.new_name("item")
+            self.names[variable] = INTEGER
+            steps = self.steps(depth - 1)
+            del self.names[variable]
+            return ForEach(name=name, collection=collection, variable=variable, steps=steps)
+        if choice < 0.9:
+            return self.loop(name, depth)
+        if choice < 0.94:
+            return Parallel(name=name, steps=self.steps(depth - 1))
+        if choice < 0.97:
+            return Return(name=name, guards=self.guards(), error=self.failure())
+        return Return(name=name, guards=self.guards(), success=self.success())
+
+    def loop(self, name: str, depth: int) -> Step:
+        counter = self.new_name("n")
+        number = ir.Name(type=INTEGER, name=counter)
+        more = ir.Compare(
+            type=BOOLEAN, operator="!=", left=number, right=ir.Constant(type=INTEGER, value=self.rng.randrange(1, 4))
+        )
+        next_number = ir.Arithmetic(type=INTEGER, operator="+", left=number, right=ir.Constant(type=INTEGER, value=1))
+        zero = Assign(name=name + "_from", target=counter, value=ir.Constant(type=INTEGER, value=0))
+        count = Assign(name=name + "_next", target=counter, value=next_number)
+        self.names[counter] = INTEGER
+        body = (count, *self.steps(depth - 1))
+        loop = Loop(name=name, condition=more, max_iterations=self.rng.choice([2, 5]), steps=body)
+        return Parallel(name=name + "_both", steps=(zero, loop))
+
+    def effect(self, name: str, depth: int) -> Step:
+        rng = self.rng
+        output = self.new_name("response")
+        if rng.random() < 0.2:
+            state = rng.choice(["new", "paid", "sent"])
+            source, target = (ir.Constant(type=STRING, value=value) for value in (state, rng.choice(["paid", "sent"])))
+            self.names[output] = ANY
+            return Transition(
+                name=name, machine="order", entity=self.leaf(STRING), source=source, target=target, output=output
+            )
+        request = ir.MapOf(type=ANY, entries=(("value", self.anything(1)[0]), ("list", self.leaf(Array(DECIMAL)))))
+        rules = tuple(
+            ErrorRule(
+                rng.choice(["timeout", "declined", "*"]),
+                rng.choice(["map_to", "return_error", "retry"]),
+                self.failure() if rng.random() < 0.7 else None,
+            )
+            for _ in range(rng.randrange(0, 2))
+        )
+        self.names[output] = ANY
+        some, none = (self.steps(0), self.steps(0)) if rng.random() < 0.3 else ((), ())
+        return EffectStep(
+            name=name,
+            kind=rng.choice(["http.call", "db.query"]),
+            capability="x",
+            request=request,
+            output=output,
+            output_type=ANY,
+            rules=rules,
+            found=some,
+            empty=none,
+        )
+
+    def steps(self, depth: int) -> tuple[Step, ...]:
+        return tuple(self.step(depth) for _ in range(self.rng.randrange(1, 4)))
+
+    def success(self) -> tuple[tuple[str, ir.Expression], ...]:
+        return (("result", self.anything(1)[0]), ("other", self.expression(DECIMAL, 1)))
+
+    def program(self) -> Program:
+        rng = self.rng
+        inputs = []
+        for number in range(rng.randrange(1, 5)):
+            kind, name = rng.choice(INPUT_TYPES), f"i{number}"
+            required = rng.random() < 0.8
+            constraints: tuple[Check, ...] = ()
+            if rng.random() < 0.15:
+                self.names = {"value": kind}
+                constraints = (self.likely(),)
+                self.names = {}
+            declared = kind if required or isinstance(kind, Nullable) else Nullable(kind)
+            inputs.append(Input(name, declared, required, constraints=constraints))
+        self.names = {item.name: item.type for item in inputs}
+        preconditions = tuple(self.contract(self.likely()) for _ in range(rng.randrange(0, 2)))
+        olds = (self.expression(INTEGER, 1),) if rng.random() < 0.3 else ()
+        known = dict(self.names)
+        steps = self.steps(2)
+        if rng.random() < 0.7:
+            steps = (*steps, Return(name="end", success=self.success()))
+        rules = (ErrorRule(rng.choice(["overflow", "*", "type_error"]), "map_to", self.failure()),)
+        self.names = {**known, "result": ANY, "other": DECIMAL, "success": BOOLEAN}
+        postconditions = [self.contract(self.likely()) for _ in range(rng.randrange(0, 2))]
+        if olds:
+            old = ir.Old(type=INTEGER, slot=0, operand=olds[0])
+            postconditions.append(
+                Contract("old", ir.Compare(type=BOOLEAN, operator="==", left=old, right=self.leaf(INTEGER)))
+            )
+        self.names = known
+        invariants = tuple(self.contract(self.likely()) for _ in range(rng.randrange(0, 2)))
+        program = Program(
+            node_id="random_v1",
+            kind="function",
+            intent="random",
+            digest="",
+            inputs=tuple(inputs),
+            success=(Output("result", ANY), Output("other", rng.choice([DECIMAL, MONEY, ANY]), rng.random() < 0.5)),
+            error=(Output("code", STRING), Output("message", STRING)),
+            steps=steps,
+            preconditions=preconditions,
+            postconditions=tuple(postconditions),
+            invariants=invariants,
+            olds=olds,
+            rules=rules if rng.random() < 0.3 else (),
+            machines=(Machine("order", "new", ("new", "paid", "sent"), (("new", "paid", None), ("paid", "sent", None))),),
+            pure=not self.effects,
+        )
+        return msgspec.structs.replace(program, digest=f"random-{hash(repr(program))}")
+
+    def contract(self, check: Check) -> Contract:
+        if self.rng.random() < 0.05:
+            return Contract("prose", None, "prose")
+        return Contract(check.text, check.expression)
+
+
+def _fits(declared: Type, wanted: Type) -> bool:
+    if declared == wanted or wanted == ANY:
+        return True
+    if isinstance(wanted, Nullable):
+        return _fits(declared, wanted.type)
+    return isinstance(declared, DecimalType) and isinstance(wanted, DecimalType)
+
+
+def random_program(rng: Random, *, effects: bool = False) -> Program:
+    return ProgramMaker(rng, effects=effects).program()
