@@ -15,10 +15,8 @@ from lyra.vesper.python import runtime
 
 __all__ = ["Names", "function_name"]
 
-_IMPORTED: Final = ("Any", "Decimal", "Final", "UTC", "annotations", "datetime", "reduce")
-_TAKEN: Final = frozenset(
-    {*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *runtime.__all__, *_IMPORTED, "effects", "run"}
-)
+_IMPORTED: Final = ("Any", "Decimal", "Final", "UTC", "annotations", "datetime", "effects", "reduce", "run")
+_TAKEN: Final = frozenset({*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *runtime.__all__, *_IMPORTED})
 _LENGTH_MAX: Final = 80
 
 

@@ -1,0 +1,128 @@
+"""Runs programs on the Python path: generated code, compiled once for each program.
+
+`compile_program` gives the compiled function; `run` and `start` call it and give an Outcome. Only syntax trees that the
+generator built are compiled, never a text from outside. Neither `run` nor `start` raises for bad inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from lyra.vesper.effects.drive import drive
+from lyra.vesper.effects.request import Effects
+from lyra.vesper.ir.program import Program
+from lyra.vesper.python.generate import Generated, generate
+from lyra.vesper.python.running import Run
+from lyra.vesper.values.execution import Execution
+from lyra.vesper.values.outcome import Failure, NodeError, Outcome
+
+__all__ = ["PythonProgram", "compile_program", "run", "start"]
+
+PATH: Final = "python"
+_KEPT_MAX: Final = 1024
+_compiled: Final[dict[str, tuple[Program, PythonProgram]]] = {}  # by digest
+
+
+class PythonProgram:
+    """The compiled function of a node, and what its call needs."""
+
+    __slots__ = ("_known", "_required", "function", "generated", "program")
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.generated: Generated = generate(program)
+        self.function: Callable[..., Any] = _loaded(program, self.generated)
+        self._known = self.generated.parameters
+        self._required = tuple(item.name for item in program.inputs if item.required)
+
+    def execute(self, inputs: Mapping[str, Any], execution: Execution) -> Outcome:
+        """The outcome of a pure program."""
+        state = Run(execution) if self.generated.needs_run else None
+        try:
+            words = self._arguments(inputs)
+            if state is not None:
+                return Outcome("success", self.function(**words, run=state), None, PATH, tuple(state.unverifiable))
+            return Outcome("success", self.function(**words), None, PATH)
+        except NodeError as error:
+            return _failed(error, state)
+        except (RecursionError, MemoryError):
+            return _too_large(state)
+
+    async def execute_async(self, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None) -> Outcome:
+        """The outcome of a program with effects."""
+        state = Run(execution, effects)
+        try:
+            outputs = await self.function(effects, **self._arguments(inputs), run=state)
+        except NodeError as error:
+            return _failed(error, state)
+        except (RecursionError, MemoryError):
+            return _too_large(state)
+        return Outcome("success", outputs, None, PATH, tuple(state.unverifiable))
+
+    def _arguments(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs under their Python names."""
+        if not isinstance(inputs, Mapping):
+            raise _invalid("inputs are a map of names")
+        known = self._known
+        words = {}
+        for name, value in inputs.items():
+            if name not in known:
+                raise _invalid(f"there is no input {name!r}")
+            words[known[name]] = value
+        for name in self._required:
+            if name not in inputs:
+                raise _invalid(f"the input {name!r} is missing")
+        return words
+
+
+def _loaded(program: Program, generated: Generated) -> Callable[..., Any]:
+    """The function of a generated tree."""
+    code = compile(generated.tree, f"<vesper {program.node_id}>", "exec")
+    space: dict[str, Any] = {"__name__": f"vesper_{generated.function}"}
+    exec(code, space)  # noqa: S102 - a tree that the generator built, not a text
+    function: Callable[..., Any] = space[generated.function]
+    return function
+
+
+def _invalid(message: str) -> NodeError:
+    return NodeError("invalid_input", message, phase="input")
+
+
+def _failed(error: NodeError, state: Run | None) -> Outcome:
+    failure = Failure(error.code, error.message, error.phase, error.fields)
+    return Outcome("error", {}, failure, PATH, tuple(state.unverifiable) if state is not None else ())
+
+
+def _too_large(state: Run | None) -> Outcome:
+    return _failed(NodeError("resource_limit", "a value is nested too deeply or too large"), state)
+
+
+def compile_program(program: Program) -> PythonProgram:
+    """The compiled program; the same for the same digest."""
+    kept = _compiled.get(program.digest)
+    if kept is not None and (kept[0] is program or kept[0] == program):
+        return kept[1]
+    compiled = PythonProgram(program)
+    while len(_compiled) >= _KEPT_MAX:
+        _compiled.pop(next(iter(_compiled)), None)
+    _compiled[program.digest] = program, compiled
+    return compiled
+
+
+def run(program: Program, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None) -> Outcome:
+    """The outcome of an execution. Effects, if there are any, must answer at once."""
+    compiled = compile_program(program)
+    if program.pure:
+        return compiled.execute(inputs, execution)
+    return drive(compiled.execute_async(inputs, execution, effects))
+
+
+async def start(
+    program: Program, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None
+) -> Outcome:
+    """The outcome of an execution whose effects take time."""
+    compiled = compile_program(program)
+    if program.pure:
+        return compiled.execute(inputs, execution)
+    return await compiled.execute_async(inputs, execution, effects)

@@ -1,0 +1,564 @@
+"""Statements for the steps of a node.
+
+A step that ends the node with success returns a dict of outputs; one that ends it with an error raises `Answer`, which
+error rules let pass. Steps that act outside are awaited. Variables that may be read before they are assigned, that
+handlers read, or that values of several types are assigned to, are declared before the first step.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from lyra.vesper.ir import expressions as ir
+from lyra.vesper.ir.program import (
+    Assign,
+    Branch,
+    EffectStep,
+    ErrorRule,
+    ErrorValue,
+    ForEach,
+    Loop,
+    Output,
+    Parallel,
+    Program,
+    Return,
+    Step,
+    Transition,
+    Validate,
+)
+from lyra.vesper.python.checks import Checks
+from lyra.vesper.python.expressions import Scope, Writer
+from lyra.vesper.python.kinds import assigned, interval_of, is_decimal, names_in, parts
+from lyra.vesper.python.layout import Comment
+from lyra.vesper.python.syntax import ModuleParts, assign, attribute, call, if_, name, negated, raise_, store
+from lyra.vesper.values.types import ANY, INTEGER, Array, DecimalType, EnumType, Nullable, Record, Type
+
+__all__ = ["Steps", "acts_outside", "code_field", "new_function", "output_type", "outputs_dict"]
+
+_ANSWERING = ("map_to", "return_error", "compensate")
+
+
+def acts_outside(steps: object) -> bool:
+    return any(isinstance(part, EffectStep | Transition) for part in parts(steps))
+
+
+def code_field(program: Program) -> str:
+    """The declared error field that holds the code; empty if there is none."""
+    declared = {output.name for output in program.error}
+    return next((field for field in ("error_code", "code") if field in declared), "")
+
+
+class Steps:
+    """Writes the steps of one node into one function."""
+
+    def __init__(self, module: ModuleParts, program: Program, scope: Scope, declared: set[str]) -> None:
+        self.module = module
+        self.program = program
+        self.scope = scope
+        self.checks = Checks(module)
+        self.uses_run = False
+        self.may_raise = False
+        self._annotated = set(declared)  # variables that have an annotation already
+        self._in_loop = False
+        self._in_compensation = False
+
+    # ------------------------------------------------------------ helpers
+    def writer(self, sink: list[ast.stmt] | None, scope: Scope | None = None) -> Writer:
+        return Writer(self.module, scope or self.scope, sink, in_loop=self._in_loop)
+
+    def done(self, writer: Writer) -> None:
+        self.uses_run |= writer.uses_run
+        self.may_raise |= writer.may_raise
+
+    def value(self, node: ir.Expression, sink: list[ast.stmt]) -> ast.expr:
+        writer = self.writer(sink)
+        value = writer.value(node)
+        self.done(writer)
+        return value
+
+    def condition(self, node: ir.Expression, sink: list[ast.stmt]) -> ast.expr:
+        writer = self.writer(sink)
+        value = writer.condition(node)
+        self.done(writer)
+        return value
+
+    def run_method(self, method: str, *arguments: ast.expr, **keywords: ast.expr) -> ast.Call:
+        self.uses_run = True
+        return call(attribute(name("run"), method), *arguments, **keywords)
+
+    def inside(self, scope: Scope, steps: Sequence[Step], *, in_loop: bool = False) -> list[ast.stmt]:
+        """The steps in another scope."""
+        kept = self.scope, self._in_loop
+        self.scope, self._in_loop = scope, self._in_loop or in_loop
+        statements = self.steps(steps)
+        self.scope, self._in_loop = kept
+        return statements
+
+    # ------------------------------------------------------------ steps
+    def steps(self, steps: Sequence[Step]) -> list[ast.stmt]:
+        statements: list[ast.stmt] = []
+        for step in steps:
+            statements.append(Comment(step.name))
+            statements += self.step(step)
+            if isinstance(step, Return) and not step.guards:
+                break  # what follows is never reached
+        return statements
+
+    def step(self, step: Step) -> list[ast.stmt]:
+        if not step.guards or isinstance(step, Validate):
+            return self._plain(step)
+        statements: list[ast.stmt] = []
+        test = self.checks.all_true(step.guards, self.scope, statements, in_loop=self._in_loop)
+        self.uses_run |= self.checks.uses_run
+        self.may_raise = True
+        return [*statements, if_(test, self._plain(step))]
+
+    def _plain(self, step: Step) -> list[ast.stmt]:
+        match step:
+            case Validate():
+                return self._validate(step)
+            case Assign():
+                return self._assign(step)
+            case Branch():
+                return self._branch(step)
+            case ForEach():
+                return self._for_each(step)
+            case Loop():
+                return self._loop(step)
+            case Parallel():
+                return self._parallel(step)
+            case Return():
+                return self._return(step)
+            case EffectStep():
+                return self._effect(step)
+            case Transition():
+                return self._transition(step)
+        raise AssertionError(type(step).__name__)
+
+    def _validate(self, step: Validate) -> list[ast.stmt]:
+        statements: list[ast.stmt] = []
+        checks = (*step.guards, *step.checks)
+        if not checks:
+            return [ast.Pass()]
+        test = self.checks.all_true(checks, self.scope, statements, in_loop=self._in_loop)
+        self.uses_run |= self.checks.uses_run
+        self.may_raise = True
+        if step.failure is not None:
+            return [*statements, if_(negated(test), self.failure(step.failure))]
+        arguments = ast.Constant("validation_failed"), ast.Constant(f"{step.name} failed")
+        return [*statements, if_(negated(test), [raise_(call(self.module.runtime("NodeError"), *arguments))])]
+
+    def failure(self, value: ErrorValue, scope: Scope | None = None, *, plainly: bool = False) -> list[ast.stmt]:
+        """Statements that answer with a declared error."""
+        statements: list[ast.stmt] = []
+        writer = self.writer(statements, scope)
+        nodes = [value.code, *(node for _, node in value.fields)]
+        code, *values = writer.operands(*nodes)
+        declared = {output.name: output for output in self.program.error}
+        keys: list[ast.expr | None] = [ast.Constant(field) for field, _ in value.fields]
+        fields: list[ast.expr] = []
+        for (field, node), plain in zip(value.fields, values, strict=True):
+            expression, kind = plain, writer.kind(node)
+            output = declared.get(field)
+            is_typed = output is not None
+            fields.append(
+                self.coerced(expression, kind, Nullable(output.type), field) if is_typed and output else expression
+            )
+        arguments: list[ast.expr] = [code, ast.Dict(keys, fields)]
+        if code_field(self.program):
+            arguments.append(ast.Constant(code_field(self.program)))
+        self.done(writer)
+        self.may_raise = True
+        return [*statements, raise_(call(self.module.runtime("answer"), *arguments), plainly=plainly)]
+
+    def _assign(self, step: Assign) -> list[ast.stmt]:
+        statements: list[ast.stmt] = []
+        value = self.value(step.value, statements)
+        self._remember(step)
+        return (
+            [*statements, *self.store(step.target, value)]
+            if not self._renamed(statements, value, step.target)
+            else statements
+        )
+
+    def _renamed(self, statements: list[ast.stmt], value: ast.expr, target: str) -> bool:
+        """Let a checked result stand in the target itself instead of in a helper variable."""
+        python = self.scope.python[target]
+        if self.program.rules:
+            return False  # a rule must not see a result that does not fit
+        match statements[-2:], value:
+            case [ast.Assign(targets=[ast.Name(id=helper)]) as first, ast.If()], ast.Name(id=result) if (
+                helper == result and helper not in self.scope.python.values() and target not in self.scope.absent
+            ):
+                first.targets = [store(python)]
+                statements[-1] = self.writer(None).range_check(python)
+                return True
+        return False
+
+    def _remember(self, step: Assign) -> None:
+        """Keep the interval of an integer that is assigned once."""
+        sites = [part for part in parts(self.program.steps) if isinstance(part, Assign) and part.target == step.target]
+        if len(sites) == 1 and step.target in self.scope.kinds and self.scope.kinds[step.target] == INTEGER:
+            low, high = interval_of(step.value, self.scope.intervals)
+            self.scope.intervals[step.target] = max(low, -(2**63)), min(high, 2**63 - 1)
+
+    def store(self, target: str, value: ast.expr) -> list[ast.stmt]:
+        """Assign a variable. Collections are annotated at their first assignment."""
+        python = self.scope.python[target]
+        kind = self.scope.kinds.get(target, ANY)
+        is_first = target not in self._annotated
+        self._annotated.add(target)
+        if is_first and isinstance(kind, Array | Record):
+            return [ast.AnnAssign(store(python), self.module.annotation(kind), value, 1)]
+        return [assign(python, value)]
+
+    def _branch(self, step: Branch) -> list[ast.stmt]:
+        statements: list[ast.stmt] = []
+        test = self.condition(step.condition, statements)
+        then = self.inside(self.scope, step.then) or [ast.Pass()]
+        otherwise = self.inside(self.scope, step.otherwise)
+        return [*statements, if_(test, then, otherwise)]
+
+    def _for_each(self, step: ForEach) -> list[ast.stmt]:
+        statements: list[ast.stmt] = []
+        writer = self.writer(statements)
+        elements = writer.elements(step.collection)
+        scope, python = writer.bound(step.variable, step.collection)
+        self.done(writer)
+        if not writer.in_loop:
+            elements = self.run_method("spend", elements)
+        body = self.inside(scope, step.steps, in_loop=True) or [ast.Pass()]
+        return [*statements, ast.For(store(python), elements, body, [], None)]
+
+    def _loop(self, step: Loop) -> list[ast.stmt]:
+        kept, self._in_loop = self._in_loop, True
+        before: list[ast.stmt] = []
+        test = self.condition(step.condition, before)
+        rounds = self.module.names.fresh("rounds")
+        too_many = self.module.runtime("loop_limit")
+        limit = ast.Constant(step.max_iterations)
+        stop = raise_(call(too_many, ast.Constant(step.name), limit))
+        body: list[ast.stmt] = [
+            if_(ast.Compare(name(rounds), [ast.Eq()], [limit]), [stop]),
+            ast.AugAssign(store(rounds), ast.Add(), ast.Constant(1)),
+            ast.Expr(self.run_method("tick", ast.Constant(1))),
+            *self.inside(self.scope, step.steps, in_loop=True),
+        ]
+        self._in_loop = kept
+        self.may_raise = True
+        loop = ast.While(test, body, [])
+        if before:
+            leave = if_(negated(test), [ast.Break()])
+            loop = ast.While(ast.Constant(True), [*before, leave, *body], [])
+        return [assign(rounds, ast.Constant(0)), loop]
+
+    # ------------------------------------------------------------ answers
+    def _return(self, step: Return) -> list[ast.stmt]:
+        if self._in_compensation:
+            return [ast.Return(None)]
+        if step.error is not None:
+            return self.failure(step.error)
+        statements, values = self.success_values(step.success or ())
+        return [*statements, ast.Return(outputs_dict(values))]
+
+    def success_values(
+        self, fields: Sequence[tuple[str, ir.Expression]]
+    ) -> tuple[list[ast.stmt], list[tuple[Output, ast.expr]]]:
+        """The outputs of a success in declared order, and the statements before them."""
+        statements: list[ast.stmt] = []
+        writer = self.writer(statements)
+        values = dict(zip((field for field, _ in fields), writer.operands(*(node for _, node in fields)), strict=True))
+        kinds = {field: writer.kind(node) for field, node in fields}
+        self.done(writer)
+        missing = [output for output in self.program.success if output.required and output.name not in values]
+        if missing:
+            self.may_raise = True
+            return [*statements, raise_(call(self.module.runtime("incomplete"), ast.Constant(missing[0].name)))], []
+        return statements, self._outputs(statements, values, kinds)
+
+    def _outputs(
+        self, statements: list[ast.stmt], values: dict[str, ast.expr], kinds: dict[str, Type]
+    ) -> list[tuple[Output, ast.expr]]:
+        declared = [output for output in self.program.success if output.name in values]
+        if any(self._needs_coercion(kinds[output.name], output_type(output)) for output in declared):
+            for field, value in values.items():
+                if not isinstance(value, ast.Name | ast.Constant):
+                    variable = self.module.names.fresh(field)
+                    statements.append(assign(variable, value))
+                    values[field] = name(variable)
+        return [
+            (output, self.coerced(values[output.name], kinds[output.name], output_type(output), output.name))
+            for output in declared
+        ]
+
+    def fall_through(self, settled: frozenset[str]) -> tuple[list[ast.stmt], list[tuple[Output, ast.expr]]]:
+        """The outputs of a flow without a return: variables named like success fields."""
+        statements: list[ast.stmt] = []
+        values: dict[str, ast.expr] = {}
+        for output in self.program.success:
+            python = self.scope.python.get(output.name)
+            if python is None:
+                if output.required:
+                    self.may_raise = True
+                    error = call(self.module.runtime("incomplete"), ast.Constant(output.name))
+                    return [*statements, raise_(error)], []
+                continue
+            if output.name not in settled and output.required:
+                self.may_raise = True
+                error = call(self.module.runtime("incomplete"), ast.Constant(output.name))
+                is_absent = ast.Compare(name(python), [ast.Is()], [self.module.runtime("ABSENT")])
+                statements.append(if_(is_absent, [raise_(error)]))
+            values[output.name] = name(python)
+        kinds = {field: self.scope.kinds.get(field, ANY) for field in values}
+        return statements, self._outputs(statements, values, kinds)
+
+    def _needs_coercion(self, kind: Type, declared: Type) -> bool:
+        """Whether coercing may fail."""
+        return not _fits(kind, declared)
+
+    def coerced(self, value: ast.expr, kind: Type, declared: Type, where: str) -> ast.expr:
+        """The value in its declared type; nothing is done to one that surely has it."""
+        if _fits(kind, declared):
+            if not is_decimal(kind):
+                return value
+            self.may_raise = True
+            return call(attribute(self.module.runtime("EXACT"), "plus"), value)
+        self.may_raise = True
+        coercer = self.module.coercer(declared, is_output=True)
+        return call(self.module.runtime("written"), coercer, value, ast.Constant(where))
+
+    # ------------------------------------------------------------ steps at once
+    def _parallel(self, step: Parallel) -> list[ast.stmt]:
+        has_return = any(isinstance(part, Return) for part in parts(step.steps))
+        if not acts_outside(step) or has_return:
+            return self.inside(self.scope, step.steps) or [ast.Pass()]
+        statements: list[ast.stmt] = []
+        tasks: list[ast.expr] = []
+        for inner in step.steps:
+            function = self.module.names.fresh(f"do_{inner.name}")
+            body = self.step(inner)
+            written = [self.scope.python[variable] for variable in assigned((inner,))]
+            shared: list[ast.stmt] = [ast.Nonlocal(sorted(written))] if written else []
+            statements.append(new_function(function, [], [*shared, *body], ast.Constant(None), is_async=True))
+            tasks.append(call(name(function)))
+        together = self.run_method("together", ast.List(tasks, ast.Load()))
+        return [*statements, ast.Expr(ast.Await(together))]
+
+    # ------------------------------------------------------------ effects
+    def _effect(self, step: EffectStep) -> list[ast.stmt]:
+        usual = "query_result" if step.kind == "db.query" else "response"
+        python = self.scope.python[step.output] if step.output else self.module.names.fresh(usual)
+        statements: list[ast.stmt] = []
+        payload = self.value(step.request, statements)
+        arguments = [ast.Constant(step.name), ast.Constant(step.kind), ast.Constant(step.capability), payload]
+        keywords: dict[str, ast.expr] = {}
+        if step.timeout_s is not None:
+            keywords["timeout_s"] = ast.Constant(step.timeout_s)
+        if step.retry is not None:
+            retry = step.retry
+            numbers = (retry.attempts, retry.backoff, retry.base, retry.initial_delay_s)
+            maker = call(self.module.runtime("Retry"), *(ast.Constant(number) for number in numbers))
+            keywords["retry"] = self.module.constant("retry", maker)
+        statements.append(assign(python, ast.Await(self.run_method("perform", *arguments, **keywords))))
+        scope = self.scope if step.output == usual else self.scope.bind(usual, python, ANY)
+        for variable, node in step.extract:
+            writer = self.writer(statements, scope)
+            statements += self.store(variable, writer.value(node))
+            self.done(writer)
+        statements += self._register(step)
+        statements += self.invariants()
+        if self._answering(step.rules):
+            statements = self.with_rules(statements, step.rules)
+        self.may_raise = True
+        if not step.found and not step.empty:
+            return statements
+        found = self.inside(scope, step.found) or [ast.Pass()]
+        test = call(self.module.runtime("has_rows"), name(python))
+        return [*statements, if_(test, found, self.inside(scope, step.empty))]
+
+    def _transition(self, step: Transition) -> list[ast.stmt]:
+        statements: list[ast.stmt] = []
+        writer = self.writer(statements)
+        entity, source, target = writer.operands(step.entity, step.source, step.target)
+        self.done(writer)
+        start, end = self.module.names.fresh("source"), self.module.names.fresh("target")
+        statements += [assign(start, source), assign(end, target)]
+        machine = next((machine for machine in self.program.machines if machine.name == step.machine), None)
+        refuse = raise_(
+            call(self.module.runtime("invalid_transition"), ast.Constant(step.machine), name(start), name(end))
+        )
+        moves = () if machine is None else machine.moves
+        edges: list[ast.expr] = [
+            ast.Tuple([ast.Constant(here), ast.Constant(there)], ast.Load()) for here, there, _ in moves
+        ]
+        edge = ast.Tuple([name(start), name(end)], ast.Load())
+        statements.append(if_(ast.Compare(edge, [ast.NotIn()], [ast.List(edges, ast.Load())]), [refuse]))
+        if step.checks:
+            test = self.checks.all_true(step.checks, self.scope, statements, in_loop=self._in_loop)
+            statements.append(if_(negated(test), [refuse]))
+        for here, there, check in moves:
+            if check is not None:
+                pair = ast.Tuple([ast.Constant(here), ast.Constant(there)], ast.Load())
+                is_edge = ast.Compare(edge, [ast.Eq()], [pair])
+                guard = self.writer(None).condition(check.expression)
+                statements.append(if_(ast.BoolOp(ast.And(), [is_edge, ast.UnaryOp(ast.Not(), guard)]), [refuse]))
+        payload: dict[str, ast.expr] = {
+            "machine": ast.Constant(step.machine),
+            "entity": entity,
+            "from": name(start),
+            "to": name(end),
+        }
+        if machine is not None:
+            payload["initial"] = ast.Constant(machine.initial)
+        request = ast.Dict([ast.Constant(key) for key in payload], list(payload.values()))
+        words = (step.name, "state.transition", f"state.{step.machine}")
+        act = ast.Await(self.run_method("perform", *map(ast.Constant, words), request))
+        statements += [assign(self.scope.python[step.output], act)] if step.output else [ast.Expr(act)]
+        self.uses_run |= self.checks.uses_run
+        return [*statements, *self.invariants()]
+
+    def invariants(self) -> list[ast.stmt]:
+        """Checks of the node's invariants after an act. One about a variable without a value says nothing."""
+        statements: list[ast.stmt] = []
+        for contract in self.program.invariants:
+            names = names_in(contract.expression)
+            broken = [self.checks.broken("invariant_failed", contract.text, "invariant")]
+            waiting = sorted(names & self.scope.absent)
+            scope = Scope(self.scope.python, self.scope.kinds, self.scope.intervals)
+            check = self.checks.contract(contract, scope, broken)
+            if waiting:
+                tests: list[ast.expr] = [
+                    ast.Compare(name(self.scope.python[text]), [ast.IsNot()], [self.module.runtime("ABSENT")])
+                    for text in waiting
+                ]
+                check = [if_(tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests), check)]
+            statements += check
+        self.uses_run |= self.checks.uses_run
+        return statements
+
+    # ------------------------------------------------------------ rules and compensation
+    @staticmethod
+    def _answering(rules: Sequence[ErrorRule]) -> list[ErrorRule]:
+        """The rules that a path obeys; retries and circuit breakers are the host's."""
+        return [rule for rule in rules if rule.action in _ANSWERING]
+
+    def with_rules(self, body: list[ast.stmt], rules: Sequence[ErrorRule], *, may_act: bool = True) -> list[ast.stmt]:
+        """The statements, with the rules for their errors."""
+        problem, error = self.module.names.fresh("problem"), self.module.names.fresh("error")
+        handler: list[ast.stmt] = [assign(error, call(self.module.runtime("as_error"), name(problem)))]
+        for rule in self._answering(rules):
+            test = call(self.module.runtime("matches"), name(error), ast.Constant(rule.error))
+            reaction = self._reaction(rule, error, may_act=may_act)
+            handler.append(if_(test, reaction))
+        handler.append(ast.Raise(name(error), ast.Constant(None)))
+        errors = ast.Tuple([self.module.runtime("NodeError"), name("ArithmeticError")], ast.Load())
+        passed = ast.ExceptHandler(self.module.runtime("Answer"), None, [ast.Raise(None, None)])
+        self.may_raise = True
+        return [ast.Try(body, [passed, ast.ExceptHandler(errors, problem, handler)], [], [])]
+
+    def _reaction(self, rule: ErrorRule, error: str, *, may_act: bool) -> list[ast.stmt]:
+        statements: list[ast.stmt] = []
+        variable = self.module.names.fresh("error_facts")
+        scope = Scope(self.scope.python, dict.fromkeys(self.scope.kinds, ANY), None, self.scope.absent)
+        scope = scope.bind("error", variable, ANY)
+        uses_error = "error" in names_in((rule.answer, rule.compensation))
+        if uses_error:
+            statements.append(assign(variable, call(self.module.runtime("error_object"), name(error))))
+        if rule.action == "compensate" and may_act:
+            first: list[ast.expr] = []
+            if rule.compensation:
+                function, definition = self._compensation(rule.compensation, scope)
+                statements.append(definition)
+                first.append(name(function))
+            statements.append(ast.Expr(ast.Await(self.run_method("undo", *first))))
+        if rule.answer is None:
+            return [*statements, ast.Raise(name(error), ast.Constant(None))]
+        return [*statements, *self.failure(rule.answer, scope, plainly=True)]
+
+    def _register(self, step: EffectStep) -> list[ast.stmt]:
+        statements: list[ast.stmt] = []
+        for rule in step.rules:
+            if rule.action == "compensate" and rule.compensation:
+                none = self.module.names.fresh("no_error")
+                scope = Scope(self.scope.python, dict.fromkeys(self.scope.kinds, ANY), None, self.scope.absent)
+                inner = scope.bind("error", none, ANY)
+                if "error" in names_in(rule.compensation):
+                    facts = call(self.module.runtime("error_object"), ast.Constant(None))
+                    statements.append(assign(none, facts))
+                function, definition = self._compensation(rule.compensation, inner)
+                statements += [definition, ast.Expr(self.run_method("on_undo", name(function)))]
+        return statements
+
+    def _compensation(self, steps: tuple[Step, ...], scope: Scope) -> tuple[str, ast.stmt]:
+        """A function that takes a step back. It keeps the values that its variables have when it is defined."""
+        function = self.module.names.fresh("take_back")
+        inner = Scope(scope.python, scope.kinds, None, scope.absent)
+        bound = sorted(variable for variable in names_in(steps) if variable in scope.python)
+        parameters: list[tuple[str, ast.expr, ast.expr | None]] = []
+        for variable in bound:
+            python = self.module.names.fresh(variable)
+            inner.python[variable] = python
+            parameters.append((python, self.module.any(), name(scope.python[variable])))
+        written = [variable for variable in assigned(steps) if variable not in bound]
+        for variable in written:
+            inner.python[variable] = self.module.names.fresh(variable)
+        kept, self._in_compensation = self._in_compensation, True
+        body = self.inside(inner, steps)
+        self._in_compensation = kept
+        return function, new_function(function, parameters, body, ast.Constant(None), is_async=True)
+
+
+def outputs_dict(values: Sequence[tuple[Output, ast.expr]]) -> ast.Dict:
+    return ast.Dict([ast.Constant(output.name) for output, _ in values], [value for _, value in values])
+
+
+def output_type(output: Output) -> Type:
+    is_plain = output.required or isinstance(output.type, Nullable)
+    return output.type if is_plain else Nullable(output.type)
+
+
+def _fits(kind: Type, declared: Type) -> bool:
+    """Whether values of the one type surely are values of the other as they stand."""
+    if isinstance(declared, Nullable):
+        declared = declared.type
+    if is_decimal(kind) and isinstance(declared, DecimalType):
+        return declared.scale is None or kind == declared
+    if kind == declared:
+        return declared != ANY and not any(isinstance(part, DecimalType) or part == ANY for part in _types(declared))
+    return (
+        isinstance(kind, EnumType) and not isinstance(declared, EnumType) and getattr(declared, "kind", "") == "string"
+    )
+
+
+def _types(kind: Type) -> list[Type]:
+    """The type and the types inside it."""
+    inside: list[Type] = []
+    for field in kind.__struct_fields__:
+        value = getattr(kind, field)
+        inside += _types(value) if isinstance(value, Type) else []
+    if isinstance(kind, Record):
+        for record_field in kind.fields:
+            inside += _types(record_field.type)
+    return [kind, *inside]
+
+
+def new_function(
+    function: str,
+    parameters: Sequence[tuple[str, ast.expr, ast.expr | None]],
+    body: list[ast.stmt],
+    result: ast.expr,
+    *,
+    is_async: bool = False,
+) -> ast.stmt:
+    arguments = ast.arguments(
+        [],
+        [ast.arg(text, annotation) for text, annotation, _ in parameters],
+        None,
+        [],
+        [],
+        None,
+        [default for _, _, default in parameters if default is not None],
+    )
+    kind = ast.AsyncFunctionDef if is_async else ast.FunctionDef
+    return kind(function, arguments, body or [ast.Pass()], [], result)
