@@ -1,8 +1,9 @@
 """Capabilities: what the operations of a node need, against what the node declares.
 
-A capability is a dotted name; `*` stands for any part, and at the end for any rest. `needed` says which capability an act
-implies; `covering` finds the declared one that covers it. The right to write a table covers reading it. A provider of HTTP
-is covered by its own name or by a host that has the name as a label: `stripe` by `network.http_client.api.stripe.com`.
+A capability is a dotted name; `*` stands for any part, and at the end for any rest. `needed` says which capability
+an act implies; `covering` finds the declared one that covers it. The right to write a table covers reading it. A
+provider of HTTP is covered by its own name or by a host that has the name as a label: `stripe` by
+`network.http_client.api.stripe.com`.
 """
 
 from __future__ import annotations

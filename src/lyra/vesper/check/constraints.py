@@ -1,8 +1,8 @@
 """Constraints of inputs, fields and custom types, as checks on `value`.
 
-A constraint is a word (`non_empty`, `positive`, `negative`, `non_negative`), a pair (`min: 1`, `max_length: 80`, `pattern:
-'^ord_'`), a comparison (`">= 0"`) or an expression over `value`. Those of a custom type hold wherever the type is used: for
-a field, for each element of an array. A value that may be null is checked only where it is not.
+A constraint is a word (`non_empty`, `positive`, `negative`, `non_negative`), a pair (`min: 1`, `max_length: 80`,
+`pattern: '^ord_'`), a comparison (`">= 0"`) or an expression over `value`. Those of a custom type hold wherever the
+type is used: for a field, for each element of an array. A value that may be null is checked only where it is not.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Any, Final
+
+import msgspec
 
 from lyra.core.checking.document import Path
 from lyra.errors import ParseError
@@ -28,6 +30,7 @@ from lyra.vesper.ir.expressions import (
     IsNull,
     Length,
     Logic,
+    Membership,
     Name,
     Quantifier,
 )
@@ -202,7 +205,8 @@ class Constraints:
         else:
             constant = self.typing.value(limit, path, Scope(names={}))
         if not is_ordered(kind, constant.type) or (constant.type != TIMESTAMP and not is_numeric(constant.type)):
-            return self._misfit(text, path, kind)
+            self._misfit(text, path, kind)
+            return None
         return text, self._compare(operator, subject, constant, path)
 
     def _sized(
@@ -211,7 +215,8 @@ class Constraints:
         kind = without_null(subject.type)
         is_sized = kind in (ANY, BYTES) or is_text(kind) or isinstance(kind, (Array, SetType, MapType))
         if not is_sized:
-            return self._misfit(text, path, kind)
+            self._misfit(text, path, kind)
+            return None
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
             self.state.error("bad_constraint", "a length is a whole number, 0 or more", path, value=True)
             return None
@@ -221,7 +226,8 @@ class Constraints:
     def _pattern(self, text: str, value: Any, path: Path, subject: Expression) -> tuple[str, Expression] | None:
         kind = without_null(subject.type)
         if kind != ANY and not is_text(kind):
-            return self._misfit(text, path, kind)
+            self._misfit(text, path, kind)
+            return None
         if not isinstance(value, str):
             self.state.error("bad_pattern", "a pattern is a text", path, value=True)
             return None
@@ -234,8 +240,6 @@ class Constraints:
         return text, Call(type=BOOLEAN, function="matches", arguments=(subject, pattern), place=place)
 
     def _one_of(self, text: str, values: list[Any], path: Path, subject: Expression) -> tuple[str, Expression] | None:
-        from lyra.vesper.ir.expressions import Membership
-
         collection = self.typing.value(values, path, Scope(names={}))
         place = self.state.document.place(path)
         return text, Membership(type=BOOLEAN, item=subject, collection=collection, place=place)
@@ -274,13 +278,12 @@ def _over(subject: Expression, expression: Expression) -> Expression:
     """The expression with the subject in place of `value`, the element of a record's constraints."""
     if isinstance(subject, Name) and subject.name == "value":
         return expression
-    return replace_name(expression, "value", lambda: subject)
+    replaced: Expression = replace_name(expression, "value", lambda: subject)
+    return replaced
 
 
 def replace_name(expression: Any, name: str, value: Callable[[], Expression]) -> Any:
     """The expression with another one in place of a name."""
-    import msgspec
-
     if isinstance(expression, Name):
         return value() if expression.name == name else expression
     if isinstance(expression, tuple):

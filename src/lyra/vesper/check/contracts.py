@@ -1,8 +1,8 @@
 """Contracts: true, false or unverifiable, decided here as far as the text decides it.
 
-A contract that uses an undefined name, or is a sentence rather than an expression, is unverifiable: a warning, an error
-with `strict`. A bare name, and a call of an unknown function, are predicates of the embedding program. A mistake in an
-expression is an error.
+A contract that uses an undefined name, or is a sentence rather than an expression, is unverifiable: a warning, an
+error with `strict`. A bare name, and a call of an unknown function, are predicates of the embedding program. A
+mistake in an expression is an error.
 """
 
 from __future__ import annotations

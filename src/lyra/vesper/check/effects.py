@@ -12,8 +12,8 @@ The request of each kind is a map:
     agent.call       agent, prompt, parameters
     custom.A.B       the step's parameters
 
-A query binds its rows to `query_result` as well as to its output; a field of `query_result` is that of the first row. Any
-other response is also `response` while `on_success.extract` is read.
+A query binds its rows to `query_result` as well as to its output; a field of `query_result` is that of the first
+row. Any other response is also `response` while `on_success.extract` is read.
 """
 
 from __future__ import annotations

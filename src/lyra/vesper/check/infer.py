@@ -1,12 +1,13 @@
 """Types of expressions: from the syntax tree to the typed IR, with a remark for each mistake.
 
-`Typing.expression` takes a text, `Typing.template` a text with placeholders, `Typing.value` any value of a file whose texts
-are templates. After a remark the type is `any`, so that one mistake is reported once. In a contract, an undefined name
-raises UndefinedName: the contract is then unverifiable, not wrong.
+`Typing.expression` takes a text, `Typing.template` a text with placeholders, `Typing.value` any value of a file
+whose texts are templates. After a remark the type is `any`, so that one mistake is reported once. In a contract, an
+undefined name raises UndefinedName: the contract is then unverifiable, not wrong.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
 
@@ -383,11 +384,12 @@ class Typing:
             self.state.mark(WARNING, "never_equal", f"{kinds} are never equal", site, offset)
         for enum, other in ((left, right), (right, left)):
             kind = without_null(enum.type)
-            if isinstance(kind, EnumType) and isinstance(other, Constant) and isinstance(other.value, str):
-                if other.value not in kind.values:
-                    hint = close_to(other.value, kind.values)
-                    message = f"{other.value!r} is no value of {describe(kind)}"
-                    self.state.mark(WARNING, "never_equal", message, site, offset, hint=hint)
+            if not isinstance(kind, EnumType) or not isinstance(other, Constant):
+                continue
+            if isinstance(other.value, str) and other.value not in kind.values:
+                hint = close_to(other.value, kind.values)
+                message = f"{other.value!r} is no value of {describe(kind)}"
+                self.state.mark(WARNING, "never_equal", message, site, offset, hint=hint)
 
     def _membership(self, term: BinaryTerm, item: Expression, collection: Expression, site: Site) -> Expression:
         kind, place = without_null(collection.type), self.state.place(site, term.start)
@@ -552,7 +554,7 @@ class Typing:
 
 
 # ------------------------------------------------------------------ helpers
-_PARAMETERS: Final = {
+_PARAMETERS: Final[dict[str, Callable[[Type], bool]]] = {
     "number": is_numeric,
     "text": is_text,
     "integer": lambda kind: kind == INTEGER,
@@ -616,7 +618,7 @@ def _has_field(kind: Type, name: str, scope: Scope) -> bool:
     inner = without_null(kind)
     if isinstance(inner, Record):
         return inner.field(name) is not None
-    return inner == ANY or isinstance(inner, MapType) and name not in scope.names
+    return inner == ANY or (isinstance(inner, MapType) and name not in scope.names)
 
 
 def _plural_root(term: Term, scope: Scope) -> str | None:

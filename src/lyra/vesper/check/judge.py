@@ -1,7 +1,7 @@
 """The judgement on a node: all remarks at once, in order of place.
 
-`check` takes a node, `check_text` the text of a file. With `strict`, warnings are errors. `program_of` gives the program of
-a node that has no errors.
+`check` takes a node, `check_text` the text of a file. With `strict`, warnings are errors. `program_of` gives the
+program of a node that has no errors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lyra.vesper.loading.issues import ERROR, WARNING, Issue, error_of, sorted_i
 from lyra.vesper.nodes.loader import read_node
 from lyra.vesper.nodes.model import Node
 
-__all__ = ["check", "check_text", "has_errors", "program_of"]
+__all__ = ["check", "check_text", "has_errors", "lowered", "program_of"]
 
 
 def check(node: Node, *, strict: bool = False) -> list[Issue]:
@@ -41,6 +41,11 @@ def program_of(node: Node, *, strict: bool = False) -> Program:
     if has_errors(issues):
         raise error_of(issues, node.file)
     return program
+
+
+def lowered(node: Node) -> Program:
+    """The program of a node that may have errors: to look at, not to run."""
+    return lower_node(node)[0]
 
 
 def has_errors(issues: Sequence[Issue]) -> bool:

@@ -1,6 +1,7 @@
 """Values written in a file as values of a declared type: defaults, and constants beside a type.
 
-What fits exactly is taken; anything else is a ValueError with the reason. Paths coerce inputs with code of their own.
+What fits exactly is taken; anything else is a ValueError with the reason. Paths coerce inputs with code of their
+own.
 """
 
 from __future__ import annotations

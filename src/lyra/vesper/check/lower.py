@@ -1,7 +1,7 @@
 """From a node to its `Program`: types, constraints, contracts and steps, with every remark on the way.
 
-`lower_node` always gives a program and the remarks; `program_of` gives the program of a node without errors. The digest is a
-hash over all that decides what the node does: comments, places and descriptions are no part of it.
+`lower_node` always gives a program and the remarks; `program_of` gives the program of a node without errors. The
+digest is a hash over all that decides what the node does: comments, places and descriptions are no part of it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rules about errors: `on_error` of a step, `error_handling` of the node, and retries.
 
-Each entry becomes an `ErrorRule`; an entry that joins `compensate` with `return_error` has both. `max_attempts` counts the
-first attempt, `max_retries` does not.
+Each entry becomes an `ErrorRule`; an entry that joins `compensate` with `return_error` has both. `max_attempts`
+counts the first attempt, `max_retries` does not.
 """
 
 from __future__ import annotations

@@ -1,32 +1,245 @@
-"""Rules about a node as a whole, after its parts are typed."""
+"""Rules about a node as a whole, after its parts are typed: outputs, names, rights, numbers, tests.
+
+Each rule is a function of the program and the state of the check; `RULES` lists them. `satisfiable` has the rules
+about contracts that can never hold.
+"""
 
 from __future__ import annotations
 
-from lyra.vesper.check.capabilities import covering
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from lyra.core.checking.document import Path
+from lyra.vesper.check.answers import CODE_FIELDS
+from lyra.vesper.check.capabilities import DANGEROUS, covering, matches, overlap
+from lyra.vesper.check.kinds import misfit
+from lyra.vesper.check.satisfiable import judge_contracts
 from lyra.vesper.check.state import CheckState
 from lyra.vesper.check.steps import always_returns
+from lyra.vesper.expressions.functions import FORMS
+from lyra.vesper.expressions.tokens import KEYWORDS
 from lyra.vesper.ir.program import Program
+from lyra.vesper.nodes.model import FieldDeclaration, StepDeclaration
+from lyra.vesper.nodes.reader import close_to
+from lyra.vesper.values.limits import MEMORY_MB_MAX, TIME_S_MAX
+from lyra.vesper.values.names import bare_id, is_node_id, version_of
+from lyra.vesper.values.outcome import CODES
+from lyra.vesper.values.types import INTEGER, EnumType, Nullable, without_null
 
-__all__ = ["judge_program"]
+__all__ = ["NODE_TYPES", "RULES", "judge_program"]
+
+NODE_TYPES: Final = (
+    "function",
+    "http_handler",
+    "event_handler",
+    "data_transform",
+    "state_machine",
+    "aggregation",
+    "scheduled_job",
+)
+_RESERVED: Final = frozenset({*KEYWORDS, *FORMS, "true", "false", "null"})
+_INTENT_CHARS_MIN: Final = 10
+_STEPS_WITHOUT_CONTRACTS_MAX: Final = 5
+
+Rule = Callable[[Program, CheckState], None]
 
 
 def judge_program(program: Program, state: CheckState) -> None:
-    """Add the remarks on a program."""
-    _outputs(program, state)
-    _capabilities(state)
+    """Add the remarks of all rules."""
+    for rule in RULES:
+        rule(program, state)
 
 
-def _outputs(program: Program, state: CheckState) -> None:
-    if always_returns(program.steps) or not state.node.flow:
+# ------------------------------------------------------------------ names
+def node_type(_: Program, state: CheckState) -> None:
+    kind = state.node.kind
+    if kind and kind not in NODE_TYPES:
+        hint = close_to(kind, NODE_TYPES)
+        state.warn(
+            "unknown_node_type", f"`{kind}` is none of {', '.join(NODE_TYPES)}", ("type",), hint=hint, value=True
+        )
+
+
+def versions(_: Program, state: CheckState) -> None:
+    written = state.node.metadata.version
+    if written and is_node_id(f"x_v{written}") and is_node_id(state.node.node_id):
+        major = version_of(state.node.node_id)[0]
+        if version_of(f"x_v{written}")[0] != major:
+            message = f"version {written} does not belong to {state.node.node_id}"
+            state.warn("version", message, ("metadata", "version"), value=True)
+
+
+def reserved_words(_: Program, state: CheckState) -> None:
+    fields: tuple[FieldDeclaration, ...] = (*state.node.inputs, *state.node.success, *state.node.error)
+    for field in fields:
+        if field.name in _RESERVED:
+            state.error("reserved_word", f"`{field.name}` is a word of the language", field.path)
+
+
+def duplicate_steps(_: Program, state: CheckState) -> None:
+    seen: dict[str, StepDeclaration] = {}
+    for step in state.node.all_steps():
+        if not step.is_named:
+            continue
+        first = seen.setdefault(step.name, step)
+        if first is not step:
+            line = state.document.place(first.path)[0]
+            state.error("duplicate_step", f"step `{step.name}` is already in line {line}", (*step.path, "step"))
+
+
+# ------------------------------------------------------------------ flow
+def outputs(program: Program, state: CheckState) -> None:
+    """Every path returns, or the variables named like outputs are written."""
+    if not state.node.flow:
+        state.warn("empty_flow", "the node has no steps", ("flow",) if state.has_path(("flow",)) else ())
+    if always_returns(program.steps):
         return
-    for field in state.node.success:
-        if field.required and field.name not in state.end_names:
-            state.error("missing_output", f"the required output `{field.name}` is never written", field.path)
+    for output, field in zip(program.success, state.node.success, strict=True):
+        kind = state.end_names.get(field.name)
+        if kind is None:
+            if field.required:
+                state.error("missing_output", f"the required output `{field.name}` is never written", field.path)
+            continue
+        reason = misfit(kind, output.type)
+        is_quotient = without_null(output.type) == INTEGER and field.name in state.quotients
+        if reason and not is_quotient:
+            state.error("type", f"the variable `{field.name}` does not fit the output: {reason}", field.path)
+        elif isinstance(kind, Nullable) and field.required and not isinstance(output.type, Nullable):
+            state.warn("maybe_missing", f"the output `{field.name}` is not written on every path", field.path)
 
 
-def _capabilities(state: CheckState) -> None:
+def error_coverage(program: Program, state: CheckState) -> None:
+    """Codes that are declared and never answered."""
+    answered = {*CODES, *state.codes, *(rule.code for rule in state.node.error_handling)}
+    for output, field in zip(program.error, state.node.error, strict=True):
+        kind = without_null(output.type)
+        if output.name not in CODE_FIELDS or not isinstance(kind, EnumType):
+            continue
+        for code in kind.values:
+            if code not in answered:
+                state.info("unused_error", f"no step answers with the error code `{code}`", field.path)
+
+
+# ------------------------------------------------------------------ rights
+def capability_closure(_: Program, state: CheckState) -> None:
     declared = state.node.security.capabilities_required
     for capability, path in state.needed.items():
         if covering(capability, declared) is None:
             hint = f"add {capability} to security.capabilities_required"
             state.error("undeclared_capability", f"the step needs `{capability}`", path, hint=hint)
+    for path, capability, denied in _conflicts(state):
+        state.error("denied_capability", f"`{capability}` is required, and denied by `{denied}`", path, value=True)
+
+
+def _conflicts(state: CheckState) -> Iterator[tuple[Path, str, str]]:
+    security = state.node.security
+    for index, capability in enumerate(security.capabilities_required):
+        for denied in security.denied_capabilities:
+            if overlap(capability, denied):
+                yield ("security", "capabilities_required", index), capability, denied
+
+
+def dangerous_capabilities(_: Program, state: CheckState) -> None:
+    for index, capability in enumerate(state.node.security.capabilities_required):
+        if any(matches(capability, danger) or matches(danger, capability) for danger in DANGEROUS):
+            path = ("security", "capabilities_required", index)
+            state.warn("dangerous_capability", f"`{capability}` can do harm outside the node", path, value=True)
+
+
+def audit(program: Program, state: CheckState) -> None:
+    if not program.pure and state.node.security.audit_level == "none":
+        path = ("security", "audit_level")
+        state.warn("no_audit", "the node acts outside, and nothing of it is recorded", path, value=True)
+
+
+def sensitive_names(_: Program, state: CheckState) -> None:
+    listed = state.node.security.sensitive_data
+    if isinstance(listed, bool):
+        return
+    names = {field.name for field in (*state.node.inputs, *state.node.success, *state.node.error)}
+    for index, name in enumerate(listed):
+        if name not in names:
+            path = ("security", "sensitive_data", index)
+            hint = close_to(name, names)
+            state.warn("unknown_field", f"there is no input or output `{name}`", path, hint=hint, value=True)
+
+
+# ------------------------------------------------------------------ numbers
+def latencies(_: Program, state: CheckState) -> None:
+    numbers = state.node.performance
+    expected, p99, highest = numbers.expected_latency_ms, numbers.p99_latency_ms, numbers.max_latency_ms
+    if expected is not None and p99 is not None and expected > p99:
+        message = "the expected latency is above the 99th percentile"
+        state.error("latency", message, ("performance", "expected_latency_ms"), value=True)
+    if p99 is not None and highest is not None and p99 > highest:
+        message = "the 99th percentile is above the highest latency"
+        state.error("latency", message, ("performance", "p99_latency_ms"), value=True)
+    if numbers.timeout_seconds is not None and highest is not None and numbers.timeout_seconds * 1000 < highest:
+        message = "the time-out is below the highest latency"
+        state.warn("latency", message, ("performance", "timeout_seconds"), value=True)
+
+
+def resource_limits(_: Program, state: CheckState) -> None:
+    numbers = state.node.performance
+    if numbers.timeout_seconds is not None and not 0 < numbers.timeout_seconds <= TIME_S_MAX:
+        message = f"a time-out is more than 0 and at most {int(TIME_S_MAX)} seconds"
+        state.error("limit", message, ("performance", "timeout_seconds"), value=True)
+    if numbers.memory_limit_mb is not None and not 0 < numbers.memory_limit_mb <= MEMORY_MB_MAX:
+        message = f"a memory limit is from 1 to {MEMORY_MB_MAX} MB"
+        state.error("limit", message, ("performance", "memory_limit_mb"), value=True)
+
+
+# ------------------------------------------------------------------ documentation and tests
+def inputs_of_tests(_: Program, state: CheckState) -> None:
+    """Tests in the file name inputs that exist."""
+    names = {field.name for field in state.node.inputs}
+    for index, case in enumerate(state.node.testing.test_cases):
+        for name in case.inputs:
+            if name not in names:
+                path = ("testing", "test_cases", index, "inputs", name)
+                hint = close_to(name, names)
+                state.warn("unknown_input", f"the node has no input `{name}`", path, hint=hint)
+
+
+def dependencies(_: Program, state: CheckState) -> None:
+    for index, name in enumerate(state.node.metadata.dependencies):
+        if not is_node_id(name) and not is_node_id(f"{name}_v1"):
+            path = ("metadata", "dependencies", index)
+            state.warn("bad_node_id", f"{name[:80]!r} is no id of a node", path, value=True)
+        elif bare_id(name) == bare_id(state.node.node_id):
+            state.warn("recursive_node", "the node depends on itself", ("metadata", "dependencies", index), value=True)
+
+
+def advice(program: Program, state: CheckState) -> None:
+    node = state.node
+    if not node.metadata.description:
+        state.info(
+            "no_description", "the node has no description", ("metadata",) if state.has_path(("metadata",)) else ()
+        )
+    if not node.testing.test_cases and not node.testing.property_tests:
+        state.info("no_tests", "the node has no tests", ("testing",) if state.has_path(("testing",)) else ())
+    if 0 < len(node.intent) < _INTENT_CHARS_MIN:
+        state.info("short_intent", "the intent says little", ("intent",), value=True)
+    contracts = (*program.preconditions, *program.postconditions, *program.invariants)
+    if len(node.flow) > _STEPS_WITHOUT_CONTRACTS_MAX and not contracts:
+        state.info("no_contracts", "the node has many steps and no contracts", ("flow",))
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    node_type,
+    versions,
+    reserved_words,
+    duplicate_steps,
+    outputs,
+    error_coverage,
+    capability_closure,
+    dangerous_capabilities,
+    audit,
+    sensitive_names,
+    latencies,
+    resource_limits,
+    inputs_of_tests,
+    dependencies,
+    judge_contracts,
+    advice,
+)

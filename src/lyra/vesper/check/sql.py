@@ -1,8 +1,8 @@
 """SQL of database steps: values are bound, never put into the text.
 
-`query_of` replaces each placeholder of a query by a named parameter (`:p0`) and gives the expressions to bind. A placeholder
-alone inside quotes loses the quotes; one inside a longer quoted text is refused, since it would not be bound. `row_sql`
-writes an expression over the columns of a row, such as `balance - {amount}`, as SQL.
+`query_of` replaces each placeholder of a query by a named parameter (`:p0`) and gives the expressions to bind. A
+placeholder alone inside quotes loses the quotes; one inside a longer quoted text is refused, since it would not be
+bound. `row_sql` writes an expression over the columns of a row, such as `balance - {amount}`, as SQL.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Steps: from the declarations of a flow to the steps of the IR, in one walk.
 
-The walk keeps the variables and their types in a `Scope`. Branches share one scope: a variable that only some of them
-write may be null afterwards. `Steps.lower` looks the operation up in a table; effects are in `effects`, transforms in
-`transforms`.
+The walk keeps the variables and their types in a `Scope`. Branches share one scope: a variable that only some of
+them write may be null afterwards. `Steps.lower` looks the operation up in a table; effects are in `effects`,
+transforms in `transforms`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
-
 
 from lyra.vesper.check.answers import Answers
 from lyra.vesper.check.contracts import ContractReader
@@ -46,6 +45,7 @@ from lyra.vesper.values.types import ANY, NULL, Array, DecimalType, Type, descri
 __all__ = ["Steps", "always_returns"]
 
 _ROUNDINGS: Final = ("half_even", "half_up", "down")
+_GUARD_KEYS: Final = ("condition", "expression", "guard", "check")
 _NOT_IDENTIFIER: Final = re.compile(r"[^A-Za-z0-9_]+")
 Lower = Callable[["Steps", StepDeclaration, Scope], Sequence[Step]]
 
@@ -62,7 +62,7 @@ class Steps:
         self.answers = answers
         self.transforms = transforms
         self.operations: dict[str, Lower] = dict(_OPERATIONS)
-        self.lower_effect: Lower = _unknown
+        self.lower_effect: Lower | None = None  # set by the part that knows effects
 
     # ------------------------------------------------------------ blocks
     def block(self, declarations: Sequence[StepDeclaration], scope: Scope) -> tuple[Step, ...]:
@@ -93,6 +93,7 @@ class Steps:
             self.bind(step, ANY, scope)
             return ()
         if step.operation in EFFECTS or step.operation.startswith("custom."):
+            assert self.lower_effect is not None
             return self.lower_effect(self, step, scope)
         self._inert(step)
         return self.operations[step.operation](self, step, scope)
@@ -113,13 +114,14 @@ class Steps:
         checks = []
         for index, item in enumerate(items):
             path = (*setting.path, index) if is_list else setting.path
+            guard, guard_path = item, path
             if isinstance(item, dict):
-                key_name = next((name for name in ("condition", "expression", "guard", "check") if name in item), None)
+                key_name = next((name for name in _GUARD_KEYS if name in item), None)
                 if key_name is None:
                     self.state.error("wrong_form", "a guard is a condition", path)
                     continue
-                item, path = item[key_name], (*path, key_name)
-            checks.append(self.contracts.guard(item, path, scope))
+                guard, guard_path = item[key_name], (*path, key_name)
+            checks.append(self.contracts.guard(guard, guard_path, scope))
         return tuple(checks)
 
     def base(self, step: StepDeclaration, guards: tuple[Check, ...] = ()) -> dict[str, Any]:
@@ -385,10 +387,6 @@ _OPERATIONS: Final[dict[str, Lower]] = {
     "loop": Steps.loop,
     "parallel": Steps.parallel,
 }
-
-
-def _unknown(steps: Steps, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
-    raise AssertionError(f"no way to lower {step.operation}")
 
 
 def merge(scope: Scope, sides: Sequence[Scope]) -> None:

@@ -1,8 +1,8 @@
 """Transforms of collections: map, filter, reduce, aggregate and group_by as expressions.
 
-The element is `record`, or what `as` names; its fields may be named without it. `function: "x => x * 2"` names the element
-too. The accumulator of reduce is `accumulator`. Aggregations are texts such as `SUM(amount)`, `COUNT(*)`, or mappings with
-`function` and `field`.
+The element is `record`, or what `as` names; its fields may be named without it. `function: "x => x * 2"` names the
+element too. The accumulator of reduce is `accumulator`. Aggregations are texts such as `SUM(amount)`, `COUNT(*)`, or
+mappings with `function` and `field`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     string   decimal(2)   array<Item>   map<string, integer>   set<string>   enum[small, large]   Money
 
-`TypeTable` knows the custom types of one node. A text that is no type is a remark, and counts as `any` from there on.
+`TypeTable` knows the custom types of one node. A text that is no type is a remark, and counts as `any` from there
+on.
 """
 
 from __future__ import annotations

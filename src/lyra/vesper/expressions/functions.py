@@ -1,8 +1,8 @@
 """The built-in functions of expressions, in one table.
 
-`FUNCTIONS` has those that take values and give a value; `AGGREGATES` those over a collection; `old`, `all` and `any` are
-forms of the language. Kinds of parameters: `number`, `text`, `integer`, `sized` (text, bytes or a collection). The paths
-have the code; here is what the checker must know.
+`FUNCTIONS` has those that take values and give a value; `AGGREGATES` those over a collection; `old`, `all` and `any`
+are forms of the language. Kinds of parameters: `number`, `text`, `integer`, `sized` (text, bytes or a collection).
+The paths have the code; here is what the checker must know.
 """
 
 from __future__ import annotations

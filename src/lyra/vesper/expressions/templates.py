@@ -1,8 +1,8 @@
 """Templates: texts with `{expression}` in them.
 
-`{{` and `}}` stand for braces. A placeholder holds a path (`{user.name}`), a call of a built-in (`{current_year()}`) or any
-other expression. A template that is exactly one placeholder has that value with its type; any other is a text. What is
-inside a placeholder is parsed, never run.
+`{{` and `}}` stand for braces. A placeholder holds a path (`{user.name}`), a call of a built-in (`{current_year()}`)
+or any other expression. A template that is exactly one placeholder has that value with its type; any other is a
+text. What is inside a placeholder is parsed, never run.
 """
 
 from __future__ import annotations

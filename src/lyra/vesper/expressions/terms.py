@@ -1,7 +1,7 @@
 """The syntax tree of an expression, before anything is known about types.
 
-Each term has the offsets of its text. `printed` writes a term so that it parses to the same tree; `same` compares two
-trees and passes over offsets.
+Each term has the offsets of its text. `printed` writes a term so that it parses to the same tree; `same` compares
+two trees and passes over offsets.
 """
 
 from __future__ import annotations
@@ -104,7 +104,9 @@ class PlaceholderTerm(Term, frozen=True, tag="placeholder", kw_only=True):
 
 
 _LEVELS: Final = {
-    **{"=>": 1, "OR": 2, "AND": 3},
+    "=>": 1,
+    "OR": 2,
+    "AND": 3,
     **dict.fromkeys(("==", "!=", "<=", ">=", "<", ">", "IN", "CONTAINS"), 6),
     **dict.fromkeys(("+", "-"), 7),
     **dict.fromkeys(("*", "/", "%"), 8),

@@ -1,7 +1,8 @@
 """The tokens of an expression, each with its offsets.
 
 Keywords are upper case, except true, false and null. A text stands in single or double quotes; a backslash before a
-quote, a backslash, n or t stands for that character, any other backslash for itself, so that patterns need no doubling.
+quote, a backslash, n or t stands for that character, any other backslash for itself, so that patterns need no
+doubling.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Where the characters of a YAML scalar stand in its file.
 
-A quoted, folded or block text is not in the file character by character: quotes, escapes, line breaks and indentation
-come between. `character_places` walks the file and the text side by side and gives the place of each character, and of
-the end. Where the two cannot be matched, the rest has the place of the last match.
+A quoted, folded or block text is not in the file character by character: quotes, escapes, line breaks and
+indentation come between. `character_places` walks the file and the text side by side and gives the place of each
+character, and of the end. Where the two cannot be matched, the rest has the place of the last match.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A `.vsp` file as plain data, with the place of every part and of every character of a text in it.
 
-`read_document` reads YAML by the rules of `lyra.core.checking.document`, with two of its own: a number with a point or an
-exponent is a `Decimal` of exactly the digits that are written, and an unquoted date is a text. `Document.place` is where a
-part's key or item stands, `Document.place_in` where a character of a text value stands: expressions inside quotes, folded
-and block texts are pointed at in the file. Keys are not interpreted here.
+`read_document` reads YAML by the rules of `lyra.core.checking.document`, with two of its own: a number with a point
+or an exponent is a `Decimal` of exactly the digits that are written, and an unquoted date is a text.
+`Document.place` is where a part's key or item stands, `Document.place_in` where a character of a text value stands:
+expressions inside quotes, folded and block texts are pointed at in the file. Keys are not interpreted here.
 """
 
 from __future__ import annotations

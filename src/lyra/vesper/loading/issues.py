@@ -1,7 +1,8 @@
 """Remarks about a file of a node: each with its severity, a code, a sentence and its place.
 
-An `Issue` says what is wrong in one sentence; `path` is the part of the file (`flow[0].guards[1]`), line and column count
-from 1. `Issues` collects them, so that a check reports all of them at once. Codes are stable: tools compare them.
+An `Issue` says what is wrong in one sentence; `path` is the part of the file (`flow[0].guards[1]`), line and column
+count from 1. `Issues` collects them, so that a check reports all of them at once. Codes are stable: tools compare
+them.
 """
 
 from __future__ import annotations

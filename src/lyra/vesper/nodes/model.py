@@ -1,7 +1,7 @@
 """A node as its file declares it: data with the paths of its parts, nothing judged yet.
 
-Expressions and templates are texts here; `lyra.vesper.check` reads them. Every declaration has the path of its part of
-the file, with which `Node.document` finds its line and column.
+Expressions and templates are texts here; `lyra.vesper.check` reads them. Every declaration has the path of its part
+of the file, with which `Node.document` finds its line and column.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The operations of steps, in one table: their settings, and those that must be there.
 
-A step may put its settings at its top or under `parameters`. What stands there and is no setting of the operation is,
-for operations with `free` parameters, a value by name: of a query, a call, a template.
+A step may put its settings at its top or under `parameters`. What stands there and is no setting of the operation
+is, for operations with `free` parameters, a value by name: of a query, a call, a template.
 """
 
 from __future__ import annotations

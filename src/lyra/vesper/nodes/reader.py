@@ -1,7 +1,8 @@
 """Plain values out of a document, with a remark for each that is not of the expected form.
 
-`Reader` has a method for each form (a text, a number, a list of texts, a mapping); each takes a value and its path and
-gives the value or a default. `section` reads a mapping by a table of keys, and remarks on keys that are in no table.
+`Reader` has a method for each form (a text, a number, a list of texts, a mapping); each takes a value and its path
+and gives the value or a default. `section` reads a mapping by a table of keys, and remarks on keys that are in no
+table.
 """
 
 from __future__ import annotations

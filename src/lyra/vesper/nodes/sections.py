@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -102,7 +102,7 @@ class Sections:
         }
         return Testing(**reader.section(value, path, table))
 
-    def _list_of(self, kind: Callable[..., Any], table: dict[str, Form]) -> Form:
+    def _list_of(self, kind: Callable[..., Any], table: Mapping[str, Form]) -> Form:
         def read(value: Any, path: Path) -> tuple[Any, ...]:
             items = enumerate(self.reader.items(value, path))
             return tuple(kind(**self.reader.section(item, (*path, index), table)) for index, item in items)
