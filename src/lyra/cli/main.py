@@ -12,7 +12,7 @@ TYPE_CHECKING = False  # typing.TYPE_CHECKING without the import of typing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["main", "vega"]
+__all__ = ["main", "vega", "vesper"]
 
 # 128 + the signal, as a shell counts it: SIGINT is 2, SIGPIPE is 13.
 _INTERRUPTED = 130
@@ -27,6 +27,11 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
 def vega(arguments: "Sequence[str] | None" = None) -> int:
     """The same for `vega`, which is `lyra vega` under a name of its own."""
     return _main("vega", arguments)
+
+
+def vesper(arguments: "Sequence[str] | None" = None) -> int:
+    """The same for `vesper`, which is `lyra vesper`."""
+    return _main("vesper", arguments)
 
 
 def _main(name: str, arguments: "Sequence[str] | None") -> int:
@@ -65,6 +70,10 @@ def _run(name: str, args: list[str]) -> int:
 
     if name == "lyra":
         return run(args)
+    if name == "vesper":
+        from lyra.cli.vesper.group import vesper as nodes
+
+        return run(args, nodes)
     from lyra.cli.vega.group import vega as group
 
     return run(args, group)

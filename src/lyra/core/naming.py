@@ -20,6 +20,7 @@ __all__ = [
     "SUPERVISE",
     "VEGA_AGENT",
     "VEGA_PROCESS",
+    "VESPER_NODE",
     "fixed_name",
     "is_own_name",
     "main_name",
@@ -36,6 +37,7 @@ SUPERVISE: Final = "lyra:supervise"
 PIPELINE: Final = "lyra:pipeline"
 VEGA_PROCESS: Final = "lyra:vega.process"
 VEGA_AGENT: Final = "lyra:vega.agent"
+VESPER_NODE: Final = "lyra:vesper.node"
 
 # Fixed name → the names that earlier versions wrote. Rows are added, never changed: old journals are read for ever.
 OLD_NAMES: Final[dict[str, tuple[str, ...]]] = {
@@ -44,6 +46,7 @@ OLD_NAMES: Final[dict[str, tuple[str, ...]]] = {
     PIPELINE: ("lyra.kernel.pipeline_runner:run_pipeline",),
     VEGA_PROCESS: ("lyra.vega.runtime.driver:vega_process", "vega:process"),
     VEGA_AGENT: ("lyra.vega.runtime.agents:agent_front", "vega:agent"),
+    VESPER_NODE: (),
     "lyra:vega.repl": ("lyra.vega.runtime.interactive:_pieces", "vega:repl"),
     "lyra:demo.lead": ("lyra.cli.demo_team:lead",),
     "lyra:demo.reviewer": ("lyra.cli.demo_team:reviewer",),

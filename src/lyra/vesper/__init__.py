@@ -11,3 +11,61 @@ nodes in a kernel, in the mode that the evidence allows. Everything is imported 
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from lyra.vesper.nodes import Node
+    from lyra.vesper.runtime.runtime import Runtime
+    from lyra.vesper.values.outcome import Outcome
+
+__all__ = ["Node", "Outcome", "Runtime", "compile", "execute", "load"]
+
+_PATHS = ("python", "direct", "reference")
+
+
+def load(source: str | Path) -> Node:
+    """The node of a file, or of a text with more than one line; SourceError with all mistakes in
+    `fields["problems"]`."""
+    from lyra.vesper.check.judge import program_of
+    from lyra.vesper.nodes import load as read
+
+    node = read(source)
+    program_of(node)
+    return node
+
+
+def execute(node: Node, inputs: Mapping[str, Any], path: str = "python") -> Outcome:
+    """Execute a node on one path, with no effects: a node that acts outside is denied. See `Runtime` for those."""
+    from lyra.errors import ConfigError
+    from lyra.vesper.runtime.once import execute_once
+
+    if path not in _PATHS:
+        raise ConfigError(f"no path {path!r}", hint=f"one of {', '.join(_PATHS)}", key="path")
+    return execute_once(node, inputs, path)
+
+
+def compile(node: Node, path: str = "python") -> Callable[..., dict[str, Any]]:  # noqa: A001 - as in `re.compile`
+    """The node as a function of its inputs, in declared order or by name; it gives the outputs or raises."""
+    from lyra.vesper.runtime.once import function_of
+
+    return function_of(node, path)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Runtime":
+        from lyra.vesper.runtime.runtime import Runtime
+
+        return Runtime
+    if name == "Node":
+        from lyra.vesper.nodes import Node
+
+        return Node
+    if name == "Outcome":
+        from lyra.vesper.values.outcome import Outcome
+
+        return Outcome
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

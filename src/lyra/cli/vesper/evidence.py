@@ -137,16 +137,15 @@ def verify(ctx: click.Context, /, *, node: str, count: int, seed: int, as_json: 
         "compared_now": report.compared,
         "divergences_now": report.divergences,
         "seconds": round(report.seconds, 3),
-        "shrunk": json_shape(report.shrunk) if report.shrunk is not None else None,
-        "differences": [dict(difference) for difference in report.differences],
+        "kept": [{"inputs": json_shape(row.shrunk), "differences": row.differences} for row in report.kept],
     }
     if as_json:
         document(told)
     else:
         click.echo(f"{report.compared} inputs compared in {report.seconds:.1f} s, {report.divergences} divergences")
-        if report.shrunk is not None:
-            click.echo(printable(f"  smallest input that shows it: {json_shape(report.shrunk)}"))
-            for difference in report.differences:
-                click.echo(printable(f"  {dict(difference)}"))
+        for divergence in report.kept:
+            click.echo(printable(f"  smallest input that shows it: {json_shape(divergence.shrunk)}"))
+            for difference in divergence.differences:
+                click.echo(printable(f"    {difference}"))
         click.echo(f"confidence {data['confidence']:.5f} after {data['compared']} comparisons")
     ctx.exit(1 if report.divergences else 0)

@@ -74,7 +74,7 @@ def inputs_of(node: Node, pairs: Iterable[str], document: str | None) -> dict[st
 
 
 def _text_inputs(node: Node) -> frozenset[str]:
-    from lyra.vesper.check.lower import program_of
+    from lyra.vesper.check.judge import program_of
     from lyra.vesper.values.types import BYTES, STRING, TIMESTAMP, EnumType, without_null
 
     kinds = {entry.name: without_null(entry.type) for entry in program_of(node).inputs}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,14 +32,18 @@ def runtime_options(function: Any) -> Any:
 
 def store_of(invocation: Invocation) -> str:
     """Where modes and evidence are kept: the project's store, or a file in the user's data folder."""
-    from lyra.core.user_folder import data_folder
-
     target = invocation.config.store_target()
     if target != "memory":
         return target
-    folder = data_folder()
+    folder = _data_folder()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return str(folder / "vesper.db")
+
+
+def _data_folder() -> Path:
+    """`$XDG_DATA_HOME/lyra`, else `~/.local/share/lyra`."""
+    data = os.environ.get("XDG_DATA_HOME", "")
+    return (Path(data) if os.path.isabs(data) else Path.home() / ".local" / "share") / "lyra"
 
 
 def runtime_of(

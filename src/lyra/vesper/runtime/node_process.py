@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.core.naming import named
+from lyra.core.naming import VESPER_NODE, named
 from lyra.vesper.effects.door import DoorEffects
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
 from lyra.vesper.evidence.compare import compare
@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from lyra.vesper.runtime.runtime import Runtime
     from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["NODE_PROCESS", "PART", "Order", "execution_of", "node_process"]
+__all__ = ["PART", "Order", "execution_of", "node_process"]
 
-NODE_PROCESS: Final = "lyra:vesper.execute"
 PART: Final = "vesper"  # by which a kernel knows its runtime
 
 
@@ -59,7 +58,7 @@ class _Resumed:
         return await self._live.perform(request)
 
 
-@named(NODE_PROCESS)
+@named(VESPER_NODE)
 async def node_process(ctx: Context, order: Order) -> dict[str, Any]:
     """Execute a node; gives its outcome as plain data."""
     runtime: Runtime = ctx.own_process.kernel.parts[PART]

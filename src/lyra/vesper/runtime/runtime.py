@@ -24,12 +24,12 @@ import msgspec
 
 from lyra.core.clock import SystemClock
 from lyra.core.codec import canonical
-from lyra.core.ids import SystemEntropy
+from lyra.core.ids import Entropy
 from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import CapabilityDenied, ConfigError
 from lyra.kernel import Kernel
 from lyra.kernel.seams import Seams
-from lyra.vesper.check.lower import program_of
+from lyra.vesper.check.judge import program_of
 from lyra.vesper.effects.database import open_database
 from lyra.vesper.effects.machines import Machines, MachineState
 from lyra.vesper.effects.performers import World
@@ -46,6 +46,7 @@ from lyra.vesper.runtime.paths import DirectPath, Path, PythonPath
 from lyra.vesper.values.outcome import Failure, Outcome
 
 if TYPE_CHECKING:
+    from lyra.vesper.evidence.differential import Report
     from lyra.vesper.ir.program import Program
 
 __all__ = ["Runtime"]
@@ -87,7 +88,7 @@ class Runtime:
         self._programs: dict[str, Program] = {}  # by the text of the node
         self._nodes = {node.node_id: node for node in nodes}
         self._numbers = count(1)
-        self._entropy = SystemEntropy()
+        self._entropy = Entropy()
         self._thread = KernelThread(self._make_kernel)
         self._shadows: queue.Queue[tuple[Program, Order, Outcome] | None] = queue.Queue(SHADOWS_MAX)
         self._shadow_thread: threading.Thread | None = None
@@ -128,7 +129,7 @@ class Runtime:
     ) -> Order:
         now = SystemClock.now()
         return Order(
-            source=node.source,
+            source=node.document.text,
             digest=program.digest,
             inputs=inputs,
             now=now,
@@ -296,17 +297,23 @@ class Runtime:
             self._change_mode(program, ORDER[here + 1], why="the evidence", forced=False)
         return self.mode(node)
 
-    def add_evidence(self, node: Node, compared: int) -> None:
-        """Count comparisons that were made elsewhere, such as by `vesper verify`."""
+    def add_report(self, node: Node, report: Report) -> None:
+        """Take what a differential test came to as evidence. What it found can be reproduced."""
         program = self.program(node)
-        row = {
-            "node": program.node_id,
-            "digest": program.digest,
-            "compared": compared,
-            "errors": 0,
-            "executions": {},
-        }
-        self._write("vesper.compared", row)
+        head = {"node": program.node_id, "digest": program.digest}
+        clean = report.compared - report.divergences
+        self._write("vesper.compared", {**head, "compared": clean, "errors": 0, "executions": {}})
+        for number in range(report.divergences):
+            shown = report.kept[number] if number < len(report.kept) else None
+            row = {
+                **head,
+                "mode": "verify",
+                "inputs": None if shown is None else _redacted(program, shown.shrunk),
+                "differences": [] if shown is None else shown.differences[:20],
+                "reproducible": True,
+                "trace_id": "",
+            }
+            self._write("vesper.diverged", row)
 
     def _change_mode(self, program: Program, mode: str, *, why: str, forced: bool) -> None:
         row = {"node": program.node_id, "digest": program.digest, "to": mode, "why": why, "forced": forced}
@@ -340,9 +347,9 @@ class Runtime:
     # ------------------------------------------------------------------ parts
 
     def program(self, node: Node) -> Program:
-        program = self._programs.get(node.source)
+        program = self._programs.get(node.document.text)
         if program is None:
-            program = self._programs[node.source] = program_of(node)
+            program = self._programs[node.document.text] = program_of(node)
         return program
 
     def program_of_source(self, source: str) -> Program:

@@ -1,0 +1,149 @@
+"""`vesper validate`, `compile` and `show`: nodes as they are written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lyra.cli.app import CliCommand, json_option
+from lyra.cli.render import document, note, printable
+from lyra.cli.vesper.node_files import node_named, say_problems
+from lyra.errors import ConfigError, SourceError
+
+if TYPE_CHECKING:
+    from lyra.vesper.ir.program import Program
+    from lyra.vesper.loading.issues import Issue
+    from lyra.vesper.nodes import Node
+
+__all__ = ["compile_", "show", "validate"]
+
+
+@click.command(cls=CliCommand, name="validate")
+@click.argument("files", nargs=-1, required=True)
+@click.option("--strict", is_flag=True, help="Count warnings as errors.")
+@json_option
+@click.pass_context
+def validate(ctx: click.Context, /, *, files: tuple[str, ...], strict: bool, as_json: bool) -> None:
+    """Find all mistakes in FILES (.vsp files, or folders of them) without running them."""
+    from lyra.vesper.check.judge import check_text, has_errors
+    from lyra.vesper.loading.document import read_source
+    from lyra.vesper.loading.issues import render_issue
+
+    valid = True
+    told: list[dict[str, Any]] = []
+    for file in _node_files(files):
+        text, name = read_source(file)
+        issues = check_text(text, name, strict=strict)
+        valid = valid and not has_errors(issues)
+        told += [{"file": str(file), **_issue_data(issue)} for issue in issues]
+        if not as_json:
+            for issue in issues:
+                click.echo(printable(render_issue(issue, str(file), text)), err=True)
+    if as_json:
+        document({"valid": valid, "issues": told})
+    elif valid:
+        click.echo("valid")
+    ctx.exit(0 if valid else 2)
+
+
+def _node_files(names: tuple[str, ...]) -> list[Path]:
+    files: list[Path] = []
+    for name in names:
+        path = Path(name)
+        if path.is_dir():
+            files += sorted(path.rglob("*.vsp"))
+        elif path.is_file():
+            files.append(path)
+        else:
+            raise ConfigError(f"there is no file {name!r}", key="FILE")
+    if not files:
+        raise ConfigError("there is no .vsp file in these folders", key="FILE")
+    return files
+
+
+def _issue_data(issue: Issue) -> dict[str, Any]:
+    data = {name: getattr(issue, name) for name in ("severity", "code", "message", "path", "line", "column")}
+    return {**data, "hint": issue.hint or None}
+
+
+@click.command(cls=CliCommand, name="compile")
+@click.argument("file")
+@click.option("-o", "--output", metavar="FILE", help="Where to write; by default beside FILE, with the ending .py.")
+@click.pass_context
+def compile_(ctx: click.Context, /, *, file: str, output: str | None) -> None:
+    """Write the generated Python of a node: a module that runs on its own where lyra-agents is installed."""
+    from lyra.vesper.check.judge import program_of
+    from lyra.vesper.python.generate import source
+
+    node = _loaded(ctx, file)
+    try:
+        text = source(program_of(node))
+    except SourceError as error:
+        say_problems(error)
+        ctx.exit(2)
+    target = Path(output) if output else Path(file).with_suffix(".py")
+    if output != "-":
+        target.write_text(text, encoding="utf-8")
+        note(f"wrote {target}")
+    else:
+        click.echo(text, nl=False)
+
+
+@click.command(cls=CliCommand, name="show")
+@click.argument("file")
+@json_option
+@click.pass_context
+def show(ctx: click.Context, /, *, file: str, as_json: bool) -> None:
+    """Show what a node takes, gives, promises and needs."""
+    from lyra.vesper.check.judge import program_of
+
+    node = _loaded(ctx, file)
+    try:
+        data = _description(node, program_of(node))
+    except SourceError as error:
+        say_problems(error)
+        ctx.exit(2)
+    if as_json:
+        document(data)
+        return
+    click.echo(printable(f"{data['node_id']} ({data['type']}): {data['intent']}"))
+    for title in ("inputs", "success", "error", "preconditions", "postconditions", "invariants", "steps", "needs"):
+        rows = data[title]
+        if rows:
+            click.echo(f"{title}:")
+            for row in rows:
+                click.echo(printable(f"  {row}"))
+    click.echo("acts outside" if not data["pure"] else "acts on nothing outside")
+
+
+def _loaded(ctx: click.Context, file: str) -> Node:
+    try:
+        return node_named(file)
+    except SourceError as error:
+        say_problems(error)
+        ctx.exit(2)
+
+
+def _description(node: Node, program: Program) -> dict[str, Any]:
+    from lyra.vesper.values.types import describe
+
+    return {
+        "node_id": program.node_id,
+        "type": program.kind,
+        "intent": program.intent,
+        "digest": program.digest,
+        "inputs": [
+            f"{entry.name}: {describe(entry.type)}" + ("" if entry.required else " (optional)")
+            for entry in program.inputs
+        ],
+        "success": [f"{entry.name}: {describe(entry.type)}" for entry in program.success],
+        "error": [f"{entry.name}: {describe(entry.type)}" for entry in program.error],
+        "preconditions": [contract.text for contract in program.preconditions],
+        "postconditions": [contract.text for contract in program.postconditions],
+        "invariants": [contract.text for contract in program.invariants],
+        "steps": [f"{step.name}: {step.operation}" for step in node.flow],
+        "needs": list(program.capabilities),
+        "pure": program.pure,
+    }

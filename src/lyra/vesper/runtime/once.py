@@ -1,0 +1,63 @@
+"""A node executed once, on one path, with no effects and no evidence."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.errors import ConfigError, ContractViolation
+from lyra.vesper.check.judge import program_of
+from lyra.vesper.values.execution import new_execution
+
+if TYPE_CHECKING:
+    from lyra.vesper.ir.program import Program
+    from lyra.vesper.nodes import Node
+    from lyra.vesper.values.outcome import Outcome
+
+__all__ = ["execute_once", "function_of"]
+
+_MODULES: Final = {
+    "python": "lyra.vesper.python.run",
+    "direct": "lyra.vesper.direct.run",
+    "reference": "lyra.vesper.reference.run",
+}
+_KEPT_MAX: Final = 256
+_programs: Final[dict[str, Program]] = {}  # by the text of the node
+
+
+def execute_once(node: Node, inputs: Mapping[str, Any], path: str) -> Outcome:
+    outcome: Outcome = importlib.import_module(_MODULES[path]).run(_program(node), inputs, new_execution())
+    return outcome
+
+
+def function_of(node: Node, path: str) -> Callable[..., dict[str, Any]]:
+    if path not in ("python", "direct"):
+        raise ConfigError(f"no path {path!r}", hint="python or direct", key="path")
+    program = _program(node)
+    names = [entry.name for entry in program.inputs]
+    run = importlib.import_module(_MODULES[path]).run
+
+    def call(*args: Any, **inputs: Any) -> dict[str, Any]:
+        given = {**dict(zip(names, args, strict=False)), **inputs}
+        outcome: Outcome = run(program, given, new_execution())
+        failure = outcome.error
+        if failure is not None:
+            raise ContractViolation(
+                failure.message or failure.code, kind=failure.code, expression=failure.phase, values=failure.fields
+            )
+        return outcome.outputs
+
+    call.__name__ = call.__qualname__ = program.node_id
+    call.__doc__ = program.intent
+    return call
+
+
+def _program(node: Node) -> Program:
+    text = node.document.text
+    program = _programs.get(text)
+    if program is None:
+        if len(_programs) >= _KEPT_MAX:
+            _programs.clear()
+        program = _programs[text] = program_of(node)
+    return program
