@@ -404,7 +404,7 @@ class Writer:
 
     def bound(self, variable: str, collection: ir.Expression) -> tuple[Scope, str]:
         """A scope in which the variable is an element of the collection, and its Python name."""
-        python = self.module.names.fresh(variable)
+        python = self.module.names.own(variable)
         return self.scope.bind(variable, python, item_kind(self.kind(collection))), python
 
     def _loop(self, python: str, elements: ast.expr, *tests: ast.expr) -> list[ast.comprehension]:
@@ -441,7 +441,7 @@ class Writer:
         elements = self.elements(node.collection)
         scope, python = self.bound(node.name, node.collection)
         start_kind = self.kind(node)
-        accumulator = self.module.names.fresh(node.accumulator)
+        accumulator = self.module.names.own(node.accumulator)
         inner = scope.bind(node.accumulator, accumulator, start_kind)
         if self.sink is None:
             initial = self.lazy(node.initial)

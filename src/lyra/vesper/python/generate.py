@@ -15,7 +15,20 @@ from typing import Final
 
 import msgspec
 
-from lyra.vesper.ir.program import Assign, Check, Contract, Input, Output, Parallel, Program, Return, Step, Validate
+from lyra.vesper.ir import expressions as ir
+from lyra.vesper.ir.program import (
+    Assign,
+    Check,
+    Contract,
+    ForEach,
+    Input,
+    Output,
+    Parallel,
+    Program,
+    Return,
+    Step,
+    Validate,
+)
 from lyra.vesper.python.checks import Checks
 from lyra.vesper.python.expressions import Scope, Writer
 from lyra.vesper.python.kinds import (
@@ -32,7 +45,15 @@ from lyra.vesper.python.kinds import (
 )
 from lyra.vesper.python.layout import Comment, module_text
 from lyra.vesper.python.names import Names, function_name
-from lyra.vesper.python.steps import Steps, acts_outside, code_field, new_function, output_type, outputs_dict
+from lyra.vesper.python.steps import (
+    Steps,
+    acts_outside,
+    code_field,
+    never_ends,
+    new_function,
+    output_type,
+    outputs_dict,
+)
 from lyra.vesper.python.syntax import ModuleParts, assign, attribute, call, if_, name, raise_, store
 from lyra.vesper.values.types import (
     ANY,
@@ -85,11 +106,11 @@ class _Generator:
         self.program = program
         self.function = function_name(program.node_id)
         self.names = Names(self.function)
-        self.parts = ModuleParts(self.names)
+        self.parts = ModuleParts(self.names, _own_names(program))
         self.helpers: list[ast.stmt] = []  # functions before the node's own
         self.needs_run = False
         self.is_async = not program.pure
-        self.parameters = {declared.name: self.names.fresh(declared.name) for declared in program.inputs}
+        self.parameters = {declared.name: self.names.own(declared.name) for declared in program.inputs}
         self.kinds = {declared.name: input_type(declared) for declared in program.inputs}
         self.intervals = self._input_intervals()
         self.entry = Scope(self.parameters, self.kinds)
@@ -105,22 +126,29 @@ class _Generator:
             body = [*self._run_statements(), *body]
         function = self._public_function(body)
         imports = self._imports()
-        doc = ast.Expr(
-            ast.Constant(f"{_one_line(self.program.intent)}\n\nGenerated from the node {self.program.node_id}.")
-        )
+        origin = f"Generated from the node {self.program.node_id}."
+        doc = ast.Expr(ast.Constant("\n".join([*_wrapped(self.program.intent), "", origin])))
         tree = ast.Module([doc, *imports, *self.parts.constants, *self.helpers, function], [])
         ast.fix_missing_locations(tree)
         return Generated(tree, self.function, self.parameters, self.needs_run, self.is_async)
 
     def _imports(self) -> list[ast.stmt]:
         self.parts.imported("__future__", "annotations")
-        ordered = sorted(
-            self.parts.imports, key=lambda module: (module.startswith("lyra"), module != "__future__", module)
-        )
-        return [
-            ast.ImportFrom(module, [ast.alias(text) for text in _import_order(self.parts.imports[module])], 0)
-            for module in ordered
-        ]
+        modules = sorted(self.parts.imports, key=lambda text: (text.startswith("lyra"), text != "__future__", text))
+        return [statement for module in modules for statement in self._imports_of(module)]
+
+    def _imports_of(self, module: str) -> list[ast.stmt]:
+        """The imports from one module; names that go by another name here stand on lines of their own."""
+        names = _import_order(self.parts.imports[module])
+        aliases = self.parts.aliases if module.startswith("lyra") else {}
+        plain = [text for text in names if text not in aliases]
+        lines: list[ast.stmt] = []
+        for text in names:
+            if text in aliases:
+                lines.append(ast.ImportFrom(module, [ast.alias(text, aliases[text])], 0))
+            elif text == plain[0]:
+                lines.append(ast.ImportFrom(module, [ast.alias(other) for other in plain], 0))
+        return lines
 
     def _public_function(self, body: list[ast.stmt]) -> ast.stmt:
         words = [
@@ -313,7 +341,7 @@ class _Generator:
         acts = (*program.steps, *_compensations(program))
         variables = assigned(acts)
         kinds = variable_kinds(program.steps, self.kinds)
-        python = {**self.parameters, **{variable: self.names.fresh(variable) for variable in variables}}
+        python = {**self.parameters, **{variable: self.names.own(variable) for variable in variables}}
         settled = settled_after(program.steps, frozenset(self.parameters), set())
         wanted = {output.name for output in program.success} if _falls_through(program.steps) else set()
         absent = {item for item in variables if item in wanted and item not in settled}
@@ -365,20 +393,15 @@ class _Generator:
             settled = settled_after(flow, frozenset(self.parameters), set())
             before, values = steps.fall_through(settled)
         self.needs_run |= steps.uses_run
-        ends = bool(body and _never_ends(body)) or bool(before and isinstance(before[-1], ast.Raise))
+        ends = bool(body and never_ends(body)) or bool(before and isinstance(before[-1], ast.Raise))
         if ends and not values:
-            before = before if not (body and _never_ends(body)) else []
+            before = before if not (body and never_ends(body)) else []
             return self._guarded([*first, *body, *before], steps)
         kept, outputs = self._kept(values)
-        results = ast.Return(
-            ast.Dict([ast.Constant(output.name) for output, _ in values], [value for _, value in outputs])
-        )
-        ensured = self._ensured(
-            dict(zip((output.name for output, _ in values), (value for _, value in outputs), strict=True))
-        )
+        results = ast.Return(outputs_dict(outputs))
+        ensured = self._ensured({output.name: value for output, value in outputs})
         if not ensured:
-            guarded = self._guarded([*first, *body, *before, *kept, results], steps)
-            return guarded
+            return self._guarded([*first, *body, *before, *kept, results], steps)
         return [*self._guarded([*first, *body, *before, *kept], steps), *ensured, results]
 
     def _kept(self, values: Sequence[tuple[Output, ast.expr]]) -> tuple[list[ast.stmt], list[tuple[Output, ast.expr]]]:
@@ -414,7 +437,7 @@ class _Generator:
         """The steps in a function of their own, which returns the outputs."""
         program = self.program
         body = steps.steps(program.steps)
-        if not _never_ends(body):
+        if not never_ends(body):
             settled = settled_after(program.steps, frozenset(self.parameters), set())
             before, values = steps.fall_through(settled)
             body += before
@@ -482,7 +505,7 @@ class _Generator:
             if isinstance(value, ast.Name):
                 fields[field] = value.id
             elif field in used:
-                fields[field] = self.names.fresh(field)
+                fields[field] = self.names.own(field)
                 statements.append(assign(fields[field], value))
         return [*statements, *self._success_checks(fields, set(values))]
 
@@ -496,7 +519,7 @@ class _Generator:
         for output in self.program.success:
             if output.name not in used:
                 continue
-            fields[output.name] = self.names.fresh(output.name)
+            fields[output.name] = self.names.own(output.name)
             value: ast.expr = ast.Subscript(name(outputs), ast.Constant(output.name), ast.Load())
             if output.required:
                 present.add(output.name)
@@ -515,7 +538,7 @@ class _Generator:
         statements: list[ast.stmt] = []
         for output in (*program.success, *program.error):
             if output.name in used and output.name not in fields and output.name not in self.parameters:
-                fields[output.name] = self.names.fresh(output.name)
+                fields[output.name] = self.names.own(output.name)
                 statements.append(ast.AnnAssign(store(fields[output.name]), self.parts.any(), ast.Constant(None), 1))
         statements += self._results(fields, kinds, used, ast.Constant(None))
         scope = self._answer_scope(fields, kinds)
@@ -554,15 +577,14 @@ class _Generator:
             return None
         function = self.names.private("refused")
         used = names_in(tuple(contracts_left))
-        body, uses_run = self._refusal_body(contracts_left, used)
+        cause = self.names.fresh("problem")
+        body, uses_run = self._refusal_body(contracts_left, used, cause)
         olds = {f"old({part.slot})" for part in parts(tuple(contracts_left)) if hasattr(part, "slot")}
         parameters, arguments = self._passed(used | olds, uses_run=uses_run)
         problem = ast.BinOp(self.parts.runtime("NodeError"), ast.BitOr(), name("ArithmeticError"))
         doc = ast.Expr(ast.Constant("Return the error as the answer, if the postconditions allow it."))
         self.helpers.append(
-            new_function(
-                function, [("problem", problem, None), *parameters], [doc, *body], self.parts.runtime("NodeError")
-            )
+            new_function(function, [(cause, problem, None), *parameters], [doc, *body], self.parts.runtime("NodeError"))
         )
         return _Refusal(function, arguments)
 
@@ -577,9 +599,9 @@ class _Generator:
     def _can_judge(contract: Contract) -> bool:
         return contract.expression is not None
 
-    def _refusal_body(self, contracts: Sequence[Contract], used: set[str]) -> tuple[list[ast.stmt], bool]:
+    def _refusal_body(self, contracts: Sequence[Contract], used: set[str], cause: str) -> tuple[list[ast.stmt], bool]:
         error = self.names.fresh("error_answer")
-        statements: list[ast.stmt] = [assign(error, call(self.parts.runtime("as_error"), name("problem")))]
+        statements: list[ast.stmt] = [assign(error, call(self.parts.runtime("as_error"), name(cause)))]
         declared = [output.name for output in (*self.program.success, *self.program.error) if output.name in used]
         fields: dict[str, str] = {}
         kinds: dict[str, Type] = {}
@@ -588,7 +610,7 @@ class _Generator:
             arguments = name(error), ast.Constant(code_field(self.program))
             statements.append(assign(facts, call(self.parts.runtime("error_fields"), *arguments)))
         for field in dict.fromkeys(declared):
-            fields[field] = self.names.fresh(field)
+            fields[field] = self.names.own(field)
             kinds[field] = ANY
             fallback = self.parameters.get(field)
             arguments_of_get = [ast.Constant(field), *([name(fallback)] if fallback else [])]
@@ -623,6 +645,21 @@ class _Refusal:
 
 
 # ------------------------------------------------------------ questions about a program
+def _own_names(program: Program) -> set[str]:
+    """All names that the node gives to values."""
+    own = {item.name for item in (*program.inputs, *program.success, *program.error)}
+    own |= names_in(program) | set(assigned((*program.steps, *_compensations(program))))
+    for part in parts(program):
+        match part:
+            case ForEach():
+                own.add(part.variable)
+            case ir.Reduce():
+                own |= {part.name, part.accumulator}
+            case ir.Quantifier(name=text) | ir.MapOver(name=text) | ir.Filter(name=text) | ir.GroupBy(name=text):
+                own.add(text)
+    return own
+
+
 def _compensations(program: Program) -> tuple[Step, ...]:
     return tuple(step for rule in program.rules for step in rule.compensation)
 
@@ -651,16 +688,6 @@ def _of_several_types(steps: tuple[Step, ...], kinds: dict[str, Type]) -> set[st
         and kinds.get(target, ANY) not in plain
         and not isinstance(kinds.get(target), DecimalType)
     }
-
-
-def _never_ends(body: Sequence[ast.stmt]) -> bool:
-    """Whether the end of the statements is never reached."""
-    last = next((item for item in reversed(body) if not isinstance(item, Comment)), None)
-    if isinstance(last, ast.Return | ast.Raise):
-        return True
-    if isinstance(last, ast.If):
-        return bool(last.orelse) and _never_ends(last.body) and _never_ends(last.orelse)
-    return False
 
 
 def _uses_exact(body: Sequence[ast.stmt]) -> bool:

@@ -138,8 +138,8 @@ def _operands(node: ast.expr) -> list[str]:
             body, test = _inner(node.body, _OR), _inner(node.test, _OR)
             return [body, f"if {test}", f"else {_inner(node.orelse, _TERNARY)}"]
         case ast.BoolOp():
-            word, binding = _OPERATORS[type(node.op)], _binding(node)
-            first, *rest = [_inner(value, binding + 1) for value in node.values]
+            word = _OPERATORS[type(node.op)]
+            first, *rest = [_inner(value, _NOT) for value in node.values]
             return [first, *(f"{word} {text}" for text in rest)]
         case ast.Compare():
             words = [_OPERATORS[type(operator)] for operator in node.ops]
@@ -218,12 +218,13 @@ def _laid_out(prefix: str, node: ast.expr, suffix: str, indent: str, *, is_brack
         case ast.Dict() if node.keys:
             return [f"{indent}{prefix}{{", *_dict_lines(node, indent + _INDENT), f"{indent}}}{suffix}"]
         case ast.ListComp():
-            parts = [f"{indent}{_INDENT}{part}" for part in _comprehension(node)]
-            return [f"{indent}{prefix}[", *parts, f"{indent}]{suffix}"]
-        case ast.BoolOp() | ast.BinOp() | ast.Compare() | ast.IfExp():
+            return [f"{indent}{prefix}[", *_comprehension_lines(node, indent + _INDENT), f"{indent}]{suffix}"]
+        case ast.BoolOp() | ast.BinOp() | ast.Compare():
             if is_bracketed:
                 return _operator_lines(prefix, node, suffix, indent)
-            return _bracketed(f"{prefix}(", node, ")" + suffix, indent)
+            return _last_operand_lines(prefix, node, suffix, indent) or _bracketed(
+                f"{prefix}(", node, ")" + suffix, indent
+            )
     return [line]
 
 
@@ -237,11 +238,84 @@ def _bracketed(opening: str, node: ast.expr, closing: str, indent: str) -> list[
     return [f"{indent}{opening}", *inner, f"{indent}{closing}"]
 
 
-def _operator_lines(prefix: str, node: ast.expr, suffix: str, indent: str) -> list[str]:
-    first, *rest = _operands(node)
-    lines = [f"{indent}{prefix}{first}", *(f"{indent}{text}" for text in rest)]
-    lines[-1] += suffix
+def _comprehension_lines(node: ast.ListComp | ast.GeneratorExp, indent: str) -> list[str]:
+    lines = _laid_out("", node.elt, "", indent, is_bracketed=True)
+    for loop in node.generators:
+        lines += _laid_out(f"for {_flat(loop.target)} in ", loop.iter, "", indent, is_bracketed=True)
+        for test in loop.ifs:
+            lines += _laid_out("if ", test, "", indent, is_bracketed=True)
     return lines
+
+
+# An operand with the operator before it, and whether it stands in parentheses.
+_Operand = tuple[str, ast.expr, bool]
+
+
+def _operands_of(node: ast.expr) -> list[_Operand]:
+    """The operands of an expression; those of a chain of sums or products are in one row."""
+    match node:
+        case ast.BoolOp():
+            words = ["", *[_OPERATORS[type(node.op)]] * (len(node.values) - 1)]
+            values, binding = node.values, _NOT
+        case ast.Compare():
+            words = ["", *(_OPERATORS[type(operator)] for operator in node.ops)]
+            values, binding = [node.left, *node.comparators], _COMPARE + 1
+        case ast.BinOp():
+            binding = _binding(node)
+            is_chain = isinstance(node.left, ast.BinOp) and _binding(node.left) == binding
+            first = _operands_of(node.left) if is_chain else [("", node.left, _binding(node.left) < binding)]
+            return [*first, (_OPERATORS[type(node.op)], node.right, _binding(node.right) <= binding)]
+        case _:
+            return [("", node, False)]
+    return [(word, value, _binding(value) < binding) for word, value in zip(words, values, strict=True)]
+
+
+def _operand_lines(prefix: str, operand: _Operand, suffix: str, indent: str) -> list[str]:
+    word, node, is_bracketed = operand
+    before = f"{prefix}{word} " if word else prefix
+    if not is_bracketed:
+        return _laid_out(before, node, suffix, indent, is_bracketed=True)
+    line = f"{indent}{before}({_flat(node)}){suffix}"
+    return [line] if _fits(line) else _bracketed(f"{before}(", node, f"){suffix}", indent)
+
+
+def _operator_lines(prefix: str, node: ast.expr, suffix: str, indent: str) -> list[str]:
+    """Each operand on a line of its own, the operator before it."""
+    operands = _operands_of(node)
+    lines = _operand_lines(prefix, operands[0], "", indent)
+    for operand in operands[1:]:
+        lines += _operand_lines("", operand, suffix if operand is operands[-1] else "", indent)
+    return lines
+
+
+def _last_operand_lines(prefix: str, node: ast.expr, suffix: str, indent: str) -> list[str] | None:
+    """The expression with breaks inside the brackets of its last operand only, where that is the usual layout."""
+    if _own_operators(node) != 1:
+        return None
+    *others, last = _operands_of(node)
+    word, value, is_bracketed = last
+    before = " ".join(f"{word} ({_flat(item)})" if inside else f"{word} {_flat(item)}" for word, item, inside in others)
+    opening = f"{prefix}{before.strip()} "
+    if not is_bracketed and isinstance(value, ast.BoolOp | ast.Compare | ast.BinOp):
+        return _last_operand_lines(f"{opening}{word} ", value, suffix, indent)
+    target = value.operand if isinstance(value, ast.UnaryOp) else value
+    if not is_bracketed and not isinstance(target, ast.Call | ast.List | ast.Tuple | ast.Dict):
+        return None
+    lines = _operand_lines(opening, last, suffix, indent)
+    return lines if len(lines) > 1 and _fits(lines[0]) else None
+
+
+def _own_operators(node: ast.expr) -> int:
+    """How many operators of the expression bind as little as its own."""
+    match node:
+        case ast.BoolOp():
+            return len(node.values) - 1
+        case ast.Compare():
+            return len(node.ops)
+        case ast.BinOp():
+            is_chain = isinstance(node.left, ast.BinOp) and _binding(node.left) == _binding(node)
+            return 1 + (_own_operators(node.left) if is_chain else 0)
+    return 0
 
 
 def _call_lines(opening: str, node: ast.Call, closing: str, indent: str) -> list[str]:
@@ -250,17 +324,16 @@ def _call_lines(opening: str, node: ast.Call, closing: str, indent: str) -> list
     if _fits(line):
         return [indent + opening, line, indent + closing]
     if len(node.args) == 1 and not node.keywords and isinstance(node.args[0], ast.GeneratorExp):
-        parts = [inside + part for part in _comprehension(node.args[0])]
-        return [indent + opening, *parts, indent + closing]
+        return [indent + opening, *_comprehension_lines(node.args[0], inside), indent + closing]
     lines = [_laid_out("", argument, ",", inside, is_bracketed=True) for argument in node.args]
-    lines += [_laid_out(f"{word.arg}=", word.value, ",", inside) for word in node.keywords]
+    lines += [_laid_out(f"{word.arg}=", word.value, ",", inside, is_bracketed=True) for word in node.keywords]
     return [indent + opening, *_joined(lines), indent + closing]
 
 
 def _dict_lines(node: ast.Dict, indent: str) -> Iterator[str]:
     for key, value in zip(node.keys, node.values, strict=True):
         assert key is not None
-        yield from _laid_out(f"{_flat(key)}: ", value, ",", indent)
+        yield from _laid_out(f"{_flat(key)}: ", value, ",", indent, is_bracketed=True)
 
 
 # ------------------------------------------------------------ statements
@@ -385,7 +458,7 @@ def _parameter(argument: ast.arg, default: ast.expr | None) -> str:
 
 
 def _import_lines(node: ast.ImportFrom) -> list[str]:
-    names = [name.name for name in node.names]
+    names = [f"{name.name} as {name.asname}" if name.asname else name.name for name in node.names]
     line = f"from {node.module} import {', '.join(names)}"
     if _fits(line):
         return [line]
@@ -431,7 +504,7 @@ def _without_double_gaps(lines: list[str]) -> list[str]:
 
 
 def _keeps_gap(lines: list[str], index: int, kept: list[str]) -> bool:
-    if not kept or not kept[-1] or kept[-1].endswith(":"):
-        return bool(kept) and kept[-1].endswith('"""')
+    if not kept or not kept[-1] or kept[-1].lstrip().startswith(("def ", "async def ")):
+        return False
     following = next((line for line in lines[index + 1 :] if line), "")
     return bool(following)

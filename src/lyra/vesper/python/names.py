@@ -13,10 +13,12 @@ from typing import Final
 
 from lyra.vesper.python import runtime
 
-__all__ = ["Names", "function_name"]
+__all__ = ["RUNTIME_NAMES", "Names", "function_name"]
+
+RUNTIME_NAMES: Final = tuple(runtime.__all__)
 
 _IMPORTED: Final = ("Any", "Decimal", "Final", "UTC", "annotations", "datetime", "effects", "reduce", "run")
-_TAKEN: Final = frozenset({*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *runtime.__all__, *_IMPORTED})
+_TAKEN: Final = frozenset({*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *_IMPORTED})
 _LENGTH_MAX: Final = 80
 
 
@@ -36,13 +38,19 @@ class Names:
 
     def __init__(self, *taken: str) -> None:
         self._taken = {*_TAKEN, *taken}
+        self._helpers = set(RUNTIME_NAMES)  # a helper variable may not be called like one; a value of the node may
+
+    def own(self, text: str) -> str:
+        """The Python name of a value of the node."""
+        return self._chosen(_identifier(text), self._taken)
 
     def fresh(self, hint: str) -> str:
         """A name like the hint that is not used yet."""
-        base = _identifier(hint)
-        name = base
-        number = 1
-        while name in self._taken or name.startswith("__"):
+        return self._chosen(_identifier(hint), self._taken | self._helpers)
+
+    def _chosen(self, base: str, taken: set[str]) -> str:
+        name, number = base, 1
+        while name in taken:
             name = f"{base}_" if number == 1 else f"{base}_{number}"
             number += 1
         self._taken.add(name)

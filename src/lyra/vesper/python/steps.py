@@ -34,7 +34,7 @@ from lyra.vesper.python.layout import Comment
 from lyra.vesper.python.syntax import ModuleParts, assign, attribute, call, if_, name, negated, raise_, store
 from lyra.vesper.values.types import ANY, INTEGER, Array, DecimalType, EnumType, Nullable, Record, Type
 
-__all__ = ["Steps", "acts_outside", "code_field", "new_function", "output_type", "outputs_dict"]
+__all__ = ["Steps", "acts_outside", "code_field", "never_ends", "new_function", "output_type", "outputs_dict"]
 
 _ANSWERING = ("map_to", "return_error", "compensate")
 
@@ -218,6 +218,8 @@ class Steps:
         test = self.condition(step.condition, statements)
         then = self.inside(self.scope, step.then) or [ast.Pass()]
         otherwise = self.inside(self.scope, step.otherwise)
+        if never_ends(then):
+            return [*statements, if_(test, then), *otherwise]
         return [*statements, if_(test, then, otherwise)]
 
     def _for_each(self, step: ForEach) -> list[ast.stmt]:
@@ -284,7 +286,7 @@ class Steps:
         if any(self._needs_coercion(kinds[output.name], output_type(output)) for output in declared):
             for field, value in values.items():
                 if not isinstance(value, ast.Name | ast.Constant):
-                    variable = self.module.names.fresh(field)
+                    variable = self.module.names.own(field)
                     statements.append(assign(variable, value))
                     values[field] = name(variable)
         return [
@@ -348,7 +350,8 @@ class Steps:
     # ------------------------------------------------------------ effects
     def _effect(self, step: EffectStep) -> list[ast.stmt]:
         usual = "query_result" if step.kind == "db.query" else "response"
-        python = self.scope.python[step.output] if step.output else self.module.names.fresh(usual)
+        is_used = usual in names_in((step.extract, step.found, step.empty)) or bool(step.found or step.empty)
+        python = self.scope.python[step.output] if step.output else self.module.names.own(usual)
         statements: list[ast.stmt] = []
         payload = self.value(step.request, statements)
         arguments = [ast.Constant(step.name), ast.Constant(step.kind), ast.Constant(step.capability), payload]
@@ -360,7 +363,8 @@ class Steps:
             numbers = (retry.attempts, retry.backoff, retry.base, retry.initial_delay_s)
             maker = call(self.module.runtime("Retry"), *(ast.Constant(number) for number in numbers))
             keywords["retry"] = self.module.constant("retry", maker)
-        statements.append(assign(python, ast.Await(self.run_method("perform", *arguments, **keywords))))
+        act = ast.Await(self.run_method("perform", *arguments, **keywords))
+        statements.append(assign(python, act) if step.output or is_used else ast.Expr(act))
         scope = self.scope if step.output == usual else self.scope.bind(usual, python, ANY)
         for variable, node in step.extract:
             writer = self.writer(statements, scope)
@@ -497,16 +501,26 @@ class Steps:
         bound = sorted(variable for variable in names_in(steps) if variable in scope.python)
         parameters: list[tuple[str, ast.expr, ast.expr | None]] = []
         for variable in bound:
-            python = self.module.names.fresh(variable)
+            python = self.module.names.own(variable)
             inner.python[variable] = python
             parameters.append((python, self.module.any(), name(scope.python[variable])))
         written = [variable for variable in assigned(steps) if variable not in bound]
         for variable in written:
-            inner.python[variable] = self.module.names.fresh(variable)
+            inner.python[variable] = self.module.names.own(variable)
         kept, self._in_compensation = self._in_compensation, True
         body = self.inside(inner, steps)
         self._in_compensation = kept
         return function, new_function(function, parameters, body, ast.Constant(None), is_async=True)
+
+
+def never_ends(body: Sequence[ast.stmt]) -> bool:
+    """Whether the end of the statements is never reached."""
+    last = next((item for item in reversed(body) if not isinstance(item, Comment)), None)
+    if isinstance(last, ast.Return | ast.Raise):
+        return True
+    if isinstance(last, ast.If):
+        return bool(last.orelse) and never_ends(last.body) and never_ends(last.orelse)
+    return False
 
 
 def outputs_dict(values: Sequence[tuple[Output, ast.expr]]) -> ast.Dict:

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from lyra.vesper.python.kinds import parts
-from lyra.vesper.python.names import Names
+from lyra.vesper.python.names import RUNTIME_NAMES, Names
 from lyra.vesper.values.types import (
     BOOLEAN,
     BYTES,
@@ -108,15 +108,17 @@ def all_of(tests: Sequence[ast.expr]) -> ast.expr:
 class ModuleParts:
     """What a module imports and defines besides its functions."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, own_names: set[str]) -> None:
         self.names = names
+        self.aliases = {text: f"_{text}" for text in own_names & set(RUNTIME_NAMES)}
         self.imports: dict[str, set[str]] = {}
         self.constants: list[ast.stmt] = []
         self._constant_names: dict[str, str] = {}
 
     def runtime(self, text: str) -> ast.Name:
-        """A name of the runtime module."""
-        return self.imported("lyra.vesper.python.runtime", text)
+        """A name of the runtime module, with an underscore where a value of the node has that name."""
+        self.imported("lyra.vesper.python.runtime", text)
+        return name(self.aliases.get(text, text))
 
     def imported(self, module: str, text: str) -> ast.Name:
         self.imports.setdefault(module, set()).add(text)

@@ -1,0 +1,94 @@
+"""Generated files: they are formatted, pass linters and type checkers, and run on their own."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lyra.vesper.ir.program import Program
+from lyra.vesper.python.generate import HEADER, generate, source
+from lyra.vesper.python.layout import Comment
+from tests.vesper.python.examples import EXAMPLES
+
+ROOT = Path(__file__).parents[3]
+_IDS = [program.node_id for program in EXAMPLES]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("generated")
+    for program in EXAMPLES:
+        (folder / f"{generate(program).function}.py").write_text(source(program), encoding="utf-8")
+    return folder
+
+
+def _run(*command: str, cwd: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "MYPYPATH": str(ROOT / "src")}
+    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+class _WithoutComments(ast.NodeTransformer):
+    def visit_Comment(self, node: Comment) -> None:
+        return None
+
+
+@pytest.mark.parametrize("program", EXAMPLES, ids=_IDS)
+def test_the_text_reads_back_as_the_same_tree(program: Program) -> None:
+    """The text is the tree and nothing else: what is imported is what `run` compiles."""
+    text = source(program)
+    assert text.startswith(HEADER + "\n")
+    tree = _WithoutComments().visit(generate(program).tree)
+    assert _body(ast.parse(text)) == _body(tree)
+
+
+def _body(tree: ast.Module) -> list[str]:
+    """The statements as text; documentation is compared by its words."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            node.kind = None
+    return [ast.unparse(ast.fix_missing_locations(node)) for node in tree.body[1:] if not _is_doc(node)]
+
+
+def _is_doc(node: ast.stmt) -> bool:
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(inner, clean=False):
+            inner.body[0] = ast.Pass()
+    return False
+
+
+def test_files_are_formatted(folder: Path) -> None:
+    """`ruff format` would change nothing."""
+    _run(sys.executable, "-m", "ruff", "format", "--isolated", "--line-length", "120", "--diff", ".", cwd=folder)
+
+
+def test_files_pass_the_linter(folder: Path) -> None:
+    """`ruff check` has nothing to say about imports, names, unused values or likely mistakes."""
+    rules = "E,F,W,I,N,UP,B,C4,PIE,RET,RUF,TID"
+    options = ("--isolated", "--line-length", "120", "--target-version", "py311", "--select", rules)
+    _run(sys.executable, "-m", "ruff", "check", *options, "--ignore", "E501,N803,N806", ".", cwd=folder)
+    lines = [line for path in folder.glob("*.py") for line in path.read_text().splitlines() if len(line) > 120]
+    assert all('"' in line for line in lines)  # only a text that stands in the node is longer
+
+
+@pytest.mark.slow
+def test_files_pass_the_type_checker(folder: Path) -> None:
+    """`mypy --strict` accepts them."""
+    _run(sys.executable, "-m", "mypy", "--strict", "--python-version", "3.11", ".", cwd=folder)
+
+
+def test_a_file_runs_in_a_fresh_interpreter(folder: Path) -> None:
+    """A generated file needs the runtime module only: no loader, checker or kernel is imported."""
+    script = (
+        "import sys, invoice_v2, hostile_v1\n"
+        "answer = invoice_v2.invoice_v2(items=[{'sku': 'a', 'price': '1.10', 'quantity': 3}])\n"
+        "assert {key: str(value) for key, value in answer.items()} == {'net': '3.30', 'tax': '0.63', 'total': '3.93'}\n"
+        "heavy = [name for name in sys.modules if name.startswith(('lyra.kernel', 'lyra.vesper.check'))]\n"
+        "assert not heavy, heavy\n"
+    )
+    _run(sys.executable, "-c", script, cwd=folder)
