@@ -348,7 +348,7 @@ class ProgramMaker:
 
     def likely(self) -> Check:
         """A check that is true more often than not."""
-        if self.rng.random() < 0.5:
+        if self.rng.random() < 0.8:
             return Check("true", ir.Constant(type=BOOLEAN, value=True))
         return self.check()
 
@@ -469,7 +469,7 @@ class ProgramMaker:
         if olds:
             old = ir.Old(type=INTEGER, slot=0, operand=olds[0])
             postconditions.append(
-                Contract("old", ir.Compare(type=BOOLEAN, operator="==", left=old, right=self.leaf(INTEGER)))
+                Contract("old", ir.Compare(type=BOOLEAN, operator="!=", left=old, right=self.leaf(INTEGER)))
             )
         self.names = known
         invariants = tuple(self.contract(self.likely()) for _ in range(rng.randrange(0, 2)))

@@ -53,7 +53,7 @@ def _invalid(message: str) -> NodeError:
 class _InputReader:
     """Binds one input: its slot, its coercion and what stands for it when it is absent."""
 
-    __slots__ = ("absent", "holds", "name", "read", "slot", "value_slot")
+    __slots__ = ("absent", "holds", "name", "null_is_absent", "read", "slot", "value_slot")
 
     def __init__(self, declared: Input, scope: Scope) -> None:
         self.name = declared.name
@@ -61,6 +61,7 @@ class _InputReader:
         absent_is_null = not declared.required and declared.default in (msgspec.UNSET, None)
         kind = Nullable(declared.type) if absent_is_null else declared.type
         self.read = reader(kind)
+        self.null_is_absent = isinstance(kind, Nullable)
         self.absent: Any = MISSING if declared.required else None
         if declared.default is not msgspec.UNSET and declared.default is not None:
             self.absent = self.read(declared.default)
@@ -198,7 +199,7 @@ class DirectProgram:
     def _meets(item: _InputReader, frame: Frame) -> bool:
         assert item.holds is not None
         value = frame[item.value_slot] = frame[item.slot]
-        if value is None:
+        if value is None and item.null_is_absent:
             return True
         try:
             return item.holds(frame)

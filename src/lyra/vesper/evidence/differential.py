@@ -5,7 +5,7 @@ counted; the first few are shrunk, kept in the report and added to the corpus. A
 does not. Programs with effects run the first path against simulated effects, and the second against a replay of them.
 """
 
-# `test` is not a test of pytest's: ruff: noqa: PT028
+# ruff: noqa: PT028 - `test` is not a test of pytest's
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping

@@ -152,10 +152,10 @@ class _Walk:
         """Why the inputs are refused, if they are."""
         for item in self.program.inputs:
             value = self.inputs[item.name]
+            if value is None and (not item.required or isinstance(item.type, Nullable)):
+                continue  # absent
             for check in item.constraints:
-                if value is not None and not self.holds(
-                    check.expression, {**self.ambient, **self.inputs, "value": value}
-                ):
+                if not self.holds(check.expression, {**self.ambient, **self.inputs, "value": value}):
                     return NodeError("invalid_input", check.text, phase="input")
         for contract in self.program.preconditions:
             if self.is_broken(contract, {**self.ambient, **self.inputs}):
@@ -224,7 +224,7 @@ class _Walk:
                     name in success_fields and name not in known for name in names
                 ):
                     continue
-            if self.is_broken(contract, known):
+            if self.is_broken(contract, {**dict.fromkeys(success_fields), **known}):
                 raise _Answered(Failure("postcondition_failed", contract.text, "postcondition"))
         answer_fields = success_fields | error_fields
         own = {name: value for name, value in self.variables.items() if name not in answer_fields}
