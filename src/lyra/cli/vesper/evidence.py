@@ -108,8 +108,10 @@ def status(ctx: click.Context, /, *, form: str, as_json: bool) -> None:
         table(
             titles,
             [
-                [row["node"], row["mode"], row["allowed"], str(row["compared"]), str(row["divergences"])]
-                + [f"{row['confidence']:.5f}" + (" blocked" if row["blocked"] else "")]
+                [
+                    *(str(row[title]) for title in titles[:-1]),
+                    f"{row['confidence']:.5f}" + (" blocked" if row["blocked"] else ""),
+                ]
                 for row in rows
             ],
         )

@@ -58,7 +58,9 @@ def test(
                 say_problems(error)
     failed = sum(bool(ran.problems) for ran in done)
     if as_json:
-        rows = [{"file": ran.file, "name": ran.name, "passed": not ran.problems, "problems": ran.problems} for ran in done]
+        rows = [
+            {"file": ran.file, "name": ran.name, "passed": not ran.problems, "problems": ran.problems} for ran in done
+        ]
         document({"passed": len(done) - failed, "failed": failed, "tests": rows})
     else:
         for ran in done:

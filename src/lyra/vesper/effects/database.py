@@ -27,7 +27,9 @@ from lyra.vesper.effects.request import EffectError
 __all__ = ["Database", "open_database"]
 
 ROWS_MAX: Final = 100_000
-_KEYS: Final = "lyra_effects"
+_MAKE_KEYS: Final = "CREATE TABLE IF NOT EXISTS lyra_effects (key TEXT PRIMARY KEY, response TEXT NOT NULL)"
+_READ_KEY: Final = "SELECT response FROM lyra_effects WHERE key = :p0"
+_ADD_KEY: Final = "INSERT INTO lyra_effects (key, response) VALUES (:p0, :p1)"
 _PLACEHOLDER: Final = re.compile(r":(p\d+)\b")
 _BUSY_S: Final = 10.0
 
@@ -69,7 +71,7 @@ class Database:
         names = list(data)
         columns = ", ".join(map(quoted, names))
         marks = ", ".join(f":p{index}" for index in range(len(names)))
-        text = f"INSERT INTO {quoted(table)} ({columns}) VALUES ({marks})"
+        text = f"INSERT INTO {quoted(table)} ({columns}) VALUES ({marks})"  # noqa: S608 - names are quoted, values are bound
         return self._change(text, {f"p{index}": data[name] for index, name in enumerate(names)}, key)
 
     def update(self, table: str, where: Mapping[str, Any], changes: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -77,7 +79,8 @@ class Database:
         values: dict[str, Any] = {}
         parts = [f"{quoted(name)} = {_renamed(change, values)}" for name, change in changes.items()]
         condition = _renamed(where, values)
-        return self._change(f"UPDATE {quoted(table)} SET {', '.join(parts)} WHERE {condition}", values, key)
+        text = f"UPDATE {quoted(table)} SET {', '.join(parts)} WHERE {condition}"  # noqa: S608 - as above
+        return self._change(text, values, key)
 
     def close(self) -> None:
         with self._lock:
@@ -88,23 +91,18 @@ class Database:
     def _change(self, text: str, values: Mapping[str, Any], key: str) -> dict[str, Any]:
         with self._lock, self._transaction() as connection:
             self._make_keys(connection)
-            before = connection.execute(
-                self._placed(f"SELECT response FROM {_KEYS} WHERE key = :p0"), {"p0": key}
-            ).fetchone()
+            before = connection.execute(self._placed(_READ_KEY), {"p0": key}).fetchone()
             if before is not None:
                 response: dict[str, Any] = json.loads(before[0])
                 return response
             changed = connection.execute(self._placed(text), _bound(values)).rowcount
             response = {"rows": changed}
-            connection.execute(
-                self._placed(f"INSERT INTO {_KEYS} (key, response) VALUES (:p0, :p1)"),
-                {"p0": key, "p1": json.dumps(response)},
-            )
+            connection.execute(self._placed(_ADD_KEY), {"p0": key, "p1": json.dumps(response)})
         return response
 
     def _make_keys(self, connection: _Connection) -> None:
         if not self._has_keys:
-            connection.execute(f"CREATE TABLE IF NOT EXISTS {_KEYS} (key TEXT PRIMARY KEY, response TEXT NOT NULL)")
+            connection.execute(_MAKE_KEYS)
             self._has_keys = True
 
     @contextmanager

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DoorEffects"]
 
+_OWN: Final = frozenset({"state.transition"})  # a node's own state machines need no right
 _RETRIED: Final = ("overloaded", "timeout", "temporary")  # a request that is wrong stays wrong
 
 
@@ -80,7 +81,7 @@ class DoorEffects:
         options: dict[str, Any] = {
             "name": f"vesper:{request.kind}",
             "idempotent": self._world.may_repeat(request),
-            "needs": [request.capability] if request.capability else [],
+            "needs": [] if request.kind in _OWN else [request.capability],
         }
         if request.timeout_s is not None:
             options["timeout_s"] = request.timeout_s
@@ -92,5 +93,3 @@ class DoorEffects:
 def _kernel_retry(retry: Retry) -> KernelRetry:
     backoff = Backoff(kind=retry.backoff, initial_s=retry.initial_delay_s, factor=float(retry.base))
     return KernelRetry(max_attempts=retry.attempts, backoff=backoff, on=_RETRIED)
-
-

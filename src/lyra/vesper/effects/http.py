@@ -36,9 +36,10 @@ class HttpFailure(EffectError):
 
 
 async def call_api(
-    payload: Mapping[str, Any], providers: Mapping[str, str], *, grant: Grant, key: str, timeout_s: float | None = None
+    payload: Mapping[str, Any], providers: Mapping[str, str], *, key: str, timeout_s: float | None = None
 ) -> Any:
-    """The body of the answer, as plain values."""
+    """The body of the answer, as plain values. The right to the provider was asked for before; here the request may
+    reach the provider's own address and no other."""
     base = _base(payload, providers)
     method = str(payload.get("method") or "POST").upper()
     parameters = payload.get("parameters") or {}
@@ -53,7 +54,7 @@ async def call_api(
     try:
         answer = await fetch(
             url,
-            grant=grant,
+            grant=Grant.of([f"net.http:{_host_and_port(base)}"]),
             method=method,
             headers=headers,
             body=body,

@@ -91,13 +91,11 @@ async def _write(world: World, request: Request, grant: Grant, key: str) -> Any:
 
 async def _update(world: World, request: Request, grant: Grant, key: str) -> Any:  # noqa: ARG001
     payload = request.payload
-    return await asyncio.to_thread(
-        _database(world).update, payload["table"], payload["where"], payload["set"], key
-    )
+    return await asyncio.to_thread(_database(world).update, payload["table"], payload["where"], payload["set"], key)
 
 
-async def _http(world: World, request: Request, grant: Grant, key: str) -> Any:
-    return await call_api(request.payload, world.providers, grant=grant, key=key, timeout_s=request.timeout_s)
+async def _http(world: World, request: Request, grant: Grant, key: str) -> Any:  # noqa: ARG001
+    return await call_api(request.payload, world.providers, key=key, timeout_s=request.timeout_s)
 
 
 async def _publish(world: World, request: Request, grant: Grant, key: str) -> Any:  # noqa: ARG001
@@ -105,7 +103,7 @@ async def _publish(world: World, request: Request, grant: Grant, key: str) -> An
     await world.kernel.bus.publish(str(payload["event_type"]), payload.get("data"))
 
 
-async def _subscribe(world: World, request: Request, grant: Grant, key: str) -> Any:  # noqa: ARG001
+async def _subscribe(world: World, request: Request, grant: Grant, key: str) -> Any:
     """A subscription belongs to the node, not to one execution: the runtime makes it when the node is loaded."""
 
 

@@ -11,15 +11,16 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from lyra.core.codec import canonical
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, LyraError
 from lyra.vesper.evidence.confidence import lower_bound
 
-__all__ = ["GATES", "MODES", "ORDER", "Mode", "Route", "allowed", "mode_named", "route"]
+__all__ = ["GATES", "MODES", "ORDER", "Mode", "Route", "allowed", "bucket", "mode_named", "plain_inputs", "route"]
 
 CANARY_OF_10_000: Final = 500  # 5 % of the inputs take the direct path
 SAMPLED_OF: Final = 100  # in direct_only every hundredth execution is compared
-SHADOW: Final = "shadow"  # compared in the background, by a worker
 
 
 class Mode(NamedTuple):
@@ -72,9 +73,17 @@ def route(mode: Mode, node_id: str, inputs: Any, number: int) -> Route:
 
 
 def bucket(node_id: str, inputs: Any) -> int:
-    """A number below 10 000 that depends on the node and the inputs alone."""
-    digest = blake2b(canonical(inputs), digest_size=8, key=node_id.encode()[:64]).digest()
-    return int.from_bytes(digest, "big") % 10_000
+    """A number below 10 000 that depends on the node and the inputs alone; of inputs that no node takes, the last."""
+    try:
+        plain = canonical(plain_inputs(inputs))
+    except (TypeError, ValueError, LyraError):
+        return 9_999
+    return int.from_bytes(blake2b(plain, digest_size=8, key=node_id.encode()[:64]).digest(), "big") % 10_000
+
+
+def plain_inputs(value: Any) -> Any:
+    """Inputs as plain data that a journal holds: decimals and times as text, sets as lists."""
+    return msgspec.to_builtins(value, builtin_types=(bytes,), str_keys=True)
 
 
 def allowed(compared: int, divergences: int, *, blocked: bool, shadow: bool = True) -> str:

@@ -75,9 +75,7 @@ class EvidenceState:
             evidence.divergences += 1
             evidence.blocked = evidence.blocked or data["reproducible"]
             evidence.found.append(
-                Found(
-                    time, data["mode"], data["inputs"], data["differences"], data["reproducible"], data["trace_id"]
-                )
+                Found(time, data["mode"], data["inputs"], data["differences"], data["reproducible"], data["trace_id"])
             )
             del evidence.found[:-DIVERGENCES_KEPT]
         else:

@@ -1,7 +1,7 @@
 """Executions and comparisons that are counted but not written yet.
 
-Each execution of a node changes a few numbers; a row for each would cost more than a small node. They are gathered here,
-by any thread, and written by the runtime when enough have come together, when a mode is to be judged, and at the end.
+Each execution of a node changes a few numbers; a row for each would cost more than a small node. They are gathered
+here, by any thread, and written by the runtime when enough have come together, when a mode is judged, and at the end.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class Counters:
         self._lock = threading.Lock()
         self._by_digest: dict[str, dict[str, Any]] = {}
 
-    def add(self, node_id: str, digest: str, path: str, *, compared: bool, failed: bool) -> int:
-        """Count an execution; gives how many of this node wait to be written."""
+    def add(self, node_id: str, digest: str, path: str = "", *, compared: bool = False, failed: bool = False) -> int:
+        """Count an execution on a path, a comparison, or both; gives how many of this node wait to be written."""
         with self._lock:
             row = self._by_digest.get(digest)
             if row is None:
@@ -34,8 +34,9 @@ class Counters:
             row["compared"] += compared
             row["errors"] += failed
             executions = row["executions"]
-            executions[path] = executions.get(path, 0) + 1
-            return sum(executions.values())
+            if path:
+                executions[path] = executions.get(path, 0) + 1
+            return int(row["compared"]) + int(sum(executions.values()))
 
     def take(self, digest: str | None = None) -> list[dict[str, Any]]:
         """The rows of one node or of all, which count from zero again."""

@@ -8,11 +8,13 @@ performed and is never live. If a live direct path breaks, Python goes on: it is
 
 from __future__ import annotations
 
+import hashlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lyra.core.codec import canonical
 from lyra.core.naming import VESPER_NODE, named
 from lyra.vesper.effects.door import DoorEffects
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from lyra.vesper.runtime.runtime import Runtime
     from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["PART", "Order", "execution_of", "node_process"]
+__all__ = ["PART", "Order", "broken", "execution_of", "inputs_digest", "node_process"]
 
 PART: Final = "vesper"  # by which a kernel knows its runtime
 
@@ -60,7 +62,7 @@ class _Resumed:
 
 @named(VESPER_NODE)
 async def node_process(ctx: Context, order: Order) -> dict[str, Any]:
-    """Execute a node; gives its outcome as plain data."""
+    """Execute a node; gives its outcome as plain data, and a digest of what it was asked."""
     runtime: Runtime = ctx.own_process.kernel.parts[PART]
     program = runtime.program_of_source(order.source)
     execution = execution_of(order, runtime)
@@ -74,9 +76,11 @@ async def node_process(ctx: Context, order: Order) -> dict[str, Any]:
             differences = compare(*((outcome, second) if order.live == "python" else (second, outcome)))
             differences += replay.mismatches()
         except Exception as error:  # noqa: BLE001 - a path that breaks differs from one that does not
-            differences = [{"path": "root", "kind": "crash", "python": "", "direct": f"{type(error).__name__}: {error}"}]
+            differences = [
+                {"path": "root", "kind": "crash", "python": "", "direct": f"{type(error).__name__}: {error}"}
+            ]
         runtime.compared(program, order, differences)
-    return runtime.outcome_data(outcome)
+    return {"outcome": runtime.outcome_data(outcome), "inputs": inputs_digest(order)}
 
 
 async def _live(
@@ -85,12 +89,22 @@ async def _live(
     """The outcome of the live path, and whether the direct path broke and Python went on."""
     try:
         return await runtime.paths[order.live].start(program, order.inputs, execution, effects), False
-    except Exception as error:  # noqa: BLE001 - a broken direct path must not break the node
+    except Exception as error:
         if order.live != "direct":
             raise
         runtime.broke(program, order, error)
         resumed = _Resumed(effects.log.copy(), effects)
         return await runtime.paths["python"].start(program, order.inputs, execution, resumed), True
+
+
+def broken(error: Exception) -> dict[str, Any]:
+    """A difference: one path raised what no path may raise."""
+    return {"path": "root", "kind": "crash", "python": "", "direct": f"{type(error).__name__}: {error}"}
+
+
+def inputs_digest(order: Order) -> str:
+    """By which an execution is told from another with the same idempotency key."""
+    return hashlib.sha256(canonical([order.digest, order.inputs])).hexdigest()[:32]
 
 
 def execution_of(order: Order, runtime: Runtime) -> Execution:

@@ -36,12 +36,12 @@ from lyra.vesper.effects.performers import World
 from lyra.vesper.effects.request import EffectError
 from lyra.vesper.evidence.compare import compare
 from lyra.vesper.evidence.confidence import lower_bound
-from lyra.vesper.evidence.modes import GATES, ORDER, Route, allowed, mode_named, route
+from lyra.vesper.evidence.modes import GATES, ORDER, Route, allowed, mode_named, plain_inputs, route
 from lyra.vesper.evidence.state import Evidence, EvidenceState
 from lyra.vesper.nodes import Node, load
 from lyra.vesper.runtime.counters import Counters
 from lyra.vesper.runtime.kernel_thread import KernelThread
-from lyra.vesper.runtime.node_process import PART, Order, execution_of, node_process
+from lyra.vesper.runtime.node_process import PART, Order, broken, execution_of, inputs_digest, node_process
 from lyra.vesper.runtime.paths import DirectPath, Path, PythonPath
 from lyra.vesper.values.outcome import Failure, Outcome
 
@@ -88,7 +88,7 @@ class Runtime:
         self._programs: dict[str, Program] = {}  # by the text of the node
         self._nodes = {node.node_id: node for node in nodes}
         self._numbers = count(1)
-        self._entropy = Entropy()
+        self._trace = f"trace_{Entropy().text(12)}_"
         self._thread = KernelThread(self._make_kernel)
         self._shadows: queue.Queue[tuple[Program, Order, Outcome] | None] = queue.Queue(SHADOWS_MAX)
         self._shadow_thread: threading.Thread | None = None
@@ -108,15 +108,20 @@ class Runtime:
         """Execute a node; `mode` for this one time."""
         program = self.program(node)
         name = mode if mode is not None else self.mode(node)
-        way = route(mode_named(name), program.node_id, _plain(inputs), next(self._numbers))
-        order = self._order(node, program, inputs, name, way, ambient or {})
+        number = next(self._numbers)
+        way = route(mode_named(name), program.node_id, inputs, number)
+        order = self._order(node, program, inputs, name, way, number, ambient or {})
         if program.pure:
             return self._pure(program, order, way)
-        refusal = self._refusal(program)
-        if refusal is not None:
-            return refusal
-        data = self._thread.call(lambda kernel: self._effectful(kernel, program, order))
-        return msgspec.convert(data, Outcome)
+        try:
+            order.inputs = plain_inputs(inputs)
+        except (TypeError, ValueError) as error:
+            return _failed("invalid_input", str(error), phase="input")
+        outcome = self._refusal(program)
+        if outcome is None:
+            data = self._thread.call(lambda kernel: self._effectful(kernel, program, order))
+            outcome = msgspec.convert(data, Outcome)
+        return msgspec.structs.replace(outcome, trace_id=order.trace_id)
 
     def _order(
         self,
@@ -125,15 +130,15 @@ class Runtime:
         inputs: Mapping[str, Any],
         mode: str,
         way: Route,
+        number: int,
         ambient: Mapping[str, Any],
     ) -> Order:
-        now = SystemClock.now()
         return Order(
             source=node.document.text,
             digest=program.digest,
             inputs=inputs,
-            now=now,
-            trace_id=f"trace_{self._entropy.text(16)}",
+            now=SystemClock.now(),
+            trace_id=f"{self._trace}{number}",
             mode=mode,
             live=way.live,
             compare=way.compare != "",
@@ -145,7 +150,7 @@ class Runtime:
         path = way.live
         try:
             outcome = self.paths[path].run(program, order.inputs, execution)
-        except Exception as error:  # noqa: BLE001 - a broken direct path must not break the node
+        except Exception as error:
             if path != "direct":
                 raise
             self.broke(program, order, error)
@@ -161,19 +166,18 @@ class Runtime:
         return outcome
 
     async def _effectful(self, kernel: Kernel, program: Program, order: Order) -> Any:
+        """The outcome of the process that executes this order, or of an earlier one with the same key."""
         key = order.inputs.get(program.idempotency_key) if program.idempotency_key else None
         pid = None if key is None else _pid(program, key)
-        order = msgspec.structs.replace(order, inputs=_plain(order.inputs))
-        if pid is not None:
-            kept = kernel.processes.get(pid)
-            if kept is not None and await _has_other_inputs(kept, order):
-                message = f"{program.idempotency_key} was used before, with other inputs"
-                return self.outcome_data(_failed("invalid_input", message, phase="input"))
         handle = kernel.spawn(node_process, order, pid=pid, grant=self.grant)
         ended = await handle.wait()
         if ended.error is not None:
             raise ended.error
-        data = ended.result
+        result = ended.result
+        if result["inputs"] != inputs_digest(order):
+            message = f"{program.idempotency_key} was used before, with other inputs"
+            return self.outcome_data(_failed("invalid_input", message, phase="input"))
+        data = result["outcome"]
         self._count(program, data["path"], compared=False, failed=data["status"] == "error")
         return data
 
@@ -196,22 +200,22 @@ class Runtime:
             pair = (outcome, second) if order.live == "python" else (second, outcome)
             differences = compare(*pair)
         except Exception as error:  # noqa: BLE001 - a path that breaks differs from one that does not
-            differences = [{"path": "root", "kind": "crash", "python": "", "direct": f"{type(error).__name__}: {error}"}]
+            differences = [
+                {"path": "root", "kind": "crash", "python": "", "direct": f"{type(error).__name__}: {error}"}
+            ]
         self.compared(program, order, differences)
         self._count(program, order.live, compared=not differences, failed=outcome.status == "error")
 
     def compared(self, program: Program, order: Order, differences: list[dict[str, Any]]) -> None:
         """Two paths ran for one execution."""
-        if not differences:
-            if not program.pure:
-                self._counters.add(program.node_id, program.digest, "compared", compared=True, failed=False)
-            return
-        self._diverged(program, order, differences)
+        if differences:
+            self._diverged(program, order, differences)
+        elif not program.pure:
+            self._counters.add(program.node_id, program.digest, compared=True)
 
     def broke(self, program: Program, order: Order, error: Exception) -> None:
         """The direct path raised where it was live."""
-        told = {"path": "root", "kind": "crash", "python": "", "direct": f"{type(error).__name__}: {error}"}
-        self._diverged(program, order, [told])
+        self._diverged(program, order, [broken(error)])
 
     def _diverged(self, program: Program, order: Order, differences: list[dict[str, Any]]) -> None:
         row = {
@@ -328,7 +332,6 @@ class Runtime:
 
     def _flush(self, digest: str | None) -> None:
         for row in self._counters.take(digest):
-            row["executions"].pop("compared", None)
             self._write("vesper.compared", row)
 
     def _write(self, kind: str, row: dict[str, Any]) -> None:
@@ -394,8 +397,9 @@ class Runtime:
             raise EffectError("unknown_node", f"no node {node_id!r} is known")
         program = self.program(node)
         mode = self.mode(node)
-        way = route(mode_named(mode), program.node_id, _plain(inputs), next(self._numbers))
-        order = self._order(node, program, dict(inputs), mode, way, {})
+        number = next(self._numbers)
+        way = route(mode_named(mode), program.node_id, inputs, number)
+        order = self._order(node, program, plain_inputs(inputs), mode, way, number, {})
         if program.pure:
             data = self.outcome_data(await asyncio.to_thread(self._pure, program, order, way))
         else:
@@ -407,7 +411,7 @@ class Runtime:
                 ended = await handle.wait()
                 if ended.error is not None:
                     raise ended.error
-                data = ended.result
+                data = ended.result["outcome"]
         if data["status"] == "error":
             error = data["error"]
             raise EffectError(error["code"], error["message"], error["fields"])
@@ -437,24 +441,13 @@ def _space(store: Any) -> Any:
 
 
 def _pid(program: Program, key: Any) -> str:
-    digest = hashlib.sha256(canonical([program.node_id, _plain(key)])).hexdigest()
+    digest = hashlib.sha256(canonical([program.node_id, plain_inputs(key)])).hexdigest()
     return f"vesper-{program.node_id}-{digest[:24]}"
-
-
-async def _has_other_inputs(process: Any, order: Order) -> bool:
-    """Whether a process with this key was started with other inputs; unknown arguments count as equal."""
-    kept = getattr(process, "inputs_digest", None)
-    return kept is not None and kept != canonical(order.inputs)
-
-
-def _plain(value: Any) -> Any:
-    """Inputs as plain data that a journal holds: decimals and times as text."""
-    return msgspec.to_builtins(value, builtin_types=(bytes,), str_keys=True)
 
 
 def _redacted(program: Program, inputs: Mapping[str, Any]) -> dict[str, Any]:
     hidden = {entry.name for entry in program.inputs if entry.sensitive}
-    return {name: "[redacted]" if name in hidden else _plain(value) for name, value in inputs.items()}
+    return {name: "[redacted]" if name in hidden else plain_inputs(value) for name, value in inputs.items()}
 
 
 def _failed(code: str, message: str, *, phase: str = "flow") -> Outcome:
@@ -466,5 +459,3 @@ def _lack(evidence: Evidence, mode: str) -> str:
         return "a divergence could be reproduced"
     confidence = lower_bound(evidence.compared, evidence.divergences)
     return f"confidence {confidence:.5f} after {evidence.compared} compared runs, {GATES.get(mode, 0.0)} are needed"
-
-
