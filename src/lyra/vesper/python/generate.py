@@ -647,7 +647,7 @@ class _Refusal:
 # ------------------------------------------------------------ questions about a program
 def _own_names(program: Program) -> set[str]:
     """All names that the node gives to values."""
-    own = {item.name for item in (*program.inputs, *program.success, *program.error)}
+    own = {item.name for item in program.inputs} | {item.name for item in (*program.success, *program.error)}
     own |= names_in(program) | set(assigned((*program.steps, *_compensations(program))))
     for part in parts(program):
         match part:
@@ -655,8 +655,8 @@ def _own_names(program: Program) -> set[str]:
                 own.add(part.variable)
             case ir.Reduce():
                 own |= {part.name, part.accumulator}
-            case ir.Quantifier(name=text) | ir.MapOver(name=text) | ir.Filter(name=text) | ir.GroupBy(name=text):
-                own.add(text)
+            case ir.Quantifier() | ir.MapOver() | ir.Filter() | ir.GroupBy():
+                own.add(part.name)
     return own
 
 

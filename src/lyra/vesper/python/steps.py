@@ -425,7 +425,7 @@ class Steps:
     def invariants(self) -> list[ast.stmt]:
         """Checks of the node's invariants after an act. One about a variable without a value says nothing."""
         statements: list[ast.stmt] = []
-        for contract in self.program.invariants:
+        for contract in () if self._in_compensation else self.program.invariants:
             names = names_in(contract.expression)
             broken = [self.checks.broken("invariant_failed", contract.text, "invariant")]
             waiting = sorted(names & self.scope.absent)
