@@ -144,7 +144,7 @@ class Effects:
         if not isinstance(data.value, dict) or not data.value:
             self.state.error("wrong_form", "`data` maps columns to values", data.path, value=True)
         request = map_of({"table": Constant(type=STRING, value=table), "data": self._value(data, scope)})
-        return request, [f"database.write.{table}"], ANY
+        return request, [f"database.write.{table}"] if table else [], ANY
 
     def _update(self, step: StepDeclaration, scope: Scope) -> tuple[Expression, list[str], Type]:
         table, where, changes = self._table(step), step.settings["where"], step.settings["set"]
@@ -161,7 +161,7 @@ class Effects:
                 "set": map_of(values),
             }
         )
-        return request, [f"database.write.{table}"], ANY
+        return request, [f"database.write.{table}"] if table else [], ANY
 
     def _change(self, column: str, value: Any, path: Path, scope: Scope) -> Expression:
         """The new value of a column: arithmetic on the column itself is SQL, anything else is bound."""
@@ -202,7 +202,7 @@ class Effects:
         body = step.settings.get("body")
         parameters = {key: self._value(setting, scope) for key, setting in step.parameters.items()}
         values["parameters"] = self._value(body, scope) if body is not None and not parameters else map_of(parameters)
-        return map_of(values), [f"network.http_client.{name or host}"], ANY
+        return map_of(values), [f"network.http_client.{name or host}"] if name or host else [], ANY
 
     def _method(self, step: StepDeclaration) -> str:
         setting = step.settings.get("method")

@@ -14,7 +14,7 @@ from lyra.errors import ParseError
 from lyra.vesper.check.lower import lower_node
 from lyra.vesper.check.semantics import judge_program
 from lyra.vesper.ir.program import Program
-from lyra.vesper.loading.issues import ERROR, WARNING, Issue, error_of, sorted_issues
+from lyra.vesper.loading.issues import ERROR, INFO, WARNING, Issue, error_of, sorted_issues
 from lyra.vesper.nodes.loader import read_node
 from lyra.vesper.nodes.model import Node
 
@@ -56,6 +56,11 @@ def _checked(node: Node, *, strict: bool) -> tuple[Program, list[Issue]]:
     program, state = lower_node(node)
     judge_program(program, state)
     issues = list(dict.fromkeys((*node.issues, *state.issues.items)))
+    if state.issues.left_out:
+        message = f"{state.issues.left_out} more remarks are not listed"
+        issues.append(
+            Issue(severity=INFO, code="limit", message=message, line=len(node.document.text.splitlines()) or 1)
+        )
     if strict:
         issues = [
             msgspec.structs.replace(issue, severity=ERROR) if issue.severity == WARNING else issue for issue in issues

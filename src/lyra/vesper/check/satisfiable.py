@@ -72,7 +72,7 @@ def _compared(operator: str, left: Any, right: Any) -> bool | None:
         same_kind = type(left) is type(right)
         equal: dict[str, bool] = {"==": left == right, "!=": left != right}
         return equal.get(operator) if same_kind else None
-    table = {
+    table: dict[str, bool] = {
         "==": left == right,
         "!=": left != right,
         "<": left < right,

@@ -90,9 +90,9 @@ def duplicate_steps(_: Program, state: CheckState) -> None:
 # ------------------------------------------------------------------ flow
 def outputs(program: Program, state: CheckState) -> None:
     """Every path returns, or the variables named like outputs are written."""
-    if not state.node.flow:
+    if not state.node.flow and not state.is_broken:
         state.warn("empty_flow", "the node has no steps", ("flow",) if state.has_path(("flow",)) else ())
-    if always_returns(program.steps):
+    if always_returns(program.steps) or state.is_broken:
         return
     for output, field in zip(program.success, state.node.success, strict=True):
         kind = state.end_names.get(field.name)

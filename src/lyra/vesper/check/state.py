@@ -37,6 +37,9 @@ class CheckState:
         self.ambient: set[str] = set()
         self.needed: dict[str, Path] = {}  # implied capability → the step that needs it
         self.quotients: set[str] = set()  # variables with a quotient of integers
+        self.is_broken = any(
+            issue.severity == ERROR and issue.path.startswith("flow") for issue in node.issues
+        )  # a step could not be read: what it writes is not known
         self.flow: tuple[Step, ...] = ()  # the steps, once they are lowered
         self.end_names: dict[str, Type] = {}  # variables at the end of the flow
         self.codes: set[str] = set()  # error codes that the flow can answer with

@@ -36,7 +36,7 @@ from lyra.vesper.ir.program import (
     Validate,
 )
 from lyra.vesper.nodes.model import Setting, StepDeclaration
-from lyra.vesper.nodes.operations import EFFECTS, OPERATIONS, operation_named
+from lyra.vesper.nodes.operations import CUSTOM, EFFECTS, OPERATIONS, operation_named
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.limits import ITERATIONS_DEFAULT, ITERATIONS_MAX, SCALE_MAX
 from lyra.vesper.values.names import is_identifier
@@ -84,6 +84,7 @@ class Steps:
             self.state.error(
                 "unknown_operation", f"there is no operation `{step.operation}`", path, hint=hint, value=True
             )
+            self.state.is_broken = True
             self.bind(step, ANY, scope)
             return ()
         missing = [key for key in operation.required if key not in step.settings or step.settings[key].value is None]
@@ -92,7 +93,7 @@ class Steps:
         if missing:
             self.bind(step, ANY, scope)
             return ()
-        if step.operation in EFFECTS or step.operation.startswith("custom."):
+        if step.operation in EFFECTS or step.operation.startswith(CUSTOM):
             assert self.lower_effect is not None
             return self.lower_effect(self, step, scope)
         self._inert(step)
@@ -135,6 +136,7 @@ class Steps:
         name = setting.value
         if not isinstance(name, str) or not is_identifier(name):
             self.state.error("bad_name", "`output` is no name of a variable", setting.path, value=True)
+            self.state.is_broken = True
             return "_"
         if name in KEYWORDS or name in ("true", "false", "null"):
             self.state.error("reserved_word", f"`{name}` is a word of the language", setting.path, value=True)

@@ -60,7 +60,7 @@ class Document:
         places = self._characters.get(path)
         if places is None:
             places = self._characters[path] = character_places(self.text, scalar)
-        return places[min(offset, len(places) - 1)]
+        return places[max(0, min(offset, len(places) - 1))]
 
 
 def read_document(text: str, file: str = TEXT_NAME) -> Document:

@@ -44,8 +44,9 @@ class Reader:
         self.issues.add(WARNING, code, message, path=path, place=self.document.place(path), hint=hint)
 
     def wrong(self, what: str, value: Any, path: Path) -> None:
-        name = path[-1] if path else "the file"
-        self.error("wrong_form", f"`{name}` must be {what}, not {_shown(value)}", path, value=True)
+        words = [part for part in path if isinstance(part, str)] or ["the file"]
+        name = f"an item of `{words[-1]}`" if path and isinstance(path[-1], int) else f"`{words[-1]}`"
+        self.error("wrong_form", f"{name} must be {what}, not {_shown(value)}", path, value=True)
 
     # ------------------------------------------------------------ forms
     def text(self, value: Any, path: Path) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from lyra.core.checking.document import Path
 from lyra.vesper.nodes.model import Setting, StepDeclaration
-from lyra.vesper.nodes.operations import STEP_KEYS, Operation, operation_named
+from lyra.vesper.nodes.operations import CUSTOM, STEP_KEYS, Operation, operation_named
 from lyra.vesper.nodes.reader import Reader
 from lyra.vesper.values.limits import STEP_DEPTH_MAX, STEPS_MAX
 
@@ -98,7 +98,10 @@ class StepReader:
         settings: dict[str, Setting] = {}
         parameters: dict[str, Setting] = {}
         if isinstance(below, dict):
-            has_own = operation is not None and any(key in value for key in operation.required)
+            has_own = operation is not None and (
+                operation.name.startswith(CUSTOM)
+                or any(key in value for key in operation.required or operation.settings)
+            )
             for key, item in below.items():
                 setting = Setting(item, (*path, "parameters", key))
                 is_setting = operation is not None and key in names and not (operation.free and has_own)
@@ -118,7 +121,7 @@ class StepReader:
             if key in ("step", "operation", "description", "parameters"):
                 continue
             if operation is not None and key not in names:
-                if operation.free and operation.name.startswith("custom."):
+                if operation.name.startswith(CUSTOM):
                     parameters[key] = Setting(item, (*path, key))
                 else:
                     self.reader.unknown_key(key, (*path, key), names)
