@@ -52,7 +52,6 @@ from lyra.vesper.python.steps import (
     never_ends,
     new_function,
     output_type,
-    outputs_dict,
 )
 from lyra.vesper.python.syntax import ModuleParts, assign, attribute, call, if_, name, raise_, store
 from lyra.vesper.values.types import (
@@ -117,6 +116,7 @@ class _Generator:
         self.checks = Checks(self.parts)
         self.olds: dict[str, str] = {}
         self.old_kinds: dict[str, Type] = {}
+        self.conditional: frozenset[str] = frozenset()  # outputs that may be ABSENT at the end
 
     # ------------------------------------------------------------ the module
     def module(self) -> Generated:
@@ -398,7 +398,8 @@ class _Generator:
             before = before if not (body and never_ends(body)) else []
             return self._guarded([*first, *body, *before], steps)
         kept, outputs = self._kept(values)
-        results = ast.Return(outputs_dict(outputs))
+        results = ast.Return(steps.outputs(outputs))
+        self.conditional = frozenset(steps.conditional)
         ensured = self._ensured({output.name: value for output, value in outputs})
         if not ensured:
             return self._guarded([*first, *body, *before, *kept, results], steps)
@@ -442,7 +443,7 @@ class _Generator:
             before, values = steps.fall_through(settled)
             body += before
             if not (before and isinstance(before[-1], ast.Raise)):
-                body.append(ast.Return(outputs_dict(values)))
+                body.append(ast.Return(steps.outputs(values)))
         if any(rule.action in ("map_to", "return_error", "compensate") for rule in program.rules):
             body = steps.with_rules(body, program.rules, may_act=self.is_async)
         function = self.names.private("steps")
@@ -492,7 +493,7 @@ class _Generator:
     # ------------------------------------------------------------ contracts about the answer
     def _answer_scope(self, fields: dict[str, str], kinds: dict[str, Type]) -> Scope:
         python = {**self.parameters, **fields, **self.olds}
-        return Scope(python, {**self.kinds, **kinds, **self.old_kinds})
+        return Scope(python, {**self.kinds, **kinds, **self.old_kinds}, None, self.conditional)
 
     def _ensured(self, values: dict[str, ast.expr]) -> list[ast.stmt]:
         """Postconditions and invariants about a success whose fields have these values."""

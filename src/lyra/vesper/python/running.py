@@ -42,10 +42,19 @@ __all__ = [
     "present",
     "recall",
     "snapshot",
+    "without_absent",
     "written",
+    "written_if_present",
 ]
 
 _STEPS_BETWEEN_CLOCKS: Final = 256
+
+
+class Absent:
+    """The value of a variable that no step has assigned yet; null to those that read it."""
+
+
+ABSENT: Final = Absent()
 
 
 class Unverifiable(NodeError):
@@ -94,6 +103,16 @@ def written(coerce: Coercer, value: Any, where: str) -> Any:
         raise arithmetic_error(error) from None
 
 
+def written_if_present(coerce: Coercer, value: Any, where: str) -> Any:
+    """An optional output in its declared type; ABSENT where it has no value."""
+    return value if value is ABSENT else written(coerce, value, where)
+
+
+def without_absent(outputs: dict[str, Any]) -> dict[str, Any]:
+    """The outputs that have a value."""
+    return {name: value for name, value in outputs.items() if value is not ABSENT}
+
+
 def accepted(coerce: Coercer, value: Any, where: str) -> Any:
     """An input in its declared type."""
     try:
@@ -138,13 +157,6 @@ def error_object(error: NodeError | None) -> dict[str, Any]:
     if error is None:
         return {"occurred": False, "code": None, "message": None, "logged": False}
     return {"occurred": True, "code": error.code, "message": error.message, "logged": True}
-
-
-class Absent:
-    """The value of a variable that no step has assigned yet; null to those that read it."""
-
-
-ABSENT: Final = Absent()
 
 
 def present(value: Any) -> Any:

@@ -88,7 +88,9 @@ from lyra.vesper.python.running import (
     present,
     recall,
     snapshot,
+    without_absent,
     written,
+    written_if_present,
 )
 from lyra.vesper.python.transforms import (
     average,
@@ -193,5 +195,7 @@ __all__ = [
     "total_integers",
     "trimmed",
     "truth",
+    "without_absent",
     "written",
+    "written_if_present",
 ]

@@ -34,7 +34,7 @@ from lyra.vesper.python.layout import Comment
 from lyra.vesper.python.syntax import ModuleParts, assign, attribute, call, if_, name, negated, raise_, store
 from lyra.vesper.values.types import ANY, INTEGER, Array, DecimalType, EnumType, Nullable, Record, Type
 
-__all__ = ["Steps", "acts_outside", "code_field", "never_ends", "new_function", "output_type", "outputs_dict"]
+__all__ = ["Steps", "acts_outside", "code_field", "never_ends", "new_function", "output_type"]
 
 _ANSWERING = ("map_to", "return_error", "compensate")
 
@@ -62,6 +62,7 @@ class Steps:
         self._annotated = set(declared)  # variables that have an annotation already
         self._in_loop = False
         self._in_compensation = False
+        self.conditional: set[str] = set()  # outputs that may have no value at the end
 
     # ------------------------------------------------------------ helpers
     def writer(self, sink: list[ast.stmt] | None, scope: Scope | None = None) -> Writer:
@@ -262,7 +263,7 @@ class Steps:
         if step.error is not None:
             return self.failure(step.error)
         statements, values = self.success_values(step.success or ())
-        return [*statements, ast.Return(outputs_dict(values))]
+        return [*statements, ast.Return(self.outputs(values))]
 
     def success_values(
         self, fields: Sequence[tuple[str, ir.Expression]]
@@ -313,7 +314,15 @@ class Steps:
                 statements.append(if_(is_absent, [raise_(error)]))
             values[output.name] = name(python)
         kinds = {field: self.scope.kinds.get(field, ANY) for field in values}
+        optional = {output.name for output in self.program.success if not output.required}
+        self.conditional = {field for field in values if field in optional and field not in settled}
         return statements, self._outputs(statements, values, kinds)
+
+    def outputs(self, values: Sequence[tuple[Output, ast.expr]]) -> ast.expr:
+        """The dict of outputs; optional ones without a value are left out."""
+        keys: list[ast.expr | None] = [ast.Constant(output.name) for output, _ in values]
+        everything = ast.Dict(keys, [value for _, value in values])
+        return call(self.module.runtime("without_absent"), everything) if self.conditional else everything
 
     def _needs_coercion(self, kind: Type, declared: Type) -> bool:
         """Whether coercing may fail."""
@@ -321,6 +330,10 @@ class Steps:
 
     def coerced(self, value: ast.expr, kind: Type, declared: Type, where: str) -> ast.expr:
         """The value in its declared type; nothing is done to one that surely has it."""
+        if where in self.conditional:
+            self.may_raise = True
+            coercer = self.module.coercer(declared, is_output=True)
+            return call(self.module.runtime("written_if_present"), coercer, value, ast.Constant(where))
         if _fits(kind, declared):
             if not is_decimal(kind):
                 return value
@@ -521,10 +534,6 @@ def never_ends(body: Sequence[ast.stmt]) -> bool:
     if isinstance(last, ast.If):
         return bool(last.orelse) and never_ends(last.body) and never_ends(last.orelse)
     return False
-
-
-def outputs_dict(values: Sequence[tuple[Output, ast.expr]]) -> ast.Dict:
-    return ast.Dict([ast.Constant(output.name) for output, _ in values], [value for _, value in values])
 
 
 def output_type(output: Output) -> Type:
