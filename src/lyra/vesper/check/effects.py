@@ -39,6 +39,7 @@ from lyra.vesper.ir.program import EffectStep, Machine, Step, Transition
 from lyra.vesper.nodes.model import Setting, StepDeclaration
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.durations import seconds_of
+from lyra.vesper.values.limits import SQL_CHARS_MAX
 from lyra.vesper.values.names import bare_id, is_node_id
 from lyra.vesper.values.types import ANY, STRING, Array, Type
 
@@ -124,6 +125,9 @@ class Effects:
         setting = step.settings["query"]
         if not isinstance(setting.value, str):
             self.state.error("wrong_form", "`query` is a text of SQL", setting.path, value=True)
+            return map_of({}), [], Array(ANY)
+        if len(setting.value) > SQL_CHARS_MAX:
+            self.state.error("limit", f"the query has more than {SQL_CHARS_MAX} characters", setting.path)
             return map_of({}), [], Array(ANY)
         named = {name: self._value(item, scope) for name, item in step.parameters.items()}
         query, values = self.sql.query_of(setting.value, setting.path, scope, named)

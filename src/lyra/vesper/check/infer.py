@@ -181,7 +181,7 @@ class Typing:
             case IndexTerm():
                 return self._index(term, scope, site)
             case PlaceholderTerm():
-                return self.term(term.operand, scope.changed(is_row=False), site)
+                return self.term(term.operand, scope, site)
             case ListTerm():
                 items = tuple(self.term(item, scope, site) for item in term.items)
                 return ListOf(type=Array(_common_type(items)), items=items, place=self.state.place(site, term.start))
@@ -459,7 +459,7 @@ class Typing:
             item = None
         if item is None or without_null(item) not in (ANY, BOOLEAN):
             if scope.is_contract:
-                raise UndefinedName(printed(body)[:80], body.start)
+                raise UndefinedName(f"{_first_name(body)}s", body.start)
             message = f"`{term.function}` takes an array of booleans, or a condition on the singular of one"
             return self._wrong("type", message, site, body.start)
         place = self.state.place(site, term.start)
@@ -628,6 +628,12 @@ def _plural_root(term: Term, scope: Scope) -> str | None:
         is_collection = plural is not None and element_of(plural) is not None
         return term.name if is_collection else None
     return next((name for child in children(term) if (name := _plural_root(child, scope))), None)
+
+
+def _first_name(term: Term) -> str:
+    if isinstance(term, NameTerm):
+        return term.name
+    return next((name for child in children(term) if (name := _first_name(child))), "")
 
 
 def _common_type(items: tuple[Expression, ...]) -> Type:

@@ -37,7 +37,9 @@ from lyra.vesper.values.types import (
 
 __all__ = ["literal_value"]
 
-_EXACT: Final = Context(prec=NUMBER_DIGITS_MAX, Emax=NUMBER_DIGITS_MAX, Emin=-NUMBER_DIGITS_MAX, traps=[Inexact])
+_EXACT: Final = Context(
+    prec=NUMBER_DIGITS_MAX, Emax=NUMBER_DIGITS_MAX, Emin=-NUMBER_DIGITS_MAX, traps=[Inexact, InvalidOperation]
+)
 
 
 def literal_value(value: Any, kind: Type) -> Any:
@@ -83,7 +85,7 @@ def _decimal(value: Any, scale: int | None) -> Decimal | None:
     if scale is None:
         return number
     try:
-        return number.quantize(Decimal(1).scaleb(-scale), context=_EXACT)
+        return number.quantize(Decimal((0, (1,), -scale)), context=_EXACT)
     except (Inexact, InvalidOperation):
         raise ValueError(f"it has more than {scale} digits after the point") from None
 

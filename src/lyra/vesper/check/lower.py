@@ -26,11 +26,11 @@ from lyra.vesper.check.state import CheckState
 from lyra.vesper.check.steps import Steps
 from lyra.vesper.check.transforms import Transforms
 from lyra.vesper.check.types import TypeTable
-from lyra.vesper.check.walk import parts_of
+from lyra.vesper.check.walk import depth_of, parts_of
 from lyra.vesper.ir.expressions import Name
 from lyra.vesper.ir.program import Contract, EffectStep, Input, Limits, Output, Program, Transition
 from lyra.vesper.nodes.model import ContractText, FieldDeclaration, Node
-from lyra.vesper.values.limits import MEMORY_MB_DEFAULT, MEMORY_MB_MAX, TIME_S_DEFAULT, TIME_S_MAX
+from lyra.vesper.values.limits import IR_DEPTH_MAX, MEMORY_MB_DEFAULT, MEMORY_MB_MAX, TIME_S_DEFAULT, TIME_S_MAX
 from lyra.vesper.values.types import BOOLEAN, STRING, Field, Record, Type
 
 __all__ = ["digest_of", "lower_node"]
@@ -108,6 +108,9 @@ class _Lowering:
             pure=not any(isinstance(part, (EffectStep, Transition)) for part in parts_of((flow, node_rules))),
             idempotency_key="idempotency_key" if "idempotency_key" in names else "",
         )
+        if depth_of(program) > IR_DEPTH_MAX:
+            self.state.error("limit", "an expression has too many parts", ("flow",))
+            return program
         return msgspec.structs.replace(program, digest=digest_of(program))
 
     def _error_ambient(self, flow: Any) -> set[str]:

@@ -7,6 +7,7 @@ constraints and all preconditions, and must leave room. What needs a solver is l
 from __future__ import annotations
 
 from decimal import Decimal
+from math import ceil, floor
 from typing import Any, Final
 
 import msgspec
@@ -101,8 +102,8 @@ class _Range(msgspec.Struct):
         if low is None or high is None:
             return False
         if self.is_integer:
-            first = int(low // 1) + 1 if self.low_open or low % 1 else int(low)
-            last = -int(-high // 1) - 1 if self.high_open and not high % 1 else int(high // 1)
+            first = floor(low) + 1 if self.low_open else ceil(low)
+            last = ceil(high) - 1 if self.high_open else floor(high)
             return first > last
         return low > high or (low == high and (self.low_open or self.high_open))
 
@@ -120,7 +121,9 @@ class _Range(msgspec.Struct):
             return
         if operator in (">", ">=") and (self.low is None or (value, operator == ">") > (self.low, self.low_open)):
             self.low, self.low_open = value, operator == ">"
-        if operator in ("<", "<=") and (self.high is None or (-value, operator == "<") > (-self.high, self.high_open)):
+        if operator in ("<", "<=") and (
+            self.high is None or value < self.high or (value == self.high and operator == "<")
+        ):
             self.high, self.high_open = value, operator == "<"
 
 

@@ -44,7 +44,6 @@ class Scope(msgspec.Struct):
     allows_hosts: bool = False  # unknown functions are predicates of the embedding program
     entry: dict[str, Type] | None = None  # what old() can see; None: no old() here
     in_old: bool = False
-    is_row: bool = False  # names are columns
 
     def changed(self, **changes: Any) -> Scope:
         """A copy with other values; its names can change without changing these."""

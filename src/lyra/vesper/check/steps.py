@@ -14,7 +14,7 @@ from typing import Any, Final
 from lyra.vesper.check.answers import Answers
 from lyra.vesper.check.contracts import ContractReader
 from lyra.vesper.check.infer import Typing
-from lyra.vesper.check.kinds import common, element_of, nullable
+from lyra.vesper.check.kinds import common, element_of
 from lyra.vesper.check.scope import Scope
 from lyra.vesper.check.state import CheckState
 from lyra.vesper.check.transforms import Transforms
@@ -45,6 +45,7 @@ from lyra.vesper.values.types import ANY, NULL, Array, DecimalType, Type, descri
 __all__ = ["Steps", "always_returns"]
 
 _ROUNDINGS: Final = ("half_even", "half_up", "down")
+_WALKS_MAX: Final = 200
 _GUARD_KEYS: Final = ("condition", "expression", "guard", "check")
 _NOT_IDENTIFIER: Final = re.compile(r"[^A-Za-z0-9_]+")
 Lower = Callable[["Steps", StepDeclaration, Scope], Sequence[Step]]
@@ -62,6 +63,7 @@ class Steps:
         self.answers = answers
         self.transforms = transforms
         self.operations: dict[str, Lower] = dict(_OPERATIONS)
+        self.walks = 0  # second walks through loops
         self.lower_effect: Lower | None = None  # set by the part that knows effects
 
     # ------------------------------------------------------------ blocks
@@ -93,6 +95,13 @@ class Steps:
         if missing:
             self.bind(step, ANY, scope)
             return ()
+        before = dict(scope.names)
+        steps = self._lowered(step, scope)
+        if any(lowered.guards for lowered in steps):
+            _may_be_skipped(before, scope)
+        return steps
+
+    def _lowered(self, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
         if step.operation in EFFECTS or step.operation.startswith(CUSTOM):
             assert self.lower_effect is not None
             return self.lower_effect(self, step, scope)
@@ -143,13 +152,13 @@ class Steps:
         return name
 
     def bind(self, step: StepDeclaration, kind: Type, scope: Scope) -> str:
-        """Write a variable; after a step with guards it may be null, or have its value from before."""
+        """Write the step's variable."""
         name = self.output(step)
-        self.write(name, kind, scope, may_skip="guards" in step.settings and step.operation != "validation")
+        self.write(name, kind, scope)
         return name
 
-    def write(self, name: str, kind: Type, scope: Scope, *, may_skip: bool = False) -> None:
-        scope.names[name] = common(scope.names.get(name, NULL), kind) if may_skip else kind
+    def write(self, name: str, kind: Type, scope: Scope) -> None:
+        scope.names[name] = kind
         scope.aliases = {alias: value for alias, value in scope.aliases.items() if alias != name}
 
     def parameters(self, step: StepDeclaration, scope: Scope) -> Scope:
@@ -199,9 +208,6 @@ class Steps:
         otherwise = self.block(step.blocks.get("else", ()), sides[1])
         is_over = always_returns(then), always_returns(otherwise)
         merge(scope, [side for side, over in zip(sides, is_over, strict=True) if not over] or [scope.changed()])
-        if guards:
-            for name in scope.names:
-                scope.names[name] = common(scope.names[name], sides[1].names.get(name, NULL))
         branch = Branch(condition=check.expression, then=then, otherwise=otherwise, **self.base(step, guards))
         return [branch]
 
@@ -314,20 +320,23 @@ class Steps:
         return setting.value
 
     def _repeated(self, step: StepDeclaration, scope: Scope, extra: dict[str, Type]) -> tuple[Step, ...]:
-        """The steps of a loop. A second walk sees the types that the first round leaves."""
+        """The steps of a loop. Where a round changes types, a second walk starts with what it leaves. The number of
+        such walks is bounded, since loops inside loops multiply them."""
         before = dict(scope.names)
         inner = scope.changed()
         inner.names.update(extra)
-        self.block(step.blocks.get("steps", ()), inner)
-        again = scope.changed()
-        for name, kind in before.items():
-            again.names[name] = common(kind, inner.names.get(name, kind))
-        again.names.update(extra)
-        steps = self.block(step.blocks.get("steps", ()), again)
-        for name, kind in again.names.items():
-            if name in extra and name not in before:
-                continue
-            scope.names[name] = common(before.get(name, NULL), kind)
+        steps = self.block(step.blocks.get("steps", ()), inner)
+        widened = {name: common(kind, inner.names.get(name, kind)) for name, kind in before.items()}
+        if widened != before:
+            self.walks += 1
+            if self.walks > _WALKS_MAX:
+                widened = {name: kind if kind == before[name] else ANY for name, kind in widened.items()}
+            inner = scope.changed(names=widened | extra)
+            if self.walks <= _WALKS_MAX:
+                steps = self.block(step.blocks.get("steps", ()), inner)
+        for name, kind in inner.names.items():
+            if name not in extra or name in before:
+                scope.names[name] = common(before.get(name, NULL), kind)
         if not steps:
             self.state.warn("empty_block", f"{step.operation} has no steps", step.path)
         return steps
@@ -335,8 +344,10 @@ class Steps:
     def loop(self, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
         guards = self.guards(step, scope)
         setting = step.settings["condition"]
+        before = set(scope.names)
         steps = self._repeated(step, scope, {})
-        check = self.contracts.guard(setting.value, setting.path, scope)
+        known = {name: kind for name, kind in scope.names.items() if name in before}
+        check = self.contracts.guard(setting.value, setting.path, scope.changed(names=known))
         limit = step.settings.get("max_iterations")
         count = limit.value if limit else ITERATIONS_DEFAULT
         if limit is None:
@@ -366,7 +377,7 @@ class Steps:
         for side in sides:
             for name, kind in side.names.items():
                 if scope.names.get(name) != kind:
-                    scope.names[name] = nullable(kind) if guards else kind
+                    scope.names[name] = kind
         return [Parallel(steps=tuple(steps), **self.base(step, guards))]
 
     def _check_parallel(self, declaration: StepDeclaration, steps: Sequence[Step], written: dict[str, str]) -> None:
@@ -389,6 +400,13 @@ _OPERATIONS: Final[dict[str, Lower]] = {
     "loop": Steps.loop,
     "parallel": Steps.parallel,
 }
+
+
+def _may_be_skipped(before: dict[str, Type], scope: Scope) -> None:
+    """After a step with guards, what it wrote may be null, or have its value from before."""
+    for name, kind in scope.names.items():
+        if before.get(name) != kind:
+            scope.names[name] = common(before.get(name, NULL), kind)
 
 
 def merge(scope: Scope, sides: Sequence[Scope]) -> None:

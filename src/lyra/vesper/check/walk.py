@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from lyra.vesper.ir.expressions import Name
+from lyra.vesper.ir.expressions import Expression, Name
 from lyra.vesper.ir.program import Assign, EffectStep, ForEach, Transition
 
-__all__ = ["names_in", "parts_of", "writes_of"]
+__all__ = ["depth_of", "names_in", "parts_of", "writes_of"]
 
 
 def parts_of(part: Any) -> Iterator[Any]:
@@ -23,6 +23,21 @@ def parts_of(part: Any) -> Iterator[Any]:
         elif isinstance(item, msgspec.Struct):
             yield item
             rest.extend(getattr(item, name) for name in reversed(item.__struct_fields__))
+
+
+def depth_of(part: Any) -> int:
+    """How deep the expressions inside are, at most."""
+    deepest = 0
+    rest = [(part, 0)]
+    while rest:
+        item, depth = rest.pop()
+        if isinstance(item, (list, tuple)):
+            rest.extend((inner, depth) for inner in item)
+        elif isinstance(item, msgspec.Struct):
+            depth = depth + 1 if isinstance(item, Expression) else 0
+            deepest = max(deepest, depth)
+            rest.extend((getattr(item, name), depth) for name in item.__struct_fields__)
+    return deepest
 
 
 def names_in(part: Any) -> set[str]:

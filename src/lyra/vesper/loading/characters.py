@@ -12,24 +12,27 @@ from typing import Final
 
 from lyra.core.checking.document import ScalarText
 
-__all__ = ["character_places"]
+__all__ = ["character_places", "line_starts"]
 
 _BREAK: Final = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
 _SPACE: Final = " \t\r\n\x85\u2028\u2029"
 _HEX_ESCAPES: Final = {"x": 2, "u": 4, "U": 8}
 
 
-def character_places(text: str, scalar: ScalarText) -> list[tuple[int, int]]:
+def line_starts(text: str) -> list[int]:
+    """The offsets at which lines begin."""
+    return [0, *(match.end() for match in _BREAK.finditer(text))]
+
+
+def character_places(text: str, starts: list[int], scalar: ScalarText) -> list[tuple[int, int]]:
     """A place for each character of the scalar's text and one for its end."""
-    starts = [0, *(match.end() for match in _BREAK.finditer(text))]
     begin = starts[min(scalar.line, len(starts)) - 1] + scalar.column - 1
     offsets = (_block if scalar.style in ("|", ">") else _flow)(text, begin, scalar)
-    return _places(offsets, starts)
+    return _places(offsets, starts, min(scalar.line, len(starts)) - 1)
 
 
-def _places(offsets: list[int], starts: list[int]) -> list[tuple[int, int]]:
+def _places(offsets: list[int], starts: list[int], line: int) -> list[tuple[int, int]]:
     places: list[tuple[int, int]] = []
-    line = 0
     for offset in offsets:
         while line + 1 < len(starts) and starts[line + 1] <= offset:
             line += 1

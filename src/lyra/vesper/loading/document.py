@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from lyra.core.checking.document import Path, Places, ScalarText, parse, place_of, text_of
 from lyra.errors import ConfigError, ParseError
-from lyra.vesper.loading.characters import character_places
+from lyra.vesper.loading.characters import character_places, line_starts
 from lyra.vesper.values.limits import NODE_FILE_BYTES_MAX, NUMBER_DIGITS_MAX, NUMBER_EXPONENT_MAX
 
 __all__ = ["Document", "read_document", "read_source"]
@@ -33,7 +33,7 @@ _WORDS: Final[dict[str, Any]] = {
 class Document:
     """The data of a file, and where it stands."""
 
-    __slots__ = ("_characters", "_scalars", "data", "file", "places", "text")
+    __slots__ = ("_characters", "_scalars", "_starts", "data", "file", "places", "text")
 
     def __init__(self, file: str, text: str, data: Any, places: Places, scalars: dict[Path, ScalarText]) -> None:
         self.file = file
@@ -41,6 +41,7 @@ class Document:
         self.data = data
         self.places = places
         self._scalars = scalars
+        self._starts: list[int] | None = None
         self._characters: dict[Path, list[tuple[int, int]]] = {}
 
     def place(self, path: Path) -> tuple[int, int]:
@@ -59,7 +60,9 @@ class Document:
             return self.place(path)
         places = self._characters.get(path)
         if places is None:
-            places = self._characters[path] = character_places(self.text, scalar)
+            if self._starts is None:
+                self._starts = line_starts(self.text)
+            places = self._characters[path] = character_places(self.text, self._starts, scalar)
         return places[max(0, min(offset, len(places) - 1))]
 
 

@@ -33,6 +33,7 @@ from lyra.vesper.values.names import is_identifier
 
 __all__ = ["Sections"]
 
+_ANSWERS: Final = ("success", "error")
 _SIBLING_CONSTRAINTS: Final = ("pattern", "min", "max", "min_length", "max_length")
 
 
@@ -191,13 +192,14 @@ class Sections:
     def outputs(self, value: Any, path: Path) -> tuple[tuple[FieldDeclaration, ...], tuple[FieldDeclaration, ...]]:
         """Success and error fields; a mapping with neither key is all success."""
         mapping = self.reader.mapping(value, path)
-        nested = {key for key in ("success", "error") if isinstance(mapping.get(key), dict)}
-        is_nested = bool(nested) and not ("type" in mapping.get("success", {}) and len(mapping) > 2)
+        is_nested = any(isinstance(mapping.get(key), dict) and "type" not in mapping[key] for key in _ANSWERS) or (
+            bool(mapping) and all(key in _ANSWERS and not isinstance(mapping[key], str) for key in mapping)
+        )
         if not is_nested:
             return self.fields(value, path, what="output"), ()
         for key in mapping:
-            if key not in ("success", "error"):
-                self.reader.unknown_key(key, (*path, key), ("success", "error"))
+            if key not in _ANSWERS:
+                self.reader.unknown_key(key, (*path, key), _ANSWERS)
         success = self.fields(mapping.get("success"), (*path, "success"), what="output")
         error = self.fields(mapping.get("error"), (*path, "error"), what="error field")
         return success, error

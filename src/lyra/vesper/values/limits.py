@@ -19,8 +19,10 @@ NAME_CHARS_MAX: Final = 128  # a node id, a step's or a field's name
 EXPRESSION_CHARS_MAX: Final = 4_096
 EXPRESSION_NESTING_MAX: Final = 64  # parentheses, lists, calls and prefixes inside one another
 EXPRESSION_DEPTH_MAX: Final = 160  # of the tree: `a + a + …` is deep without being nested
+IR_DEPTH_MAX: Final = 240  # of an expression with the values of its parameters in it
 TEMPLATE_CHARS_MAX: Final = 65_536
 TEMPLATE_PLACEHOLDERS_MAX: Final = 256
+SQL_CHARS_MAX: Final = 16_384  # a query
 PATTERN_SIZE_MAX: Final = 10_000  # instructions of a regular expression
 
 # ---------------------------------------------------------------- nodes
