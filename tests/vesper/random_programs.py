@@ -79,6 +79,7 @@ INPUT_TYPES: list[Type] = [
     ANY,
 ]
 SCALARS: list[Type] = [INTEGER, DECIMAL, STRING, BOOLEAN, TIMESTAMP]
+MACHINE = Machine("order", "new", ("new", "paid", "sent"), (("new", "paid", None), ("paid", "sent", None)))
 PATTERNS = ["^a", "b+", "[0-9]{2,}$", "(x|y)z?", "^$", ".", "("]
 STRANGE = 0.04  # how often an operand has another type than the operator wants
 
@@ -217,9 +218,7 @@ class ProgramMaker:
         body = self.body(name, INTEGER, kind, depth)
         self.unbind(total, hidden)
         initial = self.leaf(kind)
-        return ir.Reduce(
-            type=kind, collection=collection, name=name, accumulator=total, initial=initial, body=body
-        )
+        return ir.Reduce(type=kind, collection=collection, name=name, accumulator=total, initial=initial, body=body)
 
     def boolean(self, depth: int) -> ir.Expression:
         rng, inner = self.rng, depth - 1
@@ -242,18 +241,17 @@ class ProgramMaker:
                 name = self.element()
                 collection = self.expression(Array(INTEGER), inner)
                 body = self.body(name, INTEGER, BOOLEAN, inner)
-                kind = rng.choice(["forall", "exists"])
-                return ir.Quantifier(type=BOOLEAN, kind=kind, name=name, collection=collection, body=body)
+                word = rng.choice(["forall", "exists"])
+                return ir.Quantifier(type=BOOLEAN, kind=word, name=name, collection=collection, body=body)
             case 8:
-                item, collection = rng.choice(
-                    [
-                        (INTEGER, Array(INTEGER)),
-                        (STRING, STRING),
-                        (STRING, MapType(STRING, INTEGER)),
-                        (INTEGER, SetType(INTEGER)),
-                    ]
-                )
-                return ir.Membership(type=BOOLEAN, item=self.expression(item, inner), collection=self.leaf(collection))
+                pairs: list[tuple[Type, Type]] = [
+                    (INTEGER, Array(INTEGER)),
+                    (STRING, STRING),
+                    (STRING, MapType(STRING, INTEGER)),
+                    (INTEGER, SetType(INTEGER)),
+                ]
+                item, container = rng.choice(pairs)
+                return ir.Membership(type=BOOLEAN, item=self.expression(item, inner), collection=self.leaf(container))
             case 9:
                 return ir.IsNull(type=BOOLEAN, operand=self.leaf(rng.choice([Nullable(INTEGER), STRING])))
         function = rng.choice(["starts_with", "ends_with", "matches"])
@@ -487,7 +485,7 @@ class ProgramMaker:
             invariants=invariants,
             olds=olds,
             rules=rules if rng.random() < 0.3 else (),
-            machines=(Machine("order", "new", ("new", "paid", "sent"), (("new", "paid", None), ("paid", "sent", None))),),
+            machines=(MACHINE,),
             pure=not self.effects,
         )
         return msgspec.structs.replace(program, digest=f"random-{hash(repr(program))}")

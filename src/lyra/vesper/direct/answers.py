@@ -54,6 +54,9 @@ def compile_success(
 ) -> Callable[[Frame], dict[str, Any]]:
     evaluated = [(name, compile_expression(value, scope)) for name, value in fields]
     collect = collect_success(outputs)
+    if len(evaluated) == 1 and [output.name for output in outputs] == [evaluated[0][0]]:
+        (name, evaluate), write = evaluated[0], output_writer(outputs[0])
+        return lambda frame: {name: written(name, write, evaluate(frame))}
     return lambda frame: collect({name: evaluate(frame) for name, evaluate in evaluated})
 
 

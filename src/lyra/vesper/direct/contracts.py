@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from lyra.vesper.direct.expressions import compile_expression, condition
+from lyra.vesper.direct.expressions import compile_condition
 from lyra.vesper.direct.frames import MISSING, Frame, NotSupplied, Scope
 from lyra.vesper.direct.walk import names_in
 from lyra.vesper.ir.program import Check, Contract
@@ -22,7 +22,7 @@ Judge = Callable[[Frame, list[str]], str | None]  # the text of the first contra
 
 def all_hold(checks: Iterable[Check], scope: Scope) -> Callable[[Frame], bool]:
     """Whether all checks are true, in order, to the first that is not."""
-    conditions = [condition(compile_expression(check.expression, scope)) for check in checks]
+    conditions = [compile_condition(check.expression, scope) for check in checks]
     if len(conditions) == 1:
         return conditions[0]
 
@@ -56,7 +56,7 @@ def _judge(contract: Contract, scope: Scope, undefined: frozenset[str], *, alway
     text, expression = contract.text, contract.expression
     if expression is None:
         return lambda _, unverifiable: _note(text, unverifiable)
-    holds = condition(compile_expression(expression, scope))
+    holds = compile_condition(expression, scope)
     names = names_in(expression)
     slots = [scope.names[name] for name in sorted(names & undefined) if name in scope.names]
     if not always and names & {"success", "error"}:

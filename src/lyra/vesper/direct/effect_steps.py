@@ -13,7 +13,7 @@ from typing import Any, Final
 from lyra.vesper.direct.answers import Answer, compile_failure, error_object, matching_rules, rule_scope
 from lyra.vesper.direct.coercion import Misfit, reader
 from lyra.vesper.direct.contracts import Judge, all_hold
-from lyra.vesper.direct.expressions import compile_expression, condition
+from lyra.vesper.direct.expressions import compile_condition, compile_expression
 from lyra.vesper.direct.frames import EFFECTS, METER, Frame, Scope
 from lyra.vesper.direct.steps import RunStep, compile_step, loop_limit
 from lyra.vesper.direct.transforms import elements_of
@@ -145,7 +145,7 @@ def _compile_async_step(step: Step, program: Program, scope: Scope) -> RunAsync:
 
 
 def _branch(step: Branch, program: Program, scope: Scope) -> RunAsync:
-    is_true = condition(compile_expression(step.condition, scope))
+    is_true = compile_condition(step.condition, scope)
     then = compile_async_steps(step.then, program, scope)
     otherwise = compile_async_steps(step.otherwise, program, scope)
 
@@ -172,7 +172,7 @@ def _for_each(step: ForEach, program: Program, scope: Scope) -> RunAsync:
 
 
 def _loop(step: Loop, program: Program, scope: Scope) -> RunAsync:
-    goes_on = condition(compile_expression(step.condition, scope))
+    goes_on = compile_condition(step.condition, scope)
     body = compile_async_steps(step.steps, program, scope)
 
     async def repeat(frame: Frame) -> Answer | None:
@@ -288,17 +288,16 @@ def _effect(step: EffectStep, program: Program, scope: Scope) -> RunAsync:
         for slot, extract in extracts:
             frame[slot] = extract(frame)
         state.register(compensations)
-        state.check_invariants(frame)
 
     perform = _guarded_by_rules(step, act, program, scope)
-    if not step.found and not step.empty:
-        return perform
     some, none = compile_async_steps(step.found, program, inner), compile_async_steps(step.empty, program, inner)
 
     async def run(frame: Frame) -> Answer | None:
         answer = await perform(frame)
         if answer is not None:
             return answer
+        # The act is complete and its compensation registered: its own rules do not apply to a broken invariant.
+        frame[EFFECTS].check_invariants(frame)
         is_empty = frame[slots[0]] is None or frame[slots[0]] == []
         return await (none if is_empty else some)(frame)
 

@@ -22,17 +22,24 @@ from lyra.vesper.values.limits import TEXT_MAX
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import ANY, INTEGER_MAX, INTEGER_MIN
 
-__all__ = ["COMPILERS", "compile_expression", "condition", "field_of", "length_of", "text_of"]
+__all__ = ["COMPILERS", "compile_condition", "compile_expression", "condition", "field_of", "length_of", "text_of"]
 
 Compiler = Callable[[Any, Scope], Evaluate]
+_ALWAYS_BOOLEAN: Final = (ir.Compare, ir.Membership, ir.IsNull, ir.Logic, ir.Not, ir.Quantifier)
 
 
 def compile_expression(expression: ir.Expression, scope: Scope) -> Evaluate:
     return COMPILERS[type(expression)](expression, scope)
 
 
-def condition(evaluate: Evaluate) -> Callable[[Frame], bool]:
+def compile_condition(expression: ir.Expression, scope: Scope) -> Callable[[Frame], bool]:
     """The value as a condition: null is false, anything but a boolean a type error."""
+    evaluate = compile_expression(expression, scope)
+    return evaluate if type(expression) in _ALWAYS_BOOLEAN else condition(evaluate)
+
+
+def condition(evaluate: Evaluate) -> Callable[[Frame], bool]:
+    """The function that reads a value as a condition."""
 
     def decide(frame: Frame) -> bool:
         value = evaluate(frame)
@@ -201,8 +208,42 @@ def _negate(expression: ir.Negate, scope: Scope) -> Evaluate:
 
 
 def _not(expression: ir.Not, scope: Scope) -> Evaluate:
-    operand = condition(compile_expression(expression.operand, scope))
+    operand = compile_condition(expression.operand, scope)
     return lambda frame: not operand(frame)
+
+
+def _plain_slot(expression: ir.Expression, scope: Scope) -> int | None:
+    """The slot of a variable that can be read without a look at what stands there."""
+    slot = scope.slot(expression.name) if isinstance(expression, ir.Name) else None
+    return None if slot in scope.guarded else slot
+
+
+def _integer_constant(expression: ir.Expression) -> int | None:
+    value = expression.value if isinstance(expression, ir.Constant) else None
+    return value if type(value) is int else None
+
+
+def _add_slots(first_slot: int, second_slot: int) -> Evaluate:
+    add = OPERATIONS["+"]
+
+    def evaluate(frame: Frame) -> Any:
+        first, second = frame[first_slot], frame[second_slot]
+        if type(first) is int and type(second) is int:
+            total = first + second
+            if INTEGER_MIN <= total <= INTEGER_MAX:
+                return total
+            raise overflow()
+        if type(first) is str and type(second) is str:
+            return _joined(first, second)
+        return add(first, second)
+
+    return evaluate
+
+
+def _joined(first: str, second: str) -> str:
+    if len(first) + len(second) > TEXT_MAX:
+        raise NodeError("resource_limit", "the text is too long")
+    return first + second
 
 
 def _add(left: Evaluate, right: Evaluate) -> Evaluate:
@@ -216,15 +257,16 @@ def _add(left: Evaluate, right: Evaluate) -> Evaluate:
                 return total
             raise overflow()
         if type(first) is str and type(second) is str:
-            if len(first) + len(second) > TEXT_MAX:
-                raise NodeError("resource_limit", "the text is too long")
-            return first + second
+            return _joined(first, second)
         return add(first, second)
 
     return evaluate
 
 
 def _arithmetic(expression: ir.Arithmetic, scope: Scope) -> Evaluate:
+    slots = _plain_slot(expression.left, scope), _plain_slot(expression.right, scope)
+    if expression.operator == "+" and slots[0] is not None and slots[1] is not None:
+        return _add_slots(slots[0], slots[1])
     left, right = compile_expression(expression.left, scope), compile_expression(expression.right, scope)
     if expression.operator == "+":
         return _add(left, right)
@@ -248,6 +290,16 @@ def _compare(expression: ir.Compare, scope: Scope) -> Evaluate:
     if expression.operator == "!=":
         return lambda frame: not equal(left(frame), right(frame))
     order = ORDERS[expression.operator]
+    slot, bound = _plain_slot(expression.left, scope), _integer_constant(expression.right)
+    if slot is not None and bound is not None:
+
+        def compare_with_bound(frame: Frame) -> bool:
+            first = frame[slot]
+            if type(first) is int or ordered_pair(first, bound):
+                return order(first, bound)
+            return False
+
+        return compare_with_bound
 
     def compare(frame: Frame) -> bool:
         first, second = left(frame), right(frame)
@@ -274,8 +326,8 @@ def _is_null(expression: ir.IsNull, scope: Scope) -> Evaluate:
 
 
 def _logic(expression: ir.Logic, scope: Scope) -> Evaluate:
-    left = condition(compile_expression(expression.left, scope))
-    right = condition(compile_expression(expression.right, scope))
+    left = compile_condition(expression.left, scope)
+    right = compile_condition(expression.right, scope)
     match expression.operator:
         case "and":
             return lambda frame: left(frame) and right(frame)

@@ -32,9 +32,9 @@ from lyra.vesper.direct.frames import EFFECTS, EXECUTION, METER, MISSING, Frame,
 from lyra.vesper.direct.functions import FUNCTIONS
 from lyra.vesper.direct.steps import compile_steps
 from lyra.vesper.direct.transforms import TRANSFORMS
-from lyra.vesper.direct.walk import assigned_names, needs_meter
+from lyra.vesper.direct.walk import assigned_names, names_in, needs_meter
 from lyra.vesper.effects.request import Effects
-from lyra.vesper.ir.program import ErrorRule, Input, Program, Step, Validate
+from lyra.vesper.ir.program import ErrorRule, Input, Program, Return, Step, Validate
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import Failure, NodeError, Outcome
 from lyra.vesper.values.types import ANY, Nullable
@@ -81,6 +81,7 @@ class DirectProgram:
         self._ambient = list(ambient.items())
         entry = Scope(slots, {**ambient, **inputs}, frozenset(ambient.values()))
         self._inputs = [_InputReader(declared, entry) for declared in program.inputs]
+        self._reads = [(item.name, item.slot, item.read, item.absent) for item in self._inputs]
         self._has_constraints = any(item.holds is not None for item in self._inputs)
         flow = self._flow_scope(slots, entry, inputs)
         self._preconditions = compile_contracts(program.preconditions, entry, undefined=frozenset())
@@ -103,9 +104,19 @@ class DirectProgram:
         """The scope of the steps. A variable that is named like an input starts with its value."""
         variables = slots.for_names(assigned_names((*self.program.steps, *_compensations(self.program))))
         self._copies = [(inputs[name], slot) for name, slot in variables.items() if name in inputs]
-        self._unwritten = [slot for name, slot in variables.items() if name not in inputs]
+        watched = self._watched_names()
+        self._unwritten = [slot for name, slot in variables.items() if name in watched and name not in inputs]
         guarded = entry.guarded | frozenset(self._unwritten)
         return Scope(slots, {**entry.names, **variables}, guarded)
+
+    def _watched_names(self) -> set[str]:
+        """Variables for which it matters whether they were written; all others are null until they are."""
+        program = self.program
+        watched = {name for item in program.invariants for name in names_in(item.expression)}
+        last = program.steps[-1] if program.steps else None
+        if not isinstance(last, Return) or last.guards:
+            watched |= {output.name for output in program.success}
+        return watched
 
     def _compile_olds(self, slots: Slots, entry: Scope) -> None:
         self._olds = [(slots.new(), compile_expression(old, entry)) for old in self.program.olds]
@@ -134,6 +145,7 @@ class DirectProgram:
             program.invariants, everywhere, undefined=frozenset(everywhere.names) - known, always=True
         )
         self._has_end = bool(program.postconditions or program.invariants)
+        self._has_entry = bool(program.preconditions or program.invariants or self._has_constraints)
 
     def _compile_rule(self, rule: ErrorRule, flow: Scope) -> Callable[[Frame, NodeError], Answer | None]:
         inner, slot = rule_scope(flow)
@@ -142,7 +154,7 @@ class DirectProgram:
 
         def obey(frame: Frame, error: NodeError) -> Answer | None:
             frame[slot] = error_object(getattr(error, "kind", error.code), error.message)
-            if compensate is not None:
+            if compensate is not None and rule.action == "compensate":
                 with suppress(NodeError):
                     compensate(frame)
             return None if answer is None else answer(frame)
@@ -152,20 +164,20 @@ class DirectProgram:
     # ------------------------------------------------------------ the entry
 
     def _bind(self, inputs: Mapping[str, Any], frame: Frame) -> None:
-        if not isinstance(inputs, Mapping):
+        if type(inputs) is not dict and not isinstance(inputs, Mapping):
             raise _invalid("inputs are a map of names")
         given = 0
-        for item in self._inputs:
-            if item.name in inputs:
+        for name, slot, read, absent in self._reads:
+            if name in inputs:
                 given += 1
                 try:
-                    frame[item.slot] = item.read(inputs[item.name])
+                    frame[slot] = read(inputs[name])
                 except Misfit as misfit:
-                    raise _invalid(f"{item.name}: {misfit}") from None
-            elif item.absent is MISSING:
-                raise _invalid(f"the input {item.name} is missing")
+                    raise _invalid(f"{name}: {misfit}") from None
+            elif absent is MISSING:
+                raise _invalid(f"the input {name} is missing")
             else:
-                frame[item.slot] = item.absent
+                frame[slot] = absent
         if given != len(inputs):
             known = {item.name for item in self._inputs}
             raise _invalid(f"no input is named {next(name for name in inputs if name not in known)!r}")
@@ -214,7 +226,7 @@ class DirectProgram:
             return failure_of(error)
         if self._ambient:
             self._bind_ambient(frame, frame[EXECUTION])
-        refusal = self._entry_failure(frame, unverifiable)
+        refusal = self._entry_failure(frame, unverifiable) if self._has_entry else None
         if refusal is not None:
             try:
                 answer = self._leading(frame)
@@ -272,15 +284,17 @@ class DirectProgram:
         return answer if text is None else failure_of(invariant_failed(text))
 
     def _outcome(self, answer: Answer, unverifiable: list[str]) -> Outcome:
-        if isinstance(answer, Failure):
-            return Outcome("error", {}, answer, PATH, tuple(unverifiable))
-        return Outcome("success", answer, None, PATH, tuple(unverifiable))
+        if type(answer) is dict:
+            return Outcome("success", answer, None, PATH, tuple(unverifiable))
+        assert isinstance(answer, Failure)
+        return Outcome("error", {}, answer, PATH, tuple(unverifiable))
 
     # ------------------------------------------------------------ executions
 
     def execute(self, inputs: Mapping[str, Any], execution: Execution) -> Outcome:
         """The outcome of a pure program."""
-        frame, unverifiable = self._frame(execution), list[str]()
+        frame = self._frame(execution)
+        unverifiable: list[str] = []
         assert self._steps is not None
         try:
             answer = self._enter(inputs, frame, unverifiable)
@@ -299,7 +313,8 @@ class DirectProgram:
 
     async def execute_async(self, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None) -> Outcome:
         """The outcome of a program with effects."""
-        frame, unverifiable = self._frame(execution), list[str]()
+        frame = self._frame(execution)
+        unverifiable: list[str] = []
         assert self._async_steps is not None
         try:
             answer = self._enter(inputs, frame, unverifiable)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from lyra.vesper.direct.answers import Answer, compile_failure, compile_success
 from lyra.vesper.direct.contracts import all_hold
-from lyra.vesper.direct.expressions import compile_expression, condition
+from lyra.vesper.direct.expressions import compile_condition, compile_expression
 from lyra.vesper.direct.frames import METER, Frame, Scope
 from lyra.vesper.direct.transforms import elements_of
 from lyra.vesper.ir.program import Assign, Branch, ForEach, Loop, Parallel, Program, Return, Step, Validate
@@ -71,7 +71,7 @@ def _assign(step: Assign, program: Program, scope: Scope) -> RunStep:  # noqa: A
 
 
 def _branch(step: Branch, program: Program, scope: Scope) -> RunStep:
-    is_true = condition(compile_expression(step.condition, scope))
+    is_true = compile_condition(step.condition, scope)
     then, otherwise = compile_steps(step.then, program, scope), compile_steps(step.otherwise, program, scope)
     return lambda frame: then(frame) if is_true(frame) else otherwise(frame)
 
@@ -97,7 +97,7 @@ def loop_limit(step: Loop) -> NodeError:
 
 
 def _loop(step: Loop, program: Program, scope: Scope) -> RunStep:
-    goes_on = condition(compile_expression(step.condition, scope))
+    goes_on = compile_condition(step.condition, scope)
     body = compile_steps(step.steps, program, scope)
 
     def repeat(frame: Frame) -> Answer | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from lyra.vesper.direct.equality import ORDERS, group_key, in_order, least
-from lyra.vesper.direct.expressions import Compiler, compile_expression, condition
+from lyra.vesper.direct.expressions import Compiler, compile_condition, compile_expression
 from lyra.vesper.direct.frames import METER, Evaluate, Frame, Scope
 from lyra.vesper.direct.numbers import add, divide, kind_of, multiply
 from lyra.vesper.ir import expressions as ir
@@ -37,7 +37,7 @@ def elements_of(value: Any, frame: Frame) -> list[Any]:
 def _quantifier(expression: ir.Quantifier, scope: Scope) -> Evaluate:
     collection = compile_expression(expression.collection, scope)
     inner, (slot,) = scope.bind(expression.name)
-    holds = condition(compile_expression(expression.body, inner))
+    holds = compile_condition(expression.body, inner)
     decisive = expression.kind == "exists"  # the value of the body that ends the search
 
     def decide(frame: Frame) -> bool:
@@ -74,7 +74,7 @@ def _map_over(expression: ir.MapOver, scope: Scope) -> Evaluate:
 def _filter(expression: ir.Filter, scope: Scope) -> Evaluate:
     collection = compile_expression(expression.collection, scope)
     inner, (slot,) = scope.bind(expression.name)
-    holds = condition(compile_expression(expression.body, inner))
+    holds = compile_condition(expression.body, inner)
 
     def select(frame: Frame) -> list[Any]:
         results: list[Any] = []

@@ -39,8 +39,8 @@ def parts_of(node: Any) -> Iterator[Any]:
             todo.extend(getattr(part, name) for name in reversed(part.__struct_fields__))
 
 
-def names_in(expression: ir.Expression) -> frozenset[str]:
-    """All names that an expression mentions."""
+def names_in(expression: ir.Expression | None) -> frozenset[str]:
+    """All names that an expression mentions; none of none."""
     return frozenset(part.name for part in parts_of(expression) if isinstance(part, ir.Name))
 
 

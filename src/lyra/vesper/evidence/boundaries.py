@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.vesper.ir import expressions as ir
-from lyra.vesper.ir.program import Program
+from lyra.vesper.ir.program import Loop, Program
 from lyra.vesper.values.types import INTEGER_MAX, INTEGER_MIN
 
 __all__ = ["Boundaries", "parts_of"]
@@ -51,6 +51,16 @@ def parts_of(node: Any) -> Iterator[Any]:
             todo.extend(getattr(part, name) for name in part.__struct_fields__)
 
 
+def _constant_in(part: Any) -> Any:
+    """The constant that a part of a program holds: its value, or its number of rounds."""
+    match part:
+        case ir.Constant():
+            return part.value
+        case Loop():
+            return part.max_iterations
+    return None
+
+
 class Boundaries:
     """Interesting values of each kind, for one program."""
 
@@ -61,7 +71,7 @@ class Boundaries:
         texts: dict[str, None] = dict.fromkeys(_TEXTS)
         self.lengths: list[int] = [0, 1, 2, 3]
         for part in parts_of(program):
-            value = part.value if isinstance(part, ir.Constant) else None
+            value = _constant_in(part)
             if isinstance(value, bool) or value is None:
                 continue
             if isinstance(value, int):

@@ -72,8 +72,14 @@ def same(first: Any, second: Any) -> bool:
     if kind is dict:
         if len(first) != len(second):
             return False
-        for name, value in first.items():  # noqa: SIM110 - a loop is quicker than all()
-            if name not in second or not same(value, second[name]):
+        for name, value in first.items():
+            if name not in second:
+                return False
+            other = second[name]
+            if type(value) in _PLAIN:
+                if type(value) is not type(other) or value != other:
+                    return False
+            elif not same(value, other):
                 return False
         return True
     if kind is list:

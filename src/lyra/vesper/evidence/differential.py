@@ -102,13 +102,21 @@ def test(
     generator = InputGenerator(program, seed)
     old = Corpus(corpus).of(program.node_id) if corpus is not None else []
     compared = divergences = 0
+    pure = program.pure
     failing: list[tuple[dict[str, Any], Execution]] = []
     batch = old
     while True:
         for number, inputs in enumerate(batch):
             execution = contexts[number % len(contexts)]
             compared += 1
-            if differences_of(program, inputs, execution, first=first, second=second, seed=seed):
+            if pure:
+                try:
+                    differences = compare(first(program, inputs, execution), second(program, inputs, execution))
+                except Exception:  # noqa: BLE001 - a crash is a finding, looked at below
+                    differences = differences_of(program, inputs, execution, first=first, second=second)
+            else:
+                differences = differences_of(program, inputs, execution, first=first, second=second, seed=seed)
+            if differences:
                 divergences += 1
                 if len(failing) < KEPT_MAX:
                     failing.append((inputs, execution))

@@ -382,10 +382,10 @@ class _Walk:
             for rule in reversed(step.rules):
                 if rule.action == "compensate" and rule.compensation:
                     self.undo.append((rule.compensation, local))
-            self.check_invariants()
         except NodeError as error:
             await self.obey_rules(step.rules, error, local)
             raise
+        self.check_invariants()
         if step.found or step.empty:
             await self.steps(step.empty if response is None or response == [] else step.found, after)
 

@@ -1,0 +1,167 @@
+"""Differential tests draw inputs by a seed, shrink what differs, and keep it for the next time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from lyra.vesper.direct.run import run as direct
+from lyra.vesper.evidence import differential
+from lyra.vesper.evidence.boundaries import Boundaries
+from lyra.vesper.evidence.compare import compare
+from lyra.vesper.evidence.corpus import Corpus, from_json, to_json
+from lyra.vesper.evidence.inputs import InputGenerator
+from lyra.vesper.evidence.shrinking import shrink
+from lyra.vesper.evidence.strategies import inputs_of
+from lyra.vesper.ir.program import Input, Loop, Program
+from lyra.vesper.reference.run import run as reference
+from lyra.vesper.values.outcome import Outcome
+from lyra.vesper.values.types import ANY, DECIMAL, INTEGER, STRING, Array, DecimalType, Nullable
+from tests.vesper.building import EXECUTION, arith, comp, give, lit, name, node
+from tests.vesper.random_programs import INPUT_TYPES
+
+ADD = node(give(result=arith(name("a"), "+", name("b"))), inputs=(Input("a", INTEGER), Input("b", INTEGER)))
+
+
+def wrong_at(limit: int) -> differential.RunPath:
+    """The direct path, with a wrong answer where `a` is at least the limit."""
+
+    def run(program: Program, inputs: Any, execution: Any, effects: Any = None) -> Outcome:
+        outcome = direct(program, inputs, execution)
+        a = inputs.get("a")
+        return Outcome("success", {"result": 0}) if outcome.error is None and a >= limit else outcome
+
+    return run
+
+
+def test_paths_that_agree_have_no_divergences() -> None:
+    report = differential.test(ADD, 2000, seed=1, first=reference, second=direct)
+    assert (report.compared, report.divergences, report.kept) == (2000, 0, ())
+    assert report.confidence == pytest.approx(0.9946, abs=1e-4)
+    assert report.seconds > 0
+
+
+def test_divergences_are_counted_and_the_first_are_shrunk() -> None:
+    report = differential.test(ADD, 2000, seed=1, first=direct, second=wrong_at(700))
+    assert report.divergences > 10
+    assert len(report.kept) == differential.KEPT_MAX
+    assert {divergence.shrunk["a"] for divergence in report.kept} == {700}
+    assert {divergence.shrunk["b"] for divergence in report.kept} == {0}
+    assert report.kept[0].differences[0]["kind"] == "numeric_mismatch"
+
+
+def test_a_path_that_raises_differs() -> None:
+    def breaks(*_: Any) -> Outcome:
+        raise KeyError("x")
+
+    report = differential.test(ADD, 10, first=direct, second=breaks)
+    assert report.divergences == 10
+    assert "crash KeyError" in report.kept[0].differences[0]["direct"]
+
+
+def test_a_test_can_stop_at_the_first_divergence() -> None:
+    report = differential.test(ADD, 5000, seed=1, first=direct, second=wrong_at(0), stop_after=1)
+    assert report.divergences == 1
+    assert report.compared < 100
+
+
+def test_old_failures_run_first(tmp_path: Path) -> None:
+    found = differential.test(ADD, 2000, seed=1, first=direct, second=wrong_at(700), corpus=tmp_path)
+    assert found.kept
+    again = differential.test(ADD, 0, seed=9, first=direct, second=wrong_at(700), corpus=tmp_path)
+    assert (again.compared, again.divergences) == (1, 1)
+    mended = differential.test(ADD, 0, seed=9, first=direct, second=direct, corpus=tmp_path)
+    assert (mended.compared, mended.divergences) == (1, 0)
+
+
+def test_a_corpus_keeps_values_of_all_kinds(tmp_path: Path) -> None:
+    inputs = {
+        "a": [Decimal("1.10"), b"x", 2**70, -0.5, None, True],
+        "b": {"$set": 1, "t": datetime(2026, 1, 1, tzinfo=UTC)},
+        "c": frozenset({1, 2}),
+        "d": (1,),
+    }
+    assert from_json(to_json(inputs)) == inputs
+    corpus = Corpus(tmp_path)
+    assert corpus.add("n_v1", inputs) == corpus.add("n_v1", inputs)
+    assert corpus.of("n_v1") == [inputs]
+    assert corpus.of("other_v1") == []
+
+
+@pytest.mark.parametrize(
+    ("value", "fails", "shrunk"),
+    [
+        (987_654, lambda v: v > 1000, 1001),
+        (-987_654, lambda v: v < -1000, -1001),
+        (Decimal("123.456"), lambda v: v > 1, Decimal(2)),
+        ("hello world", lambda v: "w" in v, "w"),
+        ([5, 3, 99, 1], lambda v: any(item > 50 for item in v), [51]),
+        ({"a": 1, "b": [7]}, lambda v: bool(v.get("b")), {"b": [0]}),
+        (True, lambda v: v is not None, False),
+    ],
+)
+def test_shrinking_ends_at_the_smallest_value_that_fails(value: Any, fails: Any, shrunk: Any) -> None:
+    def still_fails(inputs: dict[str, Any]) -> bool:
+        return "v" in inputs and fails(inputs["v"])
+
+    assert shrink({"v": value, "w": 1}, still_fails) == {"v": shrunk}
+
+
+def test_shrinking_makes_a_limited_number_of_attempts() -> None:
+    attempts = 0
+
+    def still_fails(_: dict[str, Any]) -> bool:
+        nonlocal attempts
+        attempts += 1
+        return False
+
+    shrink({"v": "x" * 60}, still_fails, attempts_max=25)
+    assert attempts == 25
+
+
+def test_the_same_seed_gives_the_same_inputs() -> None:
+    program = node(give(result=1), inputs=tuple(Input(f"i{n}", kind) for n, kind in enumerate(INPUT_TYPES)))
+    first, second = (repr(InputGenerator(program, 5).batch(50)) for _ in range(2))
+    assert first == second
+    assert first != repr(InputGenerator(program, 6).batch(50))
+
+
+def test_most_inputs_fit_their_types() -> None:
+    program = node(give(result=1), inputs=tuple(Input(f"i{n}", kind) for n, kind in enumerate(INPUT_TYPES)))
+    outcomes = [direct(program, inputs, EXECUTION).status for inputs in InputGenerator(program, 1).batch(1000)]
+    assert 500 < outcomes.count("success") < 1000
+
+
+def test_constants_and_their_neighbours_are_boundaries() -> None:
+    program = node(
+        Loop(name="l", condition=comp(name("a"), "==", "needle"), max_iterations=44, steps=()),
+        give(result=arith(name("x"), "*", lit(Decimal("9.75")))),
+    )
+    boundaries = Boundaries(program)
+    assert {43, 44, 45} <= set(boundaries.integers)
+    assert {"9.74", "9.75", "9.76"} <= set(boundaries.decimals)
+    assert "needle" in boundaries.texts
+
+
+EVERYTHING = node(
+    give(result=name("a")),
+    inputs=(
+        Input("a", Array(DecimalType(2))),
+        Input("b", Nullable(STRING), required=False),
+        Input("c", ANY),
+        Input("d", DECIMAL),
+    ),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(inputs_of(EVERYTHING))
+def test_hypothesis_strategies_give_inputs_on_which_the_paths_agree(inputs: dict[str, Any]) -> None:
+    first, second = reference(EVERYTHING, inputs, EXECUTION), direct(EVERYTHING, inputs, EXECUTION)
+    assert first.status == "success"
+    assert compare(first, second) == []

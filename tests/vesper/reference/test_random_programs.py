@@ -1,0 +1,44 @@
+"""Random programs have equal outcomes on all evaluators."""
+
+from __future__ import annotations
+
+import pytest
+
+from lyra.core.ids import seeded
+from lyra.vesper.direct.run import run as direct
+from lyra.vesper.evidence import differential
+from lyra.vesper.evidence.inputs import InputGenerator
+from lyra.vesper.reference.run import run as reference
+from tests.vesper.building import EXECUTION
+from tests.vesper.random_programs import random_program
+
+CHUNKS = range(0, 200, 20)
+
+
+@pytest.mark.parametrize("start", CHUNKS)
+def test_the_direct_path_agrees_with_the_reference(start: int) -> None:
+    for seed in range(start, start + CHUNKS.step):
+        program = random_program(seeded(seed))
+        report = differential.test(program, 20, seed=seed, first=reference, second=direct, stop_after=1)
+        assert report.kept == (), seed
+
+
+@pytest.mark.parametrize("start", range(0, 100, 20))
+def test_programs_with_effects_agree_in_outcome_and_requests(start: int) -> None:
+    for seed in range(start, start + 20):
+        program = random_program(seeded(seed), effects=True)
+        report = differential.test(program, 20, seed=seed, first=reference, second=direct, stop_after=1)
+        assert report.kept == (), seed
+
+
+def test_random_programs_end_in_many_ways() -> None:
+    """The comparison above would prove little if all programs failed at the entry."""
+    endings: dict[str, int] = {}
+    for seed in range(150):
+        program = random_program(seeded(seed))
+        for inputs in InputGenerator(program, seed).batch(20):
+            outcome = direct(program, inputs, EXECUTION)
+            ending = outcome.status if outcome.error is None else outcome.error.code
+            endings[ending] = endings.get(ending, 0) + 1
+    assert endings["success"] > 600
+    assert len(endings) >= 10
