@@ -79,7 +79,7 @@ async def node_process(ctx: Context, order: Order) -> dict[str, Any]:
             differences = [
                 {"path": "root", "kind": "crash", "python": "", "direct": f"{type(error).__name__}: {error}"}
             ]
-        runtime.compared(program, order, differences)
+        runtime.compared(program, order, execution, differences)
     return {"outcome": runtime.outcome_data(outcome), "inputs": inputs_digest(order)}
 
 
@@ -92,7 +92,7 @@ async def _live(
     except Exception as error:
         if order.live != "direct":
             raise
-        runtime.broke(program, order, error)
+        runtime.broke(program, order, execution, error)
         resumed = _Resumed(effects.log.copy(), effects)
         return await runtime.paths["python"].start(program, order.inputs, execution, resumed), True
 

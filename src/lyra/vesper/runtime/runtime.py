@@ -16,11 +16,14 @@ import hashlib
 import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from lyra.core.clock import SystemClock
 from lyra.core.codec import canonical
@@ -43,6 +46,7 @@ from lyra.vesper.runtime.counters import Counters
 from lyra.vesper.runtime.kernel_thread import KernelThread
 from lyra.vesper.runtime.node_process import PART, Order, broken, execution_of, inputs_digest, node_process
 from lyra.vesper.runtime.paths import DirectPath, Path, PythonPath
+from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import Failure, Outcome
 
 if TYPE_CHECKING:
@@ -90,7 +94,7 @@ class Runtime:
         self._numbers = count(1)
         self._trace = f"trace_{Entropy().text(12)}_"
         self._thread = KernelThread(self._make_kernel)
-        self._shadows: queue.Queue[tuple[Program, Order, Outcome] | None] = queue.Queue(SHADOWS_MAX)
+        self._shadows: queue.Queue[tuple[Any, ...] | None] = queue.Queue(SHADOWS_MAX)
         self._shadow_thread: threading.Thread | None = None
         if self._store != "memory":
             self._thread.kernel  # noqa: B018 - processes that a crash interrupted go on
@@ -107,21 +111,41 @@ class Runtime:
     ) -> Outcome:
         """Execute a node; `mode` for this one time."""
         program = self.program(node)
-        name = mode if mode is not None else self.mode(node)
+        name = mode if mode is not None else self._mode_of(program)
         number = next(self._numbers)
         way = route(mode_named(name), program.node_id, inputs, number)
-        order = self._order(node, program, inputs, name, way, number, ambient or {})
+        trace_id = f"{self._trace}{number}"
         if program.pure:
-            return self._pure(program, order, way)
+            execution = Execution(
+                now=datetime.fromtimestamp(SystemClock.now(), UTC),
+                trace_id=trace_id,
+                predicates=self.predicates,
+                ambient=ambient or {},
+            )
+            outcome = self._pure(program, inputs, execution, name, way)
+        else:
+            outcome = self._with_effects(node, program, inputs, name, way, trace_id, ambient or {})
+        force_setattr(outcome, "trace_id", trace_id)
+        return outcome
+
+    def _with_effects(
+        self,
+        node: Node,
+        program: Program,
+        inputs: Mapping[str, Any],
+        mode: str,
+        way: Route,
+        trace_id: str,
+        ambient: Mapping[str, Any],
+    ) -> Outcome:
         try:
-            order.inputs = plain_inputs(inputs)
+            order = self._order(node, program, plain_inputs(inputs), mode, way, trace_id, ambient)
         except (TypeError, ValueError) as error:
             return _failed("invalid_input", str(error), phase="input")
-        outcome = self._refusal(program)
-        if outcome is None:
-            data = self._thread.call(lambda kernel: self._effectful(kernel, program, order))
-            outcome = msgspec.convert(data, Outcome)
-        return msgspec.structs.replace(outcome, trace_id=order.trace_id)
+        refusal = self._refusal(program)
+        if refusal is not None:
+            return refusal
+        return msgspec.convert(self._thread.call(lambda kernel: self._effectful(kernel, program, order)), Outcome)
 
     def _order(
         self,
@@ -130,7 +154,7 @@ class Runtime:
         inputs: Mapping[str, Any],
         mode: str,
         way: Route,
-        number: int,
+        trace_id: str,
         ambient: Mapping[str, Any],
     ) -> Order:
         return Order(
@@ -138,31 +162,33 @@ class Runtime:
             digest=program.digest,
             inputs=inputs,
             now=SystemClock.now(),
-            trace_id=f"{self._trace}{number}",
+            trace_id=trace_id,
             mode=mode,
             live=way.live,
             compare=way.compare != "",
             ambient=dict(ambient),
         )
 
-    def _pure(self, program: Program, order: Order, way: Route) -> Outcome:
-        execution = execution_of(order, self)
+    def _pure(
+        self, program: Program, inputs: Mapping[str, Any], execution: Execution, mode: str, way: Route
+    ) -> Outcome:
+        """Run a node without effects, here and now."""
         path = way.live
+        compared = False
         try:
-            outcome = self.paths[path].run(program, order.inputs, execution)
+            outcome = self.paths[path].run(program, inputs, execution)
         except Exception as error:
             if path != "direct":
                 raise
-            self.broke(program, order, error)
+            self._diverged(program, inputs, execution, mode, [broken(error)])
             path = "python"
-            outcome = self.paths[path].run(program, order.inputs, execution)
+            outcome = self.paths[path].run(program, inputs, execution)
         else:
             if way.compare == "now":
-                self._compare(program, order, outcome)
-                return outcome
-            if way.compare == "shadow" and self._queue_shadow(program, order, outcome):
-                return outcome
-        self._count(program, path, compared=False, failed=outcome.status == "error")
+                compared = self._compare(program, inputs, execution, mode, path, outcome)
+            elif way.compare == "shadow":
+                self._queue_shadow(program, inputs, execution, mode, outcome)
+        self._count(program, path, compared=compared, failed=outcome.status == "error")
         return outcome
 
     async def _effectful(self, kernel: Kernel, program: Program, order: Order) -> Any:
@@ -192,67 +218,79 @@ class Runtime:
 
     # ------------------------------------------------------------------ comparing
 
-    def _compare(self, program: Program, order: Order, outcome: Outcome) -> None:
-        """Run the other path of a pure node, and count what comes of it."""
-        other = "direct" if order.live == "python" else "python"
+    def _compare(
+        self,
+        program: Program,
+        inputs: Mapping[str, Any],
+        execution: Execution,
+        mode: str,
+        live: str,
+        outcome: Outcome,
+    ) -> bool:
+        """Run the other path of a node without effects; whether both agree."""
+        other = "direct" if live == "python" else "python"
         try:
-            second = self.paths[other].run(program, order.inputs, execution_of(order, self))
-            pair = (outcome, second) if order.live == "python" else (second, outcome)
-            differences = compare(*pair)
+            second = self.paths[other].run(program, inputs, execution)
+            differences = compare(outcome, second) if live == "python" else compare(second, outcome)
         except Exception as error:  # noqa: BLE001 - a path that breaks differs from one that does not
-            differences = [
-                {"path": "root", "kind": "crash", "python": "", "direct": f"{type(error).__name__}: {error}"}
-            ]
-        self.compared(program, order, differences)
-        self._count(program, order.live, compared=not differences, failed=outcome.status == "error")
-
-    def compared(self, program: Program, order: Order, differences: list[dict[str, Any]]) -> None:
-        """Two paths ran for one execution."""
+            differences = [broken(error)]
         if differences:
-            self._diverged(program, order, differences)
-        elif not program.pure:
+            self._diverged(program, inputs, execution, mode, differences)
+        return not differences
+
+    def compared(self, program: Program, order: Order, execution: Execution, differences: list[dict[str, Any]]) -> None:
+        """The process of a node ran both paths."""
+        if differences:
+            self._diverged(program, order.inputs, execution, order.mode, differences)
+        else:
             self._counters.add(program.node_id, program.digest, compared=True)
 
-    def broke(self, program: Program, order: Order, error: Exception) -> None:
-        """The direct path raised where it was live."""
-        self._diverged(program, order, [broken(error)])
+    def broke(self, program: Program, order: Order, execution: Execution, error: Exception) -> None:
+        """The direct path of a process raised where it was live."""
+        self._diverged(program, order.inputs, execution, order.mode, [broken(error)])
 
-    def _diverged(self, program: Program, order: Order, differences: list[dict[str, Any]]) -> None:
+    def _diverged(
+        self,
+        program: Program,
+        inputs: Mapping[str, Any],
+        execution: Execution,
+        mode: str,
+        differences: list[dict[str, Any]],
+    ) -> None:
         row = {
             "node": program.node_id,
             "digest": program.digest,
-            "mode": order.mode,
-            "inputs": _redacted(program, order.inputs),
+            "mode": mode,
+            "inputs": _redacted(program, inputs),
             "differences": [dict(difference) for difference in differences[:20]],
-            "reproducible": program.pure and self._happens_again(program, order),
-            "trace_id": order.trace_id,
+            "reproducible": program.pure and self._happens_again(program, inputs, execution),
+            "trace_id": execution.trace_id,
         }
         self._write("vesper.diverged", row)
-        if order.mode in _DEMOTING:
+        if mode in _DEMOTING:
             self._change_mode(program, "shadow_direct", why="a divergence", forced=False)
 
-    def _happens_again(self, program: Program, order: Order) -> bool:
-        execution = execution_of(order, self)
+    def _happens_again(self, program: Program, inputs: Mapping[str, Any], execution: Execution) -> bool:
         try:
-            first = self.paths["python"].run(program, order.inputs, execution)
-            second = self.paths["direct"].run(program, order.inputs, execution)
+            first = self.paths["python"].run(program, inputs, execution)
+            second = self.paths["direct"].run(program, inputs, execution)
         except Exception:  # noqa: BLE001 - it breaks again
             return True
         return bool(compare(first, second))
 
-    def _queue_shadow(self, program: Program, order: Order, outcome: Outcome) -> bool:
+    def _queue_shadow(self, *work: Any) -> None:
+        """Have an execution compared by the worker; where too many wait, it is not."""
         if self._shadow_thread is None:
             self._shadow_thread = threading.Thread(target=self._work_off, name="lyra-vesper-shadow", daemon=True)
             self._shadow_thread.start()
-        try:
-            self._shadows.put_nowait((program, order, outcome))
-        except queue.Full:
-            return False
-        return True
+        with suppress(queue.Full):
+            self._shadows.put_nowait(work)
 
     def _work_off(self) -> None:
-        while (item := self._shadows.get()) is not None:
-            self._compare(*item)
+        while (work := self._shadows.get()) is not None:
+            program, inputs, execution, mode, outcome = work
+            if self._compare(program, inputs, execution, mode, "python", outcome):
+                self._counters.add(program.node_id, program.digest, compared=True)
             self._shadows.task_done()
         self._shadows.task_done()
 
@@ -274,7 +312,10 @@ class Runtime:
         return lower_bound(evidence.compared, evidence.divergences)
 
     def mode(self, node: Node) -> str:
-        evidence = self.state.by_digest.get(self.program(node).digest)
+        return self._mode_of(self.program(node))
+
+    def _mode_of(self, program: Program) -> str:
+        evidence = self.state.by_digest.get(program.digest)
         return "python_only" if evidence is None else evidence.mode
 
     def set_mode(self, node: Node, mode: str, *, force: bool = False) -> None:
@@ -399,9 +440,10 @@ class Runtime:
         mode = self.mode(node)
         number = next(self._numbers)
         way = route(mode_named(mode), program.node_id, inputs, number)
-        order = self._order(node, program, plain_inputs(inputs), mode, way, number, {})
+        order = self._order(node, program, plain_inputs(inputs), mode, way, f"{self._trace}{number}", {})
         if program.pure:
-            data = self.outcome_data(await asyncio.to_thread(self._pure, program, order, way))
+            execution = execution_of(order, self)
+            data = self.outcome_data(await asyncio.to_thread(self._pure, program, inputs, execution, mode, way))
         else:
             refusal = self._refusal(program)
             if refusal is not None:

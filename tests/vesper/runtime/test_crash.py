@@ -1,0 +1,52 @@
+"""A node whose process is killed goes on: finished effects are replayed, the one under way is repeated by its key."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from lyra.vesper.evidence.modes import ORDER
+from tests.vesper.runtime.payments import PaymentServer, make_database, rows
+
+pytestmark = pytest.mark.slow
+
+
+def _start(folder, url, mode):
+    command = [sys.executable, "-m", "tests.vesper.runtime.charge_once", str(folder), url, "1", mode]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def _wait_until(condition, seconds=30.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("mode", ORDER)
+@pytest.mark.parametrize("when", ["charging", "charged"])
+def test_a_killed_payment_is_charged_once(tmp_path, mode, when):
+    server = PaymentServer(delay_s=0.3 if when == "charging" else 0.0)
+    path = tmp_path / "orders.db"
+    make_database(path)
+    try:
+        first = _start(tmp_path, server.url, mode)
+        _wait_until(lambda: server.requests)
+        if when == "charged":
+            _wait_until(lambda: rows(path, "SELECT * FROM transactions") or first.poll() is not None)
+        first.kill()
+        first.communicate()
+        second = _start(tmp_path, server.url, mode)
+        output, errors = second.communicate(timeout=60)
+        told = json.loads(output or "{}") or errors
+        assert told["status"] == "success", told
+        assert told["outputs"]["transaction_id"] == "ch_1"
+        assert len(server.charges) == 1
+        assert rows(path, "SELECT transaction_id, amount FROM transactions") == [("ch_1", "12.50")]
+        assert rows(path, "SELECT balance FROM users") == [(487.5,)]
+    finally:
+        server.close()

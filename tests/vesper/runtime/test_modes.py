@@ -1,0 +1,167 @@
+"""Modes follow the evidence: what each runs and compares, what promotes, what leads back, what survives a restart."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+import pytest
+
+from lyra import vesper
+from lyra.errors import ConfigError
+from lyra.vesper.evidence.modes import MODES, ORDER, allowed, bucket, mode_named, route
+from lyra.vesper.runtime.paths import DirectPath, PythonPath
+
+DOUBLE = """\
+node_id: double_v1
+type: function
+intent: double a number
+inputs:
+  number: {type: integer}
+outputs:
+  success:
+    doubled: integer
+flow:
+  - step: double
+    operation: arithmetic
+    expression: "number * 2"
+    output: doubled
+"""
+
+
+class Counting(DirectPath):
+    """The direct path, with what it did; wrong for numbers above a limit, or broken for one number."""
+
+    def __init__(self, *, wrong_above=None, breaks_at=None):
+        self.runs = Counter()
+        self.wrong_above = wrong_above
+        self.breaks_at = breaks_at
+
+    def run(self, program, inputs, execution):
+        self.runs["direct"] += 1
+        number = inputs["number"]
+        if number == self.breaks_at:
+            raise ZeroDivisionError("planted")
+        outcome = super().run(program, inputs, execution)
+        if self.wrong_above is not None and number > self.wrong_above:
+            return msgspec.structs.replace(outcome, outputs={"doubled": 0})
+        return outcome
+
+
+@pytest.fixture
+def node():
+    return vesper.load(DOUBLE)
+
+
+@pytest.mark.parametrize(
+    ("mode", "direct_runs", "compared"),
+    [("python_only", 0, 0), ("shadow_direct", 100, 100), ("dual_verify", 100, 100), ("direct_only", 100, 1)],
+)
+def test_each_mode_runs_and_compares_what_it_says(node, mode, direct_runs, compared):
+    direct = Counting()
+    with vesper.Runtime(direct=direct) as runtime:
+        for number in range(100):
+            assert runtime.execute(node, {"number": number}, mode).outputs == {"doubled": number * 2}
+        evidence = runtime.evidence(node)
+    assert direct.runs["direct"] == direct_runs
+    assert (evidence.compared, evidence.divergences) == (compared, 0)
+
+
+def test_a_canary_takes_the_same_twentieth_in_every_process(node):
+    live = [route(mode_named("canary_direct"), "double_v1", {"number": n}, 1).live for n in range(10_000)]
+    assert 400 < live.count("direct") < 600
+    assert [bucket("double_v1", {"number": n}) for n in range(3)] == [
+        bucket("double_v1", {"number": n}) for n in range(3)
+    ]
+    assert bucket("double_v1", {"number": 1}) != bucket("other_v1", {"number": 1})
+
+
+def test_a_divergence_blocks_and_leads_back(node, tmp_path):
+    store = str(tmp_path / "lyra.db")
+    with vesper.Runtime(store, direct=Counting(wrong_above=5)) as runtime:
+        runtime.set_mode(node, "dual_verify", force=True)
+        for number in range(5):
+            runtime.execute(node, {"number": number})
+        assert runtime.mode(node) == "dual_verify"
+        assert runtime.execute(node, {"number": 9}).outputs == {"doubled": 18}
+        assert runtime.mode(node) == "shadow_direct"
+    with vesper.Runtime(store) as runtime:
+        evidence = runtime.evidence(node)
+        assert (evidence.compared, evidence.divergences, evidence.blocked) == (6, 1, True)
+        assert evidence.found[0].inputs == {"number": 9}
+        assert evidence.found[0].differences[0]["path"] == "root.doubled"
+        assert [change["to"] for change in evidence.history] == ["dual_verify", "shadow_direct"]
+        with pytest.raises(ConfigError, match="reproduced"):
+            runtime.set_mode(node, "canary_direct")
+
+
+def test_a_changed_node_starts_again(node, tmp_path):
+    changed = vesper.load(DOUBLE.replace("number * 2", "number * 2 + 0"))
+    with vesper.Runtime(str(tmp_path / "lyra.db")) as runtime:
+        runtime.execute(node, {"number": 1}, "dual_verify")
+        assert runtime.evidence(node).compared == 1
+        assert runtime.evidence(changed).compared == 0
+
+
+def test_a_broken_direct_path_breaks_no_execution(node):
+    with vesper.Runtime(direct=Counting(breaks_at=3)) as runtime:
+        runtime.set_mode(node, "direct_only", force=True)
+        assert runtime.execute(node, {"number": 3}).outputs == {"doubled": 6}
+        assert runtime.mode(node) == "shadow_direct"
+        assert runtime.evidence(node).blocked
+
+
+def test_a_promotion_needs_its_evidence(node):
+    with vesper.Runtime() as runtime:
+        with pytest.raises(ConfigError, match="0.999"):
+            runtime.set_mode(node, "dual_verify")
+        assert runtime.mode(node) == "python_only"
+        runtime.set_mode(node, "dual_verify", force=True)
+        assert runtime.evidence(node).forced
+        assert runtime.mode(node) == "dual_verify"
+
+
+@pytest.mark.parametrize(
+    ("compared", "mode"),
+    [
+        (0, "shadow_direct"),
+        (999, "shadow_direct"),
+        (1_000, "canary_direct"),
+        (10_813, "canary_direct"),
+        (10_814, "dual_verify"),
+        (108_230, "dual_verify"),
+        (108_231, "direct_only"),
+    ],
+)
+def test_the_gates(compared, mode):
+    assert allowed(compared, 0, blocked=False) == mode
+    assert allowed(compared, 0, blocked=True) == "shadow_direct"
+
+
+def test_promotion_goes_step_by_step(node):
+    from lyra.vesper.evidence.differential import Report
+
+    with vesper.Runtime() as runtime:
+        runtime.add_report(node, Report(110_000, 0, (), 1.0))
+        assert [runtime.promote(node) for _ in range(5)] == [*ORDER[1:], "direct_only"]
+
+
+def test_wrong_inputs_are_outcomes_in_every_mode(node):
+    with vesper.Runtime() as runtime:
+        for mode in MODES:
+            for inputs in ({"number": "x"}, {}, {"number": 1, "more": 2}, {"number": object()}):
+                outcome = runtime.execute(node, inputs, mode)
+                assert outcome.error is not None
+                assert outcome.error.code == "invalid_input"
+
+
+def test_an_unknown_mode_is_refused(node):
+    with vesper.Runtime() as runtime, pytest.raises(ConfigError, match="no mode"):
+        runtime.execute(node, {"number": 1}, "fast")
+
+
+def test_python_is_the_answer_where_both_run(node):
+    """The direct path is wrong; the caller of dual_verify gets Python's answer."""
+    assert isinstance(vesper.Runtime().paths["python"], PythonPath)
+    with vesper.Runtime(direct=Counting(wrong_above=-1)) as runtime:
+        assert runtime.execute(node, {"number": 4}, "dual_verify").outputs == {"doubled": 8}
