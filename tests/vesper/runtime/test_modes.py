@@ -29,10 +29,12 @@ flow:
 """
 
 
-class Counting(DirectPath):
+class Counting:
     """The direct path, with what it did; wrong for numbers above a limit, or broken for one number."""
 
     def __init__(self, *, wrong_above=None, breaks_at=None):
+        self.path = DirectPath()
+        self.start = self.path.start
         self.runs = Counter()
         self.wrong_above = wrong_above
         self.breaks_at = breaks_at
@@ -42,7 +44,7 @@ class Counting(DirectPath):
         number = inputs["number"]
         if number == self.breaks_at:
             raise ZeroDivisionError("planted")
-        outcome = super().run(program, inputs, execution)
+        outcome = self.path.run(program, inputs, execution)
         if self.wrong_above is not None and number > self.wrong_above:
             return msgspec.structs.replace(outcome, outputs={"doubled": 0})
         return outcome
@@ -113,7 +115,7 @@ def test_a_broken_direct_path_breaks_no_execution(node):
 
 def test_a_promotion_needs_its_evidence(node):
     with vesper.Runtime() as runtime:
-        with pytest.raises(ConfigError, match="0.999"):
+        with pytest.raises(ConfigError, match="0[.]999"):
             runtime.set_mode(node, "dual_verify")
         assert runtime.mode(node) == "python_only"
         runtime.set_mode(node, "dual_verify", force=True)

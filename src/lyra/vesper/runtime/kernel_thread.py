@@ -56,6 +56,13 @@ class KernelThread:
             raise ProcessError("a node cannot be executed by a plain call on the kernel's own thread")
         return asyncio.run_coroutine_threadsafe(work(kernel), loop).result()
 
+    def post(self, work: Callable[[Kernel], object]) -> None:
+        """Have the work done on the kernel's loop, in the order in which it is posted, without waiting for it."""
+        kernel = self.kernel
+        loop = self._loop
+        assert loop is not None
+        loop.call_soon_threadsafe(work, kernel)
+
     def close(self) -> None:
         """Close the kernel, and wait until it is; twice is harmless."""
         with self._lock:

@@ -25,28 +25,16 @@ class Path(Protocol):
 
 
 class PythonPath:
-    def run(self, program: Program, inputs: Mapping[str, Any], execution: Execution) -> Outcome:
-        from lyra.vesper.python.run import run
+    def __init__(self) -> None:
+        from lyra.vesper.python.run import run, start
 
-        return run(program, inputs, execution)
-
-    def start(
-        self, program: Program, inputs: Mapping[str, Any], execution: Execution, effects: Effects
-    ) -> Awaitable[Outcome]:
-        from lyra.vesper.python.run import start
-
-        return start(program, inputs, execution, effects)
+        self.run = run
+        self.start = start
 
 
 class DirectPath:
-    def run(self, program: Program, inputs: Mapping[str, Any], execution: Execution) -> Outcome:
-        from lyra.vesper.direct.run import run
+    def __init__(self) -> None:
+        from lyra.vesper.direct.run import run, start
 
-        return run(program, inputs, execution)
-
-    def start(
-        self, program: Program, inputs: Mapping[str, Any], execution: Execution, effects: Effects
-    ) -> Awaitable[Outcome]:
-        from lyra.vesper.direct.run import start
-
-        return start(program, inputs, execution, effects)
+        self.run = run
+        self.start = start

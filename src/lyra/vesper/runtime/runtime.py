@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Final
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Runtime"]
 
-COUNTED_AT_ONCE: Final = 200  # executions of a node that are written as one row
+COUNTED_AT_ONCE: Final = 1_000  # executions of a node that are written as one row
 SHADOWS_MAX: Final = 1_000  # executions that wait to be compared; more are not compared
 _DEMOTING: Final = ("canary_direct", "dual_verify", "direct_only")
 
@@ -297,7 +298,7 @@ class Runtime:
     def settle(self) -> None:
         """Wait until every shadow execution is compared and counted."""
         self._shadows.join()
-        self._flush(None)
+        self._flush()
 
     # ------------------------------------------------------------------ evidence and modes
 
@@ -369,14 +370,19 @@ class Runtime:
     def _count(self, program: Program, path: str, *, compared: bool, failed: bool) -> None:
         waiting = self._counters.add(program.node_id, program.digest, path, compared=compared, failed=failed)
         if waiting >= COUNTED_AT_ONCE:
-            self._flush(program.digest)
+            for row in self._counters.take(program.digest):
+                self._thread.post(partial(self._write_count, row))
 
-    def _flush(self, digest: str | None) -> None:
-        for row in self._counters.take(digest):
+    def _write_count(self, row: dict[str, Any], kernel: Kernel) -> None:
+        kernel.core.fact(self.state, "", "vesper.compared", row)
+
+    def _flush(self) -> None:
+        """Write what was counted, and wait until it is durable."""
+        for row in self._counters.take():
             self._write("vesper.compared", row)
 
     def _write(self, kind: str, row: dict[str, Any]) -> None:
-        """A fact, on the kernel's loop; also from there."""
+        """Write a fact and wait until it is durable; on the kernel's own thread, without waiting."""
         kernel = self._thread.kernel
         if kernel.core.thread == threading.get_ident():
             kernel.core.fact(self.state, "", kind, row)
@@ -411,7 +417,7 @@ class Runtime:
             self._shadow_thread.join()
             self._shadow_thread = None
         if self._thread.is_running:
-            self._flush(None)
+            self._flush()
         self._thread.close()
         if self.world.database is not None:
             self.world.database.close()
