@@ -50,6 +50,10 @@ def _invalid(message: str) -> NodeError:
     return NodeError("invalid_input", message, phase="input")
 
 
+def _is_mapping(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
 class _InputReader:
     """Binds one input: its slot, its coercion and what stands for it when it is absent."""
 
@@ -92,7 +96,7 @@ class DirectProgram:
         self._success = success_of_variables(program, flow)
         self._rules = [self._compile_rule(rule, flow) for rule in program.rules]
         self._async_rules = [] if program.pure else [compile_async_rule(rule, program, flow) for rule in program.rules]
-        self._steps = compile_steps(program.steps, program, flow) if program.pure else None
+        self._steps = compile_steps(program.steps if program.pure else (), program, flow)
         self._async_steps = None if program.pure else compile_async_steps(program.steps, program, flow)
         self._template: Frame = [None] * slots.count
         for slot in self._unwritten:
@@ -145,7 +149,8 @@ class DirectProgram:
             program.invariants, everywhere, undefined=frozenset(everywhere.names) - known, always=True
         )
         self._has_end = bool(program.postconditions or program.invariants)
-        self._has_entry = bool(program.preconditions or program.invariants or self._has_constraints)
+        contracts = program.preconditions or program.invariants or self._has_constraints
+        self._has_entry = bool(contracts or program.olds or program.ambient)
 
     def _compile_rule(self, rule: ErrorRule, flow: Scope) -> Callable[[Frame, NodeError], Answer | None]:
         inner, slot = rule_scope(flow)
@@ -163,9 +168,10 @@ class DirectProgram:
 
     # ------------------------------------------------------------ the entry
 
-    def _bind(self, inputs: Mapping[str, Any], frame: Frame) -> None:
-        if type(inputs) is not dict and not isinstance(inputs, Mapping):
-            raise _invalid("inputs are a map of names")
+    def _bind(self, inputs: Mapping[str, Any], frame: Frame) -> Failure | None:
+        """Coerce the inputs into their slots; the failure if they are not valid."""
+        if not (type(inputs) is dict or _is_mapping(inputs)):
+            return failure_of(_invalid("inputs are a map of names"))
         given = 0
         for name, slot, read, absent in self._reads:
             if name in inputs:
@@ -173,16 +179,18 @@ class DirectProgram:
                 try:
                     frame[slot] = read(inputs[name])
                 except Misfit as misfit:
-                    raise _invalid(f"{name}: {misfit}") from None
+                    return failure_of(_invalid(f"{name}: {misfit}"))
             elif absent is MISSING:
-                raise _invalid(f"the input {name} is missing")
+                return failure_of(_invalid(f"the input {name} is missing"))
             else:
                 frame[slot] = absent
         if given != len(inputs):
             known = {item.name for item in self._inputs}
-            raise _invalid(f"no input is named {next(name for name in inputs if name not in known)!r}")
+            unknown = next(name for name in inputs if name not in known)
+            return failure_of(_invalid(f"no input is named {unknown!r}"))
         for source, target in self._copies:
             frame[target] = frame[source]
+        return None
 
     def _bind_ambient(self, frame: Frame, execution: Execution) -> None:
         read = reader(ANY)
@@ -220,13 +228,11 @@ class DirectProgram:
 
     def _enter(self, inputs: Mapping[str, Any], frame: Frame, unverifiable: list[str]) -> Answer | None:
         """The answer of an execution that ends before its first step; else `old` is kept and None is given."""
-        try:
-            self._bind(inputs, frame)
-        except NodeError as error:
-            return failure_of(error)
-        if self._ambient:
-            self._bind_ambient(frame, frame[EXECUTION])
-        refusal = self._entry_failure(frame, unverifiable) if self._has_entry else None
+        invalid = self._bind(inputs, frame)
+        if invalid is not None:
+            return invalid
+        self._bind_ambient(frame, frame[EXECUTION])
+        refusal = self._entry_failure(frame, unverifiable)
         if refusal is not None:
             try:
                 answer = self._leading(frame)
@@ -295,9 +301,12 @@ class DirectProgram:
         """The outcome of a pure program."""
         frame = self._frame(execution)
         unverifiable: list[str] = []
-        assert self._steps is not None
+        answer: Answer | None
         try:
-            answer = self._enter(inputs, frame, unverifiable)
+            if self._has_entry:
+                answer = self._enter(inputs, frame, unverifiable)
+            else:
+                answer = self._bind(inputs, frame)
             if answer is None:
                 try:
                     answer = self._steps(frame)
@@ -309,6 +318,8 @@ class DirectProgram:
                     answer = self._judged(answer, frame, unverifiable)
         except (RecursionError, MemoryError):
             answer = Failure("resource_limit", "a value is nested too deeply or too large")
+        if type(answer) is dict:
+            return Outcome("success", answer, None, PATH, tuple(unverifiable))
         return self._outcome(answer, unverifiable)
 
     async def execute_async(self, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None) -> Outcome:

@@ -34,7 +34,8 @@ from lyra.vesper.values.types import (
 __all__ = ["Draw", "InputGenerator", "drawer"]
 
 Draw = Callable[[Random], Any]
-_POOL: Final = 256
+_POOL: Final = 256  # values of an input in a batch; a random byte chooses one of them
+_EDGES: Final = 96  # of them, at most, boundary values
 _ODD_SHARE: Final = 16  # one in so many inputs is missing, unknown or mistyped
 _ODD_VALUES: Final[tuple[Any, ...]] = (
     None, True, False, 0, 1, -1, 2**63, 1.5, float("nan"), float("inf"), "", "x", "1", "NaN", "1e3", [], [1], {},
@@ -246,13 +247,22 @@ class InputGenerator:
             return [{} for _ in range(count)]
         columns = []
         for draw, edges in zip(self._draws, self._edges, strict=True):
-            pool = [draw(rng) for _ in range(min(_POOL, count))] + edges
-            columns.append(rng.choices(pool, k=count))
-        names = self._names
-        rows = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+            few = rng.sample(edges, min(len(edges), _EDGES))
+            pool = few + [draw(rng) for _ in range(_POOL - len(few))]
+            columns.append([pool[byte] for byte in rng.randbytes(count)])
+        rows = self._rows(columns)
         for index in range(rng.randrange(0, _ODD_SHARE), count, _ODD_SHARE):
             self._spoil(rows[index])
         return rows
+
+    def _rows(self, columns: list[list[Any]]) -> list[dict[str, Any]]:
+        """One dict for each row of the columns; the usual small numbers of inputs take the quickest way."""
+        match self._names:
+            case (first,):
+                return [{first: value} for value in columns[0]]
+            case (first, second):
+                return [{first: left, second: right} for left, right in zip(*columns, strict=True)]
+        return [dict(zip(self._names, values, strict=True)) for values in zip(*columns, strict=True)]
 
     def _spoil(self, row: dict[str, Any]) -> None:
         rng = self._rng
