@@ -185,7 +185,7 @@ class Writer:
             case ir.Membership():
                 return self._membership(node)
             case ir.IsNull():
-                return compare(self.value(node.operand), ast.Is(), ast.Constant(None))
+                return _is(self.value(node.operand), ast.Constant(None))
             case ir.Text():
                 return self._text(node)
             case ir.Call():
@@ -331,10 +331,10 @@ class Writer:
     def _equality(self, node: ir.Compare, left_kind: Type, right_kind: Type) -> ast.expr:
         left, right = self.operands(node.left, node.right)
         if NULL in (left_kind, right_kind):
-            return compare(left, ast.Is(), right) if right_kind == NULL else compare(right, ast.Is(), left)
+            return _is(left, right) if right_kind == NULL else _is(right, left)
         for value in (left, right):
             if isinstance(value, ast.Constant) and isinstance(value.value, bool):
-                return compare(left, ast.Is(), right)
+                return _is(left, right)
         if _have_equality(left_kind, right_kind):
             return compare(left, ast.Eq(), right)
         return call(self.module.runtime("equal"), left, right)
@@ -486,6 +486,15 @@ _TEXT_METHODS: Final = {
     "starts_with": "startswith",
     "ends_with": "endswith",
 }
+
+
+def _is(left: ast.expr, right: ast.expr) -> ast.expr:
+    """Whether a value is null, true or false. Python warns about literals on both sides, so those are settled here."""
+    if isinstance(left, ast.Constant) and isinstance(right, ast.Constant):
+        return ast.Constant(left.value is right.value)
+    if any(isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub) for value in (left, right)):
+        return ast.Constant(False)  # a number, perhaps a literal
+    return compare(left, ast.Is(), right)
 
 
 def _is_text(kind: Type) -> bool:

@@ -129,6 +129,7 @@ class _Generator:
         origin = f"Generated from the node {self.program.node_id}."
         doc = ast.Expr(ast.Constant("\n".join([*_wrapped(self.program.intent), "", origin])))
         tree = ast.Module([doc, *imports, *self.parts.constants, *self.helpers, function], [])
+        _fill_empty_bodies(tree)
         ast.fix_missing_locations(tree)
         return Generated(tree, self.function, self.parameters, self.needs_run, self.is_async)
 
@@ -266,15 +267,21 @@ class _Generator:
         has_checks = self.program.preconditions or self.program.invariants
         if not leading or not (has_checks or any(item.constraints for item in self.program.inputs)):
             return []
-        steps = Steps(self.parts, self.program, Scope(self.parameters, self.kinds), set())
+        used = names_in((leading, self.program.rules))
+        scope = Scope(self.parameters, self.kinds)
+        declared: list[ast.stmt] = []
+        for variable in assigned((*self.program.steps, *_compensations(self.program))):
+            if variable in used and variable not in self.parameters:
+                scope = scope.bind(variable, self.names.own(variable), ANY)
+                declared.append(ast.AnnAssign(store(scope.python[variable]), self.parts.any(), ast.Constant(None), 1))
+        steps = Steps(self.parts, self.program, scope, set())
         body = steps.steps(leading)
         if self.program.rules:
             body = steps.with_rules(body, self.program.rules, may_act=False)
         function = self.names.private("validate_first")
-        used = names_in((leading, self.program.rules))
         parameters, arguments = self._passed(used, uses_run=steps.uses_run)
         doc = ast.Expr(ast.Constant("Raise the error of the first validation that fails."))
-        self.helpers.append(new_function(function, parameters, [doc, *body], ast.Constant(None)))
+        self.helpers.append(new_function(function, parameters, [doc, *declared, *body], ast.Constant(None)))
         return [ast.Expr(call(name(function), *arguments))]
 
     def _passed(
@@ -689,6 +696,12 @@ def _of_several_types(steps: tuple[Step, ...], kinds: dict[str, Type]) -> set[st
         and kinds.get(target, ANY) not in plain
         and not isinstance(kinds.get(target), DecimalType)
     }
+
+
+def _fill_empty_bodies(tree: ast.Module) -> None:
+    for node in ast.walk(tree):
+        if getattr(node, "body", None) == []:
+            node.body = [ast.Pass()]  # type: ignore[attr-defined]
 
 
 def _uses_exact(body: Sequence[ast.stmt]) -> bool:

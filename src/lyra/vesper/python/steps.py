@@ -263,6 +263,8 @@ class Steps:
         if step.error is not None:
             return self.failure(step.error)
         statements, values = self.success_values(step.success or ())
+        if never_ends(statements):
+            return statements
         return [*statements, ast.Return(self.outputs(values))]
 
     def success_values(
@@ -275,10 +277,25 @@ class Steps:
         kinds = {field: writer.kind(node) for field, node in fields}
         self.done(writer)
         missing = [output for output in self.program.success if output.required and output.name not in values]
+        declared = set() if missing else {output.name for output in self.program.success}
+        if not values.keys() <= declared:
+            self._evaluate_all(statements, values, declared)
         if missing:
             self.may_raise = True
             return [*statements, raise_(call(self.module.runtime("incomplete"), ast.Constant(missing[0].name)))], []
         return statements, self._outputs(statements, values, kinds)
+
+    def _evaluate_all(self, statements: list[ast.stmt], values: dict[str, ast.expr], declared: set[str]) -> None:
+        """Evaluate fields in written order, also those that no output takes: they may raise."""
+        for field, value in values.items():
+            if isinstance(value, ast.Name | ast.Constant):
+                continue
+            if field in declared:
+                variable = self.module.names.own(field)
+                statements.append(assign(variable, value))
+                values[field] = name(variable)
+            else:
+                statements.append(ast.Expr(value))
 
     def _outputs(
         self, statements: list[ast.stmt], values: dict[str, ast.expr], kinds: dict[str, Type]
