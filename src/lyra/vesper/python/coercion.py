@@ -125,11 +125,14 @@ def scaled(scale: int) -> Coercer:
     quantize = EXACT.quantize
 
     def to_scale(value: Any, where: str) -> Decimal:
-        number = to_decimal(value, where)
+        number = value if type(value) is Decimal else to_decimal(value, where)
         try:
-            return quantize(number, unit)
+            result = quantize(number, unit)
         except ArithmeticError:
             raise Mismatch(f"{where} must have at most {scale} digits after the point") from None
+        if result != result:  # noqa: PLR0124 - not a number
+            raise Mismatch(f"{where} must be a finite number")
+        return result
 
     return to_scale
 
@@ -200,7 +203,14 @@ def exact_decimal(value: Any, where: str) -> Decimal:
 def exact_scaled(scale: int) -> Coercer:
     """Computed decimals with exactly so many digits after the point."""
     at_scale = scaled(scale)
-    return lambda value, where: at_scale(exact_decimal(value, where), where)
+    without_sign_of_zero = EXACT.plus
+
+    def to_scale(value: Any, where: str) -> Decimal:
+        if type(value) is not Decimal and type(value) is not int:
+            raise _mismatch(where, "a decimal number", value)
+        return without_sign_of_zero(at_scale(value, where))
+
+    return to_scale
 
 
 def exact_bytes(value: Any, where: str) -> bytes:
@@ -251,7 +261,10 @@ def array_of(coerce: Coercer) -> Coercer:
     def to_array(value: Any, where: str) -> list[Any]:
         if not isinstance(value, list):
             raise _mismatch(where, "an array", value)
-        return [coerce(element, f"{where}[{index}]") for index, element in enumerate(value)]
+        try:
+            return [coerce(element, where) for element in value]
+        except Mismatch:  # once more, to say which element it is
+            return [coerce(element, f"{where}[{index}]") for index, element in enumerate(value)]
 
     return to_array
 
@@ -297,15 +310,20 @@ def record_of(name: str, *fields: FieldCoercer) -> Coercer:
     def to_record(value: Any, where: str) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise _mismatch(where, f"a record {name}", value)
-        for key in value:
-            if key not in known:
-                raise Mismatch(f"{where} has no field {key!r}")
-        record = {}
+        if not known.issuperset(value):
+            unknown = next(key for key in value if key not in known)
+            raise Mismatch(f"{where} has no field {unknown!r}")
+        record: dict[str, Any] = {}
         for field, coerce, is_required, default in fields:
             if field in value:
                 element = value[field]
-                is_absent = element is None and not is_required and default is None
-                record[field] = None if is_absent else coerce(element, f"{where}.{field}")
+                if element is None and not is_required and default is None:
+                    record[field] = None
+                    continue
+                try:
+                    record[field] = coerce(element, where)
+                except Mismatch:  # once more, to say which field it is
+                    record[field] = coerce(element, f"{where}.{field}")
             elif is_required:
                 raise Mismatch(f"{where} lacks the field {field!r}")
             else:

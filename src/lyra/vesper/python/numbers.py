@@ -206,8 +206,12 @@ def round_number(value: Any, scale: Any, rounding: str = "half_even") -> Decimal
 
 def _quantized(value: Decimal, scale: int, rounding: str) -> Decimal:
     try:
+        return value.quantize(_unit(scale), _ROUNDING[rounding], _STICKY)
+    except ArithmeticError:
+        pass  # more digits than that context has
+    try:
         digits = max(value.adjusted() + scale, 0) + 2
-        context = _STICKY if digits < _STICKY.prec else _wide(min(digits, _WIDE_DIGITS))
+        context = _wide(min(digits, _WIDE_DIGITS))
         return EXACT.plus(value.quantize(_unit(scale), rounding=_ROUNDING[rounding], context=context))
     except ArithmeticError:
         raise overflow() from None

@@ -1,0 +1,248 @@
+"""What generated Python costs: nodes beside functions written by hand with the same checks, and inline contracts.
+
+The goal is 1.7 times the hand-written function. Contracts are compared with `icontract` and `deal` where those are
+installed: what two contracts add to a call, ours at most a fifth of theirs. Generating and compiling are not measured.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Context, Decimal, Inexact, InvalidOperation, Overflow
+from typing import Any
+
+from benchmarks.measure import Figure, Row, Size, Stopwatch, Timing, interleave, ratio_at_most
+from lyra.vesper.ir import expressions as ir
+from lyra.vesper.ir.program import Assign, Check, Contract, ErrorValue, Input, Output, Program, Return, Validate
+from lyra.vesper.python.run import compile_program
+from lyra.vesper.values.outcome import NodeError
+from lyra.vesper.values.types import (
+    ANY,
+    BOOLEAN,
+    DECIMAL,
+    INTEGER,
+    INTEGER_MAX,
+    INTEGER_MIN,
+    STRING,
+    Array,
+    DecimalType,
+    Field,
+    Record,
+    Type,
+)
+
+__all__ = ["run"]
+
+
+# ------------------------------------------------------------ nodes
+def _name(name: str) -> ir.Name:
+    return ir.Name(type=ANY, name=name)
+
+
+def _arithmetic(operator: str, left: ir.Expression, right: ir.Expression) -> ir.Arithmetic:
+    return ir.Arithmetic(type=ANY, operator=operator, left=left, right=right)
+
+
+def _compare(operator: str, left: ir.Expression, right: ir.Expression) -> ir.Compare:
+    return ir.Compare(type=BOOLEAN, operator=operator, left=left, right=right)
+
+
+def _number(value: int) -> ir.Constant:
+    return ir.Constant(type=INTEGER, value=value)
+
+
+def _program(name: str, inputs: dict[str, Type], outputs: dict[str, Type], *steps: Any, **more: Any) -> Program:
+    return Program(
+        node_id=name,
+        kind="function",
+        intent="A node of the benchmark",
+        digest=f"benchmark-{name}",
+        inputs=tuple(Input(key, kind) for key, kind in inputs.items()),
+        success=tuple(Output(key, kind) for key, kind in outputs.items()),
+        error=(Output("error_code", STRING), Output("message", STRING)),
+        steps=steps,
+        **more,
+    )
+
+
+def _add(*, contracts: bool) -> Program:
+    total = _arithmetic("+", _name("a"), _name("b"))
+    before = Contract("a >= 0", _compare(">=", _name("a"), _number(0)))
+    after = Contract("result >= a", _compare(">=", _name("result"), _name("a")))
+    return _program(
+        f"add_{'checked' if contracts else 'plain'}_v1",
+        {"a": INTEGER, "b": INTEGER},
+        {"result": INTEGER},
+        Assign(name="add", target="result", value=total),
+        preconditions=(before,) if contracts else (),
+        postconditions=(after,) if contracts else (),
+    )
+
+
+_ITEM = Record("Item", (Field("sku", STRING), Field("price", DecimalType(2)), Field("quantity", INTEGER)))
+
+
+def _invoice() -> Program:
+    item = _name("item")
+    price, quantity = (ir.FieldOf(type=ANY, target=item, name=name) for name in ("price", "quantity"))
+    lines = ir.MapOver(type=ANY, collection=_name("items"), name="item", body=_arithmetic("*", price, quantity))
+    tax = _arithmetic("*", _name("net"), _name("rate"))
+    some = _compare(">", ir.Length(type=INTEGER, target=_name("items")), _number(0))
+    empty = ErrorValue(ir.Constant(type=STRING, value="empty"))
+    return _program(
+        "invoice_v1",
+        {"items": Array(_ITEM), "rate": DECIMAL},
+        {"net": DecimalType(2), "tax": DecimalType(2), "total": DecimalType(2)},
+        Validate(name="validate", checks=(Check("items.length > 0", some),), failure=empty),
+        Assign(name="net", target="net", value=ir.Aggregate(type=ANY, function="sum", collection=lines)),
+        Assign(name="tax", target="tax", value=ir.Rounded(type=DECIMAL, operand=tax, scale=2, rounding="half_up")),
+        Return(
+            name="answer",
+            success=(
+                ("net", _name("net")),
+                ("tax", _name("tax")),
+                ("total", _arithmetic("+", _name("net"), _name("tax"))),
+            ),
+        ),
+        preconditions=(Contract("rate < 1", _compare("<", _name("rate"), _number(1))),),
+        postconditions=(Contract("total >= net", _compare(">=", _name("total"), _name("net"))),),
+    )
+
+
+# ------------------------------------------------------------ the same by hand
+_EXACT = Context(prec=10_000, Emin=-10_000, Emax=10_000, traps=[Inexact, Overflow, InvalidOperation])
+_ROUNDING = Context(prec=60)
+_CENT = Decimal("0.01")
+
+
+def _refuse(code: str) -> NodeError:
+    return NodeError(code)
+
+
+def add_by_hand(*, a: int, b: int) -> dict[str, Any]:
+    if type(a) is not int or not INTEGER_MIN <= a <= INTEGER_MAX:
+        raise _refuse("invalid_input")
+    if type(b) is not int or not INTEGER_MIN <= b <= INTEGER_MAX:
+        raise _refuse("invalid_input")
+    if a < 0:
+        raise _refuse("precondition_failed")
+    result = a + b
+    if not INTEGER_MIN <= result <= INTEGER_MAX:
+        raise _refuse("overflow")
+    if result < a:
+        raise _refuse("postcondition_failed")
+    return {"result": result}
+
+
+def _cents(value: Any) -> Decimal:
+    if isinstance(value, int | str) and not isinstance(value, bool):
+        value = Decimal(value)
+    elif not isinstance(value, Decimal):
+        raise _refuse("invalid_input")
+    if not value.is_finite():
+        raise _refuse("invalid_input")
+    return _EXACT.quantize(value, _CENT)
+
+
+def _item_by_hand(item: Any) -> dict[str, Any]:
+    if not isinstance(item, dict) or not item.keys() <= {"sku", "price", "quantity"}:
+        raise _refuse("invalid_input")
+    sku, quantity = item["sku"], item["quantity"]
+    if not isinstance(sku, str):
+        raise _refuse("invalid_input")
+    if type(quantity) is not int or not INTEGER_MIN <= quantity <= INTEGER_MAX:
+        raise _refuse("invalid_input")
+    return {"sku": sku, "price": _cents(item["price"]), "quantity": quantity}
+
+
+def invoice_by_hand(*, items: list[dict[str, Any]], rate: Decimal) -> dict[str, Any]:
+    if not isinstance(items, list):
+        raise _refuse("invalid_input")
+    items = [_item_by_hand(item) for item in items]
+    if type(rate) is not Decimal or not rate.is_finite():
+        raise _refuse("invalid_input")
+    if rate >= 1:
+        raise _refuse("precondition_failed")
+    if not items:
+        raise _refuse("empty")
+    net = Decimal(0)
+    for item in items:
+        net = _EXACT.add(net, _EXACT.multiply(item["price"], item["quantity"]))
+    tax = _EXACT.multiply(net, rate).quantize(_CENT, rounding=ROUND_HALF_UP, context=_ROUNDING)
+    total = _EXACT.quantize(_EXACT.add(net, tax), _CENT)
+    net = _EXACT.quantize(net, _CENT)
+    if total < net:
+        raise _refuse("postcondition_failed")
+    return {"net": net, "tax": tax, "total": total}
+
+
+# ------------------------------------------------------------ contracts by decorators
+def _plain_add(a: int, b: int) -> int:
+    return a + b
+
+
+def _with_icontract(icontract: Any) -> Callable[..., int]:
+    checked = icontract.ensure(lambda a, result: result >= a)(_plain_add)
+    decorated: Callable[..., int] = icontract.require(lambda a: a >= 0)(checked)
+    return decorated
+
+
+def _with_deal(deal: Any) -> Callable[..., int]:
+    checked = deal.ensure(lambda a, b, result: result >= a)(_plain_add)
+    decorated: Callable[..., int] = deal.pre(lambda a, b: a >= 0)(checked)
+    return decorated
+
+
+def _overhead(with_contracts: Figure, without: Figure) -> Figure:
+    return Figure(max(with_contracts.value - without.value, 0.0), "µs")
+
+
+# ------------------------------------------------------------ measuring
+def _timed(function: Callable[..., Any], words: dict[str, Any], count: int) -> Timing:
+    with Stopwatch(count) as watch:
+        for _ in range(count):
+            function(**words)
+    return watch.timing
+
+
+def _best(size: Size, count: int, words: dict[str, Any], functions: dict[str, Callable[..., Any]]) -> dict[str, Figure]:
+    contenders = {
+        name: lambda function=function: _timed(function, words, count) for name, function in functions.items()
+    }
+    return interleave(contenders, size.repeats)
+
+
+def run(size: Size) -> list[Row]:
+    rows = []
+    numbers = {"a": 3, "b": 4}
+    items = [{"sku": f"item-{number}", "price": Decimal("1.10"), "quantity": number} for number in range(1, 9)]
+    order = {"items": items, "rate": Decimal("0.19")}
+    add, invoice = compile_program(_add(contracts=True)).function, compile_program(_invoice()).function
+    assert add(**numbers) == add_by_hand(**numbers)
+    assert invoice(**order) == invoice_by_hand(**order)  # type: ignore[arg-type]
+    for what, words, ours, theirs, count in (
+        ("an addition with two contracts", numbers, add, add_by_hand, size.of(100_000, 10)),
+        ("an invoice of 8 items", order, invoice, invoice_by_hand, size.of(3_000, 5)),
+    ):
+        best = _best(size, count, dict(words), {"generated": ours, "by hand": theirs})
+        rows.append(Row(what, best["generated"], "by hand", best["by hand"], goals=(ratio_at_most(1.7),)))
+    return [*rows, *_contract_rows(size, numbers)]
+
+
+def _contract_rows(size: Size, numbers: dict[str, Any]) -> list[Row]:
+    """What two contracts add to a call, beside the libraries that are installed."""
+    plain, checked = (compile_program(_add(contracts=flag)).function for flag in (False, True))
+    functions: dict[str, Callable[..., Any]] = {"plain": plain, "checked": checked, "undecorated": _plain_add}
+    for library, decorate in (("icontract", _with_icontract), ("deal", _with_deal)):
+        try:
+            functions[library] = decorate(importlib.import_module(library))
+        except ImportError:
+            continue
+    best = _best(size, size.of(100_000, 10), numbers, functions)
+    ours = _overhead(best["checked"], best["plain"])
+    libraries = [name for name in ("icontract", "deal") if name in best]
+    rows = [
+        Row("two contracts", ours, name, _overhead(best[name], best["undecorated"]), goals=(ratio_at_most(0.2),))
+        for name in libraries
+    ]
+    return rows or [Row("two contracts", ours, note="icontract and deal are not installed")]
