@@ -18,7 +18,6 @@ from lyra.vesper.direct.equality import ORDERS, contains, equal, ordered_pair
 from lyra.vesper.direct.frames import EXECUTION, MISSING, Evaluate, Frame, NotSupplied, Scope
 from lyra.vesper.direct.numbers import OPERATIONS, kind_of, negate, number_text, overflow, round_number, round_quotient
 from lyra.vesper.ir import expressions as ir
-from lyra.vesper.values.limits import TEXT_MAX
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import ANY, INTEGER_MAX, INTEGER_MIN
 
@@ -168,13 +167,14 @@ def text_of(value: Any) -> str:
 
 
 def _text(expression: ir.Text, scope: Scope) -> Evaluate:
+    text_max = scope.text_max
     parts: list[str | Evaluate] = [
         part if isinstance(part, str) else compile_expression(part, scope) for part in expression.parts
     ]
 
     def join(frame: Frame) -> str:
         texts = [part if isinstance(part, str) else text_of(part(frame)) for part in parts]
-        if sum(map(len, texts)) > TEXT_MAX:
+        if sum(map(len, texts)) > text_max:
             raise NodeError("resource_limit", "the text is too long")
         return "".join(texts)
 
@@ -223,7 +223,7 @@ def _integer_constant(expression: ir.Expression) -> int | None:
     return value if type(value) is int else None
 
 
-def _add_slots(first_slot: int, second_slot: int) -> Evaluate:
+def _add_slots(first_slot: int, second_slot: int, text_max: int) -> Evaluate:
     add = OPERATIONS["+"]
 
     def evaluate(frame: Frame) -> Any:
@@ -234,19 +234,19 @@ def _add_slots(first_slot: int, second_slot: int) -> Evaluate:
                 return total
             raise overflow()
         if type(first) is str and type(second) is str:
-            return _joined(first, second)
+            return _joined(first, second, text_max)
         return add(first, second)
 
     return evaluate
 
 
-def _joined(first: str, second: str) -> str:
-    if len(first) + len(second) > TEXT_MAX:
+def _joined(first: str, second: str, text_max: int) -> str:
+    if len(first) + len(second) > text_max:
         raise NodeError("resource_limit", "the text is too long")
     return first + second
 
 
-def _add(left: Evaluate, right: Evaluate) -> Evaluate:
+def _add(left: Evaluate, right: Evaluate, text_max: int) -> Evaluate:
     add = OPERATIONS["+"]
 
     def evaluate(frame: Frame) -> Any:
@@ -257,7 +257,7 @@ def _add(left: Evaluate, right: Evaluate) -> Evaluate:
                 return total
             raise overflow()
         if type(first) is str and type(second) is str:
-            return _joined(first, second)
+            return _joined(first, second, text_max)
         return add(first, second)
 
     return evaluate
@@ -266,10 +266,10 @@ def _add(left: Evaluate, right: Evaluate) -> Evaluate:
 def _arithmetic(expression: ir.Arithmetic, scope: Scope) -> Evaluate:
     slots = _plain_slot(expression.left, scope), _plain_slot(expression.right, scope)
     if expression.operator == "+" and slots[0] is not None and slots[1] is not None:
-        return _add_slots(slots[0], slots[1])
+        return _add_slots(slots[0], slots[1], scope.text_max)
     left, right = compile_expression(expression.left, scope), compile_expression(expression.right, scope)
     if expression.operator == "+":
-        return _add(left, right)
+        return _add(left, right, scope.text_max)
     operation = OPERATIONS[expression.operator]
     return lambda frame: operation(left(frame), right(frame))
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from lyra.vesper.ir.program import Limits
 from lyra.vesper.values.execution import Execution
+from lyra.vesper.values.limits import TEXT_MAX
 from lyra.vesper.values.outcome import NodeError
 
 __all__ = ["EFFECTS", "EXECUTION", "METER", "MISSING", "Evaluate", "Frame", "Meter", "NotSupplied", "Scope", "Slots"]
@@ -69,12 +70,14 @@ class Meter:
 
 
 class Slots:
-    """Hands out the numbers of slots."""
+    """Hands out the numbers of slots, and holds the limits of the program that they belong to."""
 
-    __slots__ = ("count",)
+    __slots__ = ("count", "memory_max", "text_max")
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits) -> None:
         self.count = 3
+        self.memory_max = limits.memory_mb * 1024 * 1024  # bytes of one value
+        self.text_max = min(TEXT_MAX, self.memory_max)
 
     def new(self) -> int:
         self.count += 1
@@ -93,6 +96,16 @@ class Scope:
         self._slots = slots
         self.names = dict(names)
         self.guarded = guarded  # slots that may hold MISSING
+
+    @property
+    def text_max(self) -> int:
+        """How many characters a text may have."""
+        return self._slots.text_max
+
+    @property
+    def memory_max(self) -> int:
+        """How many bytes an array that a step builds may take, roughly."""
+        return self._slots.memory_max
 
     def slot(self, name: str) -> int | None:
         return self.names.get(name)

@@ -78,7 +78,7 @@ class DirectProgram:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        slots = Slots()
+        slots = Slots(program.limits)
         ambient = slots.for_names(program.ambient)
         inputs = slots.for_names(declared.name for declared in program.inputs)
         self._needs_meter = needs_meter(program)

@@ -14,12 +14,11 @@ from lyra.vesper.direct.expressions import Compiler, compile_condition, compile_
 from lyra.vesper.direct.frames import METER, Evaluate, Frame, Scope
 from lyra.vesper.direct.numbers import add, divide, kind_of, multiply
 from lyra.vesper.ir import expressions as ir
-from lyra.vesper.values.limits import TEXT_MAX
 from lyra.vesper.values.outcome import NodeError
 
 __all__ = ["AGGREGATES", "TRANSFORMS", "elements_of"]
 
-_LONG_TEXT: Final = 1000  # characters; shorter ones are not added up
+_ELEMENT_BYTES: Final = 64  # roughly, of an element of an array; the characters of a text come on top
 
 
 def elements_of(value: Any, frame: Frame) -> list[Any]:
@@ -53,18 +52,19 @@ def _quantifier(expression: ir.Quantifier, scope: Scope) -> Evaluate:
 def _map_over(expression: ir.MapOver, scope: Scope) -> Evaluate:
     collection = compile_expression(expression.collection, scope)
     inner, (slot,) = scope.bind(expression.name)
-    body = compile_expression(expression.body, inner)
+    body, memory_max = compile_expression(expression.body, inner), scope.memory_max
 
     def transform(frame: Frame) -> list[Any]:
         results: list[Any] = []
-        characters = 0
-        for element in elements_of(collection(frame), frame):
+        elements = elements_of(collection(frame), frame)
+        size = len(elements) * _ELEMENT_BYTES
+        for element in elements:
             frame[slot] = element
             result = body(frame)
-            if type(result) is str and len(result) > _LONG_TEXT:
-                characters += len(result)
-                if characters > TEXT_MAX:
-                    raise NodeError("resource_limit", "the texts are too long")
+            if type(result) is str:
+                size += len(result)
+            if size > memory_max:
+                raise NodeError("resource_limit", "the array takes too much memory")
             results.append(result)
         return results
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from lyra.core.linear_regex import BadPattern, RegexProgram, TooManySteps
 from lyra.vesper.ir import expressions as ir
+from lyra.vesper.ir.program import Limits
 from lyra.vesper.reference.numbers import arithmetic, is_number, negated, parts, rounded, type_error
 from lyra.vesper.reference.values import equal, kind, less, read, sorted_set, text
 from lyra.vesper.values.execution import Execution
@@ -31,10 +32,11 @@ class Unjudged(NodeError):
 class Budget:
     """The execution, and what is left of its limits and `old` values."""
 
-    def __init__(self, execution: Execution, steps: int, time_s: float) -> None:
+    def __init__(self, execution: Execution, limits: Limits) -> None:
         self.execution = execution
-        self.steps = steps
-        self.deadline = execution.monotonic() + time_s
+        self.steps = limits.steps
+        self.deadline = execution.monotonic() + limits.time_s
+        self.memory = limits.memory_mb * 1024 * 1024
         self.olds: list[Any] = []
 
     def spend(self, count: int) -> None:
@@ -89,7 +91,7 @@ def evaluate(expression: ir.Expression, variables: Variables, budget: Budget) ->
             return not is_true(expression.operand, variables, budget)
         case ir.Arithmetic():
             result = arithmetic(expression.operator, value_of(expression.left), value_of(expression.right))
-            return _short(result) if isinstance(result, str) else result
+            return _short(result, budget) if isinstance(result, str) else result
         case ir.Rounded():
             return _rounded(expression, variables, budget)
         case ir.Compare():
@@ -123,10 +125,10 @@ def evaluate(expression: ir.Expression, variables: Variables, budget: Budget) ->
             return {name: value_of(item) for name, item in expression.entries}
         case ir.Text():
             texts = [part if isinstance(part, str) else text(value_of(part)) for part in expression.parts]
-            return _short("".join(texts))
+            return _short("".join(texts), budget)
         case ir.MapOver():
             elements = _elements(expression.collection, variables, budget)
-            return [value_of(expression.body, {expression.name: element}) for element in elements]
+            return _limited([value_of(expression.body, {expression.name: element}) for element in elements], budget)
         case ir.Filter():
             elements = _elements(expression.collection, variables, budget)
             return [
@@ -147,10 +149,17 @@ def evaluate(expression: ir.Expression, variables: Variables, budget: Budget) ->
     raise AssertionError(expression)
 
 
-def _short(result: str) -> str:
-    if len(result) > TEXT_MAX:
+def _short(result: str, budget: Budget) -> str:
+    if len(result) > min(TEXT_MAX, budget.memory):
         raise NodeError("resource_limit", "the text is too long")
     return result
+
+
+def _limited(results: list[Any], budget: Budget) -> list[Any]:
+    """The array, if it needs no more memory than allowed: 64 bytes for an element, and the characters of texts."""
+    if sum(64 + (len(result) if isinstance(result, str) else 0) for result in results) > budget.memory:
+        raise NodeError("resource_limit", "the array takes too much memory")
+    return results
 
 
 def _name(name: str, variables: Variables) -> Any:

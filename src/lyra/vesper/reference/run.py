@@ -80,7 +80,7 @@ class _Walk:
     def __init__(self, program: Program, execution: Execution, effects: Effects | None) -> None:
         self.program = program
         self.effects = effects
-        self.budget = Budget(execution, program.limits.steps, program.limits.time_s)
+        self.budget = Budget(execution, program.limits)
         self.unverifiable: list[str] = []
         self.ambient: dict[str, Any] = {}
         self.inputs: dict[str, Any] = {}
