@@ -61,7 +61,15 @@ def test_a_path_that_raises_differs() -> None:
 
     report = differential.test(ADD, 10, first=direct, second=breaks)
     assert report.divergences == 10
-    assert "crash KeyError" in report.kept[0].differences[0]["direct"]
+    (row,) = report.kept[0].differences
+    assert (row["kind"], row["direct"]) == ("crash", "KeyError: 'x'")
+
+
+def test_two_paths_that_raise_alike_do_not_agree() -> None:
+    def breaks(*_: Any) -> Outcome:
+        raise KeyError("x")
+
+    assert differential.test(ADD, 10, first=breaks, second=breaks).divergences == 10
 
 
 def test_a_test_can_stop_at_the_first_divergence() -> None:

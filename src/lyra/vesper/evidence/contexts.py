@@ -15,13 +15,13 @@ from lyra.core.ids import seeded
 from lyra.vesper.effects.replay import EffectLog, request_digest
 from lyra.vesper.effects.request import EffectError, Request
 from lyra.vesper.evidence.boundaries import Boundaries, parts_of
-from lyra.vesper.evidence.inputs import drawer
+from lyra.vesper.evidence.inputs import Draw, drawer
 from lyra.vesper.ir import expressions as ir
 from lyra.vesper.ir.program import Program
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.types import ANY
 
-__all__ = ["SimulatedEffects", "executions"]
+__all__ = ["SimulatedEffects", "executions", "simulator"]
 
 _NOW: Final = datetime(2026, 2, 28, 23, 59, 59, 999_999, tzinfo=UTC)
 _ERRORS: Final = ("timeout", "overloaded", "invalid_transition", "declined")
@@ -58,12 +58,18 @@ def _predicate(key: str) -> Callable[..., bool]:
     return answer
 
 
+def simulator(program: Program, seed: int) -> Callable[[], SimulatedEffects]:
+    """Gives effects for one execution after the other; equal requests have equal answers in all of them."""
+    draw = drawer(ANY, Boundaries(program))
+    return lambda: SimulatedEffects(draw, seed)
+
+
 class SimulatedEffects:
     """Answers every request at once, by its digest, and logs it."""
 
-    def __init__(self, program: Program, seed: int) -> None:
+    def __init__(self, draw: Draw, seed: int) -> None:
         self._seed = seed
-        self._draw = drawer(ANY, Boundaries(program))
+        self._draw = draw
         self.log = EffectLog()
 
     async def perform(self, request: Request) -> Any:

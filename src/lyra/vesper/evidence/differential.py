@@ -18,7 +18,7 @@ from lyra.core.clock import SystemClock
 from lyra.vesper.effects.replay import ReplayEffects
 from lyra.vesper.evidence.compare import compare
 from lyra.vesper.evidence.confidence import lower_bound
-from lyra.vesper.evidence.contexts import SimulatedEffects, executions
+from lyra.vesper.evidence.contexts import SimulatedEffects, executions, simulator
 from lyra.vesper.evidence.corpus import Corpus
 from lyra.vesper.evidence.inputs import InputGenerator
 from lyra.vesper.evidence.shrinking import shrink
@@ -26,7 +26,7 @@ from lyra.vesper.ir.program import Program
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import Outcome
 
-__all__ = ["Divergence", "Report", "RunPath", "differences_of", "test"]
+__all__ = ["Divergence", "PathPair", "Report", "RunPath", "test"]
 
 RunPath = Callable[..., Outcome]  # (program, inputs, execution, effects)
 _BATCH: Final = 4096
@@ -54,25 +54,49 @@ class Report(msgspec.Struct, frozen=True):
         return lower_bound(self.compared, self.divergences)
 
 
-def differences_of(
-    program: Program, inputs: Mapping[str, Any], execution: Execution, *, first: RunPath, second: RunPath, seed: int = 0
-) -> list[dict[str, Any]]:
-    """How the two paths differ for some inputs; empty if they do not."""
-    if program.pure:
-        return compare(*(_ending(path, program, inputs, execution) for path in (first, second)))
-    live = SimulatedEffects(program, seed)
-    python = _ending(first, program, inputs, execution, live)
-    replay = ReplayEffects(live.log)
-    direct = _ending(second, program, inputs, execution, replay)
-    return [*compare(python, direct), *replay.mismatches()]
+class PathPair:
+    """Two paths that run the same executions of one program."""
+
+    def __init__(self, program: Program, first: RunPath | None, second: RunPath | None, seed: int = 0) -> None:
+        if first is None or second is None:
+            python, direct = _default_paths()
+            first, second = first or python, second or direct
+        self._program, self._first, self._second = program, first, second
+        self._simulated = None if program.pure else simulator(program, seed)
+
+    def differences(self, inputs: Mapping[str, Any], execution: Execution) -> list[dict[str, Any]]:
+        """How the two paths differ for some inputs; empty if they do not. A path that raises always differs."""
+        try:
+            if self._simulated is None:
+                arguments = self._program, inputs, execution
+                return compare(self._first(*arguments), self._second(*arguments))
+            return self._replayed(inputs, execution, self._simulated())
+        except Exception:  # noqa: BLE001 - a crash is a finding
+            return self._crashes(inputs, execution)
+
+    def _replayed(
+        self, inputs: Mapping[str, Any], execution: Execution, live: SimulatedEffects
+    ) -> list[dict[str, Any]]:
+        python = self._first(self._program, inputs, execution, live)
+        replay = ReplayEffects(live.log)
+        direct = self._second(self._program, inputs, execution, replay)
+        return [*compare(python, direct), *replay.mismatches()]
+
+    def _crashes(self, inputs: Mapping[str, Any], execution: Execution) -> list[dict[str, Any]]:
+        live = None if self._simulated is None else self._simulated()
+        python = _ending(self._first, self._program, inputs, execution, live)
+        replay = None if live is None else ReplayEffects(live.log)
+        direct = _ending(self._second, self._program, inputs, execution, replay)
+        return [{"path": "root", "kind": "crash", "python": python, "direct": direct}]
 
 
-def _ending(path: RunPath, *arguments: Any) -> Outcome:
-    """The outcome; an exception counts as one of its own."""
+def _ending(path: RunPath, *arguments: Any) -> str:
+    """How an execution ended, an exception of the path included."""
     try:
-        return path(*arguments)
+        outcome = path(*arguments)
     except Exception as error:  # noqa: BLE001 - a crash is a finding
-        return Outcome(f"crash {type(error).__name__}: {error}")
+        return f"{type(error).__name__}: {error}"
+    return outcome.status if outcome.error is None else outcome.error.code
 
 
 def _default_paths() -> tuple[RunPath, RunPath]:
@@ -93,53 +117,43 @@ def test(
     stop_after: int | None = None,
 ) -> Report:
     """Compare the paths on `count` generated inputs; `stop_after` so many divergences."""
-    if first is None or second is None:
-        python, direct = _default_paths()
-        first, second = first or python, second or direct
+    pair = PathPair(program, first, second, seed)
     clock = SystemClock()
     began = clock.monotonic()
     contexts = executions(program, seed)
     generator = InputGenerator(program, seed)
-    old = Corpus(corpus).of(program.node_id) if corpus is not None else []
+    batch = Corpus(corpus).of(program.node_id) if corpus is not None else []
+    total = count + len(batch)
     compared = divergences = 0
-    pure = program.pure
     failing: list[tuple[dict[str, Any], Execution]] = []
-    batch = old
-    while True:
+    while compared < total and not _is_enough(divergences, stop_after):
         for number, inputs in enumerate(batch):
             execution = contexts[number % len(contexts)]
             compared += 1
-            if pure:
-                try:
-                    differences = compare(first(program, inputs, execution), second(program, inputs, execution))
-                except Exception:  # noqa: BLE001 - a crash is a finding, looked at below
-                    differences = differences_of(program, inputs, execution, first=first, second=second)
-            else:
-                differences = differences_of(program, inputs, execution, first=first, second=second, seed=seed)
-            if differences:
+            if pair.differences(inputs, execution):
                 divergences += 1
                 if len(failing) < KEPT_MAX:
                     failing.append((inputs, execution))
-                if stop_after is not None and divergences >= stop_after:
+                if _is_enough(divergences, stop_after):
                     break
-        left = count + len(old) - compared
-        if left <= 0 or (stop_after is not None and divergences >= stop_after):
-            break
-        batch = generator.batch(min(left, _BATCH))
+        batch = generator.batch(min(total - compared, _BATCH))
     seconds = clock.monotonic() - began
-    kept = tuple(_kept(program, inputs, execution, first, second, seed) for inputs, execution in failing)
+    kept = tuple(_shrunk(pair, inputs, execution) for inputs, execution in failing)
     if corpus is not None:
         for divergence in kept:
             Corpus(corpus).add(program.node_id, divergence.shrunk)
     return Report(compared, divergences, kept, seconds)
 
 
-def _kept(
-    program: Program, inputs: dict[str, Any], execution: Execution, first: RunPath, second: RunPath, seed: int
-) -> Divergence:
-    def differences(candidate: dict[str, Any]) -> list[dict[str, Any]]:
-        return differences_of(program, candidate, execution, first=first, second=second, seed=seed)
+def _is_enough(divergences: int, stop_after: int | None) -> bool:
+    return stop_after is not None and divergences >= stop_after
 
-    kinds = {row["kind"] for row in differences(inputs)}
-    shrunk = shrink(inputs, lambda candidate: any(row["kind"] in kinds for row in differences(candidate)))
-    return Divergence(inputs, shrunk, differences(shrunk))
+
+def _shrunk(pair: PathPair, inputs: dict[str, Any], execution: Execution) -> Divergence:
+    kinds = {row["kind"] for row in pair.differences(inputs, execution)}
+
+    def still_differs(candidate: dict[str, Any]) -> bool:
+        return any(row["kind"] in kinds for row in pair.differences(candidate, execution))
+
+    shrunk = shrink(inputs, still_differs)
+    return Divergence(inputs, shrunk, pair.differences(shrunk, execution))
