@@ -77,12 +77,12 @@ def mapped(**entries: Any) -> ir.MapOf:
     return ir.MapOf(type=ANY, entries=tuple((key, expr(value)) for key, value in entries.items()))
 
 
-def check(expression: ir.Expression, said: str = "a check") -> Check:
-    return Check(said, expression)
+def check(expression: ir.Expression, words: str = "a check") -> Check:
+    return Check(words, expression)
 
 
-def contract(said: str, expression: ir.Expression | None, reason: str = "") -> Contract:
-    return Contract(said, expression, reason)
+def contract(words: str, expression: ir.Expression | None, reason: str = "") -> Contract:
+    return Contract(words, expression, reason)
 
 
 def failure(code: Any, **fields: Any) -> ErrorValue:

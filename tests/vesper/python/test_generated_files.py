@@ -12,7 +12,7 @@ import pytest
 
 from lyra.vesper.ir.program import Program
 from lyra.vesper.python.generate import HEADER, generate, source
-from lyra.vesper.python.layout import Comment
+from lyra.vesper.python.layout import SourceComment
 from tests.vesper.python.examples import EXAMPLES
 
 ROOT = Path(__file__).parents[3]
@@ -34,7 +34,7 @@ def _run(*command: str, cwd: Path) -> None:
 
 
 class _WithoutComments(ast.NodeTransformer):
-    def visit_Comment(self, node: Comment) -> None:
+    def visit_SourceComment(self, node: SourceComment) -> None:
         return None
 
 

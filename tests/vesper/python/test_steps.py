@@ -1,4 +1,4 @@
-"""Steps, contracts and the order of an execution on the Python path."""
+"""StepWriter, contracts and the order of an execution on the Python path."""
 
 from __future__ import annotations
 

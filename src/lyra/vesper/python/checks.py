@@ -10,7 +10,7 @@ import ast
 from collections.abc import Sequence
 
 from lyra.vesper.ir.program import Check, Contract
-from lyra.vesper.python.expressions import Scope, Writer
+from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
 from lyra.vesper.python.syntax import ModuleParts, assign, attribute, call, if_, name, negated, raise_
 
 __all__ = ["Checks"]
@@ -23,16 +23,16 @@ class Checks:
         self.module = module
         self.uses_run = False
 
-    def all_true(self, checks: Sequence[Check], scope: Scope, sink: list[ast.stmt], *, in_loop: bool) -> ast.expr:
+    def all_true(self, checks: Sequence[Check], scope: PythonScope, sink: list[ast.stmt], *, in_loop: bool) -> ast.expr:
         """Whether all checks are true, from left to right."""
-        writer = Writer(self.module, scope, sink, in_loop=in_loop)
+        writer = ExpressionWriter(self.module, scope, sink, in_loop=in_loop)
         first, *rest = checks
         tests = [writer.condition(first.expression)]
         tests += [writer.lazy(check.expression, as_condition=True) for check in rest]
         self.uses_run |= writer.uses_run
         return tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests)
 
-    def contract(self, contract: Contract, scope: Scope, failure: Sequence[ast.stmt]) -> list[ast.stmt]:
+    def contract(self, contract: Contract, scope: PythonScope, failure: Sequence[ast.stmt]) -> list[ast.stmt]:
         """Statements that do `failure` where the contract does not hold."""
         note = ast.Expr(call(attribute(name("run"), "unverified"), ast.Constant(contract.text)))
         if contract.expression is None:
@@ -41,11 +41,11 @@ class Checks:
         return self.condition(Check(contract.text, contract.expression), scope, failure, is_contract=True)
 
     def condition(
-        self, check: Check, scope: Scope, failure: Sequence[ast.stmt], *, is_contract: bool = False
+        self, check: Check, scope: PythonScope, failure: Sequence[ast.stmt], *, is_contract: bool = False
     ) -> list[ast.stmt]:
         """Statements that do `failure` where the condition is not true, or raises."""
         statements: list[ast.stmt] = []
-        writer = Writer(self.module, scope, statements)
+        writer = ExpressionWriter(self.module, scope, statements)
         test = writer.condition(check.expression)
         self.uses_run |= writer.uses_run
         if not writer.may_raise:

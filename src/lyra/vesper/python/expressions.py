@@ -39,7 +39,7 @@ from lyra.vesper.values.types import (
     Type,
 )
 
-__all__ = ["Scope", "Writer"]
+__all__ = ["ExpressionWriter", "PythonScope"]
 
 _ORDERS: Final[dict[str, tuple[type[ast.cmpop], str]]] = {
     "<": (ast.Lt, "less"),
@@ -68,7 +68,7 @@ _FUNCTIONS: Final = {
 }
 
 
-class Scope:
+class PythonScope:
     """The names that an expression may use: their Python names, their types, their intervals."""
 
     def __init__(
@@ -83,20 +83,20 @@ class Scope:
         self.intervals = dict(intervals or {})
         self.absent = absent  # variables whose value may be ABSENT
 
-    def bind(self, variable: str, python: str, kind: Type) -> Scope:
+    def bind(self, variable: str, python: str, kind: Type) -> PythonScope:
         """A scope in which the variable has this Python name."""
-        inner = Scope(self.python, self.kinds, self.intervals, self.absent - {variable})
+        inner = PythonScope(self.python, self.kinds, self.intervals, self.absent - {variable})
         inner.python[variable] = python
         inner.kinds[variable] = kind
         inner.intervals.pop(variable, None)
         return inner
 
 
-class Writer:
+class ExpressionWriter:
     """Writes the expressions of one place: `sink` takes statements before it, or is None where none may stand."""
 
     def __init__(
-        self, module: ModuleParts, scope: Scope, sink: list[ast.stmt] | None, *, in_loop: bool = False
+        self, module: ModuleParts, scope: PythonScope, sink: list[ast.stmt] | None, *, in_loop: bool = False
     ) -> None:
         self.module = module
         self.scope = scope
@@ -119,11 +119,11 @@ class Writer:
         self.uses_run = True
         return call(attribute(name("run"), method), *arguments)
 
-    def inner(self, scope: Scope | None = None) -> Writer:
+    def inner(self, scope: PythonScope | None = None) -> ExpressionWriter:
         """A writer for a place where no statements may stand."""
-        return Writer(self.module, scope or self.scope, None, in_loop=self.in_loop or scope is not None)
+        return ExpressionWriter(self.module, scope or self.scope, None, in_loop=self.in_loop or scope is not None)
 
-    def adopt(self, other: Writer) -> None:
+    def adopt(self, other: ExpressionWriter) -> None:
         self.may_raise |= other.may_raise
         self.uses_run |= other.uses_run
         self.uses_host |= other.uses_host
@@ -149,7 +149,7 @@ class Writer:
                 values[index] = name(variable)
         self.sink[mark:mark] = kept
 
-    def lazy(self, node: ir.Expression, *, as_condition: bool = False, scope: Scope | None = None) -> ast.expr:
+    def lazy(self, node: ir.Expression, *, as_condition: bool = False, scope: PythonScope | None = None) -> ast.expr:
         """An expression that is evaluated later, or not at all."""
         writer = self.inner(scope)
         value = writer.condition(node) if as_condition else writer.value(node)
@@ -402,7 +402,7 @@ class Writer:
             value = self.helper("in_order", value)
         return self.run_method("spend", value) if self.in_loop else value
 
-    def bound(self, variable: str, collection: ir.Expression) -> tuple[Scope, str]:
+    def bound(self, variable: str, collection: ir.Expression) -> tuple[PythonScope, str]:
         """A scope in which the variable is an element of the collection, and its Python name."""
         python = self.module.names.own(variable)
         return self.scope.bind(variable, python, item_kind(self.kind(collection))), python
@@ -453,7 +453,7 @@ class Writer:
         self.sink.append(assign(collection, elements))
         self.sink.append(self._start(accumulator, self.value(node.initial), start_kind))
         statements: list[ast.stmt] = []
-        writer = Writer(self.module, inner, statements, in_loop=True)
+        writer = ExpressionWriter(self.module, inner, statements, in_loop=True)
         statements.append(assign(accumulator, writer.value(node.body)))
         self.adopt(writer)
         self.sink.append(ast.For(ast.Name(python, ast.Store()), name(collection), statements, [], None))

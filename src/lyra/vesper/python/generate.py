@@ -30,7 +30,7 @@ from lyra.vesper.ir.program import (
     Validate,
 )
 from lyra.vesper.python.checks import Checks
-from lyra.vesper.python.expressions import Scope, Writer
+from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
 from lyra.vesper.python.kinds import (
     FULL,
     Interval,
@@ -43,10 +43,10 @@ from lyra.vesper.python.kinds import (
     settled_after,
     variable_kinds,
 )
-from lyra.vesper.python.layout import Comment, module_text
+from lyra.vesper.python.layout import SourceComment, module_text
 from lyra.vesper.python.names import Names, function_name
 from lyra.vesper.python.steps import (
-    Steps,
+    StepWriter,
     acts_outside,
     code_field,
     never_ends,
@@ -86,7 +86,7 @@ class Generated(msgspec.Struct, frozen=True):
 
 def generate(program: Program) -> Generated:
     """The module of a node."""
-    return _Generator(program).module()
+    return _ModuleGenerator(program).module()
 
 
 def source(program: Program) -> str:
@@ -100,7 +100,7 @@ def input_type(declared: Input) -> Type:
     return Nullable(declared.type) if is_absent_null and not isinstance(declared.type, Nullable) else declared.type
 
 
-class _Generator:
+class _ModuleGenerator:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.function = function_name(program.node_id)
@@ -112,11 +112,12 @@ class _Generator:
         self.parameters = {declared.name: self.names.own(declared.name) for declared in program.inputs}
         self.kinds = {declared.name: input_type(declared) for declared in program.inputs}
         self.intervals = self._input_intervals()
-        self.entry = Scope(self.parameters, self.kinds)
+        self.entry = PythonScope(self.parameters, self.kinds)
         self.checks = Checks(self.parts)
         self.olds: dict[str, str] = {}
         self.old_kinds: dict[str, Type] = {}
         self.conditional: frozenset[str] = frozenset()  # outputs that may be ABSENT at the end
+        self.flow: PythonScope | None = None  # variables, where the steps stand in the node's own function
 
     # ------------------------------------------------------------ the module
     def module(self) -> Generated:
@@ -158,7 +159,7 @@ class _Generator:
         ]
         defaults = [self._default(item) for item in self.program.inputs]
         if self.needs_run:
-            optional = ast.BinOp(self.parts.runtime("Run"), ast.BitOr(), ast.Constant(None))
+            optional = ast.BinOp(self.parts.runtime("NodeRun"), ast.BitOr(), ast.Constant(None))
             words.append(ast.arg("run", optional))
             defaults.append(ast.Constant(None))
         first = [ast.arg("effects", self.parts.runtime("Effects"))] if self.is_async else []
@@ -198,7 +199,7 @@ class _Generator:
 
     def _run_statements(self) -> list[ast.stmt]:
         limits = self.program.limits
-        fresh = ast.BoolOp(ast.Or(), [name("run"), call(self.parts.runtime("Run"))])
+        fresh = ast.BoolOp(ast.Or(), [name("run"), call(self.parts.runtime("NodeRun"))])
         effects = name("effects") if self.is_async else ast.Constant(None)
         arguments: list[ast.expr] = [effects, ast.Constant(limits.steps), ast.Constant(limits.time_s)]
         key = self.parameters.get(self.program.idempotency_key)
@@ -225,7 +226,7 @@ class _Generator:
                 checks += self.checks.contract(contract, self.entry, [*refused, broken])
         self.needs_run |= self.checks.uses_run
         if checks:
-            checks.insert(0, Comment("What the caller must see to"))
+            checks.insert(0, SourceComment("What the caller must see to"))
         return [*statements, *checks, *self._old_statements()]
 
     def _is_about_variables(self, contract: Contract) -> bool:
@@ -268,13 +269,13 @@ class _Generator:
         if not leading or not (has_checks or any(item.constraints for item in self.program.inputs)):
             return []
         used = names_in((leading, self.program.rules))
-        scope = Scope(self.parameters, self.kinds)
+        scope = PythonScope(self.parameters, self.kinds)
         declared: list[ast.stmt] = []
         for variable in assigned((*self.program.steps, *_compensations(self.program))):
             if variable in used and variable not in self.parameters:
                 scope = scope.bind(variable, self.names.own(variable), ANY)
                 declared.append(ast.AnnAssign(store(scope.python[variable]), self.parts.any(), ast.Constant(None), 1))
-        steps = Steps(self.parts, self.program, scope, set())
+        steps = StepWriter(self.parts, self.program, scope, set())
         body = steps.steps(leading)
         if self.program.rules:
             body = steps.with_rules(body, self.program.rules, may_act=False)
@@ -291,7 +292,7 @@ class _Generator:
         parameters: list[tuple[str, ast.expr, ast.expr | None]] = []
         if uses_run:
             self.needs_run = True
-            parameters.append(("run", self.parts.runtime("Run"), None))
+            parameters.append(("run", self.parts.runtime("NodeRun"), None))
         for item in self.program.inputs:
             if item.name in used:
                 annotation = self.parts.annotation(self.kinds[item.name])
@@ -321,7 +322,7 @@ class _Generator:
             self.olds[f"old({number})"] = python
             kind = kind_of(node, self.kinds)
             before: list[ast.stmt] = []
-            writer = Writer(self.parts, self.entry, before)
+            writer = ExpressionWriter(self.parts, self.entry, before)
             value = writer.value(node)
             self.needs_run |= writer.uses_run
             is_plain = kind in (STRING, INTEGER, BOOLEAN, TIMESTAMP, BYTES) or isinstance(kind, DecimalType | EnumType)
@@ -342,7 +343,7 @@ class _Generator:
         return statements
 
     # ------------------------------------------------------------ the flow
-    def _flow_scope(self) -> tuple[Scope, list[ast.stmt], set[str]]:
+    def _flow_scope(self) -> tuple[PythonScope, list[ast.stmt], set[str]]:
         """The scope of the steps, and declarations of variables that need one."""
         program = self.program
         acts = (*program.steps, *_compensations(program))
@@ -369,11 +370,11 @@ class _Generator:
             first.append(ast.AnnAssign(store(python[variable]), self.parts.any(), value, 1))
         kinds.update({item: ANY for item in variables if item in absent})
         intervals = {item: limits for item, limits in self.intervals.items() if item not in variables}
-        return Scope(python, kinds, intervals, frozenset(absent)), first, declared
+        return PythonScope(python, kinds, intervals, frozenset(absent)), first, declared
 
     def _flow_statements(self) -> list[ast.stmt]:
         scope, first, declared = self._flow_scope()
-        steps = Steps(self.parts, self.program, scope, declared)
+        steps = StepWriter(self.parts, self.program, scope, declared)
         if self._is_straight():
             return self._straight(steps, first)
         return self._apart(steps, first)
@@ -387,7 +388,7 @@ class _Generator:
         last = program.steps[-1] if program.steps else None
         return not returns or (returns == [last] and not returns[0].guards)
 
-    def _straight(self, steps: Steps, first: list[ast.stmt]) -> list[ast.stmt]:
+    def _straight(self, steps: StepWriter, first: list[ast.stmt]) -> list[ast.stmt]:
         """The steps inside the node's function itself."""
         program = self.program
         flow = program.steps
@@ -407,6 +408,7 @@ class _Generator:
         kept, outputs = self._kept(values)
         results = ast.Return(steps.outputs(outputs))
         self.conditional = frozenset(steps.conditional)
+        self.flow = steps.scope
         ensured = self._ensured({output.name: value for output, value in outputs})
         if not ensured:
             return self._guarded([*first, *body, *before, *kept, results], steps)
@@ -427,7 +429,7 @@ class _Generator:
                 outputs.append((output, value))
         return statements, outputs
 
-    def _guarded(self, body: list[ast.stmt], steps: Steps) -> list[ast.stmt]:
+    def _guarded(self, body: list[ast.stmt], steps: StepWriter) -> list[ast.stmt]:
         """The statements, with the handlers for errors that they raise."""
         refusal = self._refusal() if steps.may_raise else None
         if refusal is None and not _uses_exact(body):
@@ -441,7 +443,7 @@ class _Generator:
             handler = ast.ExceptHandler(errors, problem, [raise_(refusal(name(problem)), plainly=True)])
         return [ast.Try(body, [handler], [], [])]
 
-    def _apart(self, steps: Steps, first: list[ast.stmt]) -> list[ast.stmt]:
+    def _apart(self, steps: StepWriter, first: list[ast.stmt]) -> list[ast.stmt]:
         """The steps in a function of their own, which returns the outputs."""
         program = self.program
         body = steps.steps(program.steps)
@@ -475,7 +477,7 @@ class _Generator:
             ast.Return(name(outputs_name)),
         ]
 
-    def _guarded_call(self, statements: list[ast.stmt], body: list[ast.stmt], steps: Steps) -> list[ast.stmt]:
+    def _guarded_call(self, statements: list[ast.stmt], body: list[ast.stmt], steps: StepWriter) -> list[ast.stmt]:
         guarded = self._guarded([*statements, *body], steps)
         if len(guarded) == 1 and isinstance(guarded[0], ast.Try):
             guarded[0].body = statements
@@ -498,9 +500,9 @@ class _Generator:
         return [*result, *ensured, ast.Return(name(outputs))]
 
     # ------------------------------------------------------------ contracts about the answer
-    def _answer_scope(self, fields: dict[str, str], kinds: dict[str, Type]) -> Scope:
+    def _answer_scope(self, fields: dict[str, str], kinds: dict[str, Type]) -> PythonScope:
         python = {**self.parameters, **fields, **self.olds}
-        return Scope(python, {**self.kinds, **kinds, **self.old_kinds}, None, self.conditional)
+        return PythonScope(python, {**self.kinds, **kinds, **self.old_kinds}, None, self.conditional)
 
     def _ensured(self, values: dict[str, ast.expr]) -> list[ast.stmt]:
         """Postconditions and invariants about a success whose fields have these values."""
@@ -553,12 +555,30 @@ class _Generator:
         for contract in program.postconditions:
             broken = self.checks.broken("postcondition_failed", contract.text, "postcondition")
             statements += self.checks.contract(contract, scope, [broken])
-        variables = set(assigned(program.steps)) - set(fields) - set(self.parameters)
-        for contract in program.invariants:
-            if not names_in(contract.expression) & variables:
-                broken = self.checks.broken("invariant_failed", contract.text, "invariant")
-                statements += self.checks.contract(contract, scope, [broken])
+        statements += self._final_invariants(fields, kinds)
         self.needs_run |= self.checks.uses_run
+        return statements
+
+    def _final_invariants(self, fields: dict[str, str], kinds: dict[str, Type]) -> list[ast.stmt]:
+        """Invariants at the end of a success. One about a variable without a value says nothing."""
+        statements: list[ast.stmt] = []
+        variables = set(assigned(self.program.steps)) - set(fields)
+        for contract in self.program.invariants:
+            used = names_in(contract.expression) & variables
+            broken = [self.checks.broken("invariant_failed", contract.text, "invariant")]
+            if self.flow is None or not used:
+                if not used - set(self.parameters):
+                    statements += self.checks.contract(contract, self._answer_scope(fields, kinds), broken)
+                continue
+            scope = self._answer_scope(fields, kinds)
+            for variable in used:
+                scope = scope.bind(variable, self.flow.python[variable], self.flow.kinds.get(variable, ANY))
+            check = self.checks.contract(contract, scope, broken)
+            waiting = sorted(used & self.flow.absent)
+            for variable in waiting:
+                python, absent = name(self.flow.python[variable]), self.parts.runtime("ABSENT")
+                check = [if_(ast.Compare(python, [ast.IsNot()], [absent]), check)]
+            statements += check
         return statements
 
     def _results(

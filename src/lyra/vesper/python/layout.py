@@ -1,8 +1,8 @@
 """Source text of a syntax tree, laid out as formatters do: double quotes, lines of at most 120 characters.
 
 `ast.unparse` knows neither comments nor long lines, so generated modules are printed here. Only the statements and
-expressions that the generator makes are known; reading the text gives the same tree again. A `Comment` stands where a
-statement may stand and compiles to nothing.
+expressions that the generator makes are known; reading the text gives the same tree again. A `SourceComment` stands
+where a statement may stand and compiles to nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-__all__ = ["LINE_MAX", "Comment", "module_text", "string_literal"]
+__all__ = ["LINE_MAX", "SourceComment", "module_text", "string_literal"]
 
 LINE_MAX: Final = 120
 _INDENT: Final = "    "
@@ -39,7 +39,7 @@ _OPERATORS: Final[dict[type[ast.AST], str]] = {
 _LAMBDA, _TERNARY, _OR, _AND, _NOT, _COMPARE, _BIT_OR, _SUM, _PRODUCT, _UNARY, _AWAIT, _ATOM = range(12)
 
 
-class Comment(ast.Pass):
+class SourceComment(ast.Pass):
     """A comment on a line of its own."""
 
     def __init__(self, text: str) -> None:
@@ -339,13 +339,13 @@ def _dict_lines(node: ast.Dict, indent: str) -> Iterator[str]:
 # ------------------------------------------------------------ statements
 def _body(statements: Sequence[ast.stmt], indent: str) -> list[str]:
     lines = list(_joined([_statement(statement, indent + _INDENT) for statement in statements]))
-    is_empty = all(isinstance(statement, Comment) for statement in statements)
+    is_empty = all(isinstance(statement, SourceComment) for statement in statements)
     return [*lines, f"{indent}{_INDENT}pass"] if is_empty else lines
 
 
 def _statement(node: ast.stmt, indent: str) -> list[str]:
     match node:
-        case Comment():
+        case SourceComment():
             return _comment_lines(node.text, indent)
         case ast.Pass() | ast.Continue() | ast.Break():
             return [indent + type(node).__name__.lower()]

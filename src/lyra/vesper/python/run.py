@@ -13,7 +13,7 @@ from lyra.vesper.effects.drive import drive
 from lyra.vesper.effects.request import Effects
 from lyra.vesper.ir.program import Program
 from lyra.vesper.python.generate import Generated, generate
-from lyra.vesper.python.running import Run
+from lyra.vesper.python.running import NodeRun
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import Failure, NodeError, Outcome
 
@@ -38,7 +38,7 @@ class PythonProgram:
 
     def execute(self, inputs: Mapping[str, Any], execution: Execution) -> Outcome:
         """The outcome of a pure program."""
-        state = Run(execution) if self.generated.needs_run else None
+        state = NodeRun(execution) if self.generated.needs_run else None
         try:
             words = self._arguments(inputs)
             if state is not None:
@@ -51,7 +51,7 @@ class PythonProgram:
 
     async def execute_async(self, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None) -> Outcome:
         """The outcome of a program with effects."""
-        state = Run(execution, effects)
+        state = NodeRun(execution, effects)
         try:
             outputs = await self.function(effects, **self._arguments(inputs), run=state)
         except NodeError as error:
@@ -89,12 +89,12 @@ def _invalid(message: str) -> NodeError:
     return NodeError("invalid_input", message, phase="input")
 
 
-def _failed(error: NodeError, state: Run | None) -> Outcome:
+def _failed(error: NodeError, state: NodeRun | None) -> Outcome:
     failure = Failure(error.code, error.message, error.phase, error.fields)
     return Outcome("error", {}, failure, PATH, tuple(state.unverifiable) if state is not None else ())
 
 
-def _too_large(state: Run | None) -> Outcome:
+def _too_large(state: NodeRun | None) -> Outcome:
     return _failed(NodeError("resource_limit", "a value is nested too deeply or too large"), state)
 
 

@@ -1,8 +1,8 @@
 """The state of one run of generated code: its execution, steps and time used, effects and compensations.
 
-A generated function makes a `Run` only where it needs it: when it reads the time, a predicate or an ambient object,
-loops, or acts outside. `Run` holds which contracts could not be judged. It decides nothing about a node: what happens
-in which order stands in the generated function.
+A generated function makes a `NodeRun` only where it needs it: when it reads the time, a predicate or an ambient object,
+loops, or acts outside. It holds which contracts could not be judged. It decides nothing about a node: what happens in
+which order stands in the generated function.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from lyra.vesper.values.outcome import NodeError
 
 __all__ = [
     "ABSENT",
-    "Answer",
     "BrokenContract",
+    "DeclaredError",
     "EffectFailure",
+    "NodeRun",
     "Retry",
-    "Run",
     "Unverifiable",
     "accepted",
     "answer",
@@ -81,16 +81,16 @@ def broken(code: str, text: str, phase: str) -> BrokenContract:
     return BrokenContract(code, f"does not hold: {text}", phase=phase)
 
 
-class Answer(NodeError):
+class DeclaredError(NodeError):
     """The error that a node itself answers with. Rules do not look at it again."""
 
 
-def answer(code: Any, fields: dict[str, Any], code_field: str = "") -> Answer:
+def answer(code: Any, fields: dict[str, Any], code_field: str = "") -> DeclaredError:
     """The error that a node declares: its code and its other fields; the field of the code is among them."""
     if not isinstance(code, str):
         raise NodeError("type_error", "an error code is a string")
     named = {code_field: code} if code_field else {}
-    return Answer(code, text_of(fields.get("message")), fields={**named, **fields})
+    return DeclaredError(code, text_of(fields.get("message")), fields={**named, **fields})
 
 
 def written(coerce: Coercer, value: Any, where: str) -> Any:
@@ -180,7 +180,7 @@ def snapshot(value: Any) -> Any:
     return value
 
 
-class Run:
+class NodeRun:
     """What one run of a generated function shares between its steps."""
 
     __slots__ = (

@@ -1,8 +1,8 @@
 """Statements for the steps of a node.
 
-A step that ends the node with success returns a dict of outputs; one that ends it with an error raises `Answer`, which
-error rules let pass. Steps that act outside are awaited. Variables that may be read before they are assigned, that
-handlers read, or that values of several types are assigned to, are declared before the first step.
+A step that ends the node with success returns a dict of outputs; a step that ends it with an error raises
+`DeclaredError`, which error rules let pass. Steps that act outside are awaited. Variables that may be read before they
+are assigned, that handlers read, or that values of several types are assigned to, are declared before the first step.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from lyra.vesper.ir.program import (
     Validate,
 )
 from lyra.vesper.python.checks import Checks
-from lyra.vesper.python.expressions import Scope, Writer
+from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
 from lyra.vesper.python.kinds import assigned, interval_of, is_decimal, names_in, parts
-from lyra.vesper.python.layout import Comment
+from lyra.vesper.python.layout import SourceComment
 from lyra.vesper.python.syntax import ModuleParts, assign, attribute, call, if_, name, negated, raise_, store
 from lyra.vesper.values.types import ANY, INTEGER, Array, DecimalType, EnumType, Nullable, Record, Type
 
-__all__ = ["Steps", "acts_outside", "code_field", "never_ends", "new_function", "output_type"]
+__all__ = ["StepWriter", "acts_outside", "code_field", "never_ends", "new_function", "output_type"]
 
 _ANSWERING = ("map_to", "return_error", "compensate")
 
@@ -49,10 +49,10 @@ def code_field(program: Program) -> str:
     return next((field for field in ("error_code", "code") if field in declared), "")
 
 
-class Steps:
+class StepWriter:
     """Writes the steps of one node into one function."""
 
-    def __init__(self, module: ModuleParts, program: Program, scope: Scope, declared: set[str]) -> None:
+    def __init__(self, module: ModuleParts, program: Program, scope: PythonScope, declared: set[str]) -> None:
         self.module = module
         self.program = program
         self.scope = scope
@@ -65,10 +65,10 @@ class Steps:
         self.conditional: set[str] = set()  # outputs that may have no value at the end
 
     # ------------------------------------------------------------ helpers
-    def writer(self, sink: list[ast.stmt] | None, scope: Scope | None = None) -> Writer:
-        return Writer(self.module, scope or self.scope, sink, in_loop=self._in_loop)
+    def writer(self, sink: list[ast.stmt] | None, scope: PythonScope | None = None) -> ExpressionWriter:
+        return ExpressionWriter(self.module, scope or self.scope, sink, in_loop=self._in_loop)
 
-    def done(self, writer: Writer) -> None:
+    def done(self, writer: ExpressionWriter) -> None:
         self.uses_run |= writer.uses_run
         self.may_raise |= writer.may_raise
 
@@ -88,7 +88,7 @@ class Steps:
         self.uses_run = True
         return call(attribute(name("run"), method), *arguments, **keywords)
 
-    def inside(self, scope: Scope, steps: Sequence[Step], *, in_loop: bool = False) -> list[ast.stmt]:
+    def inside(self, scope: PythonScope, steps: Sequence[Step], *, in_loop: bool = False) -> list[ast.stmt]:
         """The steps in another scope."""
         kept = self.scope, self._in_loop
         self.scope, self._in_loop = scope, self._in_loop or in_loop
@@ -100,7 +100,7 @@ class Steps:
     def steps(self, steps: Sequence[Step]) -> list[ast.stmt]:
         statements: list[ast.stmt] = []
         for step in steps:
-            statements.append(Comment(step.name))
+            statements.append(SourceComment(step.name))
             statements += self.step(step)
             if isinstance(step, Return) and not step.guards:
                 break  # what follows is never reached
@@ -150,7 +150,7 @@ class Steps:
         arguments = ast.Constant("validation_failed"), ast.Constant(f"{step.name} failed")
         return [*statements, if_(negated(test), [raise_(call(self.module.runtime("NodeError"), *arguments))])]
 
-    def failure(self, value: ErrorValue, scope: Scope | None = None, *, plainly: bool = False) -> list[ast.stmt]:
+    def failure(self, value: ErrorValue, scope: PythonScope | None = None, *, plainly: bool = False) -> list[ast.stmt]:
         """Statements that answer with a declared error."""
         statements: list[ast.stmt] = []
         writer = self.writer(statements, scope)
@@ -407,9 +407,9 @@ class Steps:
         self.may_raise = True
         if not step.found and not step.empty:
             return statements
-        found = self.inside(scope, step.found) or [ast.Pass()]
         test = call(self.module.runtime("has_rows"), name(python))
-        return [*statements, if_(test, found, self.inside(scope, step.empty))]
+        with_rows = self.inside(scope, step.found) or [ast.Pass()]
+        return [*statements, if_(test, with_rows, self.inside(scope, step.empty))]
 
     def _transition(self, step: Transition) -> list[ast.stmt]:
         statements: list[ast.stmt] = []
@@ -459,7 +459,7 @@ class Steps:
             names = names_in(contract.expression)
             broken = [self.checks.broken("invariant_failed", contract.text, "invariant")]
             waiting = sorted(names & self.scope.absent)
-            scope = Scope(self.scope.python, self.scope.kinds, self.scope.intervals)
+            scope = PythonScope(self.scope.python, self.scope.kinds, self.scope.intervals)
             check = self.checks.contract(contract, scope, broken)
             if waiting:
                 tests: list[ast.expr] = [
@@ -487,14 +487,14 @@ class Steps:
             handler.append(if_(test, reaction))
         handler.append(ast.Raise(name(error), ast.Constant(None)))
         errors = ast.Tuple([self.module.runtime("NodeError"), name("ArithmeticError")], ast.Load())
-        passed = ast.ExceptHandler(self.module.runtime("Answer"), None, [ast.Raise(None, None)])
+        passed = ast.ExceptHandler(self.module.runtime("DeclaredError"), None, [ast.Raise(None, None)])
         self.may_raise = True
         return [ast.Try(body, [passed, ast.ExceptHandler(errors, problem, handler)], [], [])]
 
     def _reaction(self, rule: ErrorRule, error: str, *, may_act: bool) -> list[ast.stmt]:
         statements: list[ast.stmt] = []
         variable = self.module.names.fresh("error_facts")
-        scope = Scope(self.scope.python, dict.fromkeys(self.scope.kinds, ANY), None, self.scope.absent)
+        scope = PythonScope(self.scope.python, dict.fromkeys(self.scope.kinds, ANY), None, self.scope.absent)
         scope = scope.bind("error", variable, ANY)
         uses_error = "error" in names_in((rule.answer, rule.compensation))
         if uses_error:
@@ -515,7 +515,7 @@ class Steps:
         for rule in step.rules:
             if rule.action == "compensate" and rule.compensation:
                 none = self.module.names.fresh("no_error")
-                scope = Scope(self.scope.python, dict.fromkeys(self.scope.kinds, ANY), None, self.scope.absent)
+                scope = PythonScope(self.scope.python, dict.fromkeys(self.scope.kinds, ANY), None, self.scope.absent)
                 inner = scope.bind("error", none, ANY)
                 if "error" in names_in(rule.compensation):
                     facts = call(self.module.runtime("error_object"), ast.Constant(None))
@@ -524,10 +524,10 @@ class Steps:
                 statements += [definition, ast.Expr(self.run_method("on_undo", name(function)))]
         return statements
 
-    def _compensation(self, steps: tuple[Step, ...], scope: Scope) -> tuple[str, ast.stmt]:
+    def _compensation(self, steps: tuple[Step, ...], scope: PythonScope) -> tuple[str, ast.stmt]:
         """A function that takes a step back. It keeps the values that its variables have when it is defined."""
         function = self.module.names.fresh("take_back")
-        inner = Scope(scope.python, scope.kinds, None, scope.absent)
+        inner = PythonScope(scope.python, scope.kinds, None, scope.absent)
         bound = sorted(variable for variable in names_in(steps) if variable in scope.python)
         parameters: list[tuple[str, ast.expr, ast.expr | None]] = []
         for variable in bound:
@@ -545,7 +545,7 @@ class Steps:
 
 def never_ends(body: Sequence[ast.stmt]) -> bool:
     """Whether the end of the statements is never reached."""
-    last = next((item for item in reversed(body) if not isinstance(item, Comment)), None)
+    last = next((item for item in reversed(body) if not isinstance(item, SourceComment)), None)
     if isinstance(last, ast.Return | ast.Raise):
         return True
     if isinstance(last, ast.If):

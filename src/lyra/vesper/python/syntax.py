@@ -208,24 +208,24 @@ class ModuleParts:
                 return self.runtime(f"{prefix}_decimal")
             case DecimalType():
                 maker = self.runtime("exact_scaled" if is_output else "scaled")
-                return self._made("scaled", call(maker, ast.Constant(kind.scale)))
+                return self._coercer_constant("scaled", call(maker, ast.Constant(kind.scale)))
             case EnumType():
-                return self._made("enum", call(self.runtime("enum_of"), *map(ast.Constant, kind.values)))
+                return self._coercer_constant("enum", call(self.runtime("enum_of"), *map(ast.Constant, kind.values)))
             case Nullable():
                 inner = self.coercer(kind.type, is_output=is_output)
-                return self._made("nullable", call(self.runtime("nullable"), inner))
+                return self._coercer_constant("nullable", call(self.runtime("nullable"), inner))
             case Array() | SetType():
                 maker = self.runtime("array_of" if isinstance(kind, Array) else "set_of")
-                return self._made("items", call(maker, self.coercer(kind.item, is_output=is_output)))
+                return self._coercer_constant("items", call(maker, self.coercer(kind.item, is_output=is_output)))
             case MapType():
                 key = kind.key if isinstance(kind.key, EnumType) else STRING
                 entry = [self.coercer(part, is_output=is_output) for part in (key, kind.value)]
-                return self._made("map", call(self.runtime("map_of"), *entry))
+                return self._coercer_constant("map", call(self.runtime("map_of"), *entry))
             case Record():
                 return self._record_coercer(kind, is_output=is_output)
         return self.runtime("to_null" if getattr(kind, "kind", "") == "null" else f"{prefix}_any")
 
-    def _made(self, hint: str, value: ast.expr) -> ast.expr:
+    def _coercer_constant(self, hint: str, value: ast.expr) -> ast.expr:
         return self.constant(f"to_{hint}", value)
 
     def _record_coercer(self, kind: Record, *, is_output: bool) -> ast.expr:
@@ -242,7 +242,7 @@ class ModuleParts:
             ]
             rows.append(ast.Tuple(row, ast.Load()))
         maker = call(self.runtime("record_of"), ast.Constant(kind.name or "record"), *rows)
-        return self._made(kind.name or "record", maker)
+        return self._coercer_constant(kind.name or "record", maker)
 
 
 _VALUES = (str, int, Decimal, bool, bytes, datetime, list, dict, frozenset, type(None))
