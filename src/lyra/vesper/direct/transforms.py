@@ -150,7 +150,7 @@ def _group_by(expression: ir.GroupBy, scope: Scope) -> Evaluate:
     def row_of(key: list[Any], elements: list[Any], frame: Frame) -> dict[str, Any]:
         row = {name: value for (name, _), value in zip(keys, key, strict=True)}
         for output, aggregate, operand in columns:
-            row[output] = aggregate(elements if operand is None else _each(operand, slot, elements, frame))
+            row[output] = aggregate(elements if operand is None else _values_of(operand, slot, elements, frame))
         if not columns:
             row["items"] = elements
         return row
@@ -169,7 +169,7 @@ def _group_by(expression: ir.GroupBy, scope: Scope) -> Evaluate:
     return group
 
 
-def _each(operand: Evaluate, slot: int, elements: list[Any], frame: Frame) -> list[Any]:
+def _values_of(operand: Evaluate, slot: int, elements: list[Any], frame: Frame) -> list[Any]:
     """The operand for all elements, in order."""
     values = []
     for element in elements:

@@ -245,15 +245,21 @@ class InputGenerator:
         rng = self._rng
         if not self._names:
             return [{} for _ in range(count)]
-        columns = []
-        for draw, edges in zip(self._draws, self._edges, strict=True):
-            few = rng.sample(edges, min(len(edges), _EDGES))
-            pool = few + [draw(rng) for _ in range(_POOL - len(few))]
-            columns.append([pool[byte] for byte in rng.randbytes(count)])
+        if len(self._names) == 1:  # a pool would repeat the same inputs, and a repeated input proves nothing
+            columns = [[self._draws[0](rng) for _ in range(count)]]
+        else:
+            columns = [self._column(*source, count) for source in zip(self._draws, self._edges, strict=True)]
         rows = self._rows(columns)
         for index in range(rng.randrange(0, _ODD_SHARE), count, _ODD_SHARE):
             self._spoil(rows[index])
         return rows
+
+    def _column(self, draw: Draw, edges: list[Any], count: int) -> list[Any]:
+        """Values of one input, each from a new pool of boundary values and random ones."""
+        rng = self._rng
+        few = rng.sample(edges, min(len(edges), _EDGES))
+        pool = few + [draw(rng) for _ in range(_POOL - len(few))]
+        return [pool[byte] for byte in rng.randbytes(count)]
 
     def _rows(self, columns: list[list[Any]]) -> list[dict[str, Any]]:
         """One dict for each row of the columns; the usual small numbers of inputs take the quickest way."""
