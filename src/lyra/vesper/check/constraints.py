@@ -97,7 +97,7 @@ class Constraints:
 
     # ------------------------------------------------------------ custom types
     def _of_type(self, text: str, subject: Expression, depth: int, path: Path) -> list[tuple[str, Expression]]:
-        if depth > TYPE_DEPTH_MAX:
+        if depth > TYPE_DEPTH_MAX or without_null(subject.type) == ANY:
             return []
         inner = _INNER.match(text)
         item = element_of(subject.type)

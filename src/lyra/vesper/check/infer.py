@@ -71,7 +71,7 @@ from lyra.vesper.ir.expressions import (
 )
 from lyra.vesper.loading.issues import ERROR, WARNING
 from lyra.vesper.nodes.reader import close_to
-from lyra.vesper.values.limits import PATTERN_SIZE_MAX, SCALE_MAX
+from lyra.vesper.values.limits import PATTERN_SIZE_MAX, SCALE_MAX, TERMS_MAX
 from lyra.vesper.values.types import (
     ANY,
     BOOLEAN,
@@ -107,6 +107,7 @@ class Typing:
 
     def __init__(self, state: CheckState) -> None:
         self.state = state
+        self._terms = 0
         self._projects = False  # inside the argument of an aggregate or the collection of a quantifier
 
     # ------------------------------------------------------------ texts
@@ -171,6 +172,12 @@ class Typing:
 
     # ------------------------------------------------------------ terms
     def term(self, term: Term, scope: Scope, site: Site) -> Expression:
+        """The expression of a term."""
+        self._terms += 1
+        if self._terms > TERMS_MAX:
+            if self._terms == TERMS_MAX + 1:
+                self._wrong("limit", f"the expressions of the node have more than {TERMS_MAX} parts", site, term.start)
+            return _nothing()
         match term:
             case LiteralTerm():
                 return self._constant(term.value, site, term.start)

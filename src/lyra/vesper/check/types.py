@@ -17,7 +17,7 @@ from lyra.core.checking.document import Path
 from lyra.vesper.check.state import CheckState
 from lyra.vesper.nodes.model import FieldDeclaration, Node, TypeDeclaration
 from lyra.vesper.nodes.reader import close_to
-from lyra.vesper.values.limits import SCALE_MAX, TYPE_DEPTH_MAX
+from lyra.vesper.values.limits import SCALE_MAX, TYPE_DEPTH_MAX, TYPE_FIELDS_MAX
 from lyra.vesper.values.types import (
     ANY,
     SCALARS,
@@ -63,6 +63,7 @@ class TypeTable:
                 state.error("bad_name", f"`{declaration.name}` is the name of a built-in type", declaration.path)
             self.declarations[declaration.name] = declaration
         self._known: dict[str, Type] = {}
+        self._sizes: dict[str, int] = {}  # fields of custom types, inner ones counted
         self._open: list[str] = []  # custom types under way, outermost first
         for declaration in node.types:
             self.named(declaration.name, declaration.path)
@@ -173,8 +174,26 @@ class TypeTable:
         self._open.append(name)
         kind = self._custom(declaration)
         self._open.pop()
+        self._sizes[name] = size = self._size(kind)
+        if size > TYPE_FIELDS_MAX:
+            self.state.error("limit", f"type `{name}` has more than {TYPE_FIELDS_MAX} fields", declaration.path)
+            kind = ANY
         self._known[name] = kind
         return kind
+
+    def _size(self, kind: Type) -> int:
+        """How many fields a type has, those inside it counted."""
+        if isinstance(kind, Nullable):
+            return self._size(kind.type)
+        if isinstance(kind, (Array, SetType)):
+            return self._size(kind.item)
+        if isinstance(kind, MapType):
+            return self._size(kind.value)
+        if not isinstance(kind, Record):
+            return 0
+        if kind.name in self._sizes:
+            return self._sizes[kind.name]
+        return sum(1 + self._size(field.type) for field in kind.fields)
 
     def _custom(self, declaration: TypeDeclaration) -> Type:
         if declaration.base is not None:

@@ -31,6 +31,8 @@ FIELDS_MAX: Final = 256  # of a custom type, or of an answer
 STEPS_MAX: Final = 1_000  # of a node, inner ones counted
 STEP_DEPTH_MAX: Final = 16  # steps inside one another
 CONTRACTS_MAX: Final = 256
+TERMS_MAX: Final = 50_000  # parts of all expressions of a node
+TYPE_FIELDS_MAX: Final = 2_000  # of a custom type, with the fields of the types inside it
 TYPE_DEPTH_MAX: Final = 16  # array<array<…>>, and custom types inside custom types
 ISSUES_MAX: Final = 200  # remarks on one file; later ones are counted, not listed
 

@@ -1,0 +1,45 @@
+"""Files that are written to exhaust the checker end with a remark, soon."""
+
+from __future__ import annotations
+
+from lyra.vesper.check import check_text
+
+HEAD = "node_id: a_v1\ntype: function\nintent: a hostile node\ninputs: {n: integer}\noutputs: {r: any}\n"
+
+
+def codes(text: str) -> set[str]:
+    return {issue.code for issue in check_text(text) if issue.severity == "error"}
+
+
+def test_types_inside_types_do_not_multiply() -> None:
+    types = "".join(
+        f"  T{i}: {{fields: {{a: T{i + 1}, b: T{i + 1}, c: 'array<T{i + 1}>'}}, constraints: ['true']}}\n"
+        for i in range(12)
+    )
+    text = HEAD.replace("n: integer", "n: T0") + f"types:\n{types}  T12: {{fields: {{x: integer}}}}\n"
+    assert "limit" in codes(text)
+
+
+def test_parameters_inside_expressions_do_not_deepen_them_without_end() -> None:
+    chain = " + ".join(["n"] * 140)
+    step = f"expression: '{chain.replace('n', 'x')}', parameters: {{x: '{{{chain}}}'}}"
+    assert "limit" in codes(HEAD + f"flow:\n  - {{step: r, operation: arithmetic, {step}}}\n")
+
+
+def test_loops_inside_loops_are_walked_a_bounded_number_of_times() -> None:
+    nest = "{operation: arithmetic, expression: 'n + 1.5', output: n}"
+    for number in range(14):
+        more = f"{{operation: arithmetic, expression: 'n + 1.{number}', output: n}}"
+        nest = f"{{operation: loop, condition: 'n < 3', max_iterations: 2, steps: [{nest}, {more}]}}"
+    assert codes(HEAD + f"flow:\n  - {nest}\n") == {"missing_output"}
+
+
+def test_the_parts_of_all_expressions_are_counted() -> None:
+    chain = " + ".join(["n"] * 150)
+    steps = "".join(f"  - {{step: s{i}, operation: arithmetic, expression: '{chain}'}}\n" for i in range(180))
+    assert "limit" in codes(HEAD + "flow:\n" + steps)
+
+
+def test_a_query_has_a_largest_size() -> None:
+    query = "SELECT " + "/*" * 9_000
+    assert "limit" in codes(HEAD + f"flow:\n  - {{step: r, operation: database_query, query: '{query}'}}\n")
