@@ -54,6 +54,7 @@ from lyra.vesper.python.steps import (
     output_type,
 )
 from lyra.vesper.python.syntax import ModuleParts, assign, attribute, call, if_, name, raise_, store
+from lyra.vesper.python.unused import drop_unused, names_read
 from lyra.vesper.values.types import (
     ANY,
     BOOLEAN,
@@ -126,23 +127,25 @@ class _ModuleGenerator:
         if self.needs_run:
             body = [*self._run_statements(), *body]
         function = self._public_function(body)
-        imports = self._imports()
         origin = f"Generated from the node {self.program.node_id}."
         doc = ast.Expr(ast.Constant("\n".join([*_wrapped(self.program.intent), "", origin])))
-        tree = ast.Module([doc, *imports, *self.parts.constants, *self.helpers, function], [])
+        tree = ast.Module([doc, *self.parts.constants, *self.helpers, function], [])
+        drop_unused(tree)
+        tree.body[1:1] = self._imports(names_read(tree))
         _fill_empty_bodies(tree)
         ast.fix_missing_locations(tree)
         return Generated(tree, self.function, self.parameters, self.needs_run, self.is_async)
 
-    def _imports(self) -> list[ast.stmt]:
+    def _imports(self, used: set[str]) -> list[ast.stmt]:
         self.parts.imported("__future__", "annotations")
         modules = sorted(self.parts.imports, key=lambda text: (text.startswith("lyra"), text != "__future__", text))
-        return [statement for module in modules for statement in self._imports_of(module)]
+        return [statement for module in modules for statement in self._imports_of(module, used)]
 
-    def _imports_of(self, module: str) -> list[ast.stmt]:
+    def _imports_of(self, module: str, used: set[str]) -> list[ast.stmt]:
         """The imports from one module; names that go by another name here stand on lines of their own."""
-        names = _import_order(self.parts.imports[module])
         aliases = self.parts.aliases if module.startswith("lyra") else {}
+        needed = {text for text in self.parts.imports[module] if aliases.get(text, text) in {*used, "annotations"}}
+        names = _import_order(needed)
         plain = [text for text in names if text not in aliases]
         lines: list[ast.stmt] = []
         for text in names:
