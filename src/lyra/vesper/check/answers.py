@@ -7,7 +7,7 @@ from typing import Any, Final
 from lyra.core.checking.document import Path
 from lyra.vesper.check.infer import Typing
 from lyra.vesper.check.kinds import misfit
-from lyra.vesper.check.scope import Scope
+from lyra.vesper.check.scope import NameScope
 from lyra.vesper.check.state import CheckState
 from lyra.vesper.ir.expressions import Arithmetic, Constant, Expression, Name
 from lyra.vesper.ir.program import ErrorValue
@@ -16,12 +16,12 @@ from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.outcome import CODES
 from lyra.vesper.values.types import ANY, INTEGER, STRING, EnumType, Type, describe, without_null
 
-__all__ = ["CODE_FIELDS", "Answers"]
+__all__ = ["CODE_FIELDS", "AnswerReader"]
 
 CODE_FIELDS: Final = ("error_code", "code")
 
 
-class Answers:
+class AnswerReader:
     """Reads answers of one node."""
 
     def __init__(self, state: CheckState, typing: Typing, success: dict[str, Type], error: dict[str, Type]) -> None:
@@ -32,7 +32,7 @@ class Answers:
         self._optional = {field.name for field in state.node.success if not field.required}
 
     # ------------------------------------------------------------ success
-    def success_of(self, value: Any, path: Path, scope: Scope) -> tuple[tuple[str, Expression], ...]:
+    def success_of(self, value: Any, path: Path, scope: NameScope) -> tuple[tuple[str, Expression], ...]:
         """The success fields of a return; all that are required must be there."""
         if value is None:
             value = {}
@@ -78,7 +78,7 @@ class Answers:
         self.state.error("unknown_output", f"there is no {what} `{name}`", path, hint=close_to(name, known))
 
     # ------------------------------------------------------------ errors
-    def error_of(self, value: Any, path: Path, scope: Scope) -> ErrorValue:
+    def error_of(self, value: Any, path: Path, scope: NameScope) -> ErrorValue:
         """The error of a return: a code, or a mapping with a code."""
         if isinstance(value, str):
             return ErrorValue(self._code(value, path, scope))
@@ -105,7 +105,7 @@ class Answers:
             fields.append((name, expression))
         return ErrorValue(code, tuple(fields))
 
-    def _code(self, value: Any, path: Path, scope: Scope) -> Expression:
+    def _code(self, value: Any, path: Path, scope: NameScope) -> Expression:
         expression = self.typing.value(value, path, scope)
         if isinstance(expression, Constant) and isinstance(expression.value, str):
             self.state.codes.add(expression.value)

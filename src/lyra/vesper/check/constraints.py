@@ -17,8 +17,8 @@ from lyra.core.checking.document import Path
 from lyra.errors import ParseError
 from lyra.vesper.check.infer import Typing, field_type, pattern_problem
 from lyra.vesper.check.kinds import element_of, is_ordered, is_text
-from lyra.vesper.check.scope import Element, Scope
-from lyra.vesper.check.state import CheckState, Site
+from lyra.vesper.check.scope import Element, NameScope
+from lyra.vesper.check.state import CheckState, TextSite
 from lyra.vesper.check.types import TypeTable
 from lyra.vesper.expressions.parser import parse_expression
 from lyra.vesper.ir.expressions import (
@@ -178,7 +178,7 @@ class Constraints:
         except ParseError:
             self.state.error("bad_constraint", f"`{key}` has no number", path, value=True)
             return None
-        constant = self.typing.term(term, Scope(names={}), Site(path, len(key) + 1))
+        constant = self.typing.term(term, NameScope(names={}), TextSite(path, len(key) + 1))
         return self._pair(key, getattr(constant, "value", None), path, subject)
 
     def _pair(self, key: str, value: Any, path: Path, subject: Expression) -> tuple[str, Expression] | None:
@@ -203,7 +203,7 @@ class Constraints:
             limit_value = self.state.literal(limit, TIMESTAMP, path)
             constant: Expression = Constant(type=TIMESTAMP, value=limit_value)
         else:
-            constant = self.typing.value(limit, path, Scope(names={}))
+            constant = self.typing.value(limit, path, NameScope(names={}))
         if not is_ordered(kind, constant.type) or (constant.type != TIMESTAMP and not is_numeric(constant.type)):
             self._misfit(text, path, kind)
             return None
@@ -240,7 +240,7 @@ class Constraints:
         return text, Call(type=BOOLEAN, function="matches", arguments=(subject, pattern), place=place)
 
     def _one_of(self, text: str, values: list[Any], path: Path, subject: Expression) -> tuple[str, Expression] | None:
-        collection = self.typing.value(values, path, Scope(names={}))
+        collection = self.typing.value(values, path, NameScope(names={}))
         place = self.state.document.place(path)
         return text, Membership(type=BOOLEAN, item=subject, collection=collection, place=place)
 
@@ -254,7 +254,7 @@ class Constraints:
     def _expression(self, text: str, path: Path, subject: Expression, own_name: str) -> tuple[str, Expression] | None:
         """A comparison with the value on its left, or any expression over `value`."""
         lead = "value " if _COMPARISON.match(text) else ""
-        site = Site(path, -len(lead))
+        site = TextSite(path, -len(lead))
         try:
             term = parse_expression(lead + text)
         except ParseError as error:
@@ -265,7 +265,7 @@ class Constraints:
         aliases: dict[str, Expression] = {own_name: subject, "value": subject}
         if element is None:
             aliases.setdefault("length", Length(type=INTEGER, target=subject, place=subject.place))
-        scope = Scope(names={}, aliases=aliases, element=element, allows_hosts=True)
+        scope = NameScope(names={}, aliases=aliases, element=element, allows_hosts=True)
         expression = _over(subject, self.typing.term(term, scope, site))
         if without_null(expression.type) not in (ANY, BOOLEAN):
             kind_text = describe(without_null(expression.type))

@@ -12,8 +12,8 @@ from typing import Final
 
 from lyra.errors import ParseError
 from lyra.vesper.check.infer import Typing
-from lyra.vesper.check.scope import AMBIENT, Scope, UndefinedName
-from lyra.vesper.check.state import CheckState, Site
+from lyra.vesper.check.scope import AMBIENT, NameScope, UndefinedName
+from lyra.vesper.check.state import CheckState, TextSite
 from lyra.vesper.expressions.parser import parse_expression
 from lyra.vesper.expressions.terms import NameTerm, Term
 from lyra.vesper.expressions.tokens import KEYWORDS
@@ -35,9 +35,9 @@ class ContractReader:
         self.state = state
         self.typing = typing
 
-    def contract(self, source: ContractText, scope: Scope) -> Contract:
+    def contract(self, source: ContractText, scope: NameScope) -> Contract:
         """A contract; without an expression where it cannot be judged."""
-        site = Site(source.path)
+        site = TextSite(source.path)
         if source.is_prose:
             return self._unverifiable(source, "it is a sentence", site, 0)
         try:
@@ -56,7 +56,7 @@ class ContractReader:
             return self._unverifiable(source, str(error), site, error.offset)
         return Contract(source.text, expression)
 
-    def _typed(self, term: Term, scope: Scope, site: Site) -> Expression:
+    def _typed(self, term: Term, scope: NameScope, site: TextSite) -> Expression:
         name = _undefined_bare(term, scope)
         if name is not None:
             message = f"the contract is unverifiable unless the embedding program has a predicate `{name}`"
@@ -66,16 +66,16 @@ class ContractReader:
         self._boolean(expression, site, term)
         return expression
 
-    def _unverifiable(self, source: ContractText, reason: str, site: Site, offset: int) -> Contract:
+    def _unverifiable(self, source: ContractText, reason: str, site: TextSite, offset: int) -> Contract:
         self.state.mark(WARNING, "unverifiable", f"the contract is unverifiable: {reason}", site, offset)
         return Contract(source.text, None, reason)
 
-    def guard(self, value: object, path: tuple[str | int, ...], scope: Scope) -> Check:
+    def guard(self, value: object, path: tuple[str | int, ...], scope: NameScope) -> Check:
         """A guard: a condition, or the bare name of a predicate of the embedding program."""
         if not isinstance(value, str):
             expression = self.typing.condition(value, path, scope)
             return Check(str(value).lower() if isinstance(value, bool) else str(value), expression)
-        site = Site(path)
+        site = TextSite(path)
         try:
             term = parse_expression(value)
         except ParseError as error:
@@ -89,14 +89,14 @@ class ContractReader:
         self._boolean(expression, site, term)
         return Check(value, expression)
 
-    def _boolean(self, expression: Expression, site: Site, term: Term) -> None:
+    def _boolean(self, expression: Expression, site: TextSite, term: Term) -> None:
         kind = without_null(expression.type)
         if kind not in (ANY, BOOLEAN, NULL):
             message = f"a condition is a boolean, not {describe(kind)}"
             self.state.mark(ERROR, "not_boolean", message, site, term.start)
 
 
-def _undefined_bare(term: Term, scope: Scope) -> str | None:
+def _undefined_bare(term: Term, scope: NameScope) -> str | None:
     """The name of a term that is nothing but an undefined name."""
     if not isinstance(term, NameTerm):
         return None

@@ -26,10 +26,10 @@ from lyra.core.checking.document import Path
 from lyra.errors import ParseError
 from lyra.vesper.check.capabilities import covering
 from lyra.vesper.check.infer import QUERY_RESULT, map_of
-from lyra.vesper.check.rules import Rules
-from lyra.vesper.check.scope import Scope
+from lyra.vesper.check.rules import ErrorRules
+from lyra.vesper.check.scope import NameScope
 from lyra.vesper.check.sql import Sql, mentions_column, tables_of
-from lyra.vesper.check.state import CheckState, Site
+from lyra.vesper.check.state import CheckState, TextSite
 from lyra.vesper.check.steps import Steps, always_returns, merge
 from lyra.vesper.expressions.parser import parse_expression
 from lyra.vesper.expressions.templates import has_placeholder
@@ -43,7 +43,7 @@ from lyra.vesper.values.limits import SQL_CHARS_MAX
 from lyra.vesper.values.names import bare_id, is_node_id
 from lyra.vesper.values.types import ANY, STRING, Array, Type
 
-__all__ = ["Effects"]
+__all__ = ["EffectLowering"]
 
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 _KINDS: Final = {
@@ -58,10 +58,10 @@ _KINDS: Final = {
 }
 
 
-class Effects:
+class EffectLowering:
     """Lowers the effect steps of one node."""
 
-    def __init__(self, state: CheckState, steps: Steps, rules: Rules, machines: dict[str, Machine]) -> None:
+    def __init__(self, state: CheckState, steps: Steps, rules: ErrorRules, machines: dict[str, Machine]) -> None:
         self.state = state
         self.steps = steps
         self.typing = steps.typing
@@ -69,7 +69,7 @@ class Effects:
         self.machines = machines
         self.sql = Sql(state, steps.typing)
 
-    def lower(self, _: Steps, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+    def lower(self, _: Steps, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
         if step.operation == "state_machine_transition":
             return self._transition(step, scope)
         kind = _KINDS.get(step.operation, step.operation)
@@ -80,7 +80,7 @@ class Effects:
         retry = self.rules.policy_of(step, rules)
         output = self.steps.bind(step, output_type, scope)
         extract = self._extract(step, output, output_type, kind, scope)
-        found, empty = self._results(step, kind, scope)
+        if_found, if_empty = self._results(step, kind, scope)
         return [
             EffectStep(
                 kind=kind,
@@ -89,8 +89,8 @@ class Effects:
                 output=output,
                 output_type=output_type,
                 extract=extract,
-                found=found,
-                empty=empty,
+                found=if_found,
+                empty=if_empty,
                 rules=rules,
                 retry=retry,
                 timeout_s=self._timeout(step),
@@ -99,7 +99,7 @@ class Effects:
         ]
 
     # ------------------------------------------------------------ requests
-    def _request(self, kind: str, step: StepDeclaration, scope: Scope) -> tuple[Expression, list[str], Type]:
+    def _request(self, kind: str, step: StepDeclaration, scope: NameScope) -> tuple[Expression, list[str], Type]:
         match kind:
             case "db.query":
                 return self._query(step, scope)
@@ -118,10 +118,10 @@ class Effects:
         values = {name: self._value(setting, scope) for name, setting in step.parameters.items()}
         return map_of(values), [step.operation], ANY
 
-    def _value(self, setting: Setting, scope: Scope) -> Expression:
+    def _value(self, setting: Setting, scope: NameScope) -> Expression:
         return self.typing.value(setting.value, setting.path, scope)
 
-    def _query(self, step: StepDeclaration, scope: Scope) -> tuple[Expression, list[str], Type]:
+    def _query(self, step: StepDeclaration, scope: NameScope) -> tuple[Expression, list[str], Type]:
         setting = step.settings["query"]
         if not isinstance(setting.value, str):
             self.state.error("wrong_form", "`query` is a text of SQL", setting.path, value=True)
@@ -143,14 +143,14 @@ class Effects:
             return ""
         return setting.value
 
-    def _write(self, step: StepDeclaration, scope: Scope) -> tuple[Expression, list[str], Type]:
+    def _write(self, step: StepDeclaration, scope: NameScope) -> tuple[Expression, list[str], Type]:
         table, data = self._table(step), step.settings["data"]
         if not isinstance(data.value, dict) or not data.value:
             self.state.error("wrong_form", "`data` maps columns to values", data.path, value=True)
         request = map_of({"table": Constant(type=STRING, value=table), "data": self._value(data, scope)})
         return request, [f"database.write.{table}"] if table else [], ANY
 
-    def _update(self, step: StepDeclaration, scope: Scope) -> tuple[Expression, list[str], Type]:
+    def _update(self, step: StepDeclaration, scope: NameScope) -> tuple[Expression, list[str], Type]:
         table, where, changes = self._table(step), step.settings["where"], step.settings["set"]
         if not isinstance(changes.value, dict) or not changes.value:
             self.state.error("wrong_form", "`set` maps columns to values", changes.path, value=True)
@@ -167,7 +167,7 @@ class Effects:
         )
         return request, [f"database.write.{table}"] if table else [], ANY
 
-    def _change(self, column: str, value: Any, path: Path, scope: Scope) -> Expression:
+    def _change(self, column: str, value: Any, path: Path, scope: NameScope) -> Expression:
         """The new value of a column: arithmetic on the column itself is SQL, anything else is bound."""
         if isinstance(value, dict) and list(value) == ["expression"]:
             value, path, is_row = value["expression"], (*path, "expression"), True
@@ -179,13 +179,13 @@ class Effects:
             except ParseError as error:
                 term = None
                 if is_row:
-                    self.state.syntax(error, Site(path))
+                    self.state.syntax(error, TextSite(path))
             if term is not None and (is_row or mentions_column(term, column)):
-                return self.sql.row(term, Site(path), scope)
+                return self.sql.row(term, TextSite(path), scope)
         bound = map_of({"p0": self.typing.value(value, path, scope)})
         return map_of({"sql": Constant(type=STRING, value=":p0"), "values": bound})
 
-    def _http(self, step: StepDeclaration, scope: Scope) -> tuple[Expression, list[str], Type]:
+    def _http(self, step: StepDeclaration, scope: NameScope) -> tuple[Expression, list[str], Type]:
         provider = step.settings.get("provider")
         endpoint = step.settings.get("endpoint") or step.settings.get("url")
         name = provider.value if provider and isinstance(provider.value, str) else ""
@@ -218,7 +218,7 @@ class Effects:
             return "POST"
         return method
 
-    def _event(self, kind: str, step: StepDeclaration, scope: Scope) -> tuple[Expression, list[str], Type]:
+    def _event(self, kind: str, step: StepDeclaration, scope: NameScope) -> tuple[Expression, list[str], Type]:
         setting = step.settings["event_type"]
         values = {"event_type": self._value(setting, scope)}
         for key in ("data", "handler"):
@@ -227,7 +227,7 @@ class Effects:
         name = setting.value if isinstance(setting.value, str) and not has_placeholder(setting.value) else "*"
         return map_of(values), [f"events.{kind.removeprefix('event.')}.{name}"], ANY
 
-    def _node(self, step: StepDeclaration, scope: Scope) -> tuple[Expression, list[str], Type]:
+    def _node(self, step: StepDeclaration, scope: NameScope) -> tuple[Expression, list[str], Type]:
         setting = step.settings["node_id"]
         node_id = setting.value
         if not isinstance(node_id, str) or not (is_node_id(node_id) or is_node_id(f"{node_id}_v1")):
@@ -241,7 +241,7 @@ class Effects:
         request = map_of({"node_id": Constant(type=STRING, value=node_id), "parameters": parameters})
         return request, [], ANY
 
-    def _agent(self, step: StepDeclaration, scope: Scope) -> tuple[Expression, list[str], Type]:
+    def _agent(self, step: StepDeclaration, scope: NameScope) -> tuple[Expression, list[str], Type]:
         agent = step.settings["agent"]
         prompt = step.settings.get("prompt") or step.settings.get("task") or step.settings.get("input")
         if prompt is None:
@@ -255,7 +255,7 @@ class Effects:
         return map_of(values), [f"agents.call.{name}"], ANY
 
     # ------------------------------------------------------------ transitions
-    def _transition(self, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+    def _transition(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
         checks = self.steps.guards(step, scope)
         setting = step.settings["state_machine"]
         machine = self.machines.get(str(setting.value))
@@ -303,7 +303,7 @@ class Effects:
 
     # ------------------------------------------------------------ responses
     def _extract(
-        self, step: StepDeclaration, output: str, kind: Type, effect: str, scope: Scope
+        self, step: StepDeclaration, output: str, kind: Type, effect: str, scope: NameScope
     ) -> tuple[tuple[str, Expression], ...]:
         response = Name(type=kind, name=output)
         alias = QUERY_RESULT if effect == "db.query" else "response"
@@ -328,7 +328,7 @@ class Effects:
             self.steps.write(name, value.type, scope)
         return tuple(extract)
 
-    def _path(self, text: Any, path: Path, scope: Scope, response: Expression) -> Expression:
+    def _path(self, text: Any, path: Path, scope: NameScope, response: Expression) -> Expression:
         """A value of the response: an expression, a template, or a path inside the response."""
         if not isinstance(text, str) or has_placeholder(text):
             return self.typing.value(text, path, scope)
@@ -336,25 +336,25 @@ class Effects:
         try:
             term = parse_expression(text)
         except ParseError as error:
-            self.state.syntax(error, Site(path))
+            self.state.syntax(error, TextSite(path))
             return response
         root = _root(term)
         if root is not None and root not in scope.names and root not in scope.aliases:
             names = scope.changed(aliases=scope.aliases | {root: FieldOf(type=ANY, target=response, name=root)})
-            return self.typing.term(term, names, Site(path))
-        return self.typing.term(term, scope, Site(path))
+            return self.typing.term(term, names, TextSite(path))
+        return self.typing.term(term, scope, TextSite(path))
 
-    def _results(self, step: StepDeclaration, kind: str, scope: Scope) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+    def _results(self, step: StepDeclaration, kind: str, scope: NameScope) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
         if "on_result" not in step.settings:
             return (), ()
         if kind != "db.query":
             self.state.warn("no_effect", "`on_result` belongs to a query", step.settings["on_result"].path)
         sides = scope.changed(), scope.changed()
-        found = self.steps.block(step.blocks.get("if_found", ()), sides[0])
-        empty = self.steps.block(step.blocks.get("if_empty", ()), sides[1])
-        ends = (always_returns(found), always_returns(empty))
+        if_found = self.steps.block(step.blocks.get("if_found", ()), sides[0])
+        if_empty = self.steps.block(step.blocks.get("if_empty", ()), sides[1])
+        ends = (always_returns(if_found), always_returns(if_empty))
         merge(scope, [side for side, over in zip(sides, ends, strict=True) if not over] or [scope.changed()])
-        return found, empty
+        return if_found, if_empty
 
     # ------------------------------------------------------------ rights and times
     def _covered(self, capabilities: list[str], step: StepDeclaration) -> str:

@@ -23,8 +23,8 @@ from lyra.vesper.check.kinds import (
     may_equal,
     nullable,
 )
-from lyra.vesper.check.scope import AMBIENT, Scope, UndefinedName
-from lyra.vesper.check.state import CheckState, Site
+from lyra.vesper.check.scope import AMBIENT, NameScope, UndefinedName
+from lyra.vesper.check.state import CheckState, TextSite
 from lyra.vesper.expressions.functions import AGGREGATES, FUNCTIONS
 from lyra.vesper.expressions.parser import parse_expression
 from lyra.vesper.expressions.templates import parse_template
@@ -111,11 +111,11 @@ class Typing:
         self._projects = False  # inside the argument of an aggregate or the collection of a quantifier
 
     # ------------------------------------------------------------ texts
-    def expression(self, text: Any, path: Path, scope: Scope) -> Expression:
+    def expression(self, text: Any, path: Path, scope: NameScope) -> Expression:
         """A text of the file as an expression; `any` after a remark. Numbers and words stand for themselves."""
         if not isinstance(text, str):
             return self.value(text, path, scope)
-        site = Site(path)
+        site = TextSite(path)
         try:
             term = parse_expression(text)
         except ParseError as error:
@@ -123,15 +123,15 @@ class Typing:
             return _nothing()
         return self.term(term, scope, site)
 
-    def condition(self, text: Any, path: Path, scope: Scope) -> Expression:
+    def condition(self, text: Any, path: Path, scope: NameScope) -> Expression:
         """An expression that must be a boolean."""
         expression = self.expression(text, path, scope)
-        self._boolean(expression, Site(path), 0)
+        self._boolean(expression, TextSite(path), 0)
         return expression
 
-    def template(self, text: str, path: Path, scope: Scope) -> Expression:
+    def template(self, text: str, path: Path, scope: NameScope) -> Expression:
         """A template: the typed value of a single placeholder, else a text."""
-        site = Site(path)
+        site = TextSite(path)
         try:
             template = parse_template(text)
         except ParseError as error:
@@ -145,14 +145,14 @@ class Typing:
         parts = tuple(part if isinstance(part, str) else self._text_part(part, scope, site) for part in template.parts)
         return Text(type=STRING, parts=parts, place=place)
 
-    def _text_part(self, term: Term, scope: Scope, site: Site) -> Expression:
+    def _text_part(self, term: Term, scope: NameScope, site: TextSite) -> Expression:
         expression = self.term(term, scope, site)
         kind = without_null(expression.type)
         if kind == BYTES or isinstance(kind, (Array, SetType, MapType, Record)):
             self._wrong("type", f"a value of type {describe(kind)} has no text", site, term.start)
         return expression
 
-    def value(self, value: Any, path: Path, scope: Scope) -> Expression:
+    def value(self, value: Any, path: Path, scope: NameScope) -> Expression:
         """A value of the file; texts inside it are templates."""
         place = self.state.document.value_place(path)
         if isinstance(value, str):
@@ -162,16 +162,16 @@ class Typing:
             return ListOf(type=Array(_common_type(items)), items=items, place=place)
         if isinstance(value, dict):
             return self.mapping({key: (item, (*path, key)) for key, item in value.items()}, scope, place)
-        return self._constant(value, Site(path), 0)
+        return self._constant(value, TextSite(path), 0)
 
-    def mapping(self, values: dict[str, tuple[Any, Path]], scope: Scope, place: tuple[int, int] = (0, 0)) -> MapOf:
+    def mapping(self, values: dict[str, tuple[Any, Path]], scope: NameScope, place: tuple[int, int] = (0, 0)) -> MapOf:
         """A map written out."""
         return map_of(
             {name: self.value(item, item_path, scope) for name, (item, item_path) in values.items()}, place=place
         )
 
     # ------------------------------------------------------------ terms
-    def term(self, term: Term, scope: Scope, site: Site) -> Expression:
+    def term(self, term: Term, scope: NameScope, site: TextSite) -> Expression:
         """The expression of a term."""
         self._terms += 1
         if self._terms > TERMS_MAX:
@@ -209,18 +209,18 @@ class Typing:
                 return self._wrong("type", "* stands only in COUNT(*) of an aggregation", site, term.start)
         raise AssertionError(term)
 
-    def _wrong(self, code: str, message: str, site: Site, offset: int, *, hint: str = "") -> Expression:
+    def _wrong(self, code: str, message: str, site: TextSite, offset: int, *, hint: str = "") -> Expression:
         self.state.mark(ERROR, code, message, site, offset, hint=hint)
         return _nothing(self.state.place(site, offset))
 
-    def _constant(self, value: Any, site: Site, offset: int) -> Expression:
+    def _constant(self, value: Any, site: TextSite, offset: int) -> Expression:
         place = self.state.place(site, offset)
         if isinstance(value, int) and not isinstance(value, bool) and not INTEGER_MIN <= value <= INTEGER_MAX:
             return self._wrong("overflow", "the integer does not fit in 64 bits", site, offset)
         return Constant(type=constant_type(value), value=value, place=place)
 
     # ------------------------------------------------------------ names and paths
-    def _name(self, term: NameTerm, scope: Scope, site: Site) -> Expression:
+    def _name(self, term: NameTerm, scope: NameScope, site: TextSite) -> Expression:
         place = self.state.place(site, term.start)
         element = scope.element
         if element is not None and element.is_first and _has_field(element.type, term.name, scope):
@@ -236,19 +236,19 @@ class Typing:
             return Name(type=ANY, name=term.name, place=place)
         return self._undefined(term.name, scope, site, term.start)
 
-    def _element_field(self, name: str, scope: Scope, place: tuple[int, int]) -> Expression:
+    def _element_field(self, name: str, scope: NameScope, place: tuple[int, int]) -> Expression:
         element = scope.element
         assert element is not None
         target = Name(type=element.type, name=element.name, place=place)
         return FieldOf(type=field_type(element.type, name) or ANY, target=target, name=name, place=place)
 
-    def _undefined(self, name: str, scope: Scope, site: Site, offset: int) -> Expression:
+    def _undefined(self, name: str, scope: NameScope, site: TextSite, offset: int) -> Expression:
         if scope.is_contract:
             raise UndefinedName(name, offset)
         hint = close_to(name, {*scope.names, *scope.aliases})
         return self._wrong("undefined_name", f"`{name}` is not defined here", site, offset, hint=hint)
 
-    def _member(self, term: MemberTerm, scope: Scope, site: Site) -> Expression:
+    def _member(self, term: MemberTerm, scope: NameScope, site: TextSite) -> Expression:
         direct = self._prefixed(term, scope, site)
         if direct is not None:
             return direct
@@ -275,7 +275,7 @@ class Typing:
         offset = term.end - len(term.name)
         return self._wrong("unknown_field", f"a value of type {describe(kind)} has no fields", site, offset)
 
-    def _prefixed(self, term: MemberTerm, scope: Scope, site: Site) -> Expression | None:
+    def _prefixed(self, term: MemberTerm, scope: NameScope, site: TextSite) -> Expression | None:
         """`inputs.NAME`, and in postconditions `outputs.NAME`, where no variable has that name."""
         if not isinstance(term.target, NameTerm) or term.target.name in scope.names:
             return None
@@ -292,7 +292,7 @@ class Typing:
         return self._wrong("unknown_field", f"there is no `{group}.{term.name}`", site, offset)
 
     def _record_field(
-        self, term: MemberTerm, target: Expression, kind: Record, site: Site, *, has_null: bool
+        self, term: MemberTerm, target: Expression, kind: Record, site: TextSite, *, has_null: bool
     ) -> Expression:
         place = self.state.place(site, term.start)
         field = kind.field(term.name)
@@ -305,7 +305,7 @@ class Typing:
             type=nullable(field.type) if has_null else field.type, target=target, name=term.name, place=place
         )
 
-    def _projection(self, term: MemberTerm, target: Expression, item: Type, site: Site) -> Expression:
+    def _projection(self, term: MemberTerm, target: Expression, item: Type, site: TextSite) -> Expression:
         inner = without_null(item)
         kind: Type | None = ANY
         if isinstance(inner, Record):
@@ -322,7 +322,7 @@ class Typing:
         kind = nullable(kind) if isinstance(item, Nullable) else kind
         return Project(type=Array(kind), target=target, name=term.name, place=self.state.place(site, term.start))
 
-    def _index(self, term: IndexTerm, scope: Scope, site: Site) -> Expression:
+    def _index(self, term: IndexTerm, scope: NameScope, site: TextSite) -> Expression:
         target, index = self.term(term.target, scope, site), self.term(term.index, scope, site)
         kind, key = without_null(target.type), without_null(index.type)
         place = self.state.place(site, term.start)
@@ -341,7 +341,7 @@ class Typing:
         return self._wrong("type", f"a value of type {describe(kind)} has no elements", site, term.target.end)
 
     # ------------------------------------------------------------ operators
-    def _unary(self, term: UnaryTerm, scope: Scope, site: Site) -> Expression:
+    def _unary(self, term: UnaryTerm, scope: NameScope, site: TextSite) -> Expression:
         place = self.state.place(site, term.start)
         inner = term.operand
         if term.operator == "-" and isinstance(inner, LiteralTerm) and _is_number(inner.value):
@@ -356,12 +356,12 @@ class Typing:
             return self._wrong("type", f"a value of type {describe(kind)} has no sign", site, term.start)
         return Negate(type=kind, operand=operand, place=place)
 
-    def _boolean(self, expression: Expression, site: Site, offset: int) -> None:
+    def _boolean(self, expression: Expression, site: TextSite, offset: int) -> None:
         kind = without_null(expression.type)
         if kind not in (ANY, BOOLEAN, NULL):
             self._wrong("not_boolean", f"a condition is a boolean, not {describe(kind)}", site, offset)
 
-    def _binary(self, term: BinaryTerm, scope: Scope, site: Site) -> Expression:
+    def _binary(self, term: BinaryTerm, scope: NameScope, site: TextSite) -> Expression:
         place = self.state.place(site, term.start)
         left, right = self.term(term.left, scope, site), self.term(term.right, scope, site)
         if term.operator in _LOGIC:
@@ -385,7 +385,7 @@ class Typing:
             return self._wrong("type", f"`{term.operator}` does not take {kinds}", site, term.sign)
         return Arithmetic(type=kind, operator=term.operator, left=left, right=right, place=place)
 
-    def _check_equal(self, left: Expression, right: Expression, site: Site, offset: int) -> None:
+    def _check_equal(self, left: Expression, right: Expression, site: TextSite, offset: int) -> None:
         if not may_equal(left.type, right.type):
             kinds = f"{describe(without_null(left.type))} and {describe(without_null(right.type))}"
             self.state.mark(WARNING, "never_equal", f"{kinds} are never equal", site, offset)
@@ -398,7 +398,7 @@ class Typing:
                 message = f"{other.value!r} is no value of {describe(kind)}"
                 self.state.mark(WARNING, "never_equal", message, site, offset, hint=hint)
 
-    def _membership(self, term: BinaryTerm, item: Expression, collection: Expression, site: Site) -> Expression:
+    def _membership(self, term: BinaryTerm, item: Expression, collection: Expression, site: TextSite) -> Expression:
         kind, place = without_null(collection.type), self.state.place(site, term.start)
         inner: Type | None = None
         if isinstance(kind, (Array, SetType)):
@@ -413,14 +413,14 @@ class Typing:
         self._check_enum_members(item, collection, site, term.sign)
         return Membership(type=BOOLEAN, item=item, collection=collection, place=place)
 
-    def _check_enum_members(self, item: Expression, collection: Expression, site: Site, offset: int) -> None:
+    def _check_enum_members(self, item: Expression, collection: Expression, site: TextSite, offset: int) -> None:
         kind = without_null(item.type)
         if isinstance(kind, EnumType) and isinstance(collection, ListOf):
             for member in collection.items:
                 self._check_equal(item, member, site, offset)
 
     # ------------------------------------------------------------ quantifiers
-    def _quantifier(self, term: QuantifierTerm, scope: Scope, site: Site) -> Expression:
+    def _quantifier(self, term: QuantifierTerm, scope: NameScope, site: TextSite) -> Expression:
         if term.collection is None:
             plural = f"{term.name}s"
             collection = self._name(NameTerm(name=plural, start=term.start, end=term.end), scope, site)
@@ -431,7 +431,7 @@ class Typing:
         return self._quantified(term.kind.lower(), term.name, collection, term.body, scope, site, offset)
 
     def _quantified(
-        self, kind: str, name: str, collection: Expression, body: Term, scope: Scope, site: Site, offset: int
+        self, kind: str, name: str, collection: Expression, body: Term, scope: NameScope, site: TextSite, offset: int
     ) -> Expression:
         item = element_of(collection.type)
         if item is None:
@@ -442,7 +442,7 @@ class Typing:
         place = self.state.place(site, offset)
         return Quantifier(type=BOOLEAN, kind=kind, name=name, collection=collection, body=inner, place=place)
 
-    def _collection(self, term: Term, scope: Scope, site: Site) -> Expression:
+    def _collection(self, term: Term, scope: NameScope, site: TextSite) -> Expression:
         """A term whose `query_result.field` is that of every row."""
         outer, self._projects = self._projects, True
         try:
@@ -450,7 +450,7 @@ class Typing:
         finally:
             self._projects = outer
 
-    def _all_or_any(self, term: CallTerm, scope: Scope, site: Site) -> Expression:
+    def _all_or_any(self, term: CallTerm, scope: NameScope, site: TextSite) -> Expression:
         """`all(user.balance >= 0)` is FORALL user IN users; of an array of booleans, all of it."""
         kind = "forall" if term.function == "all" else "exists"
         if len(term.arguments) != 1:
@@ -474,7 +474,7 @@ class Typing:
         return Quantifier(type=BOOLEAN, kind=kind, name="item", collection=inner, body=element, place=place)
 
     # ------------------------------------------------------------ calls
-    def _call(self, term: CallTerm, scope: Scope, site: Site) -> Expression:
+    def _call(self, term: CallTerm, scope: NameScope, site: TextSite) -> Expression:
         name = term.function
         if name == "old":
             return self._old(term, scope, site)
@@ -490,7 +490,7 @@ class Typing:
         hint = close_to(name, (*FUNCTIONS, *AGGREGATES))
         return self._wrong("unknown_function", f"there is no function `{name}`", site, term.start, hint=hint)
 
-    def _old(self, term: CallTerm, scope: Scope, site: Site) -> Expression:
+    def _old(self, term: CallTerm, scope: NameScope, site: TextSite) -> Expression:
         if len(term.arguments) != 1:
             return self._wrong("arity", "`old` takes one argument", site, term.start)
         if scope.in_old:
@@ -506,7 +506,7 @@ class Typing:
         slot = self.state.old_slots[text]
         return Old(type=operand.type, slot=slot, operand=operand, place=self.state.place(site, term.start))
 
-    def _aggregate(self, term: CallTerm, scope: Scope, site: Site) -> Expression:
+    def _aggregate(self, term: CallTerm, scope: NameScope, site: TextSite) -> Expression:
         function = term.function.lower()
         if len(term.arguments) != 1 or isinstance(term.arguments[0], StarTerm):
             return self._wrong("arity", f"`{term.function}` takes one collection", site, term.start)
@@ -522,7 +522,7 @@ class Typing:
             return self._wrong("type", f"`{term.function}` does not take elements of type {what}", site, argument.start)
         return Aggregate(type=kind, function=function, collection=collection, place=self.state.place(site, term.start))
 
-    def _built_in(self, term: CallTerm, scope: Scope, site: Site) -> Expression:
+    def _built_in(self, term: CallTerm, scope: NameScope, site: TextSite) -> Expression:
         function = FUNCTIONS[term.function]
         place = self.state.place(site, term.start)
         if len(term.arguments) != len(function.parameters):
@@ -545,7 +545,7 @@ class Typing:
             self._check_pattern(arguments[1], site, term.arguments[1].start)
         return Call(type=result, function=term.function, arguments=arguments, place=place)
 
-    def _round_type(self, scale: Expression, result: Type, site: Site, offset: int) -> Type:
+    def _round_type(self, scale: Expression, result: Type, site: TextSite, offset: int) -> Type:
         if not isinstance(scale, Constant) or not isinstance(scale.value, int):
             return result
         if not 0 <= scale.value <= SCALE_MAX:
@@ -553,7 +553,7 @@ class Typing:
             return result
         return DecimalType(scale.value)
 
-    def _check_pattern(self, pattern: Expression, site: Site, offset: int) -> None:
+    def _check_pattern(self, pattern: Expression, site: TextSite, offset: int) -> None:
         if isinstance(pattern, Constant) and isinstance(pattern.value, str):
             reason = pattern_problem(pattern.value)
             if reason:
@@ -620,7 +620,7 @@ def field_type(kind: Type, name: str) -> Type | None:
     return ANY if kind == ANY else None
 
 
-def _has_field(kind: Type, name: str, scope: Scope) -> bool:
+def _has_field(kind: Type, name: str, scope: NameScope) -> bool:
     """Whether a bare name can mean a field of the element. Elements of unknown type have every field."""
     inner = without_null(kind)
     if isinstance(inner, Record):
@@ -628,7 +628,7 @@ def _has_field(kind: Type, name: str, scope: Scope) -> bool:
     return inner == ANY or (isinstance(inner, MapType) and name not in scope.names)
 
 
-def _plural_root(term: Term, scope: Scope) -> str | None:
+def _plural_root(term: Term, scope: NameScope) -> str | None:
     """The first name in a term whose plural is the name of a collection."""
     if isinstance(term, NameTerm):
         plural = scope.names.get(f"{term.name}s")

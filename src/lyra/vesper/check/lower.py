@@ -13,15 +13,15 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.vesper.check.answers import Answers
+from lyra.vesper.check.answers import AnswerReader
 from lyra.vesper.check.constraints import Constraints
 from lyra.vesper.check.contracts import ContractReader
-from lyra.vesper.check.effects import Effects
+from lyra.vesper.check.effects import EffectLowering
 from lyra.vesper.check.infer import Typing
 from lyra.vesper.check.kinds import common, nullable
 from lyra.vesper.check.machines import machine_of
-from lyra.vesper.check.rules import Rules
-from lyra.vesper.check.scope import Scope
+from lyra.vesper.check.rules import ErrorRules
+from lyra.vesper.check.scope import NameScope
 from lyra.vesper.check.state import CheckState
 from lyra.vesper.check.steps import Steps
 from lyra.vesper.check.transforms import Transforms
@@ -67,24 +67,24 @@ class _Lowering:
         success = tuple(self._output(field) for field in self.node.success)
         error = tuple(self._output(field) for field in self.node.error)
         names = {field.name: field.type for field in inputs}
-        answers = Answers(
+        answers = AnswerReader(
             self.state,
             self.typing,
             {item.name: item.type for item in success},
             {item.name: item.type for item in error},
         )
         steps = Steps(self.state, self.typing, self.contracts, answers, Transforms(self.state, self.typing))
-        rules = Rules(self.state, steps)
+        rules = ErrorRules(self.state, steps)
         machines = tuple(
             machine_of(self.state, self.contracts, declared, names) for declared in self.node.state_machines
         )
-        effects = Effects(self.state, steps, rules, {machine.name: machine for machine in machines})
+        effects = EffectLowering(self.state, steps, rules, {machine.name: machine for machine in machines})
         steps.lower_effect = effects.lower
-        scope = Scope(names=dict(names), inputs=names)
+        scope = NameScope(names=dict(names), inputs=names)
         flow = steps.block(self.node.flow, scope)
         self.state.flow = flow
         self.state.end_names = dict(scope.names)
-        node_rules = rules.of_node(Scope(names=dict(names), inputs=names))
+        node_rules = rules.of_node(NameScope(names=dict(names), inputs=names))
         preconditions, postconditions, invariants = self._contracts(names, success, error)
         program = Program(
             node_id=self.node.node_id,
@@ -147,7 +147,7 @@ class _Lowering:
     def _contracts(
         self, names: dict[str, Type], success: tuple[Output, ...], error: tuple[Output, ...]
     ) -> tuple[tuple[Contract, ...], tuple[Contract, ...], tuple[Contract, ...]]:
-        entry = Scope(names=dict(names), inputs=names, is_contract=True, allows_hosts=True)
+        entry = NameScope(names=dict(names), inputs=names, is_contract=True, allows_hosts=True)
         after = dict(names)
         for output in success:
             after[output.name] = output.type
@@ -156,15 +156,17 @@ class _Lowering:
             after[output.name] = nullable(output.type if known is None else common(known, output.type))
         after |= {"success": BOOLEAN, "error": _ERROR_RECORD}
         outputs = {output.name: after[output.name] for output in (*success, *error)}
-        end = Scope(names=after, inputs=names, outputs=outputs, is_contract=True, allows_hosts=True, entry=dict(names))
+        end = NameScope(
+            names=after, inputs=names, outputs=outputs, is_contract=True, allows_hosts=True, entry=dict(names)
+        )
         contracts = self.node.contracts
         return (
-            self._each(contracts.preconditions, entry),
-            self._each(contracts.postconditions, end),
-            self._each(contracts.invariants, entry),
+            self._all_of(contracts.preconditions, entry),
+            self._all_of(contracts.postconditions, end),
+            self._all_of(contracts.invariants, entry),
         )
 
-    def _each(self, texts: tuple[ContractText, ...], scope: Scope) -> tuple[Contract, ...]:
+    def _all_of(self, texts: tuple[ContractText, ...], scope: NameScope) -> tuple[Contract, ...]:
         return tuple(self.contracts.contract(text, scope) for text in texts)
 
     def _output_contracts(self, success: tuple[Output, ...]) -> list[Contract]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lyra.vesper.check.contracts import ContractReader
-from lyra.vesper.check.scope import Scope
+from lyra.vesper.check.scope import NameScope
 from lyra.vesper.check.state import CheckState
 from lyra.vesper.ir.program import Check, Machine
 from lyra.vesper.nodes.model import MachineDeclaration
@@ -21,7 +21,7 @@ def machine_of(
         state.error("missing_key", f"state machine `{declared.name}` has no states", declared.path)
     elif declared.initial not in declared.states:
         _unknown_state(state, declared, declared.initial, (*declared.path, "initial"))
-    scope = Scope(names=dict(names), inputs=names, allows_hosts=True)
+    scope = NameScope(names=dict(names), inputs=names, allows_hosts=True)
     moves: list[tuple[str, str, Check | None]] = []
     for move in declared.moves:
         for key, name in (("from", move.source), ("to", move.target)):

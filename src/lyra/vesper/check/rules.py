@@ -1,4 +1,4 @@
-"""Rules about errors: `on_error` of a step, `error_handling` of the node, and retries.
+"""ErrorRules about errors: `on_error` of a step, `error_handling` of the node, and retries.
 
 Each entry becomes an `ErrorRule`; an entry that joins `compensate` with `return_error` has both. `max_attempts`
 counts the first attempt, `max_retries` does not.
@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from lyra.core.checking.document import Path
-from lyra.vesper.check.scope import Scope
+from lyra.vesper.check.scope import NameScope
 from lyra.vesper.check.state import CheckState
 from lyra.vesper.check.steps import Steps
 from lyra.vesper.ir.expressions import Constant
@@ -21,7 +21,7 @@ from lyra.vesper.values.durations import seconds_of
 from lyra.vesper.values.limits import ATTEMPTS_MAX
 from lyra.vesper.values.types import STRING
 
-__all__ = ["ACTIONS", "Rules"]
+__all__ = ["ACTIONS", "ErrorRules"]
 
 ACTIONS: Final = ("retry", "backoff", "map_to", "return_error", "compensate", "circuit_breaker")
 _BACKOFFS: Final = ("exponential", "linear", "constant")
@@ -50,14 +50,14 @@ _KEYS: Final = frozenset(
 )
 
 
-class Rules:
+class ErrorRules:
     """Reads the rules of one node."""
 
     def __init__(self, state: CheckState, steps: Steps) -> None:
         self.state = state
         self.steps = steps
 
-    def of_node(self, scope: Scope) -> tuple[ErrorRule, ...]:
+    def of_node(self, scope: NameScope) -> tuple[ErrorRule, ...]:
         rules = []
         for declared in self.state.node.error_handling:
             compensation = self.steps.block(declared.compensation, scope.changed())
@@ -67,7 +67,7 @@ class Rules:
                 rules.append(rule)
         return tuple(rules)
 
-    def of_step(self, step: StepDeclaration, scope: Scope) -> tuple[ErrorRule, ...]:
+    def of_step(self, step: StepDeclaration, scope: NameScope) -> tuple[ErrorRule, ...]:
         """The rules of `on_error` in order, `*` last."""
         rules: list[ErrorRule] = []
         for index, (error, entry, path) in enumerate(self._entries(step)):
@@ -101,7 +101,7 @@ class Rules:
         return entries
 
     def _rule(
-        self, error: str, entry: dict[str, Any], path: Path, scope: Scope, compensation: tuple[Step, ...]
+        self, error: str, entry: dict[str, Any], path: Path, scope: NameScope, compensation: tuple[Step, ...]
     ) -> ErrorRule | None:
         for key in entry:
             if key not in _KEYS:
@@ -143,7 +143,7 @@ class Rules:
             self.state.error("missing_key", "`map_to` has no error code", path, hint="map_to: CODE")
         return str(action)
 
-    def _answer(self, error: str, entry: dict[str, Any], path: Path, scope: Scope) -> ErrorValue | None:
+    def _answer(self, error: str, entry: dict[str, Any], path: Path, scope: NameScope) -> ErrorValue | None:
         answers = self.steps.answers
         for key in ("return_error", "map_to"):
             if entry.get(key) is not None:

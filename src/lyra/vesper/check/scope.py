@@ -9,7 +9,7 @@ import msgspec
 from lyra.vesper.ir.expressions import Expression
 from lyra.vesper.values.types import Type
 
-__all__ = ["AMBIENT", "Element", "Scope", "UndefinedName"]
+__all__ = ["AMBIENT", "Element", "NameScope", "UndefinedName"]
 
 # Objects that the caller's context supplies; a declared name of the same spelling comes first.
 AMBIENT: Final = ("user", "order", "request", "event", "transaction", "error")
@@ -32,7 +32,7 @@ class Element(msgspec.Struct, frozen=True):
     is_first: bool = False  # its fields come before variables of the same name
 
 
-class Scope(msgspec.Struct):
+class NameScope(msgspec.Struct):
     """Names and types, and rules of the place."""
 
     names: dict[str, Type]
@@ -45,13 +45,13 @@ class Scope(msgspec.Struct):
     entry: dict[str, Type] | None = None  # what old() can see; None: no old() here
     in_old: bool = False
 
-    def changed(self, **changes: Any) -> Scope:
+    def changed(self, **changes: Any) -> NameScope:
         """A copy with other values; its names can change without changing these."""
         values = {name: getattr(self, name) for name in self.__struct_fields__}
         values["names"] = dict(self.names)
-        return Scope(**(values | changes))
+        return NameScope(**(values | changes))
 
-    def with_name(self, name: str, kind: Type) -> Scope:
+    def with_name(self, name: str, kind: Type) -> NameScope:
         scope = self.changed()
         scope.names[name] = kind
         scope.aliases = {alias: value for alias, value in self.aliases.items() if alias != name}

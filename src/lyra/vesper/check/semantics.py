@@ -1,4 +1,4 @@
-"""Rules about a node as a whole, after its parts are typed: outputs, names, rights, numbers, tests.
+"""ErrorRules about a node as a whole, after its parts are typed: outputs, names, rights, numbers, tests.
 
 Each rule is a function of the program and the state of the check; `RULES` lists them. `satisfiable` has the rules
 about contracts that can never hold.

@@ -13,8 +13,8 @@ from typing import Final
 from lyra.core.checking.document import Path
 from lyra.errors import ParseError
 from lyra.vesper.check.infer import Typing, map_of
-from lyra.vesper.check.scope import Scope
-from lyra.vesper.check.state import CheckState, Site
+from lyra.vesper.check.scope import NameScope
+from lyra.vesper.check.state import CheckState, TextSite
 from lyra.vesper.expressions.parser import parse_expression
 from lyra.vesper.expressions.templates import parse_template
 from lyra.vesper.expressions.terms import (
@@ -77,13 +77,13 @@ class Sql:
 
     # ------------------------------------------------------------ queries
     def query_of(
-        self, text: str, path: Path, scope: Scope, named: dict[str, Expression]
+        self, text: str, path: Path, scope: NameScope, named: dict[str, Expression]
     ) -> tuple[str, dict[str, Expression]]:
         """The query with parameters `:p0` …, and their values. `named` are the values of `:name` in the text."""
         try:
             template = parse_template(text)
         except ParseError as error:
-            self.state.syntax(error, Site(path))
+            self.state.syntax(error, TextSite(path))
             return text, {}
         values: dict[str, Expression] = {}
         parts: list[str] = []
@@ -92,7 +92,7 @@ class Sql:
                 parts.append(part)
                 continue
             name = f"p{len(values)}"
-            values[name] = self.typing.term(part, scope, Site(path))
+            values[name] = self.typing.term(part, scope, TextSite(path))
             parts.append(f"\x00{name}\x00")
         query = "".join(parts)
         query = re.sub(r"(['\"])\x00(p\d+)\x00\1", "\x00\\2\x00", query)
@@ -133,7 +133,7 @@ class Sql:
         return query
 
     # ------------------------------------------------------------ rows
-    def where(self, value: object, path: Path, scope: Scope) -> Expression:
+    def where(self, value: object, path: Path, scope: NameScope) -> Expression:
         """The condition of an update: a mapping of columns to values, or an expression over the row."""
         if isinstance(value, dict) and value:
             values: dict[str, Expression] = {}
@@ -150,7 +150,7 @@ class Sql:
         if not isinstance(value, str):
             self.state.error("wrong_form", "`where` maps columns to values, or is a condition", path, value=True)
             return _sql("1 = 0", {})
-        site = Site(path)
+        site = TextSite(path)
         try:
             term = parse_expression(value, sql=True)
         except ParseError as error:
@@ -158,12 +158,12 @@ class Sql:
             return _sql("1 = 0", {})
         return self.row(term, site, scope)
 
-    def row(self, term: Term, site: Site, scope: Scope) -> Expression:
+    def row(self, term: Term, site: TextSite, scope: NameScope) -> Expression:
         """An expression over the columns of a row."""
         values: dict[str, Expression] = {}
         return _sql(self._row(term, site, scope, values), values)
 
-    def _row(self, term: Term, site: Site, scope: Scope, values: dict[str, Expression]) -> str:
+    def _row(self, term: Term, site: TextSite, scope: NameScope, values: dict[str, Expression]) -> str:
         match term:
             case NameTerm():
                 return _quoted(term.name)
@@ -194,7 +194,7 @@ class Sql:
         self.state.mark(ERROR, "not_sql", "this has no form in SQL: write it as a placeholder", site, term.start)
         return "NULL"
 
-    def _literal_template(self, text: str, site: Site, offset: int, scope: Scope) -> Expression:
+    def _literal_template(self, text: str, site: TextSite, offset: int, scope: NameScope) -> Expression:
         """A quoted text inside a condition: a placeholder alone in it is the value itself."""
         try:
             template = parse_template(text)
@@ -204,7 +204,7 @@ class Sql:
         if template.text is not None:
             return Constant(type=STRING, value=template.text)
         if template.single is not None:
-            return self.typing.term(template.single, scope, Site(site.path, site.offset + offset + 1))
+            return self.typing.term(template.single, scope, TextSite(site.path, site.offset + offset + 1))
         self.state.mark(ERROR, "unbound_placeholder", "a placeholder inside a quoted text is not bound", site, offset)
         return Constant(type=STRING, value=text)
 

@@ -15,10 +15,10 @@ from lyra.vesper.loading.issues import ERROR, INFO, WARNING, Issues
 from lyra.vesper.nodes.model import Node
 from lyra.vesper.values.types import Type
 
-__all__ = ["CheckState", "Site"]
+__all__ = ["CheckState", "TextSite"]
 
 
-class Site(msgspec.Struct, frozen=True):
+class TextSite(msgspec.Struct, frozen=True):
     """Where the text of an expression stands: the part of the file, and its offset in that part's text."""
 
     path: Path
@@ -59,16 +59,16 @@ class CheckState:
         place = self.document.value_place(path) if value else self.document.place(path)
         self.issues.add(severity, code, message, path=path, place=place, hint=hint)
 
-    def mark(self, severity: str, code: str, message: str, site: Site, offset: int, *, hint: str = "") -> None:
+    def mark(self, severity: str, code: str, message: str, site: TextSite, offset: int, *, hint: str = "") -> None:
         """A remark at a character of an expression."""
         self.issues.add(severity, code, message, path=site.path, place=self.place(site, offset), hint=hint)
 
-    def syntax(self, error: ParseError, site: Site) -> None:
+    def syntax(self, error: ParseError, site: TextSite) -> None:
         """The remark for an expression that cannot be parsed."""
         offset = int(error.fields.get("offset", 0))
         self.mark(ERROR, "expression_syntax", error.message, site, offset, hint=error.hint or "")
 
-    def place(self, site: Site, offset: int) -> tuple[int, int]:
+    def place(self, site: TextSite, offset: int) -> tuple[int, int]:
         return self.document.place_in(site.path, site.offset + offset)
 
     # ------------------------------------------------------------ values

@@ -1,6 +1,6 @@
 """Steps: from the declarations of a flow to the steps of the IR, in one walk.
 
-The walk keeps the variables and their types in a `Scope`. Branches share one scope: a variable that only some of
+The walk keeps the variables and their types in a `NameScope`. Branches share one scope: a variable that only some of
 them write may be null afterwards. `Steps.lower` looks the operation up in a table; effects are in `effects`,
 transforms in `transforms`.
 """
@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from lyra.vesper.check.answers import Answers
+from lyra.vesper.check.answers import AnswerReader
 from lyra.vesper.check.contracts import ContractReader
 from lyra.vesper.check.infer import Typing
 from lyra.vesper.check.kinds import common, element_of
-from lyra.vesper.check.scope import Scope
+from lyra.vesper.check.scope import NameScope
 from lyra.vesper.check.state import CheckState
 from lyra.vesper.check.transforms import Transforms
 from lyra.vesper.check.walk import names_in, writes_of
@@ -48,14 +48,19 @@ _ROUNDINGS: Final = ("half_even", "half_up", "down")
 _WALKS_MAX: Final = 200
 _GUARD_KEYS: Final = ("condition", "expression", "guard", "check")
 _NOT_IDENTIFIER: Final = re.compile(r"[^A-Za-z0-9_]+")
-Lower = Callable[["Steps", StepDeclaration, Scope], Sequence[Step]]
+Lower = Callable[["Steps", StepDeclaration, NameScope], Sequence[Step]]
 
 
 class Steps:
     """Lowers the steps of one node."""
 
     def __init__(
-        self, state: CheckState, typing: Typing, contracts: ContractReader, answers: Answers, transforms: Transforms
+        self,
+        state: CheckState,
+        typing: Typing,
+        contracts: ContractReader,
+        answers: AnswerReader,
+        transforms: Transforms,
     ) -> None:
         self.state = state
         self.typing = typing
@@ -67,7 +72,7 @@ class Steps:
         self.lower_effect: Lower | None = None  # set by the part that knows effects
 
     # ------------------------------------------------------------ blocks
-    def block(self, declarations: Sequence[StepDeclaration], scope: Scope) -> tuple[Step, ...]:
+    def block(self, declarations: Sequence[StepDeclaration], scope: NameScope) -> tuple[Step, ...]:
         """The steps of a block. Those after a return are never reached."""
         steps: list[Step] = []
         is_over = False
@@ -78,7 +83,7 @@ class Steps:
             is_over = is_over or always_returns(steps)
         return tuple(steps)
 
-    def lower(self, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+    def lower(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
         operation = operation_named(step.operation)
         if operation is None:
             hint = close_to(step.operation, OPERATIONS)
@@ -101,7 +106,7 @@ class Steps:
             _may_be_skipped(before, scope)
         return steps
 
-    def _lowered(self, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+    def _lowered(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
         if step.operation in EFFECTS or step.operation.startswith(CUSTOM):
             assert self.lower_effect is not None
             return self.lower_effect(self, step, scope)
@@ -115,7 +120,7 @@ class Steps:
                 self.state.warn("no_effect", f"`{key}` has no effect on a step that does not act outside", path)
 
     # ------------------------------------------------------------ parts of steps
-    def guards(self, step: StepDeclaration, scope: Scope, key: str = "guards") -> tuple[Check, ...]:
+    def guards(self, step: StepDeclaration, scope: NameScope, key: str = "guards") -> tuple[Check, ...]:
         setting = step.settings.get(key)
         if setting is None or setting.value is None:
             return ()
@@ -151,17 +156,17 @@ class Steps:
             self.state.error("reserved_word", f"`{name}` is a word of the language", setting.path, value=True)
         return name
 
-    def bind(self, step: StepDeclaration, kind: Type, scope: Scope) -> str:
+    def bind(self, step: StepDeclaration, kind: Type, scope: NameScope) -> str:
         """Write the step's variable."""
         name = self.output(step)
         self.write(name, kind, scope)
         return name
 
-    def write(self, name: str, kind: Type, scope: Scope) -> None:
+    def write(self, name: str, kind: Type, scope: NameScope) -> None:
         scope.names[name] = kind
         scope.aliases = {alias: value for alias, value in scope.aliases.items() if alias != name}
 
-    def parameters(self, step: StepDeclaration, scope: Scope) -> Scope:
+    def parameters(self, step: StepDeclaration, scope: NameScope) -> NameScope:
         """The scope with the step's free parameters as names."""
         if not step.parameters:
             return scope
@@ -170,14 +175,14 @@ class Steps:
         }
         return scope.changed(aliases=scope.aliases | values)
 
-    def value_of(self, setting: Setting, scope: Scope) -> Expression:
+    def value_of(self, setting: Setting, scope: NameScope) -> Expression:
         """An expression, or a template where the text has a placeholder."""
         if isinstance(setting.value, str) and not has_placeholder(setting.value):
             return self.typing.expression(setting.value, setting.path, scope)
         return self.typing.value(setting.value, setting.path, scope)
 
     # ------------------------------------------------------------ operations
-    def validation(self, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+    def validation(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
         checks: tuple[Check, ...] = ()
         for key in ("guards", "conditions", "condition", "rules", "checks"):
             checks += self.guards(step, scope, key)
@@ -185,7 +190,7 @@ class Steps:
             self.state.error("missing_key", "the validation has no `guards`", step.path)
         return [Validate(checks=checks, failure=self._failure(step, scope), **self.base(step))]
 
-    def _failure(self, step: StepDeclaration, scope: Scope) -> ErrorValue | None:
+    def _failure(self, step: StepDeclaration, scope: NameScope) -> ErrorValue | None:
         setting = step.settings.get("return_error")
         if setting is not None:
             return self.answers.error_of(setting.value, setting.path, scope)
@@ -197,7 +202,7 @@ class Steps:
             return self.answers.error_of(setting.value["return_error"], (*setting.path, "return_error"), scope)
         return self.answers.error_of(setting.value, setting.path, scope)
 
-    def conditional(self, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+    def conditional(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
         guards = self.guards(step, scope)
         setting = step.settings["condition"]
         check = self.contracts.guard(setting.value, setting.path, scope)
@@ -211,7 +216,7 @@ class Steps:
         branch = Branch(condition=check.expression, then=then, otherwise=otherwise, **self.base(step, guards))
         return [branch]
 
-    def arithmetic(self, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+    def arithmetic(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
         guards = self.guards(step, scope)
         inner = self.parameters(step, scope)
         setting = step.settings["expression"]
@@ -245,7 +250,7 @@ class Steps:
             type=DecimalType(scale.value), operand=value, scale=scale.value, rounding=mode, place=value.place
         )
 
-    def string_template(self, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+    def string_template(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
         guards = self.guards(step, scope)
         setting = step.settings["template"]
         if not isinstance(setting.value, str):
@@ -255,13 +260,13 @@ class Steps:
         name = self.bind(step, value.type, scope)
         return [Assign(target=name, value=value, **self.base(step, guards))]
 
-    def data_transform(self, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+    def data_transform(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
         guards = self.guards(step, scope)
         value = self.transforms.transform(step, scope)
         name = self.bind(step, value.type, scope)
         return [Assign(target=name, value=value, **self.base(step, guards))]
 
-    def matrix_multiply(self, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+    def matrix_multiply(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
         guards = self.guards(step, scope)
         left, right = (self.value_of(step.settings[key], scope) for key in ("left", "right"))
         items = []
@@ -279,7 +284,7 @@ class Steps:
         product = MatrixProduct(type=kind, left=left, right=right, place=left.place)
         return [Assign(target=name, value=product, **self.base(step, guards))]
 
-    def returns(self, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+    def returns(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
         guards = self.guards(step, scope)
         success = step.settings.get("return_success") or step.settings.get("success")
         error = step.settings.get("return_error") or step.settings.get("error")
@@ -297,7 +302,7 @@ class Steps:
         fields = self.answers.success_of(success.value, success.path, scope)
         return [Return(success=fields, **self.base(step, guards))]
 
-    def for_each(self, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+    def for_each(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
         guards = self.guards(step, scope)
         collection = self.transforms.collection(step.settings["input"], scope)
         item = element_of(collection.type)
@@ -319,7 +324,7 @@ class Steps:
             return "item"
         return setting.value
 
-    def _repeated(self, step: StepDeclaration, scope: Scope, extra: dict[str, Type]) -> tuple[Step, ...]:
+    def _repeated(self, step: StepDeclaration, scope: NameScope, extra: dict[str, Type]) -> tuple[Step, ...]:
         """The steps of a loop. Where a round changes types, a second walk starts with what it leaves. The number of
         such walks is bounded, since loops inside loops multiply them."""
         before = dict(scope.names)
@@ -341,7 +346,7 @@ class Steps:
             self.state.warn("empty_block", f"{step.operation} has no steps", step.path)
         return steps
 
-    def loop(self, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+    def loop(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
         guards = self.guards(step, scope)
         setting = step.settings["condition"]
         before = set(scope.names)
@@ -361,11 +366,11 @@ class Steps:
             count = ITERATIONS_DEFAULT
         return [Loop(condition=check.expression, max_iterations=count, steps=steps, **self.base(step, guards))]
 
-    def parallel(self, step: StepDeclaration, scope: Scope) -> Sequence[Step]:
+    def parallel(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
         guards = self.guards(step, scope)
         written: dict[str, str] = {}
         steps: list[Step] = []
-        sides: list[Scope] = []
+        sides: list[NameScope] = []
         for declaration in step.blocks.get("steps", ()):
             side = scope.changed()
             lowered = self.lower(declaration, side)
@@ -402,14 +407,14 @@ _OPERATIONS: Final[dict[str, Lower]] = {
 }
 
 
-def _may_be_skipped(before: dict[str, Type], scope: Scope) -> None:
+def _may_be_skipped(before: dict[str, Type], scope: NameScope) -> None:
     """After a step with guards, what it wrote may be null, or have its value from before."""
     for name, kind in scope.names.items():
         if before.get(name) != kind:
             scope.names[name] = common(before.get(name, NULL), kind)
 
 
-def merge(scope: Scope, sides: Sequence[Scope]) -> None:
+def merge(scope: NameScope, sides: Sequence[NameScope]) -> None:
     """Take over the variables of blocks of which one was run; a variable that one lacks may be null."""
     names = {name: None for side in sides for name in side.names}
     merged: dict[str, Type] = {}

@@ -13,8 +13,8 @@ from lyra.core.checking.document import Path
 from lyra.errors import ParseError
 from lyra.vesper.check.infer import Typing, aggregate_type, map_of
 from lyra.vesper.check.kinds import common, element_of
-from lyra.vesper.check.scope import Element, Scope
-from lyra.vesper.check.state import CheckState, Site
+from lyra.vesper.check.scope import Element, NameScope
+from lyra.vesper.check.state import CheckState, TextSite
 from lyra.vesper.expressions.functions import AGGREGATES
 from lyra.vesper.expressions.parser import parse_expression
 from lyra.vesper.expressions.templates import has_placeholder
@@ -46,7 +46,7 @@ class Transforms:
         self.state = state
         self.typing = typing
 
-    def transform(self, step: StepDeclaration, scope: Scope) -> Expression:
+    def transform(self, step: StepDeclaration, scope: NameScope) -> Expression:
         """The expression of a step."""
         collection = self.collection(step.settings.get("input"), scope)
         item = element_of(collection.type)
@@ -65,7 +65,7 @@ class Transforms:
             return Constant(type=ANY, value=None)
         return self._kinds[kind](self, step, scope, collection, item)
 
-    def collection(self, setting: Setting | None, scope: Scope) -> Expression:
+    def collection(self, setting: Setting | None, scope: NameScope) -> Expression:
         """The input of a step: an expression, or a template with one placeholder."""
         if setting is None:
             return Constant(type=ANY, value=None)
@@ -74,17 +74,17 @@ class Transforms:
         return self.typing.expression(setting.value, setting.path, scope)
 
     # ------------------------------------------------------------ kinds
-    def _map(self, step: StepDeclaration, scope: Scope, collection: Expression, item: Type) -> Expression:
+    def _map(self, step: StepDeclaration, scope: NameScope, collection: Expression, item: Type) -> Expression:
         name, body = self._body(step, "function", scope, item)
         return MapOver(type=Array(body.type), collection=collection, name=name, body=body, place=collection.place)
 
-    def _filter(self, step: StepDeclaration, scope: Scope, collection: Expression, item: Type) -> Expression:
+    def _filter(self, step: StepDeclaration, scope: NameScope, collection: Expression, item: Type) -> Expression:
         key = "condition" if "condition" in step.settings and "function" not in step.settings else "function"
         name, body = self._body(step, key, scope, item)
         self._boolean(body, step.settings.get(key))
         return Filter(type=Array(item), collection=collection, name=name, body=body, place=collection.place)
 
-    def _reduce(self, step: StepDeclaration, scope: Scope, collection: Expression, item: Type) -> Expression:
+    def _reduce(self, step: StepDeclaration, scope: NameScope, collection: Expression, item: Type) -> Expression:
         setting = step.settings.get("initial")
         initial: Expression = (
             self.typing.value(setting.value, setting.path, scope) if setting else Constant(type=ANY, value=None)
@@ -107,14 +107,14 @@ class Transforms:
             place=collection.place,
         )
 
-    def _aggregate(self, step: StepDeclaration, scope: Scope, collection: Expression, item: Type) -> Expression:
+    def _aggregate(self, step: StepDeclaration, scope: NameScope, collection: Expression, item: Type) -> Expression:
         setting = step.settings.get("function")
         if setting is not None and "aggregations" not in step.settings and "group_by" not in step.settings:
             return self._whole(step, setting, scope, collection, item)
         return self._group_by(step, scope, collection, item)
 
     def _whole(
-        self, step: StepDeclaration, setting: Setting, scope: Scope, collection: Expression, item: Type
+        self, step: StepDeclaration, setting: Setting, scope: NameScope, collection: Expression, item: Type
     ) -> Expression:
         """One aggregate over the whole collection: a function's name, with a field, or an expression."""
         word = str(setting.value).strip()
@@ -135,7 +135,7 @@ class Transforms:
             kind = ANY
         return Aggregate(type=kind, function=word.lower(), collection=collection, place=collection.place)
 
-    def _group_by(self, step: StepDeclaration, scope: Scope, collection: Expression, item: Type) -> Expression:
+    def _group_by(self, step: StepDeclaration, scope: NameScope, collection: Expression, item: Type) -> Expression:
         name = self._identifier(step, "as", "record")
         inner = scope.with_name(name, item)
         inner.element = Element(name, item, is_first=True)
@@ -181,7 +181,7 @@ class Transforms:
         return setting.value
 
     def _body(
-        self, step: StepDeclaration, key: str, scope: Scope, item: Type, *, fields_first: bool = False
+        self, step: StepDeclaration, key: str, scope: NameScope, item: Type, *, fields_first: bool = False
     ) -> tuple[str, Expression]:
         """The element's name and the expression for each element."""
         name = self._identifier(step, "as", "record")
@@ -196,14 +196,14 @@ class Transforms:
         inner.element = Element(name, item, is_first=fields_first)
         return name, self._mapped(setting.value, setting.path, inner)
 
-    def _lambda(self, setting: Setting, name: str, scope: Scope, item: Type) -> Expression:
+    def _lambda(self, setting: Setting, name: str, scope: NameScope, item: Type) -> Expression:
         term = parse_expression(setting.value)
         assert isinstance(term, BinaryTerm)
         inner = scope.with_name(name, item)
         inner.element = Element(name, item)
-        return self.typing.term(term.right, inner, Site(setting.path))
+        return self.typing.term(term.right, inner, TextSite(setting.path))
 
-    def _mapped(self, value: Any, path: Path, scope: Scope) -> Expression:
+    def _mapped(self, value: Any, path: Path, scope: NameScope) -> Expression:
         """A mapping of expressions is a record for each element; texts with placeholders are templates."""
         if isinstance(value, dict):
             return map_of({key: self._mapped(item, (*path, key), scope) for key, item in value.items()})
@@ -217,7 +217,7 @@ class Transforms:
             message = f"a condition is a boolean, not {describe(kind)}"
             self.state.error("not_boolean", message, setting.path, value=True)
 
-    def _keys(self, step: StepDeclaration, scope: Scope) -> list[tuple[str, Expression]]:
+    def _keys(self, step: StepDeclaration, scope: NameScope) -> list[tuple[str, Expression]]:
         setting = step.settings.get("group_by")
         if setting is None:
             return []
@@ -233,7 +233,7 @@ class Transforms:
             keys.append((text.strip().rpartition(".")[2], expression))
         return keys
 
-    def _aggregations(self, step: StepDeclaration, scope: Scope) -> list[Aggregation]:
+    def _aggregations(self, step: StepDeclaration, scope: NameScope) -> list[Aggregation]:
         setting = step.settings.get("aggregations")
         if setting is None:
             return []
@@ -251,7 +251,7 @@ class Transforms:
                 aggregations.append(aggregation)
         return aggregations
 
-    def _aggregation(self, name: str, value: Any, path: Path, scope: Scope) -> Aggregation | None:
+    def _aggregation(self, name: str, value: Any, path: Path, scope: NameScope) -> Aggregation | None:
         if not name:
             self.state.error("missing_key", "the aggregation has no `output`", path)
             return None
@@ -264,7 +264,7 @@ class Transforms:
         if not isinstance(value, str):
             self.state.error("wrong_form", "an aggregation is a text such as SUM(amount)", path, value=True)
             return None
-        site = Site(path)
+        site = TextSite(path)
         try:
             term = parse_expression(value)
         except ParseError as error:
@@ -279,7 +279,7 @@ class Transforms:
             return self._counted(name, term.function, path)
         return self._typed(name, term.function.lower(), argument, site, scope)
 
-    def _aggregation_of(self, name: str, function: str, text: str, path: Path, scope: Scope) -> Aggregation | None:
+    def _aggregation_of(self, name: str, function: str, text: str, path: Path, scope: NameScope) -> Aggregation | None:
         if function not in AGGREGATES:
             self.state.error("unknown_word", f"`function` is one of {', '.join(AGGREGATES)}", path)
             return None
@@ -288,9 +288,9 @@ class Transforms:
         try:
             term = parse_expression(text)
         except ParseError as error:
-            self.state.syntax(error, Site(path))
+            self.state.syntax(error, TextSite(path))
             return None
-        return self._typed(name, function.lower(), term, Site(path), scope)
+        return self._typed(name, function.lower(), term, TextSite(path), scope)
 
     def _counted(self, name: str, function: str, path: Path) -> Aggregation | None:
         if function.upper() != "COUNT":
@@ -298,7 +298,7 @@ class Transforms:
             return None
         return Aggregation(name, "count")
 
-    def _typed(self, name: str, function: str, term: Term, site: Site, scope: Scope) -> Aggregation | None:
+    def _typed(self, name: str, function: str, term: Term, site: TextSite, scope: NameScope) -> Aggregation | None:
         operand = self.typing.term(term, scope, site)
         if aggregate_type(function, operand.type) is None:
             what = describe(without_null(operand.type))

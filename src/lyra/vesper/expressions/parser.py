@@ -27,7 +27,7 @@ from lyra.vesper.expressions.terms import (
     Term,
     UnaryTerm,
 )
-from lyra.vesper.expressions.tokens import KEYWORDS, Token, syntax_error, tokens_of
+from lyra.vesper.expressions.tokens import KEYWORDS, ExpressionToken, syntax_error, tokens_of
 from lyra.vesper.values.limits import EXPRESSION_CHARS_MAX, EXPRESSION_DEPTH_MAX, EXPRESSION_NESTING_MAX
 
 __all__ = ["parse_expression", "parse_placeholder"]
@@ -59,7 +59,7 @@ def parse_placeholder(text: str, start: int) -> tuple[Term, int]:
 
 
 class _Parser:
-    def __init__(self, tokens: list[Token], *, sql: bool = False) -> None:
+    def __init__(self, tokens: list[ExpressionToken], *, sql: bool = False) -> None:
         self.tokens = tokens
         self.index = 0
         self.nesting = 0
@@ -77,10 +77,10 @@ class _Parser:
         return term
 
     # ------------------------------------------------------------ tokens
-    def peek(self) -> Token:
+    def peek(self) -> ExpressionToken:
         return self.tokens[self.index]
 
-    def take(self) -> Token:
+    def take(self) -> ExpressionToken:
         token = self.tokens[self.index]
         self.index += token.kind != "end"
         return token
@@ -92,19 +92,19 @@ class _Parser:
             return True
         return False
 
-    def expect(self, value: str) -> Token:
+    def expect(self, value: str) -> ExpressionToken:
         token = self.take()
         if token.kind != "symbol" or token.value != value:
             raise syntax_error(f"`{value}` is expected instead of {token}", token.start, token.end)
         return token
 
-    def expect_name(self, what: str) -> Token:
+    def expect_name(self, what: str) -> ExpressionToken:
         token = self.take()
         if token.kind != "name" and not (what == "field" and token.kind in ("keyword", "word")):
             raise syntax_error(f"the name of a {what} is expected instead of {token}", token.start, token.end)
         return token
 
-    def unexpected(self, token: Token) -> ParseError:
+    def unexpected(self, token: ExpressionToken) -> ParseError:
         hint = ""
         if token.kind == "name" and token.value.upper() in KEYWORDS:
             hint = f"keywords are written in upper case: {token.value.upper()}"
@@ -176,7 +176,7 @@ class _Parser:
         self.nesting -= 1
         return term
 
-    def _prefix(self, token: Token, level: int) -> Term:
+    def _prefix(self, token: ExpressionToken, level: int) -> Term:
         if token.kind == "keyword" and token.value == "NOT" and level <= _NOT:
             self.take()
             operand = self.expression(_NOT)
@@ -247,7 +247,7 @@ class _Parser:
             return self.keep(PlaceholderTerm(operand=operand, start=token.start, end=end), operand)
         raise syntax_error(f"an expression is expected instead of {token}", token.start, token.end)
 
-    def call(self, name: Token) -> Term:
+    def call(self, name: ExpressionToken) -> Term:
         star = self.peek()
         if star.kind == "symbol" and star.value == "*":
             self.take()
@@ -266,7 +266,7 @@ class _Parser:
         return tuple(items), self.expect(closing).end
 
     # ------------------------------------------------------------ depth
-    def binary(self, operator: str, left: Term, right: Term, sign: Token) -> Term:
+    def binary(self, operator: str, left: Term, right: Term, sign: ExpressionToken) -> Term:
         term = BinaryTerm(operator=operator, left=left, right=right, start=left.start, end=right.end, sign=sign.start)
         return self.keep(term, left, right)
 

@@ -14,10 +14,10 @@ from lyra.vesper.expressions.terms import Term
 from lyra.vesper.expressions.tokens import syntax_error
 from lyra.vesper.values.limits import TEMPLATE_CHARS_MAX, TEMPLATE_PLACEHOLDERS_MAX
 
-__all__ = ["Template", "has_placeholder", "parse_template"]
+__all__ = ["ParsedTemplate", "has_placeholder", "parse_template"]
 
 
-class Template(msgspec.Struct, frozen=True):
+class ParsedTemplate(msgspec.Struct, frozen=True):
     """Texts and terms in order; neighbouring texts are joined."""
 
     parts: tuple[str | Term, ...]
@@ -38,7 +38,7 @@ def has_placeholder(text: str) -> bool:
     return "{" in text.replace("{{", "")
 
 
-def parse_template(text: str) -> Template:
+def parse_template(text: str) -> ParsedTemplate:
     """The parts of a template; ParseError with the offset of a mistake."""
     if len(text) > TEMPLATE_CHARS_MAX:
         raise syntax_error(f"the template has more than {TEMPLATE_CHARS_MAX} characters", 0, 0)
@@ -66,4 +66,4 @@ def parse_template(text: str) -> Template:
             position += 1
     if plain or not parts:
         parts.append("".join(plain))
-    return Template(tuple(parts))
+    return ParsedTemplate(tuple(parts))

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from lyra.errors import ParseError
 from lyra.vesper.values.limits import NUMBER_DIGITS_MAX
 
-__all__ = ["KEYWORDS", "Token", "syntax_error", "tokens_of"]
+__all__ = ["KEYWORDS", "ExpressionToken", "syntax_error", "tokens_of"]
 
 KEYWORDS: Final = frozenset({"AND", "OR", "NOT", "IN", "CONTAINS", "IS", "NULL", "FORALL", "EXISTS"})
 _WORDS: Final[dict[str, Any]] = {"true": True, "false": False, "null": None}
@@ -31,7 +31,7 @@ _ESCAPES: Final = {"n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
 _OTHER_SPELLINGS: Final = {"&": "AND", "|": "OR", "!": "NOT", "≤": "<=", "≥": ">=", "≠": "!=", "∧": "AND", "∨": "OR"}
 
 
-class Token(NamedTuple):
+class ExpressionToken(NamedTuple):
     """`kind` is number, text, word (true, false, null), name, keyword, symbol or end."""
 
     kind: str
@@ -48,9 +48,9 @@ def syntax_error(message: str, start: int, end: int, *, hint: str = "") -> Parse
     return ParseError(message, line=1, column=start + 1, hint=hint or None, offset=start, end=end)
 
 
-def tokens_of(text: str, start: int = 0, *, until_brace: bool = False) -> list[Token]:
+def tokens_of(text: str, start: int = 0, *, until_brace: bool = False) -> list[ExpressionToken]:
     """The tokens from an offset to the end, or to the brace that closes a placeholder; the last one has kind `end`."""
-    tokens: list[Token] = []
+    tokens: list[ExpressionToken] = []
     position, depth = start, 0
     while position < len(text):
         match = _TOKEN.match(text, position)
@@ -64,27 +64,27 @@ def tokens_of(text: str, start: int = 0, *, until_brace: bool = False) -> list[T
         if kind == "symbol" and token.value in "{}":
             depth += 1 if token.value == "{" else -1
             if depth < 0 and until_brace:
-                return [*tokens, Token("end", "", token.start, token.end)]
+                return [*tokens, ExpressionToken("end", "", token.start, token.end)]
         tokens.append(token)
     if until_brace:
         raise syntax_error(
             "the placeholder has no closing brace", start - 1, start, hint="a brace itself is written {{"
         )
-    return [*tokens, Token("end", "", len(text), len(text))]
+    return [*tokens, ExpressionToken("end", "", len(text), len(text))]
 
 
-def _token(kind: str, text: str, start: int, end: int) -> Token:
+def _token(kind: str, text: str, start: int, end: int) -> ExpressionToken:
     if kind == "number":
         if len(text) > NUMBER_DIGITS_MAX:
             raise syntax_error("the number is too long", start, end)
-        return Token("number", Decimal(text) if "." in text else int(Decimal(text)), start, end)
+        return ExpressionToken("number", Decimal(text) if "." in text else int(Decimal(text)), start, end)
     if kind == "text":
-        return Token("text", _ESCAPE.sub(_escaped, text[1:-1]), start, end)
+        return ExpressionToken("text", _ESCAPE.sub(_escaped, text[1:-1]), start, end)
     if kind == "name" and text in _WORDS:
-        return Token("word", _WORDS[text], start, end)
+        return ExpressionToken("word", _WORDS[text], start, end)
     if kind == "name" and text in KEYWORDS:
-        return Token("keyword", text, start, end)
-    return Token(kind, text, start, end)
+        return ExpressionToken("keyword", text, start, end)
+    return ExpressionToken(kind, text, start, end)
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -17,7 +17,7 @@ from lyra.vesper.loading.document import Document
 from lyra.vesper.loading.issues import Issue
 
 __all__ = [
-    "Change",
+    "ChangelogEntry",
     "ContractText",
     "Contracts",
     "ErrorHandling",
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-class Change(msgspec.Struct, frozen=True):
+class ChangelogEntry(msgspec.Struct, frozen=True):
     """An entry of the change log."""
 
     version: str = ""
@@ -53,7 +53,7 @@ class Metadata(msgspec.Struct, frozen=True):
     description: str = ""
     tags: tuple[str, ...] = ()
     dependencies: tuple[str, ...] = ()
-    changelog: tuple[Change, ...] = ()
+    changelog: tuple[ChangelogEntry, ...] = ()
 
 
 class FieldDeclaration(msgspec.Struct, frozen=True):

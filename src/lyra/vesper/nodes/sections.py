@@ -9,7 +9,7 @@ import msgspec
 
 from lyra.core.checking.document import Path
 from lyra.vesper.nodes.model import (
-    Change,
+    ChangelogEntry,
     Contracts,
     ContractText,
     ErrorHandling,
@@ -54,7 +54,9 @@ class Sections:
             "description": reader.text,
             "tags": reader.texts,
             "dependencies": reader.texts,
-            "changelog": self._list_of(Change, {"version": reader.text, "date": reader.text, "changes": reader.texts}),
+            "changelog": self._list_of(
+                ChangelogEntry, {"version": reader.text, "date": reader.text, "changes": reader.texts}
+            ),
         }
         return Metadata(**reader.section(value, path, table))
 
