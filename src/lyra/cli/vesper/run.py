@@ -43,7 +43,9 @@ def run(
     grants: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Execute the node of FILE and print its outputs."""
+    """Execute the node of FILE and print its outputs. It can call the nodes beside FILE and those of `nodes/`."""
+    from lyra.vesper.repository.folders import repository_around
+
     try:
         node = node_named(file)
     except SourceError as error:
@@ -51,7 +53,8 @@ def run(
         ctx.exit(2)
     inputs = inputs_of(node, pairs, document)
     chosen = mode or (_MODE_OF_PATH[path_name] if path_name else None)
-    with runtime_of(ctx.ensure_object(Invocation), database, providers, grants) as runtime:
+    nodes = repository_around(node.file)
+    with runtime_of(ctx.ensure_object(Invocation), database, providers, grants, nodes=nodes) as runtime:
         used = chosen or runtime.mode(node)
         outcome = runtime.execute(node, inputs, chosen)
         runtime.settle()

@@ -43,6 +43,7 @@ from lyra.vesper.evidence.confidence import lower_bound
 from lyra.vesper.evidence.modes import GATES, ORDER, Route, allowed, mode_named, plain_inputs, route
 from lyra.vesper.evidence.state import Evidence, EvidenceState
 from lyra.vesper.nodes import Node, load
+from lyra.vesper.repository.folders import Repository
 from lyra.vesper.runtime.counters import Counters
 from lyra.vesper.runtime.kernel_thread import KernelThread
 from lyra.vesper.runtime.node_process import PART, Order, broken, execution_of, inputs_digest, node_process
@@ -75,7 +76,7 @@ class Runtime:
         custom: Mapping[str, Callable[..., Any]] | None = None,
         agents: Mapping[str, Any] | None = None,
         predicates: Mapping[str, Callable[..., Any]] | None = None,
-        nodes: Iterable[Node] = (),
+        nodes: Iterable[Node] | Repository = (),
     ) -> None:
         self._store = store if store is not None else "memory"
         self.grant = Grant.none() if grant is None else Grant.of(grant)
@@ -91,7 +92,7 @@ class Runtime:
         self._machines = MachineState()
         self._counters = Counters()
         self._programs: dict[str, Program] = {}  # by the text of the node
-        self._nodes = {node.node_id: node for node in nodes}
+        self._nodes = nodes if isinstance(nodes, Repository) else Repository(nodes=nodes)  # that `call_node` finds
         self._numbers = count(1)
         self._trace = f"trace_{Entropy().text(12)}_"
         self._thread = KernelThread(self._make_kernel)
@@ -439,7 +440,7 @@ class Runtime:
 
     async def _call_node(self, node_id: str, inputs: Mapping[str, Any], key: str) -> Any:
         """Execute another node for one, in its own mode."""
-        node = self._nodes.get(node_id)
+        node = self._nodes.find(node_id)
         if node is None:
             raise EffectError("unknown_node", f"no node {node_id!r} is known")
         program = self.program(node)

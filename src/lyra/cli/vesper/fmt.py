@@ -1,0 +1,58 @@
+"""`vesper fmt`: files of nodes in one layout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lyra.cli.app import CliCommand
+from lyra.cli.render import note, printable
+from lyra.cli.vesper.node_files import say_problems
+from lyra.errors import ConfigError, SourceError
+
+__all__ = ["fmt"]
+
+
+@click.command(cls=CliCommand, name="fmt")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--check", "only_check", is_flag=True, help="Change nothing; exit 1 if a file has another layout.")
+@click.option("--stdout", "to_stdout", is_flag=True, help="Print the formatted text; change no file.")
+@click.pass_context
+def fmt(ctx: click.Context, /, *, files: tuple[str, ...], only_check: bool, to_stdout: bool) -> None:
+    """Lay out FILEs (.vsp files, or folders of them) in the one way; what they mean and their comments stay."""
+    from lyra.vesper.format.formatter import format_text
+    from lyra.vesper.loading.document import read_source
+
+    is_broken = differs = False
+    for path in _node_files(files):
+        text, name = read_source(path)
+        try:
+            result = format_text(text, name)
+        except SourceError as error:
+            say_problems(error)
+            is_broken = True
+            continue
+        if to_stdout:
+            click.echo(result, nl=False)
+        is_changed = result.encode() != path.read_bytes()
+        differs = differs or is_changed
+        if is_changed and only_check:
+            note(printable(f"{path} has another layout"))
+        elif is_changed and not to_stdout:
+            path.write_text(result, encoding="utf-8", newline="\n")
+            note(printable(f"formatted {path}"))
+    ctx.exit(2 if is_broken else 1 if only_check and differs else 0)
+
+
+def _node_files(names: tuple[str, ...]) -> list[Path]:
+    files: list[Path] = []
+    for name in names:
+        path = Path(name)
+        if path.is_dir():
+            files += sorted(path.rglob("*.vsp"))
+        elif path.is_file():
+            files.append(path)
+        else:
+            raise ConfigError(f"there is no file {name!r}", key="FILE")
+    return files

@@ -1,0 +1,195 @@
+"""`vesper repo`: the nodes of folders, by id and version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lyra.cli.app import CliCommand, CommandGroup, json_option
+from lyra.cli.render import document, note, printable, table
+from lyra.cli.vesper.node_files import say_problems
+from lyra.errors import ConfigError, SourceError
+
+if TYPE_CHECKING:
+    from lyra.vesper.nodes import Node
+    from lyra.vesper.repository.folders import Repository
+
+__all__ = ["repo"]
+
+repo = CommandGroup("repo", help="List, add and compare the nodes of folders.")
+
+folder_option = click.option(
+    "-d",
+    "--folder",
+    "folders",
+    multiple=True,
+    metavar="FOLDER",
+    help="A folder of nodes; may be repeated. By default this folder and `nodes/`.",
+)
+
+
+def _repository(folders: tuple[str, ...]) -> Repository:
+    from lyra.vesper.repository.folders import NODES_FOLDER, Repository
+
+    for folder in folders:
+        if not Path(folder).is_dir():
+            raise ConfigError(f"there is no folder {folder!r}", key="--folder")
+    return Repository(folders or (".", NODES_FOLDER))
+
+
+def _node(ctx: click.Context, name: str, repository: Repository) -> Node:
+    """A node by its file or its id."""
+    from lyra.vesper.nodes import load
+
+    path = Path(name)
+    if path.suffix != ".vsp" and not path.is_file():
+        return repository.resolve(name)
+    try:
+        return load(path)
+    except SourceError as error:
+        say_problems(error)
+        ctx.exit(2)
+
+
+@repo.command(cls=CliCommand, name="list")
+@folder_option
+@json_option
+def list_(*, folders: tuple[str, ...], as_json: bool) -> None:
+    """List all nodes with their versions. Files that are no nodes are named on stderr."""
+    from lyra.vesper.values.names import bare_id
+
+    repository = _repository(folders)
+    rows: list[dict[str, Any]] = [
+        {
+            "node_id": node.node_id,
+            "name": bare_id(node.node_id),
+            "type": node.kind,
+            "intent": node.intent,
+            "file": node.file,
+            "is_highest": repository.versions(node.node_id)[-1] == node.node_id,
+        }
+        for node in repository.nodes.values()
+    ]
+    broken = [{"file": entry.file, "reason": entry.reason} for entry in repository.broken]
+    if as_json:
+        document({"nodes": rows, "broken": broken})
+        return
+    for entry in broken:
+        note(printable(f"{entry['file']} is no node: {entry['reason']}"))
+    if rows:
+        table(("node", "type", "intent"), [[row["node_id"], row["type"], row["intent"]] for row in rows])
+    else:
+        click.echo("no nodes here")
+
+
+@repo.command(cls=CliCommand, name="add")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("-d", "--folder", metavar="FOLDER", help="The repository's folder.  [default: nodes]")
+@json_option
+@click.pass_context
+def add(ctx: click.Context, /, *, files: tuple[str, ...], folder: str | None, as_json: bool) -> None:
+    """Copy FILEs into the repository; refuses a node that is not valid or breaks a version that is there."""
+    from lyra.vesper.nodes import load
+    from lyra.vesper.repository.additions import add as add_node
+    from lyra.vesper.repository.folders import NODES_FOLDER
+
+    rows = []
+    for file in files:
+        try:
+            node = load(Path(file))
+            path = add_node(node, folder or NODES_FOLDER)
+        except SourceError as error:
+            say_problems(error)
+            ctx.exit(2)
+        rows.append({"node_id": node.node_id, "file": str(path)})
+    if as_json:
+        document({"added": rows})
+        return
+    for row in rows:
+        click.echo(printable(f"{row['node_id']}: {row['file']}"))
+
+
+@repo.command(cls=CliCommand, name="deps")
+@click.argument("name", metavar="NODE")
+@folder_option
+@json_option
+@click.pass_context
+def deps(ctx: click.Context, /, *, name: str, folders: tuple[str, ...], as_json: bool) -> None:
+    """Show the nodes that NODE (a file or an id) needs; exit 1 if one is missing or they need each other."""
+    from lyra.vesper.repository.dependencies import dependencies_of
+    from lyra.vesper.repository.folders import repository_around
+
+    path = Path(name)
+    around = path.suffix == ".vsp" and not folders
+    repository = repository_around(path) if around else _repository(folders)
+    needs = dependencies_of(_node(ctx, name, repository), repository)
+    if as_json:
+        document(
+            {
+                "node": needs.node,
+                "dependencies": [
+                    {"node": row.node, "needs": row.needs, "target": row.target, "called": row.called}
+                    for row in needs.all
+                ],
+                "missing": list(needs.missing),
+                "cycles": [list(circle) for circle in needs.cycles],
+            }
+        )
+    else:
+        click.echo(needs.node)
+        for row in needs.all:
+            how = "calls" if row.called else "declares"
+            click.echo(printable(f"  {row.node} {how} {row.needs}: {row.target or 'not known'}"))
+        for circle in needs.cycles:
+            click.echo(printable(f"  a circle: {' → '.join(circle)}"))
+    ctx.exit(1 if needs.missing or needs.cycles else 0)
+
+
+@repo.command(cls=CliCommand, name="diff")
+@click.argument("old", metavar="OLD")
+@click.argument("new", metavar="NEW")
+@folder_option
+@json_option
+@click.pass_context
+def diff(ctx: click.Context, /, *, old: str, new: str, folders: tuple[str, ...], as_json: bool) -> None:
+    """Show what NEW changes for callers of OLD (files or ids); exit 1 if its version does not allow that."""
+    from lyra.vesper.repository.additions import difference
+
+    repository = _repository(folders)
+    result = difference(_node(ctx, old, repository), _node(ctx, new, repository))
+    if as_json:
+        names = ("severity", "code", "message", "path", "line", "column")
+        issues = [{name: getattr(issue, name) for name in names} for issue in result.issues]
+        document(
+            {
+                "old": result.old,
+                "new": result.new,
+                "needed": result.needed,
+                "raised": result.raised,
+                "allowed": result.is_allowed,
+                "changes": issues,
+            }
+        )
+    else:
+        click.echo(printable(f"{result.old} → {result.new}: needs {result.needed}, raises {result.raised}"))
+        for issue in result.issues:
+            click.echo(printable(f"  {issue.severity}[{issue.code}]: {issue.message}"))
+    ctx.exit(0 if result.is_allowed else 1)
+
+
+@repo.command(cls=CliCommand, name="capabilities")
+@folder_option
+@json_option
+def capabilities(*, folders: tuple[str, ...], as_json: bool) -> None:
+    """Show which rights the nodes need, and which node needs each."""
+    from lyra.vesper.repository.dependencies import capabilities_of
+
+    needs = capabilities_of(_repository(folders))
+    if as_json:
+        document({"capabilities": {capability: list(nodes) for capability, nodes in needs.items()}})
+    elif needs:
+        table(("capability", "nodes"), [[capability, ", ".join(nodes)] for capability, nodes in needs.items()])
+    else:
+        click.echo("no node needs a right")

@@ -1,0 +1,3 @@
+"""One layout for files of nodes. Start at `formatter.format_text`; `tree` is the file with its comments, `scalars`
+writes texts, `layout` writes the whole.
+"""
