@@ -66,7 +66,7 @@ def test_importing_lyra_and_making_an_agent(env):
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
 def test_a_long_conversation(env, tmp_path: Path, store):
-    """A thousand turns stay below 150 MB, however long the transcript; `make test` holds four hundred of them, and the
+    """A thousand turns stay below 150 MB, however long the transcript; `make test` holds a quarter of them, and the
     limit is as much lower."""
     where = "memory" if store == "memory" else str(tmp_path / "talk.db")
     turns = cases(1_000)

@@ -25,7 +25,7 @@ from verify.attacks.obeyed import (
 )
 
 pytestmark = pytest.mark.slow
-_ENTRIES_MAX = 10_000
+_ENTRIES_MAX = 2_000
 TIERS = [state.name for state in asyncio.run(examine()) if state.works]
 
 
