@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 
 import pytest
 
 from lyra.sandbox import interpreters
 from lyra.sandbox.closed_folders import ClosedFolders
 from lyra.sandbox.protected import appeared
+from lyra.sandbox.real_paths import without_links
 from lyra.sandbox.running_commands import RunningCommand
 from lyra.sandbox.sandbox import examine
 from verify.attacks import obeyed
@@ -112,7 +112,7 @@ def test_without_a_check_of_installations_attempts_succeed(tier, monkeypatch):
 
     def everything(environments, visible):
         programs = [program for environment in environments for program in interpreters._programs(environment)]
-        paths = {os.path.realpath(program) for program in programs}
+        paths = {without_links(program) for program in programs}
         return [(path, path) for path in paths if path.startswith("/tmp/lyra-obeyed") and "project" not in path]
 
     for module in ("bubblewrap", "landlock_tier"):
