@@ -879,6 +879,14 @@ def test_a_rule_for_sqlite_does_not_cover_its_dot_commands(line: str):
     assert _decided(line, Rule(f"Bash({line})", "allow")) == "allow"
 
 
+def test_a_comma_separates_words_only_where_the_program_takes_it_so():
+    """`-wrapper rm,x` of gcc runs `rm x`; swiftc's `-ld-path=rm,x` runs a program of that name."""
+    deny = Rule("Bash(rm *)", "deny")
+    assert _decided("gcc -wrapper rm,x f.c", deny) == "deny"
+    assert _decided("swiftc -ld-path=rm,x f.swift", deny) == "ask"
+    assert _decided("swiftc -ld-path=rm f.swift", deny) == "deny"
+
+
 def test_a_rule_that_names_the_subcommand_covers_what_a_container_runs():
     line = "docker run image ls"
     assert _decided(line, Rule("Bash(docker run *)", "allow")) == "allow"
