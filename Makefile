@@ -57,7 +57,7 @@ style: $(VENV)/.installed-check
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 
-cases: $(VENV)/.installed-check ## Run the tests of random cases with all their cases; `make test` tries two fifths
+cases: $(VENV)/.installed-check ## Run the tests of random cases with all their cases; `make test` tries a quarter
 	LYRA_TESTS_ALL_CASES=1 $(BIN)/python -m pytest -m "not timed" -n auto --dist worksteal $(or $(ARGS),$(RANDOM))
 
 sim: $(VENV)/.installed-check ## Run seeded worlds with faults (N=…, SEED=…)

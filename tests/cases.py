@@ -1,4 +1,4 @@
-"""How many random cases a test tries: two fifths of them in `make test`, all of them in `make cases`.
+"""How many random cases a test tries: a quarter of them in `make test`, all of them in `make cases`.
 
 Only repetitions of one kind of case are counted so. Cases that are written down one by one are all tried every time.
 """
@@ -13,4 +13,4 @@ _FEWEST = 25
 
 def cases(count: int) -> int:
     """Of `count` random cases, the number to try now."""
-    return count if ALL else max(min(count, _FEWEST), count * 2 // 5)
+    return count if ALL else max(min(count, _FEWEST), count // 4)

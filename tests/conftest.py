@@ -24,7 +24,7 @@ _HERE = Path(__file__).parent
 
 use_own_home()
 
-pytest_plugins = ["tests.own_stores"]
+pytest_plugins = ["tests.memory_folders", "tests.own_stores"]
 
 # A shell that starts the tests in the background ignores these signals, and so would the programs that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -57,6 +57,8 @@ _SLOW = (
     "test_agent_examples.py",
     "test_benchmarks.py",
     "test_examples.py",
+    "test_limits.py",
+    "test_skips.py",
     "test_surface.py",
     "testing/",
     "tools/builtin/",
@@ -126,10 +128,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: not item.nodeid.startswith(_LONG))
 
 
-def pytest_collection_finish() -> None:
-    """Fifteen thousand tests are not garbage: no collection need look at them."""
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fifteen thousand tests are not garbage: no collection need look at them. A worker, which imports more than any
+    program of a user does and takes no time, looks at the rest less often: a collection of all takes a quarter of a
+    second."""
     gc.collect()
     gc.freeze()
+    if hasattr(session.config, "workerinput"):
+        gc.set_threshold(10_000, 20, 10)
     gc.enable()
 
 

@@ -148,6 +148,7 @@ DOCUMENTED_PATHS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", DOCUMENTED_PATHS)
 def test_every_documented_path_is_importable(path):
     """In a fresh interpreter, so that no other import has made it first; and it has the documented names."""

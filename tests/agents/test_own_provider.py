@@ -153,6 +153,21 @@ def test_a_provider_sets_its_price_and_gives_back_its_connections() -> None:
     assert {"price of dear", "price of dearer", "loaded", "closed"} <= set(provider.seen)
 
 
+def test_a_provider_is_loaded_before_the_time_of_a_call_begins() -> None:
+    """Its price too, which a scripted provider reads from a file; once for each model."""
+    provider = Priced()
+
+    async def main() -> None:
+        async with Kernel() as kernel:
+            runtime = runtime_of(kernel)
+            runtime.client.register("priced", provider)
+            for _ in range(2):
+                runtime.prepare(Agent("a", model="priced/dear"))
+                assert sorted(provider.seen) == ["loaded", "price of dear"]
+
+    asyncio.run(main())
+
+
 def test_an_agent_is_killed_for_a_reason() -> None:
     async def main() -> str:
         async with Kernel() as kernel:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from xml.etree import ElementTree as ET
+
+import pytest
 
 from lyra.core.svg_graph import Canvas, GraphEdge, GraphNode, draw_layers
 
@@ -37,6 +40,17 @@ def test_nodes_stand_below_those_that_lead_to_them() -> None:
     assert {"loop", "twice", "again"} <= tops.keys()
     assert picture.count('<path class="edge') == len(edges)
     assert picture == draw_layers("loop", nodes, edges, last=("end",))
+
+
+def test_boxes_of_a_row_stand_side_by_side_inside_the_picture() -> None:
+    """However long their names are; the left and the right margin are equal."""
+    names = ["a", "a name that needs a wide box", "b"]
+    picture = ET.fromstring(draw_layers("row", [GraphNode(name) for name in names], []))
+    boxes = [box for box in picture.iter(f"{_SVG}rect") if "node" in box.attrib.get("class", "")]
+    sides = [(float(box.attrib["x"]), float(box.attrib["x"]) + float(box.attrib["width"])) for box in boxes]
+    assert len(sides) == len(names)
+    assert all(right < left for (_, right), (left, _) in pairwise(sides))
+    assert sides[0][0] == pytest.approx(float(picture.attrib["width"]) - sides[-1][1], abs=1)
 
 
 def test_rows_can_be_given() -> None:

@@ -54,7 +54,7 @@ def test_tidying_up_spares_a_pipeline_that_waits_for_a_human(target, clock):
     """A question lives a day, so the pipeline that asked is there when the answer comes, with an entry or without."""
 
     async def main():
-        async with Kernel(target, clock) as kernel:
+        async with Kernel(target, clock, lease_s=3600.0) as kernel:  # a day of renewals takes seconds
             running(kernel, "entry")
             for pid in ("entry", "alone"):
                 kernel.initialize_orchestration(pid, PIPELINE)

@@ -190,6 +190,11 @@ def _plain(*args: Any, **kwargs: Any) -> Any:
     return "call".__call__(args, kwargs)  # type: ignore[operator]
 
 
+def _plain_method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """`_plain` for what takes nothing but `self`: pytest counts what a `setup_method` takes before it calls it."""
+    return "call".__call__((self, *args), kwargs)  # type: ignore[operator]
+
+
 async def _coroutine(*args: Any, **kwargs: Any) -> Any:
     return await "call".__call__(args, kwargs)  # type: ignore[operator]
 
@@ -232,7 +237,9 @@ def _kind_of(code: CodeType) -> int:
 
 def _calling(call: Callable[..., Any], old: CodeType) -> CodeType:
     """Code of the same kind that hands its arguments to `call`: a constant of a code object may be any object."""
-    code = _SHAPES[_kind_of(old)].__code__
+    kind = _kind_of(old)
+    takes_self_alone = old.co_varnames[: old.co_argcount] == ("self",)
+    code = (_plain_method if kind == 0 and takes_self_alone else _SHAPES[kind]).__code__
     constants: tuple[Any, ...] = tuple(call if constant == "call" else constant for constant in code.co_consts)
     flags = code.co_flags | (old.co_flags & inspect.CO_ITERABLE_COROUTINE)
     return code.replace(

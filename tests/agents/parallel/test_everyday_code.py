@@ -137,6 +137,18 @@ async def a_list_that_grows(env: Any, p: Any, q: Any, w: Any) -> Any:
     return await p.send(prompt)
 
 
+async def a_list_of_its_own(env: Any, p: Any, q: Any, w: Any) -> Any:
+    words = ["a"]
+    first = await p.send("1")
+    words.append("b")
+    return first, await q.send(" ".join(words))
+
+
+async def the_length_of_an_answer(env: Any, p: Any, q: Any, w: Any) -> Any:
+    length = len(await p.send("1"))
+    return length, await q.send("2")
+
+
 async def a_list_with_two_names(env: Any, p: Any, q: Any, w: Any) -> Any:
     xs: list[str] = []
     ys = xs
@@ -307,6 +319,8 @@ SAME = [
     (nested_and_failing, 1.0),
     (nested_and_ordered, 7.0),
     (a_list_that_grows, 2.0),
+    (a_list_of_its_own, 1.0),
+    (the_length_of_an_answer, 1.0),
     (a_list_with_two_names, 2.0),
     (an_iterator, 2.0),
     (an_ordered_call_in_between, 3.0),

@@ -230,6 +230,19 @@ def test_the_error_of_a_provider_of_ones_own_is_masked_too(tmp_path: Path) -> No
         assert KEY.encode().hex().encode() not in file.read_bytes()
 
 
+def test_an_error_keeps_what_it_was_raised_with_except_for_keys() -> None:
+    """A provider may raise an error of Lyra with more than its message; `repr` and a debugger show all of it."""
+    raised = LyraError(f"refused {KEY}")
+    raised.args = (raised.message, f"with {KEY}", 401)
+
+    def answer(_request: Any) -> Any:
+        raise raised
+
+    with pytest.raises(LyraError) as caught:
+        lyra.run(Agent("a", model=SimProvider(script=answer), retry=None), "hello")
+    assert caught.value.args == (f"refused {MASK}", f"with {MASK}", 401)
+
+
 def test_a_refused_call_is_refused_again_on_a_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the key is no longer known: the journal says that the call was not made."""
     store = str(tmp_path / "run.db")

@@ -146,5 +146,5 @@ def test_the_middle_of_a_key_in_an_error():
     assert masked.startswith("bad key: ***")
     assert KnownKeys.of([LONG]).mask("nothing of it", any_part=True) == "nothing of it"
     for start in range(1, 8):
-        part = LONG[start : start + 12]
-        assert part not in KnownKeys.of([LONG]).mask(f"bad key: {part}", any_part=True), start
+        part = KEY[start : start + 12]  # which is in the key only once
+        assert part not in KnownKeys.of([KEY]).mask(f"bad key: {part}", any_part=True), start

@@ -9,12 +9,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from lyra.errors import ConfigError, DeadlineExceeded, Denied, InvalidTransition, NoSuchInterrupt
+from lyra.errors import ConfigError, DeadlineExceeded, Denied, InvalidTransition, NoSuchInterrupt, StoreFull
 from lyra.kernel import Answer, FlowInterrupt, InterruptConfig, InterruptKind, InterruptStatus, Kernel
 from lyra.kernel.interrupts.service import KINDS, STATUSES
 from lyra.testing.clock import SimClock
 from tests.cases import cases
-from tests.kernel.conftest import Crash, run, settle
+from tests.kernel.conftest import Crash, pass_time, run, settle
+from tests.kernel.journal.test_store_failures import Failing
 from tests.kernel.workers.test_lifecycle import Rows
 
 
@@ -411,6 +412,30 @@ def test_programs_and_their_questions(target):
             assert kernel.interrupts.get_interrupt(outside.id).status == "cancelled"
             counts = kernel.interrupts.get_counts()
             assert (counts["resolved"], counts["cancelled"], counts["pending"]) == (1, 1, 0)
+
+    run(main())
+
+
+def test_a_program_gets_no_answer_that_is_not_stored(clock):
+    """While the store is full the program stands still: a restart could ask its question once more."""
+    store, heard = Failing(), []
+
+    async def listens(ctx):
+        heard.append((await ctx.ask("go on?")).text)
+
+    async def main():
+        async with Kernel(store, clock) as kernel:
+            handle = await kernel.spawn(listens, pid="p")
+            await settle(kernel)
+            store.error = StoreFull("no room")
+            with pytest.raises(StoreFull):
+                await kernel.resolve_interrupt(kernel.get_pending_interrupt("p").id, {"text": "on"})
+            await settle(kernel)
+            assert heard == []
+            store.error = None
+            await pass_time(kernel, clock, 2)
+            await handle.wait()
+            assert heard == ["on"]
 
     run(main())
 

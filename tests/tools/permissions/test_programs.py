@@ -650,6 +650,8 @@ python -W ignore -m pytest -k rm
 perl rm.pl -e
 perl -I lib rm.pl
 node rm.js -e 1
+Rscript rm.R -e
+julia rm.jl --eval 1
 docker ps -a
 docker build -t rm .
 kubectl get pods rm
@@ -868,6 +870,21 @@ def test_a_rule_for_a_program_does_not_cover_options_that_write_files(line: str)
     assert _decided(line, Rule(f"Bash({program} *)", "allow")) == "ask"
     for named in ("Bash", f"Bash({line})"):
         assert _decided(line, Rule(named, "allow")) == "allow"
+
+
+@pytest.mark.parametrize("line", ["sqlite3 a.db .tables", "sqlite3 a.db '.mode csv' 'select 1'"])
+def test_a_rule_for_sqlite_does_not_cover_its_dot_commands(line: str):
+    """Not even those that only print; a rule that names them does."""
+    assert _decided(line, Rule("Bash(sqlite3 *)", "allow")) == "ask"
+    assert _decided(line, Rule(f"Bash({line})", "allow")) == "allow"
+
+
+def test_a_comma_separates_words_only_where_the_program_takes_it_so():
+    """`-wrapper rm,x` of gcc runs `rm x`; swiftc's `-ld-path=rm,x` runs a program of that name."""
+    deny = Rule("Bash(rm *)", "deny")
+    assert _decided("gcc -wrapper rm,x f.c", deny) == "deny"
+    assert _decided("swiftc -ld-path=rm,x f.swift", deny) == "ask"
+    assert _decided("swiftc -ld-path=rm f.swift", deny) == "deny"
 
 
 def test_a_rule_that_names_the_subcommand_covers_what_a_container_runs():

@@ -271,6 +271,16 @@ def test_the_rows_of_a_run_can_be_read_by_others(tmp_path):
     assert run.spent["llm_calls"] == 1
 
 
+def test_a_run_that_is_over_is_listed_without_reading_all_its_rows(tmp_path, monkeypatch):
+    """However much it did: how it stands is in its first row and its last."""
+    lives = Lives(tmp_path, AGENT + 'print(a <- "one");')
+    lives.live_once()
+    with monkeypatch.context() as patch:
+        patch.setattr(DurableRun, "_fold", lambda _: pytest.fail("it was read as a whole"))
+        in_short = lives.run().brief()
+    assert (in_short["state"], in_short["lines"], in_short["calls"]) == ("finished", 1, 1)
+
+
 def test_who_listens_to_a_run_hears_what_it_does(tmp_path, monkeypatch):
     """Its beginning and end, what it printed, the names it gave, what a session was paid, what it learned."""
     monkeypatch.setattr("lyra.vega.durable.record._PACK_BYTES", 100)

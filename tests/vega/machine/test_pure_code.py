@@ -86,6 +86,21 @@ def test_an_index_is_computed_before_the_value_that_is_stored_there(body: str, r
     assert results == [right, wrong]
 
 
+@pytest.mark.parametrize(
+    ("body", "right"),
+    [
+        ("let xs = [7]; let ys = xs; ys[0] = -7; return xs[0] / 2;", -3),
+        ("let xs = [7]; let ys = xs.push(1); ys[0] = -7; return xs[0] / 2;", -3),
+        ("let xs = [1]; let ys = xs; ys.push(-5); return xs[1] % 3;", -2),
+    ],
+)
+def test_what_one_name_of_a_list_puts_into_it_is_known_of_the_other(body: str, right: int):
+    """Only of an int that is never negative Python divides as Vega does."""
+    tier, pure = pure_of(f"fn f() {{ {body} }}", "f")
+    tier.is_eager = True
+    assert pure([]) == right
+
+
 # ---------------------------------------------------------------- processes that wait get their turn
 
 LONG = """

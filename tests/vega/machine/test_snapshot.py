@@ -17,6 +17,7 @@ from lyra.vega.machine.link import LinkedProgram, link
 from lyra.vega.machine.snapshot import from_data, to_data
 from lyra.vega.machine.vm import run
 from lyra.vega.values.values import shown
+from tests.cases import ALL
 from tests.language.conftest import expected, load
 
 LANGUAGE = Path(__file__).parents[2] / "language"
@@ -30,15 +31,24 @@ def saved(linked: LinkedProgram, fiber: Fiber) -> Fiber:
 
 
 class SavingHost(LocalHost):
-    """Replaces every fiber by its copy whenever it stops; in a long program, after a while, every fiftieth time."""
+    """Replaces every fiber by its copy whenever it stops. In a long program, after 25 times, it does so each time that
+    the program has run a fifth longer; with all cases, after a hundred times, every fiftieth time."""
 
     steps = 0
+    next_save = 1
 
     def step(self, process: HostProcess) -> None:
         super().step(process)
         self.steps += 1
-        if process.is_alive and process.fiber is not None and (self.steps <= 100 or self.steps % 50 == 0):
+        if self.steps >= self.next_save and process.is_alive and process.fiber is not None:
             process.fiber = saved(self.linked, process.fiber)
+            self.next_save = _save_after(self.steps)
+
+
+def _save_after(steps: int) -> int:
+    if steps < (100 if ALL else 25):
+        return steps + 1
+    return steps + 50 if ALL else steps * 6 // 5
 
 
 def outcome(host: LocalHost, lines: list[str]) -> tuple[list[str], object]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import lyra.vega
@@ -18,7 +20,8 @@ from lyra.vega.machine.snapshot import from_data, to_data
 from lyra.vega.machine.vm import run
 from lyra.vega.syntax.parser import parse
 from lyra.vega.syntax.source import Source
-from lyra.vega.values.values import Closure, Duration, Money, Process, Stream
+from lyra.vega.values.fuel import BULK
+from lyra.vega.values.values import Closure, Duration, Money, Process, Stream, copied
 
 
 def compiled(text: str) -> Program:
@@ -195,6 +198,30 @@ def test_an_uncaught_error_knows_its_place_and_who_called():
     end = LocalHost(compiled("fn inner(x) {\n    return 1 / x;\n}\nfn outer() { return inner(0); }\nouter();\n")).run()
     assert (end.error.name, end.error.line, end.error.column) == ("ZeroDivision", 2, 12)
     assert end.error.trace == ["inner (t.vega:2:12)", "outer (t.vega:4:21)", "main (t.vega:5:1)"]
+
+
+def spent(text: str, answer: Any) -> int:
+    """The fuel of a program from its first effect, which is answered so, to its second."""
+    fiber = started(text)
+    fiber.linked.post = lambda _, message: copied(message) is not None
+    effect(fiber)
+    ticks = fiber.ticks
+    fiber.resume(answer)
+    effect(fiber)
+    return ticks - fiber.ticks
+
+
+def test_a_loop_over_a_map_costs_fuel_for_the_copy_of_its_keys():
+    """Once for each loop; a list is not copied."""
+    text = 'let xs = file::read("a"); for x in xs { break; } for x in xs { break; } print("end");'
+    keys = list(range(1600))
+    assert spent(text, dict.fromkeys(keys)) - spent(text, keys) == 2 * (len(keys) >> BULK)
+
+
+def test_a_message_costs_fuel_for_its_copy():
+    """Also where the host delivers it without an effect."""
+    text = 'let x = file::read("a"); let p = x[0]; p <- x[1]; print("end");'
+    assert spent(text, [Process("p1"), [0] * 400]) - spent(text, [Process("p1"), []]) == 100
 
 
 def test_depth_is_bounded_and_the_same_however_it_is_stepped():

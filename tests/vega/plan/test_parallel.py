@@ -138,6 +138,7 @@ OVERLAP = {
     "a lambda that calls a function that asks": ('fn g(x) { return a <- x; } fn f(xs) { return list::map(xs, |x| g(x)); } print(f([1, 2]));', 1.0, 2.0),
     "a lambda in a lambda's block": ('let g = |w| { let v = list::map([w, w + 1], |x| a <- x); return v; }; print(g(1));', 1.0, 2.0),
     "a lambda that keeps what it is given": ('let k = [[1], [2]]; let t = list::map(k, |x| [x, a <- x[0]]); t[0][0][0] = 5; print(k); print(t);', 1.0, 2.0),
+    "two lists of the same words, one of which changes": ('let xs = []; let ys = []; for w in str::split("p q", " ") { xs.push(w); ys.push(w); } let u = a <- "1"; ys[0] = "r"; let v = b <- xs[0]; print(u + v);', 1.0, 2.0),
     "hundreds": ("let n = 0; for i in list::range(0, 128) { n = n + str::len(a <- i); } print(n);", 2.0, 128.0),
 }  # fmt: skip
 

@@ -139,7 +139,7 @@ def test_every_production_is_reached_and_taken():
     """Thousands of sentences; each production occurs in one that was tried."""
     used: set[str] = set()
     tried = 0
-    for seed in range(cases(3_000)):
+    for seed in range(max(1_200, cases(3_000))):  # fewer do not reach every production
         sentence = Sentence(seed, "module")
         if not sentence.is_good or is_in_doubt(sentence.tokens):
             continue

@@ -10,6 +10,7 @@ from lyra.agents.turn import admission
 from lyra.agents.turn.admission import Admitted
 from lyra.kernel.shared.taint import Taint
 from lyra.sandbox.bubblewrap import find_program
+from tests.cases import ALL
 from verify.attacks.injection import Attack, attacks, benign, run
 from verify.attacks.injection.channels import CHANNELS
 from verify.attacks.injection.disguises import DISGUISES, disguised
@@ -23,9 +24,11 @@ pytestmark = [
 
 
 def test_no_attack_has_an_effect():
-    """Every goal by every way in: nothing outside the rules is changed, reached, read, started or ended."""
-    chosen = attacks(seed=1)
+    """Every goal by two fifths of the ways in: nothing outside the rules is changed, reached, read, started or ended.
+    `make cases` and `make security` try every goal by every way in."""
+    chosen = attacks(seed=1) if ALL else two_fifths(attacks(seed=1))
     assert len(chosen) >= 200
+    assert {attack.disguise for attack in chosen} == set(DISGUISES)
     assert {attack.goal for attack in chosen} == set(GOALS)
     assert {attack.channel for attack in chosen} == set(CHANNELS)
     result = run(chosen)
@@ -38,6 +41,12 @@ def test_harmless_tasks_are_done_with_one_question_at_most():
     result = benign.run()
     assert result.tasks >= 50
     assert result.failures == []
+
+
+def two_fifths(planned: list[Attack]) -> list[Attack]:
+    """Of the channels in turn, so that each goal and each channel is there as often as any other."""
+    goals, channels = list(GOALS), list(CHANNELS)
+    return [attack for attack in planned if (goals.index(attack.goal) + channels.index(attack.channel)) % 5 in (0, 2)]
 
 
 def few(*goals: str) -> list[Attack]:

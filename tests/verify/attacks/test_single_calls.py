@@ -33,7 +33,8 @@ def test_without_the_refusal_a_masked_call_is_another_call(monkeypatch):
     monkeypatch.setattr(
         key_filter, "_call", lambda call, known: ToolCall(call.id, call.name, masks(call, known).arguments)
     )
-    effects = "\n".join(keys.run(working_tiers()[:1]).effects)
+    with keys._known_key():
+        effects = "\n".join(asyncio.run(keys._calls(working_tiers()[0])).effects)
     for effect in ("a mask that is a pattern", "a.txt was changed", "a file's content (", "a tool was given '***'"):
         assert effect in effects
 
@@ -75,7 +76,8 @@ def test_where_a_host_is_an_answer_data_leaves(monkeypatch):
     """Planted bugs: a rule that names a host counts for every URL on it, and a line reaches hosts of a pattern."""
     monkeypatch.setattr(rules.Rule, "_is_url", lambda self, _subject: self._url is not None and self._url[1].literal)
     monkeypatch.setattr(admission, "_without_host_patterns", lambda grant: grant)
-    effects = "\n".join(leaving_data.run(working_tiers()[:1]).effects)
+    fetched = asyncio.run(leaving_data._fetches(attended=False))
+    effects = "\n".join((fetched + asyncio.run(leaving_data._commands(working_tiers()[0]))).effects)
     for what in ("a query (", "a path (", "an answer for a host (", "a name below an allowed pattern ("):
         assert what in effects
 

@@ -49,6 +49,13 @@ result = asyncio.run(main())
 """
 ERROR = "from lyra.errors import ConfigError\nresult = ConfigError('x').code"
 
+# pytest counts what a method takes, and calls it with the test where that is more than `self`.
+SETUP = """
+from lyra.testing import StoreConformance
+assert StoreConformance.setup_method.__code__.co_argcount == 1
+StoreConformance().setup_method()
+"""
+
 
 def run(program: str) -> Any:
     done = subprocess.run(
@@ -70,6 +77,7 @@ def run(program: str) -> Any:
         (RETRY, ["parameter:lyra.Retry(max_attempts)"]),
         (ASYNC, ["name:lyra.Kernel.spawn", "parameter:lyra.Kernel.spawn(pid)", "event:process.terminated"]),
         (ERROR, ["error:config"]),
+        (SETUP, ["name:lyra.testing.StoreConformance.setup_method"]),
     ],
 )
 def test_uses_are_told(program, entries):

@@ -213,7 +213,8 @@ def _without_keys(error: BaseException, keys: KnownKeys, provider: str) -> BaseE
         masked = keys.mask(message, any_part=True)
         return error if masked == message else fault("bad_response", f"{provider} failed: {masked}", provider=provider)
     error.message = keys.mask(error.message, any_part=True)
-    error.args = (error.message, *error.args[1:])
+    others = (keys.mask(value, any_part=True) if isinstance(value, str) else value for value in error.args[1:])
+    error.args = (error.message, *others)
     error.hint = keys.mask(error.hint, any_part=True) if error.hint else error.hint
     for name, value in error.fields.items():
         if isinstance(value, str):
