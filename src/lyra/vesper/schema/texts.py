@@ -1,0 +1,42 @@
+"""A sentence for each key of a node and of a step, for editors and for the reference page."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["SECTION_TEXTS", "STEP_TEXTS"]
+
+SECTION_TEXTS: Final = {
+    "node_id": "the id with its version, such as payment_handler_v1 or payment_handler_v1.2.0",
+    "type": "what the node is for",
+    "intent": "what the node does, in one sentence",
+    "metadata": "author, version, description, the nodes it depends on and its change log",
+    "types": "custom types: records with fields, or a base type with constraints",
+    "inputs": "the inputs by name: a type, or a mapping with type, default and constraints",
+    "outputs": "the fields of a success and of an error; without these two keys all are of a success",
+    "state_machines": "states and the transitions that are allowed between them",
+    "contracts": "conditions before, after and during an execution",
+    "flow": "the steps, in order",
+    "error_handling": "what is done about an error code, wherever it occurs",
+    "performance": "expected times, and limits that are enforced",
+    "security": "the rights that the node needs, and what must not be shown",
+    "observability": "metrics, alerts, tracing and logging",
+    "testing": "test cases, properties and differential tests",
+    "documentation": "examples and notes for people; not interpreted",
+}
+
+STEP_TEXTS: Final = {
+    "step": "the name of the step",
+    "operation": "what the step does",
+    "description": "a sentence for people",
+    "parameters": "settings of the operation, or values by names of your choice",
+    "guards": "conditions; the step is skipped unless all are true, a validation fails",
+    "on_success": "`extract`: variables out of the answer",
+    "on_error": "rules about errors of this step, tried in order",
+    "on_failure": "what a validation that fails answers",
+    "on_result": "steps for a query that has rows (`if_found`) or none (`if_empty`)",
+    "error_handling": "another name for on_error",
+    "timeout": "a duration such as 30s",
+    "retry_policy": "how often, and after which pauses, the step is tried again",
+    "output": "the variable that holds the result",
+}
