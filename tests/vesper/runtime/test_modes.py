@@ -115,7 +115,7 @@ def test_a_broken_direct_path_breaks_no_execution(node):
 
 def test_a_promotion_needs_its_evidence(node):
     with vesper.Runtime() as runtime:
-        with pytest.raises(ConfigError, match="0[.]999"):
+        with pytest.raises(ConfigError, match=r"0\.999"):
             runtime.set_mode(node, "dual_verify")
         assert runtime.mode(node) == "python_only"
         runtime.set_mode(node, "dual_verify", force=True)

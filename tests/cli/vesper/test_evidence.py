@@ -1,0 +1,58 @@
+"""`vesper verify`, `confidence`, `mode` and `status`: kept between calls."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.vesper.test_nodes import DISCOUNT, told
+
+
+@pytest.fixture
+def vesper(lyra):
+    def call(*args):
+        return lyra("vesper", *args)
+
+    (lyra.folder / "discount.vsp").write_text(DISCOUNT, encoding="utf-8")
+    return call
+
+
+def test_verify_gathers_evidence_that_stays(vesper):
+    done = vesper("verify", "discount.vsp", "-n", "600", "--seed", "3", "--json")
+    assert done.returncode == 0, done.stderr
+    data = told(done)
+    assert (data["compared"], data["divergences"], data["confidence"]) == (600, 0, 0.0)
+    vesper("verify", "discount.vsp", "-n", "400", "--seed", "4")
+    data = told(vesper("confidence", "discount.vsp", "--json"))
+    assert (data["compared"], data["divergences"], data["blocked"]) == (1_000, 0, False)
+    assert data["confidence"] == pytest.approx(0.98929, abs=1e-5)
+    assert "confidence 0.98929" in vesper("confidence", "discount_v1").stdout
+
+
+def test_a_mode_needs_evidence_or_force(vesper):
+    done = vesper("mode", "discount.vsp", "canary_direct")
+    assert done.returncode == 2
+    assert "allows shadow_direct" in done.stderr
+    vesper("verify", "discount.vsp", "-n", "1000")
+    assert vesper("mode", "discount.vsp", "canary_direct").returncode == 0
+    assert vesper("mode", "discount.vsp").stdout.startswith("canary_direct\n")
+    assert vesper("mode", "discount.vsp", "direct_only").returncode == 2
+    assert vesper("mode", "discount.vsp", "direct_only", "--force").returncode == 0
+    data = told(vesper("mode", "discount.vsp", "--json"))
+    assert data["mode"] == "direct_only"
+    assert [change["to"] for change in data["history"]] == ["canary_direct", "direct_only"]
+
+
+def test_status_shows_every_node(vesper):
+    assert vesper("status").stdout == "no node was executed yet\n"
+    vesper("run", "discount.vsp", "-i", "price=1", "-i", "percent=1")
+    shown = vesper("status").stdout
+    assert "discount_v1" in shown
+    assert "python_only" in shown
+    (row,) = told(vesper("status", "--json"))["nodes"]
+    assert row["executions"] == {"python": 1}
+    assert json.loads(vesper("status", "--format", "json").stdout)["nodes"][0]["node"] == "discount_v1"
+    metrics = vesper("status", "--format", "prometheus").stdout
+    assert 'sir_executions_total{node="discount_v1",path="python"} 1' in metrics
+    assert 'sir_traffic_split{node="discount_v1",path="direct"} 0' in metrics

@@ -1,0 +1,198 @@
+"""`vesper validate`, `show`, `compile`, `run` and `test`."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from tests.source import PYTHONPATH
+from tests.vesper.runtime.payments import GRANT, NODE, PaymentServer, make_database, request
+
+DISCOUNT = """\
+node_id: discount_v1
+type: function
+intent: lower a price
+
+inputs:
+  price: {type: decimal, scale: 2, constraints: [positive]}
+  percent: {type: integer, constraints: [{min: 0}]}
+
+outputs:
+  success:
+    total: {type: decimal, scale: 2}
+  error:
+    error_code: enum[too_much]
+    message: string
+
+contracts:
+  postconditions:
+    - "success => total <= price"
+
+flow:
+  - step: check_percent
+    operation: validation
+    guards: ["percent <= 90"]
+    on_failure:
+      return_error: {error_code: too_much, message: "{percent} percent is too much"}
+  - step: find_total
+    operation: arithmetic
+    expression: "price * (100 - percent) / 100"
+    scale: 2
+    output: total
+
+testing:
+  test_cases:
+    - name: a_tenth
+      inputs: {price: 99.90, percent: 10}
+      expected_output: {success: true, total: 89.91}
+"""
+
+
+@pytest.fixture
+def vesper(lyra):
+    def call(*args):
+        return lyra("vesper", *args)
+
+    (lyra.folder / "discount.vsp").write_text(DISCOUNT, encoding="utf-8")
+    call.folder = lyra.folder
+    return call
+
+
+def told(done):
+    return json.loads(done.stdout)
+
+
+def test_a_valid_node_is_valid(vesper):
+    done = vesper("validate", "discount.vsp")
+    assert (done.returncode, done.stdout) == (0, "valid\n")
+    assert told(vesper("validate", "discount.vsp", "--json"))["valid"] is True
+
+
+def test_every_mistake_has_its_place(vesper):
+    text = DISCOUNT.replace('"percent <= 90"', '"percent <= "').replace("price * (100", "prize * (100")
+    (vesper.folder / "wrong.vsp").write_text(text, encoding="utf-8")
+    done = vesper("validate", "wrong.vsp", "--json")
+    assert done.returncode == 2
+    data = told(done)
+    assert data["valid"] is False
+    errors = [issue for issue in data["issues"] if issue["severity"] == "error"]
+    assert len(errors) == 2
+    assert {issue["line"] for issue in errors} == {23, 28}
+    assert set(errors[0]) >= {"severity", "code", "message", "path", "line", "column"}
+    shown = vesper("validate", "wrong.vsp").stderr
+    assert "wrong.vsp:28:" in shown
+    assert "^" in shown
+
+
+def test_strict_counts_warnings_as_errors(vesper):
+    text = DISCOUNT.replace("success => total <= price", "no_such_thing > 1")
+    (vesper.folder / "odd.vsp").write_text(text, encoding="utf-8")
+    assert vesper("validate", "odd.vsp").returncode == 0
+    assert vesper("validate", "odd.vsp", "--strict").returncode == 2
+
+
+def test_a_folder_is_all_its_nodes(vesper):
+    (vesper.folder / "more").mkdir()
+    (vesper.folder / "more" / "bad.vsp").write_text("node_id: x\n", encoding="utf-8")
+    assert vesper("validate", ".").returncode == 2
+    assert vesper("validate", "nothing.vsp").returncode == 2
+
+
+def test_show_tells_what_a_node_takes_and_gives(vesper):
+    shown = vesper("show", "discount.vsp").stdout
+    assert "price: decimal(2)" in shown
+    assert "success => total <= price" in shown
+    assert told(vesper("show", "discount.vsp", "--json"))["pure"] is True
+
+
+def test_a_compiled_node_runs_on_its_own(vesper):
+    assert vesper("compile", "discount.vsp").returncode == 0
+    file = vesper.folder / "discount.py"
+    assert file.read_text(encoding="utf-8").startswith("# AUTO-GENERATED - DO NOT EDIT\n")
+    assert vesper("compile", "discount.vsp", "-o", "other.py").returncode == 0
+    assert (vesper.folder / "other.py").read_bytes() == file.read_bytes()
+    code = "from decimal import Decimal; import other; print(other.discount_v1(price=Decimal('10.00'), percent=50))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=vesper.folder,
+        env={"PYTHONPATH": PYTHONPATH},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "Decimal('5.00')" in done.stdout
+
+
+@pytest.mark.parametrize("path", ["python", "direct", "both"])
+def test_run_gives_the_outputs_of_each_path(vesper, path):
+    done = vesper("run", "discount.vsp", "-i", "price=99.90", "-i", "percent=10", "--path", path, "--json")
+    assert done.returncode == 0, done.stderr
+    data = told(done)
+    assert data["status"] == "success"
+    assert data["outputs"] == {"total": "89.91"}
+    assert data["error"] is None
+    assert data["path"] == path
+    assert data["trace_id"]
+
+
+def test_run_in_a_mode(vesper):
+    done = vesper("run", "discount.vsp", "-i", "price=1", "-i", "percent=0", "--mode", "dual_verify", "--json")
+    assert told(done)["mode"] == "dual_verify"
+    assert told(vesper("confidence", "discount.vsp", "--json"))["compared"] == 1
+    assert vesper("run", "discount.vsp", "--mode", "fast", "-i", "price=1", "-i", "percent=1").returncode == 2
+
+
+def test_errors_of_a_node_are_exit_code_1(vesper):
+    done = vesper("run", "discount.vsp", "--input-json", '{"price": "5.00", "percent": 95}', "--json")
+    assert done.returncode == 1
+    assert told(done)["error"]["code"] == "too_much"
+    assert told(done)["error"]["message"] == "95 percent is too much"
+    done = vesper("run", "discount.vsp", "-i", "price=x", "-i", "percent=1", "--json")
+    assert (done.returncode, told(done)["error"]["code"], told(done)["error"]["phase"]) == (1, "invalid_input", "input")
+    assert vesper("run", "discount.vsp", "-i", "price").returncode == 2
+    assert vesper("run", "discount.vsp", "--input-json", "{").returncode == 2
+    assert vesper("run", "no_such_node").returncode == 2
+
+
+def test_a_node_is_named_by_its_id(vesper):
+    assert vesper("run", "discount_v1", "-i", "price=1.00", "-i", "percent=0").stdout == "total: 1.00\n"
+
+
+def test_a_node_with_effects_needs_its_rights(vesper, tmp_path):
+    server = PaymentServer()
+    path = tmp_path / "orders.db"
+    url = make_database(path)
+    node = NODE.read_text(encoding="utf-8").replace(", guard: order_not_locked", "")
+    (vesper.folder / "payment.vsp").write_text(node, encoding="utf-8")
+    words = ["run", "payment.vsp", "--input-json", json.dumps(request(7)), "--json", "--database", url]
+    words += ["--provider", f"stripe={server.url}"]
+    try:
+        done = vesper(*words)
+        assert (done.returncode, told(done)["error"]["code"]) == (1, "capability_denied")
+        assert server.requests == []
+        done = vesper(*words, *(word for right in GRANT for word in ("--grant", right)))
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert told(done)["outputs"]["transaction_id"] == "ch_1"
+    finally:
+        server.close()
+    with sqlite3.connect(path) as database:
+        assert database.execute("SELECT amount FROM transactions").fetchall() == [("12.50",)]
+    database.close()
+    assert vesper("run", str(NODE), "--provider", "stripe").returncode == 2
+    assert vesper("run", str(NODE), "--database", "mysql://x").returncode == 2
+
+
+def test_test_cases_run_on_both_paths(vesper):
+    done = vesper("test", "discount.vsp")
+    assert (done.returncode, done.stdout) == (0, "passed  discount.vsp: a_tenth\n1 passed, 0 failed\n")
+    (vesper.folder / "discount.vsp").write_text(DISCOUNT.replace("89.91", "89.90"), encoding="utf-8")
+    done = vesper("test", "--json")
+    assert done.returncode == 1
+    assert told(done)["tests"][0]["problems"] == [
+        "python: total is '89.91', expected '89.90'",
+        "direct: total is '89.91', expected '89.90'",
+    ]
