@@ -10,12 +10,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
-from lyra.vesper.format.tree import Collection, Comment, Entry
+from lyra.vesper.format.tree import Collection, FileComment, TreeEntry
 
 __all__ = ["attach_comments"]
 
 
-def attach_comments(root: Collection, entries: Sequence[Entry], comments: Sequence[Comment]) -> list[Comment]:
+def attach_comments(
+    root: Collection, entries: Sequence[TreeEntry], comments: Sequence[FileComment]
+) -> list[FileComment]:
     """Put all comments into the tree; gives those about the file itself."""
     starts = [entry.start for entry in entries]
     header = _header(root, comments)
@@ -31,7 +33,7 @@ def attach_comments(root: Collection, entries: Sequence[Entry], comments: Sequen
     return header
 
 
-def _header(root: Collection, comments: Sequence[Comment]) -> list[Comment]:
+def _header(root: Collection, comments: Sequence[FileComment]) -> list[FileComment]:
     """The comments above the first key, up to the last empty line among them or before the key."""
     if not root.entries:
         return []
@@ -45,7 +47,7 @@ def _header(root: Collection, comments: Sequence[Comment]) -> list[Comment]:
     return []
 
 
-def _mark_flows(before: Entry | None, comment: Comment) -> None:
+def _mark_flows(before: TreeEntry | None, comment: FileComment) -> None:
     """A flow collection cannot keep a comment."""
     entry = before
     while entry is not None:
@@ -55,7 +57,7 @@ def _mark_flows(before: Entry | None, comment: Comment) -> None:
         entry = entry.parent.owner
 
 
-def _attach_trailing(before: Entry, comment: Comment) -> None:
+def _attach_trailing(before: TreeEntry, comment: FileComment) -> None:
     """To the entry on whose line it stands: not one in a flow collection that has ended."""
     entry = before
     while entry.parent.is_flow and entry.parent.end <= comment.start and entry.parent.owner is not None:
@@ -66,13 +68,13 @@ def _attach_trailing(before: Entry, comment: Comment) -> None:
         entry.leading.append(comment)
 
 
-def _opens_block(entry: Entry) -> bool:
+def _opens_block(entry: TreeEntry) -> bool:
     """Whether the value is written over several lines, below the entry's own."""
     value = entry.value
     return isinstance(value, Collection) and bool(value.entries) and (not value.is_flow or value.has_comment)
 
 
-def _attach_line(root: Collection, before: Entry | None, after: Entry | None, comment: Comment) -> None:
+def _attach_line(root: Collection, before: TreeEntry | None, after: TreeEntry | None, comment: FileComment) -> None:
     if before is not None and not before.is_block and before.value.start > comment.start:
         before.leading.append(comment)  # between a key and its value
         return
@@ -87,7 +89,9 @@ def _attach_line(root: Collection, before: Entry | None, after: Entry | None, co
         _outermost(after).leading.append(comment)
 
 
-def _closing(root: Collection, before: Entry | None, after: Entry | None, comment: Comment) -> Collection | None:
+def _closing(
+    root: Collection, before: TreeEntry | None, after: TreeEntry | None, comment: FileComment
+) -> Collection | None:
     """The collection at whose end the comment stands; None: it is above the next entry."""
     for collection in _around(before):
         if after is not None and collection is after.parent:
@@ -100,7 +104,7 @@ def _closing(root: Collection, before: Entry | None, after: Entry | None, commen
     return root if after is None else None
 
 
-def _around(entry: Entry | None) -> Iterator[Collection]:
+def _around(entry: TreeEntry | None) -> Iterator[Collection]:
     """The collections around an entry, from the inside, with its own value where that has no entries."""
     if entry is not None and isinstance(entry.value, Collection):
         yield entry.value
@@ -109,7 +113,7 @@ def _around(entry: Entry | None) -> Iterator[Collection]:
         entry = entry.parent.owner
 
 
-def _outermost(entry: Entry) -> Entry:
+def _outermost(entry: TreeEntry) -> TreeEntry:
     """A comment cannot stand between the dash of an item and its first key: it goes above the dash."""
     while True:
         owner = entry.parent.owner

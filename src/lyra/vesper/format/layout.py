@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from lyra.vesper.format.scalars import WIDTH, block_text, flow_text, key_text
-from lyra.vesper.format.tree import Collection, Comment, Entry, ScalarPart
+from lyra.vesper.format.tree import Collection, FileComment, ScalarPart, TreeEntry
 
 __all__ = ["HEADS", "KEY_ORDER", "write_tree"]
 
@@ -33,7 +33,7 @@ KEY_ORDER: Final = (
 _STEP: Final = 2
 
 
-def write_tree(root: Collection, header: list[Comment]) -> str:
+def write_tree(root: Collection, header: list[FileComment]) -> str:
     """The text of a file."""
     writer = _Writer()
     writer.comments(header, 0)
@@ -45,7 +45,7 @@ def write_tree(root: Collection, header: list[Comment]) -> str:
     return "\n".join(writer.lines) + "\n"
 
 
-def _rank(entry: Entry) -> int:
+def _rank(entry: TreeEntry) -> int:
     name = "" if entry.key is None else entry.key.value
     return KEY_ORDER.index(name) if name in KEY_ORDER else len(KEY_ORDER)
 
@@ -55,14 +55,14 @@ class _Writer:
         self.lines: list[str] = []
 
     # ------------------------------------------------------------ comments
-    def comments(self, comments: list[Comment], indent: int, *, blank: bool = False) -> None:
+    def comments(self, comments: list[FileComment], indent: int, *, blank: bool = False) -> None:
         """Comments on lines of their own; `blank`: with an empty line before the first."""
         for index, comment in enumerate(comments):
             if self.lines and (blank if index == 0 else comment.blank_before and comment.own_line):
                 self.lines.append("")
             self.lines.append(" " * indent + comment.text)
 
-    def entry(self, entry: Entry, indent: int, *, blank: bool, lead: str | None = None) -> None:
+    def entry(self, entry: TreeEntry, indent: int, *, blank: bool, lead: str | None = None) -> None:
         """An entry; `lead` is what stands before its first line in place of blanks: the dashes of items."""
         prefix = " " * indent if lead is None else lead
         leading = _comments_above(entry, indent) if lead is None else []
@@ -77,7 +77,7 @@ class _Writer:
             self._pair(entry, entry.key, indent, prefix)
 
     # ------------------------------------------------------------ pairs and items
-    def _pair(self, entry: Entry, key: ScalarPart, indent: int, prefix: str) -> None:
+    def _pair(self, entry: TreeEntry, key: ScalarPart, indent: int, prefix: str) -> None:
         head = f"{prefix}{key_text(key, in_flow=False)}:"
         value = entry.value
         if isinstance(value, Collection):
@@ -92,7 +92,7 @@ class _Writer:
             self._line(f"{head} {rest}" if rest else head, entry)
             self.lines += rows
 
-    def _item(self, entry: Entry, indent: int, prefix: str) -> None:
+    def _item(self, entry: TreeEntry, indent: int, prefix: str) -> None:
         value = entry.value
         head = f"{prefix}- "
         if isinstance(value, Collection):
@@ -106,7 +106,7 @@ class _Writer:
             self._line((head + rest).rstrip(" ") if not rest else head + rest, entry)
             self.lines += rows
 
-    def _line(self, line: str, entry: Entry) -> None:
+    def _line(self, line: str, entry: TreeEntry) -> None:
         self.lines.append(line if entry.trailing is None else f"{line}  {entry.trailing.text}")
 
     def _block(self, collection: Collection, indent: int, lead: str | None = None) -> None:
@@ -117,13 +117,13 @@ class _Writer:
         self.comments(footer, indent, blank=bool(footer) and footer[0].blank_before)
 
 
-def _has_blank(entry: Entry) -> bool:
+def _has_blank(entry: TreeEntry) -> bool:
     """Whether there is an empty line above an entry and its comments."""
     first = entry.leading[0] if entry.leading else None
     return entry.blank_before if first is None or not first.own_line else first.blank_before
 
 
-def _comments_above(entry: Entry, indent: int) -> list[Comment]:
+def _comments_above(entry: TreeEntry, indent: int) -> list[FileComment]:
     """The comments above an entry. The line of a dash belongs to the first key or item of the block behind it, so that
     what would stand behind the dash or above that key goes above the dash, too."""
     value = entry.value

@@ -1,6 +1,6 @@
 """A file as a tree of entries that keep their place in the text, so that comments can be tied to them.
 
-An `Entry` is a pair of a mapping or an item of a list; its value is a `ScalarPart` or a `Collection`. Marks are
+An `TreeEntry` is a pair of a mapping or an item of a list; its value is a `ScalarPart` or a `Collection`. Marks are
 offsets into the text. The tree is read from the tokens and nodes of the YAML library; `read_tree` expects a text that
 `lyra.vesper.loading.document` accepts, so tags, aliases and deep nesting do not occur.
 """
@@ -15,10 +15,10 @@ import msgspec
 
 from lyra.errors import ParseError
 
-__all__ = ["Collection", "Comment", "Entry", "ScalarPart", "read_tree"]
+__all__ = ["Collection", "FileComment", "ScalarPart", "TreeEntry", "read_tree"]
 
 
-class Comment(msgspec.Struct):
+class FileComment(msgspec.Struct):
     """A comment from its `#` to the end of its line."""
 
     text: str
@@ -46,13 +46,13 @@ class Collection(msgspec.Struct):
     start: int
     end: int
     column: int
-    entries: list[Entry] = []
-    footer: list[Comment] = []
-    owner: Entry | None = None
+    entries: list[TreeEntry] = []
+    footer: list[FileComment] = []
+    owner: TreeEntry | None = None
     has_comment: bool = False  # in a flow collection, which is then written as a block
 
 
-class Entry(msgspec.Struct):
+class TreeEntry(msgspec.Struct):
     """A pair of a mapping, or an item of a list (without a key)."""
 
     key: ScalarPart | None
@@ -60,8 +60,8 @@ class Entry(msgspec.Struct):
     start: int
     column: int
     parent: Collection
-    leading: list[Comment] = []
-    trailing: Comment | None = None
+    leading: list[FileComment] = []
+    trailing: FileComment | None = None
     blank_before: bool = False
 
     @property
@@ -70,7 +70,7 @@ class Entry(msgspec.Struct):
         return isinstance(self.value, Collection) and not self.value.is_flow
 
 
-def read_tree(text: str) -> tuple[Collection, list[Entry], list[Comment]]:
+def read_tree(text: str) -> tuple[Collection, list[TreeEntry], list[FileComment]]:
     """The root mapping, all entries in order of their start, and all comments. ParseError where there is no mapping."""
     import yaml  # type: ignore[import-untyped,unused-ignore]
 
@@ -90,9 +90,9 @@ class _Builder:
         self.yaml = yaml
         self.text = text
         self.dashes = dashes
-        self.entries: list[Entry] = []
+        self.entries: list[TreeEntry] = []
 
-    def collection(self, node: Any, owner: Entry | None) -> Collection:
+    def collection(self, node: Any, owner: TreeEntry | None) -> Collection:
         collection = Collection(
             is_mapping=isinstance(node, self.yaml.MappingNode),
             is_flow=bool(node.flow_style),
@@ -110,7 +110,7 @@ class _Builder:
         start = key.start_mark.index if key is not None else value.start_mark.index
         if key is None and not parent.is_flow:
             start = self.dashes[max(0, bisect_left(self.dashes, start) - 1)]
-        entry = Entry(
+        entry = TreeEntry(
             key=None if key is None else self._scalar(key),
             value=ScalarPart("", "", "", start, start),
             start=start,
@@ -135,7 +135,7 @@ def _follows_blank(text: str, index: int) -> bool:
 
 
 # ------------------------------------------------------------------ comments
-def _comments(yaml: Any, text: str, tokens: list[Any]) -> Iterator[Comment]:
+def _comments(yaml: Any, text: str, tokens: list[Any]) -> Iterator[FileComment]:
     """Comments stand between tokens, and in the first line of a block scalar."""
     position = 0
     for token in tokens:
@@ -149,13 +149,13 @@ def _comments(yaml: Any, text: str, tokens: list[Any]) -> Iterator[Comment]:
             yield from _comments_between(text, start, len(text) if header_end < 0 else header_end)
 
 
-def _comments_between(text: str, start: int, end: int) -> Iterator[Comment]:
+def _comments_between(text: str, start: int, end: int) -> Iterator[FileComment]:
     position = text.find("#", start, end)
     while position >= 0:
         stop = text.find("\n", position)
         stop = len(text) if stop < 0 else stop
         line_start = text.rfind("\n", 0, position) + 1
-        yield Comment(
+        yield FileComment(
             text=text[position:stop].rstrip(),
             start=position,
             column=position - line_start,
