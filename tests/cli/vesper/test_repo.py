@@ -62,7 +62,6 @@ def test_capabilities_names_the_nodes(vesper: VesperCommand) -> None:
     assert vesper.json("repo", "capabilities") == {"capabilities": {"database.read.users": ["double_v1"]}}
 
 
-@pytest.mark.xfail(strict=True, reason="DoorEffects asks for the empty capability of a call_node step")
 def test_run_finds_siblings_and_the_nodes_folder(vesper: VesperCommand) -> None:
     write(vesper.folder / "app", caller=CALLER)
     write(vesper.folder / "nodes", double=double("3", 5))

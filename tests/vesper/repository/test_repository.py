@@ -171,7 +171,6 @@ def test_nodes_can_be_handed_in_without_files() -> None:
         assert call(runtime, "double") == {"result": 8}
 
 
-@pytest.mark.xfail(strict=True, reason="DoorEffects asks for the empty capability of a call_node step")
 @pytest.mark.parametrize("mode", ["python_only", "direct_only", "dual_verify"])
 def test_a_node_that_calls_another_one_is_answered(tmp_path: Path, mode: str) -> None:
     write(tmp_path, caller=CALLER, double=double("1"))

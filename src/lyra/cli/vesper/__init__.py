@@ -1,1 +1,1 @@
-"""`vesper`, and `lyra vesper`: nodes on the command line."""
+"""`vesper`, and `lyra vesper`: nodes on the command line. Start at `group`, the table of commands."""

@@ -23,27 +23,15 @@ __all__ = ["input_options", "inputs_of", "node_named", "say_problems"]
 def node_named(name: str) -> Node:
     """A node by its file, or by its id among the files of this folder and `nodes/`."""
     from lyra.vesper.nodes import load
+    from lyra.vesper.repository.folders import NODES_FOLDER, Repository
 
     path = Path(name)
     if path.suffix == ".vsp" or path.exists():
         return load(path)
-    for folder in (Path(), Path("nodes")):
-        for candidate in sorted(folder.glob("*.vsp")):
-            if candidate.stem == name or candidate.stem.rpartition("_v")[0] == name:
-                return load(candidate)
-            node = _loaded(candidate)
-            if node is not None and (node.node_id == name or node.node_id.rpartition("_v")[0] == name):
-                return node
-    raise ConfigError(f"no node {name!r} here", hint="name a .vsp file, or an id of one in this folder", key="NODE")
-
-
-def _loaded(path: Path) -> Node | None:
-    from lyra.vesper.nodes import load
-
-    try:
-        return load(path)
-    except SourceError:
-        return None
+    node = Repository([Path(), Path(NODES_FOLDER)]).find(name)
+    if node is None:
+        raise ConfigError(f"no node {name!r} here", hint="name a .vsp file, or an id of one in this folder", key="NODE")
+    return node
 
 
 def input_options(function: Any) -> Any:

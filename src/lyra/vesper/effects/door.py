@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DoorEffects"]
 
-_OWN: Final = frozenset({"state.transition"})  # a node's own state machines need no right
+# A node's own state machines need no right; a node that is called needs its own.
+_OWN: Final = frozenset({"state.transition", "node.call"})
 _RETRIED: Final = ("overloaded", "timeout", "temporary")  # a request that is wrong stays wrong
 
 
