@@ -165,7 +165,7 @@ def _postgres(url: str) -> _Connection:
         raise ConfigError(
             "PostgreSQL needs the package psycopg", hint="pip install 'lyra-agents[postgres]'", key="database"
         ) from None
-    return psycopg.connect(url)  # type: ignore[return-value]  # a Connection has the four methods
+    return psycopg.connect(url)
 
 
 def _renamed(part: Mapping[str, Any], values: dict[str, Any]) -> str:
