@@ -23,10 +23,12 @@ def runtime():
 
 
 def test_an_agent_calls_a_node(runtime):
+    node = vesper.load(DISCOUNT)
     call = {"name": "discount_v1", "arguments": {"price": "99.90", "percent": 10}}
-    script = {"replies": [{"tool": "discount_v1", "contains": "89.91", "text": "cheap"}, {"tool_calls": [call]}]}
-    agent = lyra.Agent("clerk", model=SimProvider(script), tools=[tool_of(vesper.load(DISCOUNT), runtime)])
+    script = {"replies": [{"tool": "discount_v1", "text": "cheap"}, {"tool_calls": [call]}]}
+    agent = lyra.Agent("clerk", model=SimProvider(script), tools=[tool_of(node, runtime)])
     assert str(lyra.run(agent, "How much?")) == "cheap"
+    assert (runtime.evidence(node).executions, runtime.evidence(node).errors) == ({"python": 1}, 0)
 
 
 def test_a_tool_says_what_it_takes_and_needs(runtime):
