@@ -11,7 +11,7 @@ from tests.vesper.building import EXECUTION, give, lit, name, node
 from tests.vesper.paths import PATHS, RunPath
 
 
-@pytest.mark.parametrize("path", PATHS[:2])  # the Python path counts texts by the general limit only
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("value", ["text", "array"])
 def test_a_value_beyond_the_memory_limit_is_a_resource_limit(path: RunPath, value: str) -> None:
     item = ir.Text(type=STRING, parts=("x" * 3000, name("i"))) if value == "array" else name("i")

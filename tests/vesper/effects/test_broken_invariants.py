@@ -10,7 +10,7 @@ from tests.vesper.effects.test_steps_with_effects import Answers, act, acting
 from tests.vesper.paths import PATHS, RunPath
 
 
-@pytest.mark.parametrize("path", PATHS[:2])
+@pytest.mark.parametrize("path", PATHS)
 def test_the_rules_of_a_completed_act_do_not_apply_to_a_broken_invariant(path: RunPath) -> None:
     answers = Answers(charge=-1)
     refund = ErrorRule("*", "compensate", None, (act("refund"),))

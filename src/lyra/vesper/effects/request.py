@@ -7,7 +7,12 @@ over by paths; a path obeys map_to and return_error (the rule's answer ends the 
 
 Compensation: a completed effect step that has compensate rules with steps registers them. When an error meets a
 compensate rule, that rule's steps run first, then the registered ones of completed steps, the latest first; an
-invariant that fails after the entry runs the registered ones too. An error inside a compensation is passed over.
+invariant that fails after the entry runs the registered ones too, before the rules of the node. The rules of a step are
+about its request and response: an invariant that fails after it does not meet them. An error inside a compensation is
+passed over. The steps of the rule that was met read and assign the flow's variables. Registered ones have variables of
+their own, as they were when their step was completed: in a loop, each round is taken back with its own values; `error`
+is null in them. In rules, `error.code` is the kind of a failed act's error, and `error.message` is empty where Lyra
+itself raised the error, as it is in contracts.
 `effects.together(coroutines)`, where there is such a method, runs the steps of a Parallel at once and gives results and
 exceptions in their order; without it they run in written order.
 """
@@ -19,10 +24,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from lyra.vesper.ir.program import Retry
+from lyra.vesper.ir.program import EffectStep, Program, Retry, Transition
 from lyra.vesper.values.outcome import CODES
 
-__all__ = ["EffectError", "Effects", "Request", "TogetherEffects", "failure_code", "request_key"]
+__all__ = ["EffectError", "Effects", "Request", "TogetherEffects", "failure_code", "request_key", "retry_of"]
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -69,3 +74,11 @@ def failure_code(kind: str, effect: str) -> str:
 def request_key(base: str, step: str, call_index: int) -> str:
     """The idempotency key of a request; `base` is the execution's key input, or its trace id."""
     return f"{base}/{step}/{call_index}"
+
+
+def retry_of(step: EffectStep | Transition, program: Program) -> Retry | None:
+    """How often a step's request may be repeated: by its own policy, else by the node's first rule that repeats."""
+    own = step.retry if isinstance(step, EffectStep) else None
+    if own is not None:
+        return own
+    return next((rule.retry or Retry() for rule in program.rules if rule.action in ("retry", "backoff")), None)

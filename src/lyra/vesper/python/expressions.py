@@ -34,6 +34,7 @@ from lyra.vesper.values.types import (
     Array,
     EnumType,
     MapType,
+    Nullable,
     Record,
     SetType,
     Type,
@@ -272,11 +273,12 @@ class ExpressionWriter:
         if node.operator == "%" and kind == INTEGER and self._is_plain_remainder(node):
             return ast.BinOp(left, operator(), right)
         if kind == STRING:
-            return self.helper("joined", left, right)
+            return self.helper("joined", left, right, *self.module.text_limit())
         if is_decimal(kind) and node.operator in ("+", "-", "*"):
             self.may_raise = True
             return call(attribute(self.module.runtime("EXACT"), function), left, right)
-        return self.helper(function, left, right)
+        limit = self.module.text_limit() if node.operator == "+" and not is_number(kind) else []
+        return self.helper(function, left, right, *limit)
 
     def _is_plain_remainder(self, node: ir.Arithmetic) -> bool:
         """Whether Python's own remainder is the right one: of a number that is not negative, by a positive one."""
@@ -370,14 +372,20 @@ class ExpressionWriter:
             isinstance(piece, ast.Constant | ast.Name) and (kind == INTEGER or _is_text(kind))
             for piece, kind in zip(pieces, kinds, strict=True)
         )
+        limit = self.module.text_limit()
         if not is_plain or self.in_loop:
-            return self.helper("text_of", *pieces)
+            result = self.helper("text_of", *pieces)
+            result.keywords = [ast.keyword("chars_max", value) for value in limit]
+            return result
         if not expressions:
             return ast.Constant("".join(part for part in node.parts if isinstance(part, str)))
         fields: list[ast.expr] = []
         for part, piece in zip(node.parts, pieces, strict=True):
             fields.append(piece if isinstance(part, str) else ast.FormattedValue(piece, -1))
-        return ast.JoinedStr([field for field in fields if not _is_empty_text(field)])
+        text = ast.JoinedStr([field for field in fields if not _is_empty_text(field)])
+        if all(isinstance(part, str) or kind != STRING for part, kind in zip(node.parts, kinds, strict=True)):
+            return text  # numbers and words of enums are short
+        return self.helper("short_text", text, *limit)
 
     def _call(self, node: ir.Call) -> ast.expr:
         if node.function == "current_timestamp":
@@ -422,9 +430,14 @@ class ExpressionWriter:
     ) -> ast.expr:
         elements = self.elements(node.collection)
         scope, python = self.bound(node.name, node.collection)
-        value = name(python) if body is None else self.lazy(body, scope=scope)
-        tests = [] if test is None else [self.lazy(test, as_condition=True, scope=scope)]
-        return ast.ListComp(value, self._loop(python, elements, *tests))
+        if body is None:
+            tests = [] if test is None else [self.lazy(test, as_condition=True, scope=scope)]
+            return ast.ListComp(name(python), self._loop(python, elements, *tests))
+        value = self.lazy(body, scope=scope)
+        limit = self.module.array_limit()
+        if _may_be_text(kind_of(body, scope.kinds)):
+            return self.helper("collected", ast.GeneratorExp(value, self._loop(python, elements)), *limit)
+        return ast.ListComp(value, self._loop(python, self.helper("fitting", elements, *limit)))
 
     def _aggregate(self, node: ir.Aggregate) -> ast.expr:
         kind = self.kind(node.collection)
@@ -499,6 +512,11 @@ def _is(left: ast.expr, right: ast.expr) -> ast.expr:
 
 def _is_text(kind: Type) -> bool:
     return kind == STRING or isinstance(kind, EnumType)
+
+
+def _may_be_text(kind: Type) -> bool:
+    inner = kind.type if isinstance(kind, Nullable) else kind
+    return inner == ANY or _is_text(inner)
 
 
 def _is_text_constant(node: ir.Expression) -> bool:

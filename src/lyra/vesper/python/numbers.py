@@ -101,20 +101,20 @@ _KINDS: Final[dict[type, str]] = {
 }
 
 
-def joined(left: str, right: str) -> str:
+def joined(left: str, right: str, chars_max: int = TEXT_MAX) -> str:
     """Two texts in a row."""
-    if len(left) + len(right) > TEXT_MAX:
+    if len(left) + len(right) > chars_max:
         raise NodeError("resource_limit", "the text is too long")
     return left + right
 
 
-def add(left: Any, right: Any) -> Any:
+def add(left: Any, right: Any, chars_max: int = TEXT_MAX) -> Any:
     if type(left) is int and type(right) is int:
         return checked(left + right)
     if is_number(left) and is_number(right):
         return _exactly(EXACT.add, left, right)
     if isinstance(left, str) and isinstance(right, str):
-        return joined(left, right)
+        return joined(left, right, chars_max)
     _mismatch("+", left, right)
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "member",
     "project",
     "regex_matches",
+    "short_text",
     "size",
     "starts_with",
     "text_of",
@@ -180,10 +181,14 @@ def timestamp_text(value: datetime) -> str:
     return f"{value.year:04d}-{value.month:02d}-{value.day:02d}T{value.strftime(form)}Z"
 
 
-def text_of(*parts: Any) -> str:
+def text_of(*parts: Any, chars_max: int = TEXT_MAX) -> str:
     """A template's text: the parts in a row."""
-    text = "".join([part if type(part) is str else _text(part) for part in parts])
-    if len(text) > TEXT_MAX:
+    return short_text("".join([part if type(part) is str else _text(part) for part in parts]), chars_max)
+
+
+def short_text(text: str, chars_max: int = TEXT_MAX) -> str:
+    """The text, if it is not too long."""
+    if len(text) > chars_max:
         raise NodeError("resource_limit", "the text is too long")
     return text
 

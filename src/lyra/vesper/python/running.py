@@ -32,6 +32,7 @@ __all__ = [
     "answer",
     "as_error",
     "broken",
+    "error_facts",
     "error_fields",
     "error_object",
     "has_rows",
@@ -149,14 +150,24 @@ def has_rows(response: Any) -> bool:
 def error_fields(error: NodeError, code_field: str) -> dict[str, Any]:
     """The error's fields as contracts see them."""
     named = {code_field: error.code} if code_field else {}
-    return {**named, "message": error.message, **error.fields}
+    return {**named, "message": _declared_message(error), **error.fields}
+
+
+def _declared_message(error: NodeError) -> str:
+    """What the node or the outside said about the error; how Lyra words its own errors decides nothing."""
+    return error.message if isinstance(error, DeclaredError | EffectFailure) else ""
 
 
 def error_object(error: NodeError | None) -> dict[str, Any]:
-    """`error` as contracts and rules see it."""
+    """`error` as contracts see it."""
     if error is None:
         return {"occurred": False, "code": None, "message": None, "logged": False}
-    return {"occurred": True, "code": error.code, "message": error.message, "logged": True}
+    return {"occurred": True, "code": error.code, "message": _declared_message(error), "logged": True}
+
+
+def error_facts(error: NodeError) -> dict[str, Any]:
+    """`error` as rules see it: the code of a failed act is the kind of its error."""
+    return {**error_object(error), "code": error.kind if isinstance(error, EffectFailure) else error.code}
 
 
 def present(value: Any) -> Any:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from typing import Final
 
+from lyra.vesper.effects.request import retry_of
 from lyra.vesper.ir import expressions as ir
 from lyra.vesper.ir.program import (
     Assign,
@@ -31,12 +33,12 @@ from lyra.vesper.python.checks import Checks
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
 from lyra.vesper.python.kinds import assigned, interval_of, is_decimal, names_in, parts
 from lyra.vesper.python.layout import SourceComment
-from lyra.vesper.python.syntax import ModuleParts, assign, attribute, call, if_, name, negated, raise_, store
+from lyra.vesper.python.syntax import ModuleParts, all_of, assign, attribute, call, if_, name, negated, raise_, store
 from lyra.vesper.values.types import ANY, INTEGER, Array, DecimalType, EnumType, Nullable, Record, Type
 
-__all__ = ["StepWriter", "acts_outside", "code_field", "never_ends", "new_function", "output_type"]
+__all__ = ["ANSWERING", "StepWriter", "acts_outside", "code_field", "never_ends", "new_function", "output_type"]
 
-_ANSWERING = ("map_to", "return_error", "compensate")
+ANSWERING: Final = ("map_to", "return_error", "compensate")  # the rules that a path obeys; others are the host's
 
 
 def acts_outside(steps: object) -> bool:
@@ -56,6 +58,7 @@ class StepWriter:
         self.module = module
         self.program = program
         self.scope = scope
+        self.flow = scope  # what invariants see: elements of loops are no variables
         self.checks = Checks(module)
         self.uses_run = False
         self.may_raise = False
@@ -200,6 +203,8 @@ class StepWriter:
     def _remember(self, step: Assign) -> None:
         """Keep the interval of an integer that is assigned once."""
         sites = [part for part in parts(self.program.steps) if isinstance(part, Assign) and part.target == step.target]
+        if any(item.name == step.target for item in self.program.inputs):
+            return  # it has a value before the step
         if len(sites) == 1 and step.target in self.scope.kinds and self.scope.kinds[step.target] == INTEGER:
             low, high = interval_of(step.value, self.scope.intervals)
             self.scope.intervals[step.target] = max(low, -(2**63)), min(high, 2**63 - 1)
@@ -362,6 +367,8 @@ class StepWriter:
 
     # ------------------------------------------------------------ steps at once
     def _parallel(self, step: Parallel) -> list[ast.stmt]:
+        """The steps as tasks that run at once. Where one of them can end the node, and where none acts outside, they
+        run one after the other in written order."""
         has_return = any(isinstance(part, Return) for part in parts(step.steps))
         if not acts_outside(step) or has_return:
             return self.inside(self.scope, step.steps) or [ast.Pass()]
@@ -388,11 +395,7 @@ class StepWriter:
         keywords: dict[str, ast.expr] = {}
         if step.timeout_s is not None:
             keywords["timeout_s"] = ast.Constant(step.timeout_s)
-        if step.retry is not None:
-            retry = step.retry
-            numbers = (retry.attempts, retry.backoff, retry.base, retry.initial_delay_s)
-            maker = call(self.module.runtime("Retry"), *(ast.Constant(number) for number in numbers))
-            keywords["retry"] = self.module.constant("retry", maker)
+        keywords.update(self._retry(step))
         act = ast.Await(self.run_method("perform", *arguments, **keywords))
         statements.append(assign(python, act) if step.output or is_used else ast.Expr(act))
         scope = self.scope if step.output == usual else self.scope.bind(usual, python, ANY)
@@ -401,15 +404,24 @@ class StepWriter:
             statements += self.store(variable, writer.value(node))
             self.done(writer)
         statements += self._register(step)
-        statements += self.invariants()
         if self._answering(step.rules):
             statements = self.with_rules(statements, step.rules)
+        statements += self.invariants()
         self.may_raise = True
         if not step.found and not step.empty:
             return statements
         test = call(self.module.runtime("has_rows"), name(python))
         with_rows = self.inside(scope, step.found) or [ast.Pass()]
         return [*statements, if_(test, with_rows, self.inside(scope, step.empty))]
+
+    def _retry(self, step: EffectStep | Transition) -> dict[str, ast.expr]:
+        """The argument that says how often a request may be repeated."""
+        retry = retry_of(step, self.program)
+        if retry is None:
+            return {}
+        numbers = (retry.attempts, retry.backoff, retry.base, retry.initial_delay_s)
+        maker = call(self.module.runtime("Retry"), *(ast.Constant(number) for number in numbers))
+        return {"retry": self.module.constant("retry", maker)}
 
     def _transition(self, step: Transition) -> list[ast.stmt]:
         statements: list[ast.stmt] = []
@@ -447,7 +459,7 @@ class StepWriter:
             payload["initial"] = ast.Constant(machine.initial)
         request = ast.Dict([ast.Constant(key) for key in payload], list(payload.values()))
         words = (step.name, "state.transition", f"state.{step.machine}")
-        act = ast.Await(self.run_method("perform", *map(ast.Constant, words), request))
+        act = ast.Await(self.run_method("perform", *map(ast.Constant, words), request, **self._retry(step)))
         statements += [assign(self.scope.python[step.output], act)] if step.output else [ast.Expr(act)]
         self.uses_run |= self.checks.uses_run
         return [*statements, *self.invariants()]
@@ -455,18 +467,21 @@ class StepWriter:
     def invariants(self) -> list[ast.stmt]:
         """Checks of the node's invariants after an act. One about a variable without a value says nothing."""
         statements: list[ast.stmt] = []
+        later = {"success", "error", *(output.name for output in (*self.program.success, *self.program.error))}
         for contract in () if self._in_compensation else self.program.invariants:
             names = names_in(contract.expression)
+            if names & (later - self.flow.python.keys()):
+                continue  # it is about the answer
             broken = [self.checks.broken("invariant_failed", contract.text, "invariant")]
-            waiting = sorted(names & self.scope.absent)
-            scope = PythonScope(self.scope.python, self.scope.kinds, self.scope.intervals)
+            waiting = sorted(names & self.flow.absent)
+            scope = PythonScope(self.flow.python, self.flow.kinds)
             check = self.checks.contract(contract, scope, broken)
             if waiting:
                 tests: list[ast.expr] = [
-                    ast.Compare(name(self.scope.python[text]), [ast.IsNot()], [self.module.runtime("ABSENT")])
+                    ast.Compare(name(self.flow.python[text]), [ast.IsNot()], [self.module.runtime("ABSENT")])
                     for text in waiting
                 ]
-                check = [if_(tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests), check)]
+                check = [if_(all_of(tests), check)]
             statements += check
         self.uses_run |= self.checks.uses_run
         return statements
@@ -475,12 +490,18 @@ class StepWriter:
     @staticmethod
     def _answering(rules: Sequence[ErrorRule]) -> list[ErrorRule]:
         """The rules that a path obeys; retries and circuit breakers are the host's."""
-        return [rule for rule in rules if rule.action in _ANSWERING]
+        return [rule for rule in rules if rule.action in ANSWERING]
 
-    def with_rules(self, body: list[ast.stmt], rules: Sequence[ErrorRule], *, may_act: bool = True) -> list[ast.stmt]:
-        """The statements, with the rules for their errors."""
+    def with_rules(
+        self, body: list[ast.stmt], rules: Sequence[ErrorRule], *, may_act: bool = True, is_node: bool = False
+    ) -> list[ast.stmt]:
+        """The statements, with the rules for their errors. Before rules of the node, a broken invariant takes back
+        what was done."""
         problem, error = self.module.names.fresh("problem"), self.module.names.fresh("error")
-        handler: list[ast.stmt] = [assign(error, call(self.module.runtime("as_error"), name(problem)))]
+        known: ast.expr = call(self.module.runtime("as_error"), name(problem))
+        if is_node and may_act:
+            known = ast.Await(self.run_method("settled", name(problem)))
+        handler: list[ast.stmt] = [assign(error, known)]
         for rule in self._answering(rules):
             test = call(self.module.runtime("matches"), name(error), ast.Constant(rule.error))
             reaction = self._reaction(rule, error, may_act=may_act)
@@ -498,11 +519,11 @@ class StepWriter:
         scope = scope.bind("error", variable, ANY)
         uses_error = "error" in names_in((rule.answer, rule.compensation))
         if uses_error:
-            statements.append(assign(variable, call(self.module.runtime("error_object"), name(error))))
+            statements.append(assign(variable, call(self.module.runtime("error_facts"), name(error))))
         if rule.action == "compensate" and may_act:
             first: list[ast.expr] = []
             if rule.compensation:
-                function, definition = self._compensation(rule.compensation, scope)
+                function, definition = self._immediate(rule.compensation, scope)
                 statements.append(definition)
                 first.append(name(function))
             statements.append(ast.Expr(ast.Await(self.run_method("undo", *first))))
@@ -518,29 +539,40 @@ class StepWriter:
                 scope = PythonScope(self.scope.python, dict.fromkeys(self.scope.kinds, ANY), None, self.scope.absent)
                 inner = scope.bind("error", none, ANY)
                 if "error" in names_in(rule.compensation):
-                    facts = call(self.module.runtime("error_object"), ast.Constant(None))
-                    statements.append(assign(none, facts))
+                    statements.append(assign(none, ast.Constant(None)))
                 function, definition = self._compensation(rule.compensation, inner)
                 statements += [definition, ast.Expr(self.run_method("on_undo", name(function)))]
         return statements
 
+    def _immediate(self, steps: tuple[Step, ...], scope: PythonScope) -> tuple[str, ast.stmt]:
+        """A function for the steps of a rule that runs now. It reads and assigns the variables of the flow."""
+        function = self.module.names.fresh("take_back")
+        body = self._taken_back(scope, steps)
+        written = sorted(scope.python[variable] for variable in assigned(steps))
+        current: list[ast.stmt] = [ast.Nonlocal(written)] if written else []
+        return function, new_function(function, [], [*current, *body], ast.Constant(None), is_async=True)
+
     def _compensation(self, steps: tuple[Step, ...], scope: PythonScope) -> tuple[str, ast.stmt]:
-        """A function that takes a step back. It keeps the values that its variables have when it is defined."""
+        """A function that takes a step back later. It has variables of its own, with the values of now."""
         function = self.module.names.fresh("take_back")
         inner = PythonScope(scope.python, scope.kinds, None, scope.absent)
-        bound = sorted(variable for variable in names_in(steps) if variable in scope.python)
+        used = names_in(steps)
         parameters: list[tuple[str, ast.expr, ast.expr | None]] = []
-        for variable in bound:
-            python = self.module.names.own(variable)
-            inner.python[variable] = python
-            parameters.append((python, self.module.any(), name(scope.python[variable])))
-        written = [variable for variable in assigned(steps) if variable not in bound]
-        for variable in written:
-            inner.python[variable] = self.module.names.own(variable)
-        kept, self._in_compensation = self._in_compensation, True
-        body = self.inside(inner, steps)
-        self._in_compensation = kept
+        first: list[ast.stmt] = []
+        for variable in sorted((used | set(assigned(steps))) & scope.python.keys()):
+            python = inner.python[variable] = self.module.names.own(variable)
+            if variable in used:
+                parameters.append((python, self.module.any(), name(scope.python[variable])))
+            else:
+                first.append(ast.AnnAssign(store(python), self.module.any(), ast.Constant(None), 1))
+        body = [*first, *self._taken_back(inner, steps)]
         return function, new_function(function, parameters, body, ast.Constant(None), is_async=True)
+
+    def _taken_back(self, scope: PythonScope, steps: tuple[Step, ...]) -> list[ast.stmt]:
+        kept, self._in_compensation = self._in_compensation, True
+        body = self.inside(scope, steps)
+        self._in_compensation = kept
+        return body
 
 
 def never_ends(body: Sequence[ast.stmt]) -> bool:

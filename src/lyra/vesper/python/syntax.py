@@ -11,6 +11,7 @@ from typing import Any
 
 from lyra.vesper.python.kinds import parts
 from lyra.vesper.python.names import RUNTIME_NAMES, Names
+from lyra.vesper.values.limits import MEMORY_MB_DEFAULT, TEXT_MAX
 from lyra.vesper.values.types import (
     BOOLEAN,
     BYTES,
@@ -108,8 +109,9 @@ def all_of(tests: Sequence[ast.expr]) -> ast.expr:
 class ModuleParts:
     """What a module imports and defines besides its functions."""
 
-    def __init__(self, names: Names, own_names: set[str]) -> None:
+    def __init__(self, names: Names, own_names: set[str], memory_mb: int = MEMORY_MB_DEFAULT) -> None:
         self.names = names
+        self.memory_bytes = memory_mb * 1024 * 1024
         self.aliases = {text: f"_{text}" for text in own_names & set(RUNTIME_NAMES)}
         self.imports: dict[str, set[str]] = {}
         self.constants: list[ast.stmt] = []
@@ -156,6 +158,16 @@ class ModuleParts:
                 elements = [self.literal(element) for element in sorted(value, key=repr)]
                 return call(name("frozenset"), ast.List(elements, ast.Load()))
         raise TypeError(f"{type(value).__name__} cannot be written out")
+
+    # ------------------------------------------------------------ limits
+    def text_limit(self) -> list[ast.expr]:
+        """The argument for the most characters of a text, where memory allows fewer than any text may have."""
+        return [ast.Constant(self.memory_bytes)] if self.memory_bytes < TEXT_MAX else []
+
+    def array_limit(self) -> list[ast.expr]:
+        """The argument for the memory of an array, where it is not the usual one."""
+        is_usual = self.memory_bytes == MEMORY_MB_DEFAULT * 1024 * 1024
+        return [] if is_usual else [ast.Constant(self.memory_bytes)]
 
     # ------------------------------------------------------------ types
     def annotation(self, kind: Type) -> ast.expr:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
 from lyra.vesper.python import numbers, operators
+from lyra.vesper.values.limits import ELEMENT_BYTES, MEMORY_MB_DEFAULT
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import INTEGER_MAX, INTEGER_MIN
 
 __all__ = [
     "average",
+    "collected",
     "count",
+    "fitting",
     "grouped",
     "largest",
     "matrix_product",
@@ -21,6 +24,35 @@ __all__ = [
     "total_decimals",
     "total_integers",
 ]
+
+_MEMORY_BYTES: Final = MEMORY_MB_DEFAULT * 1024 * 1024
+
+
+def _too_large() -> NodeError:
+    return NodeError("resource_limit", "the array takes more memory than the node may")
+
+
+def fitting(elements: list[Any], bytes_max: int = _MEMORY_BYTES) -> Iterable[Any]:
+    """The elements of an array, to make an array of as many; an error after so many that it would be too large."""
+    count_max = bytes_max // ELEMENT_BYTES
+    return elements if len(elements) <= count_max else _until(elements, count_max)
+
+
+def _until(elements: list[Any], count_max: int) -> Iterator[Any]:
+    yield from elements[:count_max]
+    raise _too_large()
+
+
+def collected(values: Iterable[Any], bytes_max: int = _MEMORY_BYTES) -> list[Any]:
+    """An array of values among which there may be texts, if it is not too large."""
+    result: list[Any] = []
+    left = bytes_max
+    for value in values:
+        left -= ELEMENT_BYTES + (len(value) if type(value) is str else 0)
+        if left < 0:
+            raise _too_large()
+        result.append(value)
+    return result
 
 
 def count(collection: Any) -> int:

@@ -1,0 +1,103 @@
+"""What the writers of one generated module share: the node, its Python names and types, and the functions so far.
+
+The entry, the flow, the contracts about the answer and the module itself are written by classes of their own. All of
+them hold the same `NodeDraft`.
+"""
+
+from __future__ import annotations
+
+import ast
+
+import msgspec
+
+from lyra.vesper.ir import expressions as ir
+from lyra.vesper.ir.program import ErrorRule, ForEach, Input, Program, Step
+from lyra.vesper.python.expressions import PythonScope
+from lyra.vesper.python.kinds import assigned, names_in, parts
+from lyra.vesper.python.names import Names, function_name
+from lyra.vesper.python.syntax import ModuleParts, name
+from lyra.vesper.values.types import Nullable, Type
+
+__all__ = ["NodeDraft", "Parameter", "compensations", "input_type"]
+
+Parameter = tuple[str, ast.expr, ast.expr | None]  # the name, the annotation and the default
+
+
+class NodeDraft:
+    """A node's module while it is made."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.function = function_name(program.node_id)
+        self.names = Names(self.function)
+        self.parts = ModuleParts(self.names, _own_names(program), memory_mb=program.limits.memory_mb)
+        self.helpers: list[ast.stmt] = []  # functions before the node's own
+        self.needs_run = False
+        self.is_async = not program.pure
+        self.parameters = {declared.name: self.names.own(declared.name) for declared in program.inputs}
+        self.kinds = {declared.name: input_type(declared) for declared in program.inputs}
+        self.entry = PythonScope(self.parameters, self.kinds)
+        self.olds: dict[str, str] = {}
+        self.old_kinds: dict[str, Type] = {}
+
+    @property
+    def has_final_contracts(self) -> bool:
+        return bool(self.program.postconditions or self.program.invariants)
+
+    def final_names(self) -> set[str]:
+        """All names in contracts about the answer."""
+        return names_in((self.program.postconditions, self.program.invariants))
+
+    def watched(self) -> list[str]:
+        """The variables that invariants name; inputs are among them where a step assigns them."""
+        used = names_in(self.program.invariants)
+        return [variable for variable in self.variables() if variable in used]
+
+    def variables(self) -> list[str]:
+        """All variables of the flow and of compensations."""
+        return assigned((*self.program.steps, *compensations(self.program)))
+
+    def passed(self, used: set[str], *, uses_run: bool) -> tuple[list[Parameter], list[ast.expr]]:
+        """Parameters of a helper function for the inputs that it uses, and the arguments at its call."""
+        parameters: list[Parameter] = []
+        if uses_run:
+            self.needs_run = True
+            parameters.append(("run", self.parts.runtime("NodeRun"), None))
+        for item in self.program.inputs:
+            if item.name in used:
+                annotation = self.parts.annotation(self.kinds[item.name])
+                parameters.append((self.parameters[item.name], annotation, None))
+        for label, python in self.olds.items():
+            if label in used:
+                parameters.append((python, self.parts.any(), None))
+        return parameters, [name(text) for text, _, _ in parameters]
+
+    def errors(self) -> ast.expr:
+        """What a step may raise."""
+        return ast.Tuple([self.parts.runtime("NodeError"), name("ArithmeticError")], ast.Load())
+
+
+def input_type(declared: Input) -> Type:
+    """The type of an input's value: null too, where it may be absent without a default."""
+    is_absent_null = not declared.required and declared.default in (msgspec.UNSET, None)
+    return Nullable(declared.type) if is_absent_null and not isinstance(declared.type, Nullable) else declared.type
+
+
+def compensations(program: Program) -> tuple[Step, ...]:
+    """The steps of all compensations, of steps and of the node."""
+    return tuple(step for rule in parts(program) if isinstance(rule, ErrorRule) for step in rule.compensation)
+
+
+def _own_names(program: Program) -> set[str]:
+    """All names that the node gives to values."""
+    own = {item.name for item in program.inputs} | {item.name for item in (*program.success, *program.error)}
+    own |= names_in(program) | set(assigned((*program.steps, *compensations(program))))
+    for part in parts(program):
+        match part:
+            case ForEach():
+                own.add(part.variable)
+            case ir.Reduce():
+                own |= {part.name, part.accumulator}
+            case ir.Quantifier() | ir.MapOver() | ir.Filter() | ir.GroupBy():
+                own.add(part.name)
+    return own

@@ -1,0 +1,219 @@
+"""The steps of a node between its entry and its answer.
+
+Steps that end in one place stand in the node's own function. Steps that can end in several places, meet rules or act
+outside stand in a function of their own, so that the contracts about the answer are in one place. That function is
+inside the node's where invariants name variables, which must be seen as they stand at the end.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from lyra.vesper.ir.program import Assign, EffectStep, Parallel, Return, Step
+from lyra.vesper.python.answers import AnswerWriter, Refusal
+from lyra.vesper.python.draft import NodeDraft, compensations
+from lyra.vesper.python.entry import input_intervals
+from lyra.vesper.python.expressions import PythonScope
+from lyra.vesper.python.kinds import assigned, names_in, parts, read_too_early, settled_after, variable_kinds
+from lyra.vesper.python.steps import ANSWERING, StepWriter, acts_outside, never_ends, new_function
+from lyra.vesper.python.syntax import assign, attribute, call, name, raise_, store
+from lyra.vesper.values.types import ANY, BOOLEAN, BYTES, INTEGER, STRING, TIMESTAMP, DecimalType, Type
+
+__all__ = ["FlowWriter"]
+
+
+class FlowWriter:
+    """Writes the flow of one node, and what becomes of its answers."""
+
+    def __init__(self, draft: NodeDraft) -> None:
+        self.draft = draft
+        self.program = draft.program
+        self.parts = draft.parts
+        self.declarations: dict[str, ast.stmt] = {}  # of variables that need one before the first step
+        scope = self._scope()
+        self.steps = StepWriter(draft.parts, draft.program, scope, set(self.declarations))
+        self.answers = AnswerWriter(draft, scope)
+
+    def statements(self) -> list[ast.stmt]:
+        return self._straight() if self._is_straight() else self._apart()
+
+    def _scope(self) -> PythonScope:
+        """The scope of the steps."""
+        draft, program = self.draft, self.program
+        variables = draft.variables()
+        inputs = frozenset(draft.parameters)
+        kinds = variable_kinds(program.steps, draft.kinds)
+        python = {**draft.parameters, **{variable: draft.names.own(variable) for variable in variables}}
+        settled = settled_after(program.steps, inputs, set())
+        wanted = {output.name for output in program.success} if _falls_through(program.steps) else set()
+        absent = {item for item in variables if item in wanted and item not in settled}
+        absent |= set(draft.watched()) - inputs
+        of_compensations = set(assigned(compensations(program)))
+        kinds.update(dict.fromkeys(of_compensations | absent, ANY))
+        acts = (*program.steps, *compensations(program))
+        early = read_too_early(program.steps, inputs) | absent | of_compensations
+        early |= names_in((program.rules, *(step.rules for step in parts(program) if isinstance(step, EffectStep))))
+        early |= _shared(program.steps) | _of_several_types(acts, kinds)
+        for variable in variables:
+            if variable in draft.parameters:
+                value: ast.expr = name(draft.parameters[variable])
+            elif variable in early:
+                value = self.parts.runtime("ABSENT") if variable in absent else ast.Constant(None)
+            else:
+                continue
+            self.declarations[variable] = ast.AnnAssign(store(python[variable]), self.parts.any(), value, 1)
+        intervals = {item: limits for item, limits in input_intervals(draft).items() if item not in variables}
+        return PythonScope(python, kinds, intervals, frozenset(absent))
+
+    # ------------------------------------------------------------ steps in the node's function
+    def _is_straight(self) -> bool:
+        """Whether success is reached in one place only, at the end, and no rule looks at errors."""
+        program = self.program
+        if self.draft.is_async or program.rules:
+            return False
+        returns = [step for step in parts(program.steps) if isinstance(step, Return) and step.success is not None]
+        last = program.steps[-1] if program.steps else None
+        return not returns or (returns == [last] and not returns[0].guards)
+
+    def _straight(self) -> list[ast.stmt]:
+        """The steps inside the node's function itself."""
+        steps, flow = self.steps, self.program.steps
+        first = list(self.declarations.values())
+        last = flow[-1] if flow else None
+        if isinstance(last, Return) and last.success is not None:
+            body = steps.steps(flow[:-1])
+            before, values = steps.success_values(last.success)
+        else:
+            body = steps.steps(flow)
+            before, values = steps.fall_through(self._settled())
+        self.draft.needs_run |= steps.uses_run
+        ends = bool(body and never_ends(body)) or bool(before and isinstance(before[-1], ast.Raise))
+        if ends and not values:
+            before = before if not (body and never_ends(body)) else []
+            return [*first, *self._guarded([*body, *before])]
+        kept, outputs = self.answers.kept(values)
+        results = ast.Return(steps.outputs(outputs))
+        self.answers.conditional = frozenset(steps.conditional)
+        ensured = self.answers.ensured({output.name: value for output, value in outputs})
+        if not ensured:
+            return [*first, *self._guarded([*body, *before, *kept, results])]
+        return [*first, *self._guarded([*body, *before, *kept]), *ensured, results]
+
+    def _settled(self) -> frozenset[str]:
+        return settled_after(self.program.steps, frozenset(self.draft.parameters), set())
+
+    def _guarded(self, body: list[ast.stmt], inside: list[ast.stmt] | None = None) -> list[ast.stmt]:
+        """The statements, with the handlers for errors that they raise; `inside` is what a call among them runs."""
+        refusal = self.answers.refusal() if self.steps.may_raise else None
+        if refusal is None and not _uses_exact([*body, *(inside or [])]):
+            return body
+        problem = self.draft.names.fresh("problem")
+        if refusal is None:
+            error = call(self.parts.runtime("arithmetic_error"), name(problem))
+            handler = ast.ExceptHandler(name("ArithmeticError"), problem, [raise_(error, plainly=True)])
+        else:
+            handler = ast.ExceptHandler(self.draft.errors(), problem, [raise_(refusal(name(problem)), plainly=True)])
+        return [ast.Try(body, [handler], [], [])]
+
+    # ------------------------------------------------------------ steps in a function of their own
+    def _apart(self) -> list[ast.stmt]:
+        """The steps in a function of their own, which returns the outputs."""
+        draft, program = self.draft, self.program
+        body = self._body()
+        function = draft.names.private("steps")
+        used = names_in((program.steps, program.rules, program.invariants)) | set(assigned(program.steps))
+        used |= {output.name for output in program.success}
+        parameters, arguments = draft.passed(used, uses_run=self.steps.uses_run or draft.is_async)
+        before = self._define(function, parameters, body)
+        flow: ast.expr = call(name(function), *arguments)
+        flow = ast.Await(flow) if draft.is_async else flow
+        outputs = draft.names.fresh("outputs")
+        ensured = self.answers.ensured_apart(outputs)
+        if draft.is_async:
+            return [*before, *self._awaited(flow, outputs, ensured)]
+        if not ensured:
+            return [*before, *self._guarded([ast.Return(flow)], body)]
+        return [*before, *self._guarded([assign(outputs, flow)], body), *ensured, ast.Return(name(outputs))]
+
+    def _body(self) -> list[ast.stmt]:
+        steps, program = self.steps, self.program
+        body = steps.steps(program.steps)
+        if not never_ends(body):
+            before, values = steps.fall_through(self._settled())
+            body += before
+            if not (before and isinstance(before[-1], ast.Raise)):
+                body.append(ast.Return(steps.outputs(values)))
+        if any(rule.action in ANSWERING for rule in program.rules):
+            body = steps.with_rules(body, program.rules, may_act=self.draft.is_async, is_node=True)
+        return body
+
+    def _define(
+        self, function: str, parameters: Sequence[tuple[str, ast.expr, ast.expr | None]], body: list[ast.stmt]
+    ) -> list[ast.stmt]:
+        """The function of the steps: in the module, or before its call where invariants watch its variables."""
+        draft = self.draft
+        watched = self.answers.watched
+        doc = ast.Expr(ast.Constant("Run the steps and return the outputs."))
+        inner = [line for variable, line in self.declarations.items() if variable not in watched]
+        if not watched:
+            draft.helpers.append(
+                new_function(
+                    function, parameters, [doc, *inner, *body], self.parts.dict_type(), is_async=draft.is_async
+                )
+            )
+            return []
+        outer = [self.declarations[variable] for variable in watched]
+        current = ast.Nonlocal(sorted(self.answers.flow.python[variable] for variable in watched))
+        statements = [doc, current, *inner, *body]
+        return [*outer, new_function(function, parameters, statements, self.parts.dict_type(), is_async=draft.is_async)]
+
+    def _awaited(self, flow: ast.expr, outputs: str, ensured: list[ast.stmt]) -> list[ast.stmt]:
+        """The call of steps that act outside. A broken invariant takes back what was done."""
+        self.draft.needs_run = True
+        attempt = self._attempt([assign(outputs, flow)], self.answers.refusal())
+        if not self.program.invariants:
+            return [attempt, *ensured, ast.Return(name(outputs))]
+        return [self._attempt([attempt, *ensured], None), ast.Return(name(outputs))]
+
+    def _attempt(self, body: list[ast.stmt], refusal: Refusal | None) -> ast.stmt:
+        problem = self.draft.names.fresh("problem")
+        error: ast.expr = ast.Await(call(attribute(name("run"), "settled"), name(problem)))
+        failure = raise_(refusal(error) if refusal else error, plainly=True)
+        return ast.Try(body, [ast.ExceptHandler(self.draft.errors(), problem, [failure])], [], [])
+
+
+# ------------------------------------------------------------ questions about steps
+def _falls_through(steps: tuple[Step, ...]) -> bool:
+    return not (steps and isinstance(steps[-1], Return) and not steps[-1].guards)
+
+
+def _shared(steps: tuple[Step, ...]) -> set[str]:
+    """Variables that steps of a Parallel assign while others run."""
+    shared: set[str] = set()
+    for step in parts(steps):
+        if isinstance(step, Parallel) and acts_outside(step):
+            shared |= set(assigned(step.steps))
+    return shared
+
+
+def _of_several_types(steps: tuple[Step, ...], kinds: dict[str, Type]) -> set[str]:
+    """Variables with more than one assignment whose values have no single Python type."""
+    sites = [step.target for step in parts(steps) if isinstance(step, Assign)]
+    plain = (STRING, INTEGER, BOOLEAN, TIMESTAMP, BYTES)
+    return {
+        target
+        for target in sites
+        if sites.count(target) > 1
+        and kinds.get(target, ANY) not in plain
+        and not isinstance(kinds.get(target), DecimalType)
+    }
+
+
+def _uses_exact(body: Sequence[ast.stmt]) -> bool:
+    """Whether a statement works with decimals without a handler of its own."""
+    return any(
+        isinstance(node, ast.Name) and node.id in ("EXACT", "total_decimals")
+        for item in body
+        for node in ast.walk(item)
+    )
