@@ -19,7 +19,17 @@ from lyra.vesper.ir.program import ErrorRule, ErrorValue, Output, Program
 from lyra.vesper.values.outcome import Failure, NodeError
 from lyra.vesper.values.types import Nullable
 
-__all__ = ["Answer", "compile_failure", "compile_success", "error_object", "failure_of", "matching_rules", "rule_scope"]
+__all__ = [
+    "Answer",
+    "compile_failure",
+    "compile_success",
+    "declared_message",
+    "error_facts",
+    "error_object",
+    "failure_of",
+    "matching_rules",
+    "rule_scope",
+]
 
 Answer = dict[str, Any] | Failure
 CODE_FIELDS: Final = ("error_code", "code")
@@ -102,8 +112,19 @@ def failure_of(error: NodeError) -> Failure:
     return Failure(error.code, error.message, error.phase, error.fields)
 
 
+def declared_message(failure: Failure) -> str:
+    """The message that the error declares; how Lyra words its own errors decides no contract."""
+    return failure.message if "message" in failure.fields else ""
+
+
+def error_facts(error: NodeError) -> dict[str, Any]:
+    """`error` as rules see it: of a failed act its kind and message, of Lyra's own errors the code."""
+    kind = getattr(error, "kind", None)
+    return error_object(error.code, "") if kind is None else error_object(kind, error.message)
+
+
 def error_object(code: str | None, message: str | None) -> dict[str, Any]:
-    """`error` as contracts and rules see it; without a code, none occurred."""
+    """`error` as contracts see it; without a code, none occurred."""
     return {"occurred": code is not None, "code": code, "message": message, "logged": code is not None}
 
 

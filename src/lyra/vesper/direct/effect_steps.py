@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
-from lyra.vesper.direct.answers import Answer, compile_failure, error_object, matching_rules, rule_scope
+from lyra.vesper.direct.answers import Answer, compile_failure, error_facts, matching_rules, rule_scope
 from lyra.vesper.direct.coercion import Misfit, reader
 from lyra.vesper.direct.contracts import Judge, all_hold
 from lyra.vesper.direct.expressions import compile_condition, compile_expression
@@ -18,7 +18,7 @@ from lyra.vesper.direct.frames import EFFECTS, METER, Frame, Scope
 from lyra.vesper.direct.steps import RunStep, compile_step, loop_limit
 from lyra.vesper.direct.transforms import elements_of
 from lyra.vesper.direct.walk import acts_outside
-from lyra.vesper.effects.request import EffectError, Effects, Request, failure_code, request_key
+from lyra.vesper.effects.request import EffectError, Effects, Request, failure_code, request_key, retry_of
 from lyra.vesper.ir.program import (
     Branch,
     EffectStep,
@@ -61,7 +61,7 @@ class EffectRun:
         self._invariants = invariants
         self._unverifiable = unverifiable
         self._calls: dict[str, int] = {}
-        self._compensations: list[RunAsync] = []
+        self._compensations: list[tuple[RunAsync, Frame]] = []
 
     async def perform(
         self,
@@ -85,13 +85,14 @@ class EffectRun:
         except EffectError as error:
             raise FailedAct(error, kind) from None
 
-    def register(self, compensations: list[RunAsync]) -> None:
-        self._compensations.extend(reversed(compensations))
+    def register(self, compensations: list[RunAsync], frame: Frame) -> None:
+        """Keep what takes a completed act back, with the variables as they are now."""
+        self._compensations.extend((compensation, list(frame)) for compensation in reversed(compensations))
 
-    async def undo(self, frame: Frame) -> None:
+    async def undo(self) -> None:
         """Run the registered compensations, the latest first; their errors are passed over."""
         while self._compensations:
-            await _attempt(self._compensations.pop(), frame)
+            await _attempt(*self._compensations.pop())
 
     def check_invariants(self, frame: Frame) -> None:
         text = self._invariants(frame, self._unverifiable)
@@ -228,10 +229,10 @@ def compile_async_rule(rule: ErrorRule, program: Program, scope: Scope) -> ObeyR
     answer = compile_failure(rule.answer, program, inner) if rule.answer is not None else None
 
     async def obey(frame: Frame, error: NodeError) -> Answer | None:
-        frame[slot] = error_object(getattr(error, "kind", error.code), error.message)
+        frame[slot] = error_facts(error)
         if rule.action == "compensate":
             await _attempt(compensation, frame)
-            await frame[EFFECTS].undo(frame)
+            await frame[EFFECTS].undo()
         return None if answer is None else answer(frame)
 
     return obey
@@ -267,6 +268,7 @@ def _response_scope(step: EffectStep, scope: Scope) -> tuple[Scope, list[int]]:
 
 def _effect(step: EffectStep, program: Program, scope: Scope) -> RunAsync:
     request, read = compile_expression(step.request, scope), reader(ANY)
+    retry = retry_of(step, program)
     inner, slots = _response_scope(step, scope)
     extracts = [(scope.names[name], compile_expression(value, inner)) for name, value in step.extract]
     compensations = [
@@ -278,16 +280,14 @@ def _effect(step: EffectStep, program: Program, scope: Scope) -> RunAsync:
     async def act(frame: Frame) -> None:
         state: EffectRun = frame[EFFECTS]
         payload = request(frame)
-        response = await state.perform(
-            step, step.kind, step.capability, payload, timeout_s=step.timeout_s, retry=step.retry
-        )
+        response = await state.perform(step, step.kind, step.capability, payload, timeout_s=step.timeout_s, retry=retry)
         frame[METER].check_time()
         value = _read(step, read, response)
         for slot in slots:
             frame[slot] = value
         for slot, extract in extracts:
             frame[slot] = extract(frame)
-        state.register(compensations)
+        state.register(compensations, frame)
 
     perform = _guarded_by_rules(step, act, program, scope)
     some, none = compile_async_steps(step.found, program, inner), compile_async_steps(step.empty, program, inner)
@@ -313,6 +313,7 @@ def _read(step: Step, read: Callable[[Any], Any], response: Any) -> Any:
 
 def _transition(step: Transition, program: Program, scope: Scope) -> RunAsync:
     machine = next((machine for machine in program.machines if machine.name == step.machine), None)
+    retry = retry_of(step, program)
     entity, source, target = (compile_expression(part, scope) for part in (step.entity, step.source, step.target))
     holds = all_hold(step.checks, scope)
     moves = [] if machine is None else machine.moves
@@ -336,7 +337,7 @@ def _transition(step: Transition, program: Program, scope: Scope) -> RunAsync:
             raise NodeError("invalid_transition", f"{step.machine} does not go from {edge[0]} to {edge[1]}")
         if machine is not None:
             payload["initial"] = machine.initial
-        response = await state.perform(step, "state.transition", f"state.{step.machine}", payload)
+        response = await state.perform(step, "state.transition", f"state.{step.machine}", payload, retry=retry)
         frame[METER].check_time()
         if step.output:
             frame[scope.names[step.output]] = _read(step, read, response)

@@ -18,6 +18,8 @@ from lyra.vesper.direct.answers import (
     Answer,
     code_field,
     compile_failure,
+    declared_message,
+    error_facts,
     error_object,
     failure_of,
     matching_rules,
@@ -25,7 +27,7 @@ from lyra.vesper.direct.answers import (
     success_of_variables,
 )
 from lyra.vesper.direct.coercion import Misfit, reader
-from lyra.vesper.direct.contracts import all_hold, compile_contracts
+from lyra.vesper.direct.contracts import Judge, all_hold, compile_contracts
 from lyra.vesper.direct.effect_steps import EffectRun, compile_async_rule, compile_async_steps, invariant_failed
 from lyra.vesper.direct.expressions import COMPILERS, compile_expression, old_name
 from lyra.vesper.direct.frames import EFFECTS, EXECUTION, METER, MISSING, Frame, Meter, NotSupplied, Scope, Slots
@@ -143,14 +145,20 @@ class DirectProgram:
             program.postconditions, Scope(slots, names, guarded), undefined=undefined
         )
         self._unwritten += [*fields.values(), *results.values()]
-        everywhere = Scope(slots, {**flow.names, **fields, **results}, guarded)
-        known = inputs | frozenset(program.ambient)
-        self._invariants = compile_contracts(
-            program.invariants, everywhere, undefined=frozenset(everywhere.names) - known, always=True
+        # Before the answer, a field that is named like an input is the input; at the end, where the answer lacks it.
+        self._current = [(name, slot, flow.names[name]) for name, slot in fields.items() if name in inputs]
+        later = {name: slot for name, slot in fields.items() if name not in inputs}
+        self._invariants, self._last_invariants = (
+            self._compile_invariants(Scope(slots, {**flow.names, **names, **results}, guarded), inputs)
+            for names in (later, fields)
         )
         self._has_end = bool(program.postconditions or program.invariants)
         contracts = program.preconditions or program.invariants or self._has_constraints
         self._has_entry = bool(contracts or program.olds or program.ambient)
+
+    def _compile_invariants(self, scope: Scope, inputs: frozenset[str]) -> Judge:
+        known = inputs | frozenset(self.program.ambient)
+        return compile_contracts(self.program.invariants, scope, undefined=frozenset(scope.names) - known, always=True)
 
     def _compile_rule(self, rule: ErrorRule, flow: Scope) -> Callable[[Frame, NodeError], Answer | None]:
         inner, slot = rule_scope(flow)
@@ -158,7 +166,7 @@ class DirectProgram:
         answer = compile_failure(rule.answer, self.program, inner) if rule.answer is not None else None
 
         def obey(frame: Frame, error: NodeError) -> Answer | None:
-            frame[slot] = error_object(getattr(error, "kind", error.code), error.message)
+            frame[slot] = error_facts(error)
             if compensate is not None and rule.action == "compensate":
                 with suppress(NodeError):
                     compensate(frame)
@@ -270,7 +278,7 @@ class DirectProgram:
         failure = answer if isinstance(answer, Failure) else None
         values: dict[str, Any]
         if isinstance(answer, Failure):
-            values = {self._code_field: answer.code, "message": answer.message, **answer.fields}
+            values = {self._code_field: answer.code, "message": declared_message(answer), **answer.fields}
         else:
             values = answer
         for name, slot, fallback, is_success_field in self._fields:
@@ -282,11 +290,15 @@ class DirectProgram:
                 frame[slot] = None
         success, error = self._result_slots
         frame[success] = failure is None
-        frame[error] = error_object(None, None) if failure is None else error_object(failure.code, failure.message)
+        message = None if failure is None else declared_message(failure)
+        frame[error] = error_object(None if failure is None else failure.code, message)
         text = self._postconditions(frame, unverifiable)
         if text is not None:
             return Failure("postcondition_failed", f"does not hold: {text}", "postcondition")
-        text = self._invariants(frame, unverifiable)
+        for name, slot, fallback in self._current:
+            if name not in values:
+                frame[slot] = frame[fallback]
+        text = self._last_invariants(frame, unverifiable)
         return answer if text is None else failure_of(invariant_failed(text))
 
     def _outcome(self, answer: Answer, unverifiable: list[str]) -> Outcome:
@@ -335,7 +347,7 @@ class DirectProgram:
                 answer = await self._flow(frame, state)
                 judged = self._judged(answer, frame, unverifiable) if self._has_end else answer
                 if isinstance(judged, Failure) and judged.code == "invariant_failed" and judged is not answer:
-                    await state.undo(frame)
+                    await state.undo()
                 answer = judged
         except (RecursionError, MemoryError):
             answer = Failure("resource_limit", "a value is nested too deeply or too large")
@@ -348,7 +360,7 @@ class DirectProgram:
             return self._success(frame) if answer is None else answer
         except NodeError as error:
             if error.code == "invariant_failed":
-                await state.undo(frame)
+                await state.undo()
             return await self._handle_async(error, frame)
 
     async def _handle_async(self, error: NodeError, frame: Frame) -> Answer:

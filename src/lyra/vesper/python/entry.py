@@ -13,7 +13,7 @@ from lyra.vesper.ir.program import Check, Contract, Input, Validate
 from lyra.vesper.python.checks import Checks
 from lyra.vesper.python.draft import NodeDraft
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
-from lyra.vesper.python.kinds import FULL, Interval, bounds, kind_of, names_in
+from lyra.vesper.python.kinds import FULL, Interval, assigned, bounds, kind_of, names_in
 from lyra.vesper.python.layout import SourceComment
 from lyra.vesper.python.steps import StepWriter, new_function
 from lyra.vesper.python.syntax import assign, call, if_, name, store
@@ -102,7 +102,8 @@ class EntryWriter:
         has_checks = self.program.preconditions or self.program.invariants
         if not leading or not (has_checks or any(item.constraints for item in self.program.inputs)):
             return []
-        used = names_in((leading, self.program.rules))
+        compensated = tuple(step for rule in self.program.rules for step in rule.compensation)
+        used = names_in((leading, self.program.rules)) | set(assigned(compensated))
         scope = PythonScope(draft.parameters, draft.kinds)
         declared: list[ast.stmt] = []
         for variable in draft.variables():

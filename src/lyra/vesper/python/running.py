@@ -8,6 +8,7 @@ which order stands in the generated function.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ __all__ = [
     "accepted",
     "answer",
     "as_error",
+    "attempt",
     "broken",
     "error_facts",
     "error_fields",
@@ -154,8 +156,8 @@ def error_fields(error: NodeError, code_field: str) -> dict[str, Any]:
 
 
 def _declared_message(error: NodeError) -> str:
-    """What the node or the outside said about the error; how Lyra words its own errors decides nothing."""
-    return error.message if isinstance(error, DeclaredError | EffectFailure) else ""
+    """The message that the error declares; how Lyra words its own errors decides no contract."""
+    return error.message if "message" in error.fields else ""
 
 
 def error_object(error: NodeError | None) -> dict[str, Any]:
@@ -166,8 +168,10 @@ def error_object(error: NodeError | None) -> dict[str, Any]:
 
 
 def error_facts(error: NodeError) -> dict[str, Any]:
-    """`error` as rules see it: the code of a failed act is the kind of its error."""
-    return {**error_object(error), "code": error.kind if isinstance(error, EffectFailure) else error.code}
+    """`error` as rules see it: of a failed act its kind and message, of Lyra's own errors the code."""
+    if isinstance(error, EffectFailure):
+        return {**error_object(error), "code": error.kind, "message": error.message}
+    return {**error_object(error), "message": ""}
 
 
 def present(value: Any) -> Any:
@@ -352,6 +356,12 @@ class NodeRun:
                 await compensation()
             except (NodeError, ArithmeticError):
                 continue
+
+
+def attempt(compensation: Callable[[], None]) -> None:
+    """Run a compensation of a pure node. Its error is passed over."""
+    with suppress(NodeError, ArithmeticError):
+        compensation()
 
 
 def matches(error: NodeError, *rules: str) -> bool:

@@ -527,13 +527,17 @@ class StepWriter:
                 statements.append(definition)
                 first.append(name(function))
             statements.append(ast.Expr(ast.Await(self.run_method("undo", *first))))
+        elif rule.action == "compensate" and rule.compensation and self.program.pure:
+            function, definition = self._immediate(rule.compensation, scope)
+            statements += [definition, ast.Expr(call(self.module.runtime("attempt"), name(function)))]
+        self.may_raise = True
         if rule.answer is None:
             return [*statements, ast.Raise(name(error), ast.Constant(None))]
         return [*statements, *self.failure(rule.answer, scope, plainly=True)]
 
     def _register(self, step: EffectStep) -> list[ast.stmt]:
         statements: list[ast.stmt] = []
-        for rule in step.rules:
+        for rule in reversed(step.rules):  # the latest is taken back first
             if rule.action == "compensate" and rule.compensation:
                 none = self.module.names.fresh("no_error")
                 scope = PythonScope(self.scope.python, dict.fromkeys(self.scope.kinds, ANY), None, self.scope.absent)
@@ -550,7 +554,8 @@ class StepWriter:
         body = self._taken_back(scope, steps)
         written = sorted(scope.python[variable] for variable in assigned(steps))
         current: list[ast.stmt] = [ast.Nonlocal(written)] if written else []
-        return function, new_function(function, [], [*current, *body], ast.Constant(None), is_async=True)
+        is_async = not self.program.pure
+        return function, new_function(function, [], [*current, *body], ast.Constant(None), is_async=is_async)
 
     def _compensation(self, steps: tuple[Step, ...], scope: PythonScope) -> tuple[str, ast.stmt]:
         """A function that takes a step back later. It has variables of its own, with the values of now."""

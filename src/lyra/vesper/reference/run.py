@@ -8,13 +8,14 @@ of a replay answer at once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
 import msgspec
 
 from lyra.vesper.effects.drive import drive
-from lyra.vesper.effects.request import EffectError, Effects, Request, failure_code, request_key
+from lyra.vesper.effects.request import EffectError, Effects, Request, failure_code, request_key, retry_of
 from lyra.vesper.ir import expressions as ir
 from lyra.vesper.ir import program as flow
 from lyra.vesper.ir.program import Check, Contract, ErrorRule, ErrorValue, Program, Step
@@ -86,7 +87,7 @@ class _Walk:
         self.inputs: dict[str, Any] = {}
         self.variables: dict[str, Any] = {}
         self.calls: dict[str, int] = {}
-        self.undo: list[tuple[tuple[Step, ...], dict[str, Any]]] = []
+        self.undo: list[tuple[tuple[Step, ...], dict[str, Any], dict[str, Any]]] = []
 
     # ------------------------------------------------------------ the order of an execution
 
@@ -213,10 +214,11 @@ class _Walk:
             known |= {name: known.get(name) for name in error_fields | success_fields} | outputs
             known |= {"success": True, "error": _error_object(None, None)}
         else:
-            known |= {name: known.get(name) for name in error_fields}
-            values = {"message": failure.message, **failure.fields, _code_field(self.program): failure.code}
+            known |= {name: known.get(name) for name in error_fields if name in known or name not in success_fields}
+            message = failure.message if "message" in failure.fields else ""
+            values = {"message": message, **failure.fields, _code_field(self.program): failure.code}
             known |= {name: value for name, value in values.items() if name in error_fields | success_fields}
-            known |= {"success": False, "error": _error_object(failure.code, failure.message)}
+            known |= {"success": False, "error": _error_object(failure.code, message)}
         for contract in self.program.postconditions:
             if failure is not None and contract.expression is not None:
                 names = _names(contract.expression)
@@ -226,7 +228,8 @@ class _Walk:
                     continue
             if self.is_broken(contract, {**dict.fromkeys(success_fields), **known}):
                 raise _Answered(Failure("postcondition_failed", contract.text, "postcondition"))
-        answer_fields = success_fields | error_fields
+        answer_fields = (success_fields | error_fields) - set(self.inputs) | {"success", "error"}
+        answer_fields |= set(outputs if failure is None else values)
         own = {name: value for name, value in self.variables.items() if name not in answer_fields}
         broken = self.broken_invariant({**known, **own})
         if broken is not None:
@@ -253,7 +256,10 @@ class _Walk:
         except NodeError as error:
             if error.code == "invariant_failed":
                 await self.compensate(())
-            await self.obey_rules(self.program.rules, error, {})
+            try:
+                await self.obey_rules(self.program.rules, error, {})
+            except NodeError as second:
+                raise _Answered(_failure(second)) from None
             raise _Answered(_failure(error)) from None
 
     def success(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -372,7 +378,7 @@ class _Walk:
         usual = "query_result" if step.kind == "db.query" else "response"
         try:
             payload = self.value(step.request, local)
-            options = {"timeout_s": step.timeout_s, "retry": step.retry}
+            options = {"timeout_s": step.timeout_s, "retry": retry_of(step, self.program)}
             response = await self.perform(step, step.kind, step.capability, payload, **options)
             if step.output:
                 self.variables[step.output] = response
@@ -381,7 +387,7 @@ class _Walk:
                 self.variables[name] = self.value(expression, after)
             for rule in reversed(step.rules):
                 if rule.action == "compensate" and rule.compensation:
-                    self.undo.append((rule.compensation, local))
+                    self.undo.append((rule.compensation, {**local, "error": None}, dict(self.variables)))
         except NodeError as error:
             await self.obey_rules(step.rules, error, local)
             raise
@@ -402,7 +408,8 @@ class _Walk:
         payload = {"machine": step.machine, "entity": entity, "from": source, "to": target}
         if machine is not None:
             payload["initial"] = machine.initial
-        response = await self.perform(step, "state.transition", f"state.{step.machine}", payload)
+        retry = retry_of(step, self.program)
+        response = await self.perform(step, "state.transition", f"state.{step.machine}", payload, retry=retry)
         if step.output:
             self.variables[step.output] = response
         self.check_invariants()
@@ -415,26 +422,28 @@ class _Walk:
     async def obey_rules(self, rules: tuple[ErrorRule, ...], error: NodeError, local: dict[str, Any]) -> None:
         """Obey the first rule about the error; its answer, if it has one, ends the node."""
         names = ("*", error.code, getattr(error, "kind", error.code))
-        about = {**local, "error": _error_object(getattr(error, "kind", error.code), error.message)}
+        facts = _error_object(error.code, "")
+        if isinstance(error, _EffectFailed):
+            facts = _error_object(error.kind, error.message)
+        about = {**local, "error": facts}
         for rule in rules:
             if rule.error in names and rule.action in ("map_to", "return_error", "compensate"):
                 if rule.action == "compensate":
                     await self.compensate(rule.compensation, about)
                 if rule.answer is not None:
-                    try:
-                        raise self.fail(rule.answer, about)
-                    except NodeError as second:
-                        raise _Answered(_failure(second)) from None
+                    raise self.fail(rule.answer, about)
                 return
 
     async def compensate(self, first: tuple[Step, ...], local: dict[str, Any] | None = None) -> None:
-        pending = [(first, local or {}), *reversed(self.undo)]
+        """Run these steps, then the registered ones, each with the variables that it was registered with."""
+        pending = [(first, local or {}, self.variables), *reversed(self.undo)]
         self.undo.clear()
-        for compensation, variables in pending:
-            try:
-                await self.steps(compensation, variables)
-            except (NodeError, _Answered, _Returned):
-                continue
+        current = self.variables
+        for compensation, bound, variables in pending:
+            self.variables = variables
+            with suppress(NodeError, _Answered, _Returned):
+                await self.steps(compensation, bound)
+        self.variables = current
 
 
 def _code_field(program: Program) -> str:
