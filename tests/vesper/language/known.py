@@ -1,0 +1,50 @@
+"""Cases of the corpus that a path does not answer as it should, with the reason.
+
+The table is exact: a case that is answered as expected must leave it. Keys are a file, a case and a path, `both`
+for dual_verify.
+"""
+
+from __future__ import annotations
+
+__all__ = ["KNOWN", "KNOWN_DIVERGENT", "known_cases"]
+
+_EVERYWHERE = ("python", "direct", "reference", "both")
+_GUARD = "the generated function does not have an input that only the guard of a transition needs"
+
+
+def _on(paths: tuple[str, ...], file: str, case: str, reason: str) -> dict[tuple[str, str, str], str]:
+    return {(file, case, path): reason for path in paths}
+
+
+KNOWN: dict[tuple[str, str, str], str] = {
+    **_on(("reference",), "comparisons/numbers", "very_large", "the reference refuses an exponent of 10 000"),
+    **_on(
+        ("python", "direct", "reference"),
+        "decimals/keep_their_scale",
+        "too_small_an_exponent",
+        "an exponent below -10 000 is taken",
+    ),
+    **_on(_EVERYWHERE, "call_node/calls_another", "called", "decimals of a called node come as texts"),
+    **_on(_EVERYWHERE, "call_node/maps_errors", "called_by_its_bare_id", "decimals of a called node come as texts"),
+    **_on(
+        _EVERYWHERE,
+        "database/invariant_after_a_write",
+        "fails_after_the_write",
+        "an invariant does not see a variable that is named like an output before the end",
+    ),
+    **_on(("python", "both"), "state_machines/guards", "not_empty", _GUARD),
+    **_on(("python", "both"), "state_machines/guards", "empty", _GUARD),
+    **_on(("python", "both"), "state_machines/guards", "closed_already", _GUARD),
+    **_on(("python", "both"), "state_machines/guards_of_the_host", "no", _GUARD),
+    **_on(("python", "both"), "state_machines/guards_of_the_host", "yes", _GUARD),
+}
+
+# Files on whose generated inputs the paths differ.
+KNOWN_DIVERGENT: dict[str, str] = {
+    "state_machines/guards": _GUARD,
+    "state_machines/guards_of_the_host": _GUARD,
+}
+
+
+def known_cases(file: str, path: str) -> set[str]:
+    return {case for name, case, on in KNOWN if (name, on) == (file, path)}
