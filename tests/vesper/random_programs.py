@@ -28,6 +28,7 @@ from lyra.vesper.ir.program import (
     Output,
     Parallel,
     Program,
+    Retry,
     Return,
     Step,
     Transition,
@@ -353,7 +354,7 @@ class ProgramMaker:
     def failure(self) -> ErrorValue:
         code = ir.Constant(type=STRING, value=self.rng.choice(["refused", "broken"]))
         message = ir.Text(type=STRING, parts=("because ", self.leaf(self.rng.choice(SCALARS))))
-        return ErrorValue(code, (("message", message),))
+        return ErrorValue(code, (("message", message),) if self.rng.random() < 0.8 else ())
 
     def guards(self) -> tuple[Check, ...]:
         return (self.check(1),) if self.rng.random() < 0.1 else ()
@@ -365,7 +366,8 @@ class ProgramMaker:
             return self.effect(name, depth)
         if depth <= 0 or choice < 0.55:
             value, kind = self.anything(2)
-            target = rng.choice(["result", "other", self.new_name("v")])
+            inputs = [name for name in self.names if name[0] == "i" and name[1:].isdigit()]
+            target = rng.choice(["result", "other", "state", rng.choice(inputs or ["state"]), self.new_name("v")])
             self.names[target] = kind
             return Assign(name=name, guards=self.guards(), target=target, value=value)
         if choice < 0.65:
@@ -413,15 +415,8 @@ class ProgramMaker:
                 name=name, machine="order", entity=self.leaf(STRING), source=source, target=target, output=output
             )
         request = ir.MapOf(type=ANY, entries=(("value", self.anything(1)[0]), ("list", self.leaf(Array(DECIMAL)))))
-        rules = tuple(
-            ErrorRule(
-                rng.choice(["timeout", "declined", "*"]),
-                rng.choice(["map_to", "return_error", "retry"]),
-                self.failure() if rng.random() < 0.7 else None,
-            )
-            for _ in range(rng.randrange(0, 2))
-        )
         self.names[output] = ANY
+        rules = tuple(self.rule(["timeout", "declined", "*", "type_error"]) for _ in range(rng.randrange(0, 3)))
         some, none = (self.steps(0), self.steps(0)) if rng.random() < 0.3 else ((), ())
         return EffectStep(
             name=name,
@@ -433,7 +428,62 @@ class ProgramMaker:
             rules=rules,
             found=some,
             empty=none,
+            retry=Retry(rng.randrange(1, 4)) if rng.random() < 0.2 else None,
         )
+
+    def rule(self, errors: list[str]) -> ErrorRule:
+        rng = self.rng
+        action = rng.choice(["map_to", "return_error", "retry", "backoff", "compensate", "compensate"])
+        retry = Retry(rng.randrange(2, 9)) if action in ("retry", "backoff") and rng.random() < 0.8 else None
+        compensation = self.compensation() if action == "compensate" and rng.random() < 0.8 else ()
+        answer = self.failure() if rng.random() < 0.6 else None
+        return ErrorRule(rng.choice(errors), action, answer, compensation, retry)
+
+    def saga(self) -> Step:
+        """Acts in a loop; each registers what takes it back, and an act that fails runs all of it."""
+        steps = []
+        self.names["round"] = INTEGER
+        for _ in range(self.rng.randrange(1, 3)):
+            output = self.rng.choice(["state", self.new_name("response")])
+            request = ir.MapOf(type=ANY, entries=(("value", self.leaf(INTEGER)), ("round", self.leaf(ANY))))
+            self.names[output] = ANY
+            steps.append(
+                EffectStep(
+                    name=self.new_name("act"),
+                    kind="http.call",
+                    capability="x",
+                    request=request,
+                    output=output,
+                    output_type=ANY,
+                    rules=(ErrorRule("*", "compensate", None, self.compensation()),),
+                )
+            )
+        del self.names["round"]
+        rounds = ir.ListOf(type=Array(INTEGER), items=tuple(ir.Constant(type=INTEGER, value=n) for n in range(3)))
+        return ForEach(name=self.new_name("saga"), collection=rounds, variable="round", steps=tuple(steps))
+
+    def compensation(self) -> tuple[Step, ...]:
+        """Steps that take something back; they may read and assign what the flow assigns."""
+        kept, self.names = self.names, {**self.names, "error": ANY}
+        value, _ = self.anything(1)
+        steps: list[Step] = [
+            Assign(name=self.new_name("step"), target=self.rng.choice(["state", "undone"]), value=value)
+        ]
+        if self.effects:
+            request = ir.MapOf(type=ANY, entries=(("value", self.leaf(ANY)), ("state", self.leaf(INTEGER))))
+            steps.insert(
+                self.rng.randrange(0, 2),
+                EffectStep(
+                    name=self.new_name("undo"),
+                    kind="http.call",
+                    capability="x",
+                    request=request,
+                    output=self.rng.choice(["", "undone"]),
+                    output_type=ANY,
+                ),
+            )
+        self.names = kept
+        return tuple(steps)
 
     def steps(self, depth: int) -> tuple[Step, ...]:
         return tuple(self.step(depth) for _ in range(self.rng.randrange(1, 4)))
@@ -446,6 +496,8 @@ class ProgramMaker:
         inputs = []
         for number in range(rng.randrange(1, 5)):
             kind, name = rng.choice(INPUT_TYPES), f"i{number}"
+            if number == 0 and rng.random() < 0.1:
+                name = rng.choice(["result", "other", "message", "code", "state"])  # an answer's field, or a variable
             required = rng.random() < 0.8
             constraints: tuple[Check, ...] = ()
             if rng.random() < 0.15:
@@ -459,10 +511,13 @@ class ProgramMaker:
         olds = (self.expression(INTEGER, 1),) if rng.random() < 0.3 else ()
         known = dict(self.names)
         steps = self.steps(2)
+        if self.effects and rng.random() < 0.4:
+            steps = (self.saga(), *steps)
         if rng.random() < 0.7:
             steps = (*steps, Return(name="end", success=self.success()))
-        rules = (ErrorRule(rng.choice(["overflow", "*", "type_error"]), "map_to", self.failure()),)
-        self.names = {**known, "result": ANY, "other": DECIMAL, "success": BOOLEAN}
+        rules = tuple(self.rule(["overflow", "*", "type_error", "timeout"]) for _ in range(rng.randrange(1, 3)))
+        flow = dict(self.names)
+        self.names = {**known, "result": ANY, "other": DECIMAL, "success": BOOLEAN, "message": STRING, "error": ANY}
         postconditions = [self.contract(self.likely()) for _ in range(rng.randrange(0, 2))]
         if olds:
             old = ir.Old(type=INTEGER, slot=0, operand=olds[0])
@@ -471,6 +526,8 @@ class ProgramMaker:
             )
         self.names = known
         invariants = tuple(self.contract(self.likely()) for _ in range(rng.randrange(0, 2)))
+        if rng.random() < 0.4:
+            invariants = (*invariants, self.invariant_of_variables(flow))
         program = Program(
             node_id="random_v1",
             kind="function",
@@ -489,6 +546,15 @@ class ProgramMaker:
             pure=not self.effects,
         )
         return msgspec.structs.replace(program, digest=f"random-{hash(repr(program))}")
+
+    def invariant_of_variables(self, flow: dict[str, Type]) -> Contract:
+        """An invariant that names variables, inputs that steps assign, and now and then the answer."""
+        answer: dict[str, Type] = {"success": BOOLEAN, "result": ANY, "message": STRING, "error": ANY}
+        self.names = {**flow, "state": ANY, **(answer if self.rng.random() < 0.3 else {})}
+        left, right = (self.leaf(self.rng.choice([INTEGER, STRING, ANY])) for _ in range(2))
+        operator = self.rng.choice(["!=", "!=", "=="])
+        text = self.new_name("invariant")
+        return Contract(text, ir.Compare(type=BOOLEAN, operator=operator, left=left, right=right))
 
     def contract(self, check: Check) -> Contract:
         if self.rng.random() < 0.05:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from lyra.vesper.ir import expressions as ir
 from lyra.vesper.ir.program import Assign, Input, Limits
-from lyra.vesper.values.types import ANY, INTEGER, STRING, Array
-from tests.vesper.building import EXECUTION, give, lit, name, node
+from lyra.vesper.values.types import ANY, INTEGER, STRING, Array, Type
+from tests.vesper.building import EXECUTION, arith, give, lit, name, node
 from tests.vesper.paths import PATHS, RunPath
 
 
@@ -33,3 +35,32 @@ def test_a_value_beyond_the_memory_limit_is_a_resource_limit(path: RunPath, valu
     )
     assert path(program, {"list": [1] * 300}, EXECUTION).status == "success"
     assert path(program, {"list": [1] * 400}, EXECUTION).error.code == "resource_limit"
+
+
+def _outcomes(path: RunPath, value: ir.Expression, kind: Type, *inputs: Any) -> list[str]:
+    program = node(
+        Assign(name="n", target="n", value=value),
+        give(result=1),
+        inputs=(Input("s", kind),),
+        limits=Limits(memory_mb=1),
+    )
+    outcomes = [path(program, {"s": item}, EXECUTION) for item in inputs]
+    return [outcome.status if outcome.error is None else outcome.error.code for outcome in outcomes]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("kind", [STRING, ANY], ids=["string", "any"])
+def test_a_text_counts_its_characters(path: RunPath, kind: Type) -> None:
+    template = ir.Text(type=STRING, parts=("<", name("s", kind), ">"))
+    fits, too_long = "x" * (2**20 - 2), "x" * (2**20 - 1)
+    assert _outcomes(path, template, kind, fits, too_long) == ["success", "resource_limit"]
+    assert _outcomes(path, arith("ab", "+", name("s", kind)), kind, fits, too_long) == ["success", "resource_limit"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(("element", "count"), [(1, 16384), ("x" * 10, 14169)], ids=["integer", "text"])
+def test_an_array_counts_its_elements_and_their_texts(path: RunPath, element: Any, count: int) -> None:
+    copied = ir.MapOver(type=ANY, collection=name("s"), name="i", body=name("i"))
+    for kind in (Array(STRING if isinstance(element, str) else INTEGER), ANY):
+        outcomes = _outcomes(path, copied, kind, [element] * count, [element] * (count + 1))
+        assert outcomes == ["success", "resource_limit"]

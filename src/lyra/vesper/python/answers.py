@@ -176,7 +176,6 @@ class AnswerWriter:
         """How an error is turned into the answer, if a contract has a say in it."""
         postconditions = [item for item in self.program.postconditions if not self._is_vacuous(item)]
         invariants = [item for item in self.program.invariants if not names_in(item.expression) & self._success_only()]
-        postconditions = [item for item in postconditions if item.expression is not None]
         invariants = [item for item in invariants if item.expression is not None]
         if not postconditions and not invariants:
             return None

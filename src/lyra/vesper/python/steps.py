@@ -470,7 +470,7 @@ class StepWriter:
         later = {"success", "error", *(output.name for output in (*self.program.success, *self.program.error))}
         for contract in () if self._in_compensation else self.program.invariants:
             names = names_in(contract.expression)
-            if names & (later - self.flow.python.keys()):
+            if names & (later - {item.name for item in self.program.inputs}):
                 continue  # it is about the answer
             broken = [self.checks.broken("invariant_failed", contract.text, "invariant")]
             waiting = sorted(names & self.flow.absent)
