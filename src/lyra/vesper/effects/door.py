@@ -16,6 +16,7 @@ from lyra.core.policies.retry import Retry as KernelRetry
 from lyra.errors import CapabilityDenied, CircuitOpen, DeadlineExceeded, EffectFailed, EffectInDoubt, LyraError
 from lyra.vesper.effects.performers import World, perform
 from lyra.vesper.effects.request import EffectError, Request
+from lyra.vesper.values.tagged import from_json, to_json
 
 if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
@@ -39,7 +40,7 @@ class DoorEffects:
 
     async def perform(self, request: Request) -> Any:
         try:
-            response = await self._ctx.do(self._act(request), request.payload, **self._options(request))
+            response = from_json(await self._ctx.do(self._act(request), request.payload, **self._options(request)))
         except CapabilityDenied as error:
             failure = EffectError("capability_denied", error.message)
         except DeadlineExceeded as error:
@@ -50,7 +51,7 @@ class DoorEffects:
             failure = EffectError("in_doubt", error.message)
         except EffectFailed as error:
             kind = error.fields.get("kind") or error.code
-            failure = EffectError(str(kind), error.message, dict(error.fields.get("facts") or {}))
+            failure = EffectError(str(kind), error.message, from_json(error.fields.get("facts") or {}))
         except LyraError as error:
             failure = EffectError(error.code, error.message)
         else:
@@ -67,13 +68,14 @@ class DoorEffects:
 
         async def act(payload: Any, *, idempotency_key: str) -> Any:  # noqa: ARG001 (the journal compares it)
             try:
-                return await perform(world, request, ctx.grant, request.idempotency_key or idempotency_key)
+                key = request.idempotency_key or idempotency_key
+                return to_json(await perform(world, request, ctx.grant, key))
             except EffectError as error:
                 raise EffectFailed(
                     error.message or error.kind,
                     kind=error.kind,
                     status=error.fields.get("status"),
-                    facts=error.fields,
+                    facts=to_json(error.fields),
                 ) from error
 
         return act

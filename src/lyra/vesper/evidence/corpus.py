@@ -1,75 +1,24 @@
 """Inputs that once showed a divergence, kept in a folder: one small JSON file each.
 
-A file holds the node's id and the inputs. Values that JSON lacks are maps of one key: `$decimal`, `$bytes`,
-`$timestamp`, `$set`, `$float`, `$tuple`; a map that has such a key itself is wrapped in `$map`. A differential test
+A file holds the node's id and the inputs, values that JSON lacks as `values.tagged` writes them. A differential test
 runs all inputs of its node first.
 """
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
-from datetime import datetime
-from decimal import Decimal
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-__all__ = ["Corpus", "from_json", "to_json"]
+from lyra.vesper.values.tagged import from_json, to_json
+
+__all__ = ["Corpus"]
 
 FILES_MAX: Final = 10_000
 _SIZE_MAX: Final = 1024 * 1024
-
-
-def to_json(value: Any) -> Any:
-    match value:
-        case float():
-            return {"$float": repr(value)}
-        case Decimal():
-            return {"$decimal": str(value)}
-        case bytes():
-            return {"$bytes": base64.b64encode(value).decode()}
-        case datetime():
-            return {"$timestamp": value.isoformat()}
-        case set() | frozenset():
-            return {"$set": [to_json(item) for item in sorted(value, key=repr)]}
-        case tuple():
-            return {"$tuple": [to_json(item) for item in value]}
-        case list():
-            return [to_json(item) for item in value]
-        case int() if abs(value) >= 2**63 and not isinstance(value, bool):
-            return {"$integer": hex(value)}
-        case dict():
-            plain = {str(key): to_json(item) for key, item in value.items()}
-            return {"$map": plain} if any(key.startswith("$") for key in plain) else plain
-    return value
-
-
-def from_json(value: Any) -> Any:
-    if isinstance(value, list):
-        return [from_json(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    match list(value.items()):
-        case [("$float", str(text))]:
-            return float(text)
-        case [("$decimal", str(text))]:
-            return Decimal(text)
-        case [("$integer", str(text))]:
-            return int(text, 16)
-        case [("$bytes", str(text))]:
-            return base64.b64decode(text)
-        case [("$timestamp", str(text))]:
-            return datetime.fromisoformat(text)
-        case [("$set", list(items))]:
-            return frozenset(from_json(item) for item in items)
-        case [("$tuple", list(items))]:
-            return tuple(from_json(item) for item in items)
-        case [("$map", dict(items))]:
-            return {key: from_json(item) for key, item in items.items()}
-    return {key: from_json(item) for key, item in value.items()}
 
 
 class Corpus:

@@ -11,13 +11,12 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from lyra.core.codec import canonical
 from lyra.errors import ConfigError, LyraError
 from lyra.vesper.evidence.confidence import lower_bound
+from lyra.vesper.values.tagged import to_json
 
-__all__ = ["GATES", "MODES", "ORDER", "Mode", "Route", "allowed", "bucket", "mode_named", "plain_inputs", "route"]
+__all__ = ["GATES", "MODES", "ORDER", "Mode", "Route", "allowed", "bucket", "mode_named", "route"]
 
 CANARY_OF_10_000: Final = 500  # 5 % of the inputs take the direct path
 SAMPLED_OF: Final = 100  # in direct_only every hundredth execution is compared
@@ -75,15 +74,10 @@ def route(mode: Mode, node_id: str, inputs: Any, number: int) -> Route:
 def bucket(node_id: str, inputs: Any) -> int:
     """A number below 10 000 that depends on the node and the inputs alone; of inputs that no node takes, the last."""
     try:
-        plain = canonical(plain_inputs(inputs))
+        plain = canonical(to_json(inputs))
     except (TypeError, ValueError, LyraError):
         return 9_999
     return int.from_bytes(blake2b(plain, digest_size=8, key=node_id.encode()[:64]).digest(), "big") % 10_000
-
-
-def plain_inputs(value: Any) -> Any:
-    """Inputs as plain data that a journal holds: decimals and times as text, sets as lists."""
-    return msgspec.to_builtins(value, builtin_types=(bytes,), str_keys=True)
 
 
 def allowed(compared: int, divergences: int, *, blocked: bool, shadow: bool = True) -> str:

@@ -20,6 +20,7 @@ from lyra.vesper.effects.door import DoorEffects
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
 from lyra.vesper.evidence.compare import compare
 from lyra.vesper.values.execution import Execution
+from lyra.vesper.values.tagged import from_json
 
 if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
@@ -38,7 +39,7 @@ class Order(msgspec.Struct):
 
     source: str
     digest: str
-    inputs: Any
+    inputs: Any  # as `values.tagged` writes them
     now: float
     trace_id: str
     mode: str
@@ -72,7 +73,7 @@ async def node_process(ctx: Context, order: Order) -> dict[str, Any]:
         other = "direct" if order.live == "python" else "python"
         replay = ReplayEffects(effects.log)
         try:
-            second = await runtime.paths[other].start(program, order.inputs, execution, replay)
+            second = await runtime.paths[other].start(program, from_json(order.inputs), execution, replay)
             differences = compare(*((outcome, second) if order.live == "python" else (second, outcome)))
             differences += replay.mismatches()
         except Exception as error:  # noqa: BLE001 - a path that breaks differs from one that does not
@@ -88,13 +89,13 @@ async def _live(
 ) -> tuple[Outcome, bool]:
     """The outcome of the live path, and whether the direct path broke and Python went on."""
     try:
-        return await runtime.paths[order.live].start(program, order.inputs, execution, effects), False
+        return await runtime.paths[order.live].start(program, from_json(order.inputs), execution, effects), False
     except Exception as error:
         if order.live != "direct":
             raise
         runtime.broke(program, order, execution, error)
         resumed = _Resumed(effects.log.copy(), effects)
-        return await runtime.paths["python"].start(program, order.inputs, execution, resumed), True
+        return await runtime.paths["python"].start(program, from_json(order.inputs), execution, resumed), True
 
 
 def broken(error: Exception) -> dict[str, Any]:

@@ -23,14 +23,14 @@ from itertools import count
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 from msgspec.structs import force_setattr
 
+from lyra.core import codec
 from lyra.core.clock import SystemClock
 from lyra.core.codec import canonical
 from lyra.core.ids import Entropy
 from lyra.core.rights.capability import Capability, Grant
-from lyra.errors import CapabilityDenied, ConfigError
+from lyra.errors import CapabilityDenied, ConfigError, LyraError
 from lyra.kernel import Kernel
 from lyra.kernel.seams import Seams
 from lyra.vesper.check.judge import program_of
@@ -40,7 +40,7 @@ from lyra.vesper.effects.performers import World
 from lyra.vesper.effects.request import EffectError
 from lyra.vesper.evidence.compare import compare
 from lyra.vesper.evidence.confidence import lower_bound
-from lyra.vesper.evidence.modes import GATES, ORDER, Route, allowed, mode_named, plain_inputs, route
+from lyra.vesper.evidence.modes import GATES, ORDER, Route, allowed, mode_named, route
 from lyra.vesper.evidence.state import Evidence, EvidenceState
 from lyra.vesper.nodes import Node, load
 from lyra.vesper.repository.folders import Repository
@@ -50,6 +50,7 @@ from lyra.vesper.runtime.node_process import PART, Order, broken, execution_of, 
 from lyra.vesper.runtime.paths import DirectPath, Path, PythonPath
 from lyra.vesper.values.execution import Execution
 from lyra.vesper.values.outcome import Failure, Outcome
+from lyra.vesper.values.tagged import from_json, to_json
 
 if TYPE_CHECKING:
     from lyra.vesper.evidence.differential import Report
@@ -141,13 +142,15 @@ class Runtime:
         ambient: Mapping[str, Any],
     ) -> Outcome:
         try:
-            order = self._order(node, program, plain_inputs(inputs), mode, way, trace_id, ambient)
-        except (TypeError, ValueError) as error:
+            kept = to_json(dict(inputs))
+            codec.encode(kept)
+        except (TypeError, ValueError, LyraError) as error:
             return _failed("invalid_input", str(error), phase="input")
+        order = self._order(node, program, kept, mode, way, trace_id, ambient)
         refusal = self._refusal(program)
         if refusal is not None:
             return refusal
-        return msgspec.convert(self._thread.call(lambda kernel: self._effectful(kernel, program, order)), Outcome)
+        return _outcome(self._thread.call(lambda kernel: self._effectful(kernel, program, order)))
 
     def _order(
         self,
@@ -243,13 +246,13 @@ class Runtime:
     def compared(self, program: Program, order: Order, execution: Execution, differences: list[dict[str, Any]]) -> None:
         """The process of a node ran both paths."""
         if differences:
-            self._diverged(program, order.inputs, execution, order.mode, differences)
+            self._diverged(program, from_json(order.inputs), execution, order.mode, differences)
         else:
             self._counters.add(program.node_id, program.digest, compared=True)
 
     def broke(self, program: Program, order: Order, execution: Execution, error: Exception) -> None:
         """The direct path of a process raised where it was live."""
-        self._diverged(program, order.inputs, execution, order.mode, [broken(error)])
+        self._diverged(program, from_json(order.inputs), execution, order.mode, [broken(error)])
 
     def _diverged(
         self,
@@ -408,8 +411,16 @@ class Runtime:
         return program if program is not None else self.program(load(source))
 
     def outcome_data(self, outcome: Outcome) -> dict[str, Any]:
-        data: dict[str, Any] = msgspec.to_builtins(outcome, builtin_types=(bytes,))
-        return data
+        """The outcome as plain data that a journal keeps; `_outcome` reads it."""
+        failure = outcome.error
+        told = None if failure is None else [failure.code, failure.message, failure.phase, to_json(failure.fields)]
+        return {
+            "status": outcome.status,
+            "outputs": to_json(outcome.outputs),
+            "error": told,
+            "path": outcome.path,
+            "unverifiable": list(outcome.unverifiable),
+        }
 
     def close(self) -> None:
         """Compare what waits, write what was counted, close the kernel and the database."""
@@ -447,24 +458,23 @@ class Runtime:
         mode = self.mode(node)
         number = next(self._numbers)
         way = route(mode_named(mode), program.node_id, inputs, number)
-        order = self._order(node, program, plain_inputs(inputs), mode, way, f"{self._trace}{number}", {})
+        order = self._order(node, program, to_json(dict(inputs)), mode, way, f"{self._trace}{number}", {})
         if program.pure:
             execution = execution_of(order, self)
-            data = self.outcome_data(await asyncio.to_thread(self._pure, program, inputs, execution, mode, way))
+            outcome = await asyncio.to_thread(self._pure, program, inputs, execution, mode, way)
         else:
-            refusal = self._refusal(program)
-            if refusal is not None:
-                data = self.outcome_data(refusal)
-            else:
-                handle = self.world.kernel.spawn(node_process, order, pid=f"call-{key}", grant=self.grant)
-                ended = await handle.wait()
-                if ended.error is not None:
-                    raise ended.error
-                data = ended.result["outcome"]
-        if data["status"] == "error":
-            error = data["error"]
-            raise EffectError(error["code"], error["message"], error["fields"])
-        return data["outputs"]
+            outcome = self._refusal(program) or await self._called(order, key)
+        if outcome.error is not None:
+            raise EffectError(outcome.error.code, outcome.error.message, outcome.error.fields)
+        return outcome.outputs
+
+    async def _called(self, order: Order, key: str) -> Outcome:
+        """The outcome of a node with effects that another one calls; a call that is repeated finds its process."""
+        handle = self.world.kernel.spawn(node_process, order, pid=f"call-{key}", grant=self.grant)
+        ended = await handle.wait()
+        if ended.error is not None:
+            raise ended.error
+        return _outcome(ended.result["outcome"])
 
 
 class _Part:
@@ -490,13 +500,19 @@ def _space(store: Any) -> Any:
 
 
 def _pid(program: Program, key: Any) -> str:
-    digest = hashlib.sha256(canonical([program.node_id, plain_inputs(key)])).hexdigest()
+    digest = hashlib.sha256(canonical([program.node_id, to_json(key)])).hexdigest()
     return f"vesper-{program.node_id}-{digest[:24]}"
 
 
 def _redacted(program: Program, inputs: Mapping[str, Any]) -> dict[str, Any]:
     hidden = {entry.name for entry in program.inputs if entry.sensitive}
-    return {name: "[redacted]" if name in hidden else plain_inputs(value) for name, value in inputs.items()}
+    return {name: "[redacted]" if name in hidden else to_json(value) for name, value in inputs.items()}
+
+
+def _outcome(data: Mapping[str, Any]) -> Outcome:
+    told = data["error"]
+    failure = None if told is None else Failure(told[0], told[1], told[2], from_json(told[3]))
+    return Outcome(data["status"], from_json(data["outputs"]), failure, data["path"], tuple(data["unverifiable"]))
 
 
 def _failed(code: str, message: str, *, phase: str = "flow") -> Outcome:
