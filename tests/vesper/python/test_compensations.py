@@ -19,9 +19,10 @@ from lyra.vesper.ir.program import (
     Retry,
     Step,
     Transition,
+    Validate,
 )
 from lyra.vesper.values.types import STRING
-from tests.vesper.building import EXECUTION, comp, contract, fails, give, lit, name
+from tests.vesper.building import EXECUTION, check, comp, contract, fails, give, lit, name
 from tests.vesper.effects.test_steps_with_effects import Answers, act, acting
 from tests.vesper.paths import PATHS, RunPath
 
@@ -127,3 +128,17 @@ def test_a_node_that_repeats_says_so_in_requests(
     effects = Answers(move="paid")
     assert path(program, {}, EXECUTION, effects).status == "success"
     assert [request.retry for request in effects.requests] == [Retry(2), retry, retry]
+
+
+def test_nothing_is_taken_back_where_the_entry_fails(path: RunPath) -> None:
+    leading = Validate(name="v", checks=(check(comp(1, "<", "a")),))
+    program = acting(
+        leading,
+        give(result=1),
+        preconditions=(contract(False),),
+        rules=(ErrorRule("*", "compensate", fails("sorry"), (act("undo"),)),),
+    )
+    effects = Answers()
+    failed = path(program, {}, EXECUTION, effects).error
+    assert failed is not None
+    assert (failed.code, effects.steps) == ("sorry", [])

@@ -381,7 +381,8 @@ class ExpressionWriter:
             return ast.Constant("".join(part for part in node.parts if isinstance(part, str)))
         fields: list[ast.expr] = []
         for part, piece in zip(node.parts, pieces, strict=True):
-            fields.append(piece if isinstance(part, str) else ast.FormattedValue(piece, -1))
+            is_text = isinstance(part, str) or (isinstance(piece, ast.Constant) and isinstance(piece.value, str))
+            fields.append(piece if is_text else ast.FormattedValue(piece, -1))
         text = ast.JoinedStr([field for field in fields if not _is_empty_text(field)])
         if all(isinstance(part, str) or kind != STRING for part, kind in zip(node.parts, kinds, strict=True)):
             return text  # numbers and words of enums are short

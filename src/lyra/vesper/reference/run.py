@@ -145,7 +145,10 @@ class _Walk:
             try:
                 await self.step(step, {})
             except NodeError as error:
-                await self.obey_rules(self.program.rules, error, {})
+                try:
+                    await self.obey_rules(self.program.rules, error, {}, may_act=self.program.pure)
+                except NodeError as second:
+                    raise _Answered(_failure(second)) from None
                 raise _Answered(_failure(error)) from None
         raise _Answered(_failure(refusal))
 
@@ -419,7 +422,9 @@ class _Walk:
         if broken is not None:
             raise broken
 
-    async def obey_rules(self, rules: tuple[ErrorRule, ...], error: NodeError, local: dict[str, Any]) -> None:
+    async def obey_rules(
+        self, rules: tuple[ErrorRule, ...], error: NodeError, local: dict[str, Any], *, may_act: bool = True
+    ) -> None:
         """Obey the first rule about the error; its answer, if it has one, ends the node."""
         names = ("*", error.code, getattr(error, "kind", error.code))
         facts = _error_object(error.code, "")
@@ -428,7 +433,7 @@ class _Walk:
         about = {**local, "error": facts}
         for rule in rules:
             if rule.error in names and rule.action in ("map_to", "return_error", "compensate"):
-                if rule.action == "compensate":
+                if rule.action == "compensate" and may_act:
                     await self.compensate(rule.compensation, about)
                 if rule.answer is not None:
                     raise self.fail(rule.answer, about)
