@@ -153,3 +153,9 @@ def test_a_shared_field_that_the_error_lacks_decides_nothing(path: RunPath) -> N
     )
     either = contract(logic(name("success"), "or", comp(name("note"), "==", "x")))
     assert ending(path(node(refuse(), success=success, error=errors, invariants=(either,)), {}, EXECUTION)) == "refused"
+
+
+def test_a_rule_may_assign_an_input_that_nothing_else_names(path: RunPath) -> None:
+    rule = ErrorRule("*", "compensate", fails("sorry"), (put("x", 9),))
+    program = flow(put("y", arith(1, "/", 0)), rules=(rule,), invariants=())
+    assert ending(path(program, {"x": 1}, EXECUTION)) == "sorry"

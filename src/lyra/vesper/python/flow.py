@@ -122,7 +122,7 @@ class FlowWriter:
         draft, program = self.draft, self.program
         body = self._body()
         function = draft.names.private("steps")
-        used = names_in((program.steps, program.rules, program.invariants)) | set(assigned(program.steps))
+        used = names_in((program.steps, program.rules, program.invariants)) | set(draft.variables())
         used |= {output.name for output in program.success}
         parameters, arguments = draft.passed(used, uses_run=self.steps.uses_run or draft.is_async)
         before = self._define(function, parameters, body)
