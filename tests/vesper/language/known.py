@@ -24,8 +24,6 @@ KNOWN: dict[tuple[str, str, str], str] = {
         "too_small_an_exponent",
         "an exponent below -10 000 is taken",
     ),
-    **_on(_EVERYWHERE, "call_node/calls_another", "called", "decimals of a called node come as texts"),
-    **_on(_EVERYWHERE, "call_node/maps_errors", "called_by_its_bare_id", "decimals of a called node come as texts"),
     **_on(
         _EVERYWHERE,
         "database/invariant_after_a_write",
